@@ -1,0 +1,1 @@
+"""Experiments and benchmarks on the same code: demo, audit, replay and the measurements of docs/performance.md."""

@@ -1,0 +1,1 @@
+"""Effects: processes, sockets, directory and command line that carry out what protocol/ decides."""

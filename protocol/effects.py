@@ -1,0 +1,194 @@
+"""What a participant wants done. Effects of one `handle` are carried out in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ftnode.protocol.messages import Message, Plan
+from ftnode.protocol.records import Presence
+from ftnode.protocol.types import Attempt, Handle, Peer, Version
+from ftnode.protocol.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Run one stage on one microbatch. Visit 0 has no `input`: the head draws the batch of (step, microbatch).
+
+    `save`: keep what the backward pass needs; without it, backward recomputes from `input`.
+    At the last visit only validation microbatches run forward alone.
+    """
+
+    stage: int
+    step: int
+    attempt: Attempt
+    microbatch: int
+    visit: int
+    input: Handle | None
+    save: bool
+    validation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """Accumulate the gradient of one microbatch and hand its boundary gradient back.
+
+    At the last visit (the head again) this is loss and backward in one, with `input` the activation and no `gradient`.
+    `recompute`: run the forward of `input` again first.
+    """
+
+    stage: int
+    step: int
+    attempt: Attempt
+    microbatch: int
+    visit: int
+    gradient: Handle | None
+    input: Handle | None
+    recompute: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Stage the accumulated gradient of the step: norm, clip, hash. Weights do not change yet."""
+
+    stage: int
+    step: int
+    attempt: Attempt
+
+
+Task = Forward | Backward | Reduce
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message; the tensor `handle` follows a Boundary. Dials when there is no link, reports LinkDown on failure."""
+
+    to: Peer
+    message: Message
+    handle: Handle | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Make a link; answers LinkUp or LinkDown."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Know:
+    """Remember where a peer can be dialled."""
+
+    peer: Peer
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Give a task to the compute process; answers Done. Tasks run in the order given."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Update the weights of a stage with the gradient that `attempt` reduced; they become version `version`.
+
+    `skipped`: only the version changes.
+    """
+
+    stage: int
+    version: Version
+    attempt: Attempt
+    skipped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Drop accumulators, saved activations, staged gradients and tensors of every attempt but `keep` (None: of all).
+
+    Comes after the Apply that needs them.
+    """
+
+    keep: Attempt | None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Tensors that nothing needs any more."""
+
+    handles: tuple[Handle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """Fill a stage as the plan says, with donors' weights of version `base`; answers Installed or InstallFailed."""
+
+    plan: Plan
+    base: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop the weights of a stage: it belongs to a lineage that lost, or is superseded."""
+
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartCompute:
+    """Kill the compute process and start another."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Keep this presence record alive in the directory (lifetime at most 90 s, renewed every third)."""
+
+    presence: Presence
+
+
+@dataclass(frozen=True, slots=True)
+class PublishView:
+    """Keep this certificate and our claims for our stages of it alive in the directory."""
+
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Look into the directory soon; answers Directory."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A decision and its reason, for the log, the trace and the person who watches. `fields` are name, value pairs."""
+
+    kind: str
+    text: str
+    fields: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The participant has left; the node may end."""
+
+    reason: str
+
+
+Effect = (
+    Send | Dial | Know | Compute | Apply | Discard | Release | Install | Forget | RestartCompute | Announce
+    | PublishView | Search | Note | Stop
+)  # fmt: skip
+
+EFFECTS: Final[dict[str, type]] = {
+    kind.__name__: kind
+    for kind in (
+        Send, Dial, Know, Compute, Apply, Discard, Release, Install, Forget, RestartCompute, Announce,
+        PublishView, Search, Note, Stop,
+    )
+}  # fmt: skip
+TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce)}

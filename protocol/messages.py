@@ -1,0 +1,355 @@
+"""Everything that one participant says to another. Frozen, finite, closed: `MESSAGES` is the whole vocabulary.
+
+Rule numbers refer to docs/protocol.md. A message that belongs to a view carries its lineage and number, a message of a
+step its step and attempt as well (rule 4). `Boundary` alone is followed by tensor bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ftnode.protocol.types import Attempt, Direction, Peer, Rung, Version
+from ftnode.protocol.view import Lineage, View
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """Ordered by number, then proposer. Ballot 0 belongs to the leader of the view alone (rule 11)."""
+
+    number: int
+    proposer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """Where a peer can be dialled: multiaddrs without the /p2p part."""
+
+    peer: Peer
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a committed step came to. `loss` is nats per token; `seconds` since the commit before."""
+
+    step: int
+    loss: float
+    tokens: int
+    seconds: float
+    skipped: bool
+    norms: tuple[float, ...]
+    """Squared gradient norm before clipping, per stage 0..S."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """What a holder says of one of its stages while it works. `state` is for people."""
+
+    stage: int
+    state: str
+    applied: int
+    accumulated: int
+    queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """I am alive, I am in this view, and this is how far I am. Outsiders send view -1."""
+
+    lineage: str
+    view: int
+    quorate: bool
+    """A leader: heard a quorum within the lease. A member: its leader said so within the lease."""
+    step: int
+    stages: tuple[StageReport, ...]
+    busy_seconds: float
+    """How long the current compute task has been running."""
+    wants_reply: bool
+    commits: tuple[Commit, ...]
+    """From the leader: the newest commits, so that everybody knows the loss."""
+    validation: tuple[tuple[int, float], ...]
+    """(step, nats per token) of the newest evaluations."""
+    waiting: str
+    """What this peer (from the leader: the run) waits for; empty when it works."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A chosen view (rule 14), with where its members are."""
+
+    view: View
+    contacts: tuple[Contact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """To the leader (rule 8). `kind` is silent, broken or stalled."""
+
+    lineage: str
+    view: int
+    peer: Peer
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """The leader asks the voters about a suspect (rule 9). A voter pings it before it answers."""
+
+    lineage: str
+    view: int
+    number: int
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class PollReply:
+    """`heard`: the voter had a sign of life after the poll arrived. `refused`: the suspect's address refuses the dial."""
+
+    lineage: str
+    view: int
+    number: int
+    peer: Peer
+    heard: bool
+    refused: bool
+    good_links: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Will you hold these stages from the next view on (rule 10)? `neighbours` must be dialled before accepting."""
+
+    lineage: str
+    view: int
+    stages: tuple[int, ...]
+    base: Version
+    neighbours: tuple[Contact, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To an Offer. `exact`: those offered stages of which the candidate has the weights of `base`."""
+
+    lineage: str
+    view: int
+    stages: tuple[int, ...]
+    accepted: bool
+    exact: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    lineage: str
+    number: int
+    ballot: Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    lineage: str
+    number: int
+    ballot: Ballot
+    accepted_ballot: Ballot | None
+    accepted_view: View | None
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Paxos phase 2a for view `view.number`; acceptors are the voters of the view before (rule 12)."""
+
+    ballot: Ballot
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    lineage: str
+    number: int
+    ballot: Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class Outbid:
+    """The acceptor has promised a higher ballot; try above it."""
+
+    lineage: str
+    number: int
+    promised: Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A survivor without a quorum invites the others to a new lineage (rule 16)."""
+
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The invited survivor has left its old lineage for this one."""
+
+    lineage: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatus:
+    """One stage of a member when a view is installed (rule 17). `version` is None without usable weights.
+
+    `reduced` names the attempt whose reduced gradient is held, for step version.step + 1.
+    """
+
+    stage: int
+    version: Version | None
+    reduced: Attempt | None
+    newcomer: bool
+    """Took over the stage with this view or later, so it has no part in the attempt in progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    lineage: str
+    view: int
+    attempt: Attempt | None
+    """The attempt this member is working on, or None."""
+    step: int
+    base: Version | None
+    """The base of that attempt."""
+    stages: tuple[StageStatus, ...]
+    evaluated: tuple[tuple[int, float], ...]
+    commits: tuple[Commit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Donor:
+    """A peer that lends the weights of `stage`."""
+
+    stage: int
+    peer: Peer
+    contact: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How an empty stage is filled: rung, donors in the order the rung wants them, and why (design section 7)."""
+
+    stage: int
+    peer: Peer
+    rung: Rung
+    donors: tuple[Donor, ...]
+    rate_factor: float
+    """Learning-rate factor of the rebuilt stage; replaces an earlier factor, never compounds."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Start `step` as `attempt` on weights `base`. It is the commit of base.step (rule 19).
+
+    `training` False: the run is over and this only evaluates. `shares`: which head holder admits which microbatches.
+    """
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    base: Version
+    skipped: bool
+    training: bool
+    evaluate: bool
+    window: int
+    shares: tuple[tuple[Peer, tuple[int, ...]], ...]
+    paths: tuple[tuple[int, tuple[Peer, ...]], ...]
+    installs: tuple[Plan, ...]
+    commits: tuple[Commit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """A stage whose gradient is reduced: squared norm before clipping, and the hash that replicas must share."""
+
+    stage: int
+    norm_squared: float
+    gradient: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All my stages have reduced exactly the step's set (rules 23, 24). `loss` is the sum over microbatches, head only."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    results: tuple[StageResult, ...]
+    loss_sum: float
+    tokens: int
+    validation: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Poisoned:
+    """A non-finite number turned up (rule 25)."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    stage: int
+    microbatch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """I cannot or will not hold these stages any longer. `leaving`: the whole peer goes, its weights stay a while."""
+
+    lineage: str
+    view: int
+    stages: tuple[int, ...]
+    leaving: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A boundary tensor for visit `visit` of microbatch `microbatch`; its bytes follow the frame (rule 21)."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    microbatch: int
+    visit: int
+    direction: Direction
+    path: tuple[Peer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The acknowledgement of a Boundary."""
+
+    lineage: str
+    step: int
+    attempt: Attempt
+    microbatch: int
+    visit: int
+    direction: Direction
+
+
+Message = (
+    Heartbeat | Certificate | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose | Accepted
+    | Outbid | Found | Joined | Status | Begin | Ready | Poisoned | Resign | Boundary | Stored
+)  # fmt: skip
+
+MESSAGES: Final[dict[str, type]] = {
+    kind.__name__: kind
+    for kind in (
+        Heartbeat, Certificate, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose, Accepted,
+        Outbid, Found, Joined, Status, Begin, Ready, Poisoned, Resign, Boundary, Stored,
+    )
+}  # fmt: skip
+
+__all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Message", "Plan", "StageReport",
+           "StageResult", "StageStatus"]  # fmt: skip

@@ -1,0 +1,92 @@
+"""The numbers that the core decides with, all from the manifest, with the formulas of those that derive from others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One run's settings. Every peer of a run has the same; a run id names them."""
+
+    run: str
+    stages: int
+    """Block stages S; the head is stage 0 on top of them."""
+    steps: int
+    microbatches: int
+    window: int
+    """Admitted and unfinished microbatches (rule 27)."""
+    live_activations: int = 8
+    """Beyond this many saved activations a peer recomputes (rule 28)."""
+    evaluate_every: int = 0
+    """Validate at commits divisible by this; 0: only at the end."""
+    evaluation_microbatches: int = 0
+    ends: str = "copy"
+    """A lost first or last block stage: copy or halt."""
+    rate_factor: float = 1.1
+    lease_seconds: float = 10.0
+    """A peer that was silent for this long is suspected."""
+    minority_wait_seconds: float = 60.0
+
+    @property
+    def stage_count(self) -> int:
+        return self.stages + 1
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Five beats fit a lease, so that four may be lost."""
+        return self.lease_seconds / 5
+
+    @property
+    def poll_seconds(self) -> float:
+        """How long a voter waits for a sign of life of a suspect that it pinged: two beats."""
+        return 2 * self.heartbeat_seconds
+
+    @property
+    def redial_seconds(self) -> float:
+        """A broken link is dialled again this often; a tenth of a lease."""
+        return self.lease_seconds / 10
+
+    @property
+    def takeover_seconds(self) -> float:
+        """D of rule 11: the i-th voter proposes after D (1 + i) of a silent leader."""
+        return self.lease_seconds / 5
+
+    @property
+    def ballot_seconds(self) -> float:
+        """A proposer that got no quorum tries a higher ballot after this."""
+        return self.lease_seconds / 2
+
+    @property
+    def offer_seconds(self) -> float:
+        return self.lease_seconds / 2
+
+    @property
+    def resend_seconds(self) -> float:
+        """Unacknowledged control messages and boundary tensors are sent again after this."""
+        return self.lease_seconds / 4
+
+    @property
+    def found_window_seconds(self) -> float:
+        """How long a peer listens for other founders before it founds the run."""
+        return min(3.0, self.lease_seconds / 2)
+
+    @property
+    def search_seconds(self) -> float:
+        """How often the directory is read while something is missing."""
+        return min(1.0, self.lease_seconds / 5)
+
+    @property
+    def broken_link_seconds(self) -> float:
+        """D of rule 9: how long one link between two living members may stay broken."""
+        return self.lease_seconds
+
+    @property
+    def task_seconds(self) -> float:
+        """A compute task that takes longer has hung."""
+        return max(60.0, 6 * self.lease_seconds)
+
+    @property
+    def install_seconds(self) -> float:
+        """A rebuild that takes longer is given up; transfers bigger than this at 1 MB/s need a longer lease."""
+        return max(120.0, 12 * self.lease_seconds)

@@ -1,0 +1,74 @@
+"""The nouns that every other file of the core uses."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+HEAD = 0
+"""The stage that holds embedding, final norm, LM head, data and loss. Stages 1..S are transformer blocks."""
+
+Handle = int
+"""Names a tensor that the driver keeps for the core; the core never sees its bytes."""
+
+
+class Peer(NamedTuple):
+    """One life of one node: the libp2p PeerId (base58) and a number drawn at start. A restart is another peer (rule 1)."""
+
+    id: str
+    nonce: int
+
+    def __str__(self) -> str:
+        return self.id[-6:]
+
+
+class Attempt(NamedTuple):
+    """One try at a step, ordered by the view that began it and a counter within that view (rule 3)."""
+
+    view: int
+    n: int
+
+
+class Direction(StrEnum):
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+class Rung(StrEnum):
+    """How a stage came to its weights; design section 7. `initial` is a pure function of (seed, stage)."""
+
+    INITIAL = "initial"
+    KEPT = "kept"
+    REPLICA = "replica"
+    HANDOVER = "handover"
+    BLEND = "blend"
+    COPY = "copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Names the weights of a stage: those after committed step `step`.
+
+    `commit` chains the attempts of all commits up to it, so equal versions mean equal history.
+    """
+
+    step: int
+    commit: str
+    attempt: Attempt
+    """The attempt that committed `step`; Attempt(-1, 0) for the initial weights."""
+
+
+INITIAL_ATTEMPT = Attempt(-1, 0)
+
+
+def initial_version(lineage: str) -> Version:
+    """Version of the initial weights of a lineage (step 0)."""
+    return Version(0, lineage, INITIAL_ATTEMPT)
+
+
+def next_version(base: Version, attempt: Attempt, skipped: bool) -> Version:
+    """Version after `attempt` committed the step that follows `base`."""
+    text = f"{base.commit}/{base.step + 1}/{attempt.view}.{attempt.n}/{'skip' if skipped else 'step'}"
+    return Version(base.step + 1, hashlib.blake2b(text.encode(), digest_size=12).hexdigest(), attempt)

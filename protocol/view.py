@@ -1,0 +1,71 @@
+"""Views and lineages: who holds each stage, in order, and who leads (rules 2, 12, 13, 16)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ftnode.protocol.codec import encode_canonical
+from ftnode.protocol.types import Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """A chain of views. A new one is founded at genesis, or by survivors that have no quorum (rule 16)."""
+
+    id: str
+    forks: int
+    exact_stages: int
+    """How many stages the founders held exactly, of all stages."""
+
+    def beats(self, other: Lineage) -> bool:
+        """Static rank when two lineages meet: fewer forks, more exact stages at the founding, lower id."""
+        return (self.forks, -self.exact_stages, self.id) < (other.forks, -other.exact_stages, other.id)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Who holds each stage. `holders[k]` is ordered, its first leads the group; an empty one is a vacancy."""
+
+    run: str
+    lineage: Lineage
+    number: int
+    previous: str
+    """Digest of the view before; of the parent view at a founding; empty at genesis."""
+    leader: Peer
+    holders: tuple[tuple[Peer, ...], ...]
+    voters: tuple[Peer, ...]
+    epochs: tuple[int, ...]
+    """Per stage, the view number at which its sole ownership last changed."""
+    reason: str
+
+    def members(self) -> tuple[Peer, ...]:
+        """Everybody who holds a stage, and the leader, sorted."""
+        return _members(self)
+
+    def stages_of(self, peer: Peer) -> tuple[int, ...]:
+        return tuple(stage for stage, group in enumerate(self.holders) if peer in group)
+
+    def vacancies(self) -> tuple[int, ...]:
+        return tuple(stage for stage, group in enumerate(self.holders) if not group)
+
+    def is_quorum(self, peers: Iterable[Peer]) -> bool:
+        """More than half of the voters, or exactly half with the leader among them (rule 12)."""
+        present = set(peers) & set(self.voters)
+        twice = 2 * len(present)
+        return twice > len(self.voters) or (twice == len(self.voters) and self.leader in present)
+
+    def digest(self) -> str:
+        return _digest(self)
+
+
+@lru_cache(maxsize=256)
+def _members(view: View) -> tuple[Peer, ...]:
+    return tuple(sorted({view.leader, *(peer for group in view.holders for peer in group)}))
+
+
+@lru_cache(maxsize=256)
+def _digest(view: View) -> str:
+    return hashlib.blake2b(encode_canonical(view), digest_size=16).hexdigest()
