@@ -1,0 +1,152 @@
+"""The log of one node's life: JSON lines that only ever grow, enough to audit a run and to replay its decisions.
+
+One record a line, `{"n": sequence from 0, "t": monotonic seconds, "k": kind, ...}`. `t` is CLOCK_MONOTONIC
+(`time.monotonic()`), which all processes of one machine share; `start` says which wall clock it belongs to. `RECORDS`
+is the whole vocabulary. Peers are `[id, nonce]`, attempts `[view, n]`, versions a step and a commit, views and events
+what `protocol/codec.py` makes of them.
+
+A record that tells of an event follows that event's own line and precedes the next event's, so that the audit can hold
+one against the other: an `accumulated` follows the `Done` of its backward task, `reduced` that of its reduction,
+`installed` its `Installed`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from ftnode.protocol.codec import tagged
+from ftnode.protocol.effects import Note
+from ftnode.protocol.errors import LocalError, UserError
+from ftnode.protocol.events import Event
+
+TRACE_NAME: Final = "trace.jsonl"
+LINE_BYTES_MAX: Final = 1 << 20
+
+RECORDS: Final[dict[str, tuple[str, ...]]] = {
+    # Always the first line. `settings`, `chance` (the seed), `addresses` and `hold` are what a replay needs.
+    "start": ("format", "peer", "run", "settings", "chance", "addresses", "hold", "wall", "version"),
+    "event": ("e",),
+    "note": ("kind", "text", "fields"),
+    "accumulated": ("stage", "step", "attempt", "microbatch", "visit"),
+    # `covered`: [[microbatch, visit], ...], as counted by the compute process itself.
+    "reduced": ("stage", "step", "attempt", "covered", "norm_squared"),
+    # `digest` is empty when the hash of the weights was not asked for.
+    "applied": ("stage", "step", "commit", "attempt", "skipped", "digest"),
+    # Written by the leader, before the Begin that commits leaves it.
+    "commit": ("step", "commit", "attempt", "skipped", "loss", "tokens", "seconds", "norms"),
+    "evaluated": ("step", "loss"),
+    "view": ("view",),
+    # A donor's side of a rebuild: `to` is the newcomer; `digest` covers the flat float32 weights; `dump` is a file
+    # beside the trace that holds them, or empty.
+    "exported": ("stage", "step", "commit", "norm_squared", "digest", "dump", "to"),
+    # `donors`: [[stage, peer, omega, digest], ...] in the plan's order.
+    "installed": (
+        "stage", "step", "commit", "rung", "reason", "donors", "digest", "dump", "bytes_fetched", "fetch_seconds",
+        "blend_seconds",
+    ),
+    # The last line of a node that was not killed.
+    "end": ("reason",),
+}  # fmt: skip
+FORMAT: Final = 1
+
+
+class TraceWriter:
+    """Appends records; every line is one `write`, so a SIGKILL can tear the last line and no other.
+
+    `header` holds the fields of `start` but `format`. Raises LocalError for a record that `RECORDS` does not know and
+    UserError (74) when the file cannot be opened. A write that fails raises OSError: a run without its log goes on
+    only if the caller says so.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any], *, now: float = 0.0) -> None:
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise UserError(f"cannot write the trace {path}: {error.strerror}; choose another --log-dir", 74) from error
+        self._sequence = 0
+        self.record("start", now, format=FORMAT, **header)
+
+    def event(self, now: float, event: Event) -> None:
+        self._write(now, "event", {"e": tagged(event)})
+
+    def note(self, now: float, note: Note) -> None:
+        self._write(now, "note", {"kind": note.kind, "text": note.text, "fields": dict(note.fields)})
+
+    def record(self, kind: str, now: float, **fields: Any) -> None:
+        """Fields must be JSON values already (`protocol.codec.to_plain` for dataclasses)."""
+        if set(fields) != set(RECORDS.get(kind, ())):
+            raise LocalError(f"a {kind!r} record has the fields {RECORDS.get(kind)}, not {tuple(fields)}")
+        self._write(now, kind, fields)
+
+    def close(self, now: float, reason: str) -> None:
+        """Ends the trace; a second call does nothing."""
+        if self._file >= 0:
+            self.record("end", now, reason=reason)
+            os.close(self._file)
+            self._file = -1
+
+    def _write(self, now: float, kind: str, fields: dict[str, Any]) -> None:
+        line = json.dumps({"n": self._sequence, "t": round(now, 6), "k": kind, **fields}, separators=(",", ":"))
+        os.write(self._file, line.encode() + b"\n")
+        self._sequence += 1
+
+
+class TraceTail:
+    """Follows a trace that is being written, from its beginning; a line that is still being written waits."""
+
+    def __init__(self, path: Path, *, events: bool = False) -> None:
+        self.path = path
+        self._events = events
+        self._offset = 0
+        self._rest = b""
+
+    def read(self) -> list[dict[str, Any]]:
+        """The records since the last call, without `event` lines unless asked for: they are nine of ten and seldom of
+        interest to somebody who watches."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if not self._events:
+            lines = [line for line in lines if b'"k":"event"' not in line[:80]]
+        return [json.loads(line) for line in lines]
+
+
+def read_trace(path: Path) -> list[dict[str, Any]]:
+    """All records of a trace. A torn last line (the node was killed while it wrote) is left out; anything else that is
+    no record raises UserError (65), an unreadable file UserError (66)."""
+    return list(_records(path))
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read the trace {path}: {error.strerror}", 66) from error
+    *lines, rest = data.split(b"\n")
+    for number, line in enumerate(lines, 1):
+        yield parse_record(line, f"{path}:{number}")
+    if len(rest) > LINE_BYTES_MAX:
+        raise UserError(f"{path}:{len(lines) + 1}: not a trace: a line of {len(rest)} bytes", 65)
+
+
+def parse_record(line: bytes, where: str) -> dict[str, Any]:
+    """One line, checked for its kind and the fields of it. Raises UserError (65)."""
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise UserError(f"{where}: not a trace record: {error}", 65) from error
+    if not isinstance(record, dict) or not isinstance(record.get("k"), str) or record["k"] not in RECORDS:
+        raise UserError(f"{where}: not a trace record: {line[:60].decode(errors='replace')}", 65)
+    missing = [name for name in ("n", "t", *RECORDS[record["k"]]) if name not in record]
+    if missing:
+        raise UserError(f"{where}: a {record['k']} record without {', '.join(missing)}", 65)
+    return record
