@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ftnode.protocol.messages import Message, Plan
+from ftnode.protocol.messages import Commit, Message, Plan
 from ftnode.protocol.records import Presence
 from ftnode.protocol.types import Attempt, Handle, Peer, Version
 from ftnode.protocol.view import View
@@ -157,6 +157,16 @@ class PublishView:
 
 
 @dataclass(frozen=True, slots=True)
+class Committed:
+    """The leader's Begin has committed `version` (rule 19); once per step and lineage, by the leader alone."""
+
+    lineage: str
+    version: Version
+    skipped: bool
+    commit: Commit
+
+
+@dataclass(frozen=True, slots=True)
 class Search:
     """Look into the directory soon; answers Directory."""
 
@@ -181,14 +191,14 @@ class Stop:
 
 Effect = (
     Send | Dial | Know | Compute | Apply | Discard | Release | Install | Forget | RestartCompute | Announce
-    | PublishView | Search | Note | Stop
+    | PublishView | Committed | Search | Note | Stop
 )  # fmt: skip
 
 EFFECTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Send, Dial, Know, Compute, Apply, Discard, Release, Install, Forget, RestartCompute, Announce,
-        PublishView, Search, Note, Stop,
+        PublishView, Committed, Search, Note, Stop,
     )
 }  # fmt: skip
 TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce)}

@@ -76,9 +76,11 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A chosen view (rule 14), with where its members are."""
+    """A chosen view (rule 14), with where its members are. The first view of a lineage invites its survivors (rule 16)."""
 
     view: View
+    quorate: bool
+    """The sender is a member of it and its leader heard a quorum within the lease; only such a lineage is yielded to."""
     contacts: tuple[Contact, ...]
 
 
@@ -180,20 +182,6 @@ class Outbid:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A survivor without a quorum invites the others to a new lineage (rule 16)."""
-
-    view: View
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """The invited survivor has left its old lineage for this one."""
-
-    lineage: str
-
-
-@dataclass(frozen=True, slots=True)
 class StageStatus:
     """One stage of a member when a view is installed (rule 17). `version` is None without usable weights.
 
@@ -203,20 +191,46 @@ class StageStatus:
     stage: int
     version: Version | None
     reduced: Attempt | None
-    newcomer: bool
-    """Took over the stage with this view or later, so it has no part in the attempt in progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """A stage whose gradient is reduced: squared norm before clipping, and the hash that replicas must share."""
+
+    stage: int
+    norm_squared: float
+    gradient: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All my stages have reduced exactly the step's set (rules 23, 24). `loss` is the sum over microbatches, head only."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    results: tuple[StageResult, ...]
+    loss_sum: float
+    tokens: int
+    validation: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
+    """What a member holds and does when a view is installed (rule 17)."""
+
     lineage: str
     view: int
     attempt: Attempt | None
-    """The attempt this member is working on, or None."""
+    """The attempt this member takes part in, or None: a newcomer, or nothing begun."""
     step: int
     base: Version | None
-    """The base of that attempt."""
+    skip: bool
+    """That attempt skips its step."""
     stages: tuple[StageStatus, ...]
+    ready: Ready | None
+    """This member's Ready for that attempt, if it was."""
     evaluated: tuple[tuple[int, float], ...]
     commits: tuple[Commit, ...]
 
@@ -256,6 +270,9 @@ class Begin:
     attempt: Attempt
     base: Version
     skipped: bool
+    """base.step was skipped: weights as before, only the version moved on (rule 25)."""
+    skip: bool
+    """This attempt skips `step`: everybody is Ready at once, with no gradient."""
     training: bool
     evaluate: bool
     window: int
@@ -263,29 +280,6 @@ class Begin:
     paths: tuple[tuple[int, tuple[Peer, ...]], ...]
     installs: tuple[Plan, ...]
     commits: tuple[Commit, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StageResult:
-    """A stage whose gradient is reduced: squared norm before clipping, and the hash that replicas must share."""
-
-    stage: int
-    norm_squared: float
-    gradient: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """All my stages have reduced exactly the step's set (rules 23, 24). `loss` is the sum over microbatches, head only."""
-
-    lineage: str
-    view: int
-    step: int
-    attempt: Attempt
-    results: tuple[StageResult, ...]
-    loss_sum: float
-    tokens: int
-    validation: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,14 +334,14 @@ class Stored:
 
 Message = (
     Heartbeat | Certificate | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose | Accepted
-    | Outbid | Found | Joined | Status | Begin | Ready | Poisoned | Resign | Boundary | Stored
+    | Outbid | Status | Begin | Ready | Poisoned | Resign | Boundary | Stored
 )  # fmt: skip
 
 MESSAGES: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Heartbeat, Certificate, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose, Accepted,
-        Outbid, Found, Joined, Status, Begin, Ready, Poisoned, Resign, Boundary, Stored,
+        Outbid, Status, Begin, Ready, Poisoned, Resign, Boundary, Stored,
     )
 }  # fmt: skip
 

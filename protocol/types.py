@@ -68,7 +68,10 @@ def initial_version(lineage: str) -> Version:
     return Version(0, lineage, INITIAL_ATTEMPT)
 
 
-def next_version(base: Version, attempt: Attempt, skipped: bool) -> Version:
-    """Version after `attempt` committed the step that follows `base`."""
-    text = f"{base.commit}/{base.step + 1}/{attempt.view}.{attempt.n}/{'skip' if skipped else 'step'}"
+def next_version(base: Version, lineage: str, attempt: Attempt, skipped: bool) -> Version:
+    """Version after `attempt` of `lineage` committed the step that follows `base`.
+
+    The lineage is part of the chain: two lineages with one parent may both commit the next step as the same attempt.
+    """
+    text = f"{base.commit}/{lineage}/{base.step + 1}/{attempt.view}.{attempt.n}/{'skip' if skipped else 'step'}"
     return Version(base.step + 1, hashlib.blake2b(text.encode(), digest_size=12).hexdigest(), attempt)
