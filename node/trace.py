@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +26,7 @@ from ftnode.protocol.errors import LocalError, UserError
 from ftnode.protocol.events import Event
 
 TRACE_NAME: Final = "trace.jsonl"
+TRACE_PATTERN: Final = "trace*.jsonl"
 LINE_BYTES_MAX: Final = 1 << 20
 
 RECORDS: Final[dict[str, tuple[str, ...]]] = {
@@ -57,18 +60,18 @@ FORMAT: Final = 1
 class TraceWriter:
     """Appends records; every line is one `write`, so a SIGKILL can tear the last line and no other.
 
-    `header` holds the fields of `start` but `format`. Raises LocalError for a record that `RECORDS` does not know and
-    UserError (74) when the file cannot be opened. A write that fails raises OSError: a run without its log goes on
-    only if the caller says so.
+    `header` holds the fields of `start` but `format`. Never writes over a trace (see `new_trace_path`). Raises
+    LocalError for a record that `RECORDS` does not know, UserError (73) when the file cannot be created, and OSError
+    when a write fails: the caller decides whether a run goes on without its log.
     """
 
-    def __init__(self, path: Path, header: dict[str, Any], *, now: float = 0.0) -> None:
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
         try:
-            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise UserError(f"cannot write the trace {path}: {error.strerror}; choose another --log-dir", 74) from error
+            raise UserError(f"cannot write the trace {path}: {error.strerror}; choose another --log-dir", 73) from error
         self._sequence = 0
-        self.record("start", now, format=FORMAT, **header)
+        self.record("start", time.monotonic(), format=FORMAT, **header)
 
     def event(self, now: float, event: Event) -> None:
         self._write(now, "event", {"e": tagged(event)})
@@ -93,6 +96,12 @@ class TraceWriter:
         line = json.dumps({"n": self._sequence, "t": round(now, 6), "k": kind, **fields}, separators=(",", ":"))
         os.write(self._file, line.encode() + b"\n")
         self._sequence += 1
+
+
+def new_trace_path(directory: Path) -> Path:
+    """`trace.jsonl`, or `trace-2.jsonl` and so on where earlier lives of a node have left theirs."""
+    names = chain([TRACE_NAME], (f"trace-{life}.jsonl" for life in count(2)))
+    return next(path for path in (directory / name for name in names) if not path.exists())
 
 
 class TraceTail:
