@@ -1,0 +1,226 @@
+"""Manifests: TOML text to a checked `Manifest`, and back to commented text.
+
+Errors are for the person who edits the file: the line, what is wrong, what is allowed. The first one is enough.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import typing
+from dataclasses import fields
+from difflib import get_close_matches
+from math import isfinite
+from typing import Any, Final, NoReturn
+
+from ftnode.protocol.errors import UserError
+from ftnode.protocol.manifest_sections import (
+    FORMAT,
+    Allowed,
+    Batch,
+    Data,
+    Evaluation,
+    Liveness,
+    Manifest,
+    Model,
+    Optimiser,
+    Pipeline,
+    Recovery,
+    Run,
+)
+from ftnode.protocol.settings import Settings
+
+__all__ = [
+    "Batch", "Data", "Evaluation", "Liveness", "Manifest", "Model", "Optimiser", "Pipeline", "Recovery", "Run",
+    "parse", "render", "settings",
+]  # fmt: skip
+
+CONFIGURATION = 78
+BOUNDARY_BYTES_MAX = 1 << 30
+"""A boundary tensor's length travels in 4 bytes; beyond 1 GiB a microbatch is better cut."""
+
+_SECTIONS: Final[dict[str, type]] = typing.get_type_hints(Manifest)
+_KINDS: Final[dict[type, str]] = {int: "a whole number", float: "a number", str: "text"}
+
+
+def parse(text: str, source: str = "manifest") -> Manifest:
+    """The manifest that `text` spells out. Every key is required, so that no default can differ between versions.
+
+    Raises UserError (78) that names `source`, the line, and what is allowed.
+    """
+    return _Reader(text, source).manifest()
+
+
+def settings(manifest: Manifest) -> Settings:
+    """The numbers that the core decides with."""
+    return Settings(
+        run=manifest.run_id,
+        stages=manifest.pipeline.stages,
+        steps=manifest.run.steps,
+        microbatches=manifest.batch.microbatches,
+        window=manifest.pipeline.window,
+        live_activations=manifest.pipeline.live_activations,
+        evaluate_every=manifest.evaluation.every,
+        evaluation_microbatches=manifest.evaluation.microbatches,
+        ends=manifest.recovery.ends,
+        rate_factor=manifest.recovery.rate_factor,
+        lease_seconds=manifest.liveness.lease_seconds,
+        minority_wait_seconds=manifest.recovery.minority_wait_seconds,
+    )
+
+
+def render(manifest: Manifest, heading: str = "") -> str:
+    """Commented TOML: each key under its explanation. `parse(render(m)) == m`."""
+    lines = [f"# {line}".rstrip() for line in heading.splitlines()]
+    lines += ["" if lines else "# A run of ftnode.", "# Version of this format.", f"format = {FORMAT}"]
+    for section, kind in _SECTIONS.items():
+        lines += ["", f"[{section}]"]
+        for entry in fields(kind):
+            allowed: Allowed = entry.metadata["allowed"]
+            value = getattr(getattr(manifest, section), entry.name)
+            lines += [f"# {allowed.about}", f"{entry.name} = {_toml(value)}"]
+    return "\n".join(lines) + "\n"
+
+
+class _Reader:
+    """One text on its way to a manifest. Knows lines, which tomllib forgets."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self.source = source
+        self.lines = text.splitlines()
+        try:
+            self.tables: dict[str, Any] = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise UserError(f"{source} is not TOML: {error}", CONFIGURATION) from None
+
+    def manifest(self) -> Manifest:
+        self._format()
+        self._known("", self.tables, ["format", *_SECTIONS])
+        sections = {name: self._section(name, kind) for name, kind in _SECTIONS.items()}
+        manifest = Manifest(**sections)
+        self._fits(manifest)
+        return manifest
+
+    def _format(self) -> None:
+        found = self.tables.get("format")
+        if type(found) is not int:
+            self._fail("", "format", f"`format = {FORMAT}` is missing: this may not be a manifest")
+        if found != FORMAT:
+            self._fail("", "format", f"format {found} is not {FORMAT}, the one that this version of ftnode reads")
+
+    def _section(self, name: str, kind: type) -> Any:
+        table = self.tables.get(name)
+        if not isinstance(table, dict):
+            self._fail("", name, f"section [{name}] is missing")
+        names = [entry.name for entry in fields(kind)]
+        self._known(name, table, names)
+        hints = typing.get_type_hints(kind)
+        values = {}
+        for entry in fields(kind):
+            if entry.name not in table:
+                self._fail(name, "", f"{name}.{entry.name} is missing ({entry.metadata['allowed'].about})")
+            values[entry.name] = self._value(name, entry.name, hints[entry.name], entry.metadata["allowed"], table)
+        return kind(**values)
+
+    def _known(self, section: str, table: dict[str, Any], names: list[str]) -> None:
+        for name in table:
+            if name not in names:
+                near = get_close_matches(name, names, 1, 0.5)
+                hint = f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(names)}"
+                what = f"key {name} in [{section}]" if section else f"key or section {name}"
+                self._fail(section, name, f"unknown {what}{hint}")
+
+    def _value(self, section: str, name: str, kind: Any, allowed: Allowed, table: dict[str, Any]) -> Any:
+        found = table[name]
+        if kind == tuple[float, float]:
+            if isinstance(found, list) and len(found) == 2 and all(_number(item, float, allowed) for item in found):
+                return (float(found[0]), float(found[1]))
+            wanted = f"a list of two numbers from {allowed.low:g} to {allowed.high:g}"
+        elif kind is str:
+            if isinstance(found, str) and (found in allowed.choices or _matches(allowed.pattern, found)):
+                return found
+            wanted = " or ".join(allowed.choices) or allowed.pattern_name
+        else:
+            if _number(found, kind, allowed):
+                return kind(found)
+            wanted = f"{_KINDS[kind]} from {_plain(allowed.low)} to {_plain(allowed.high)}"
+        return self._fail(section, name, f"{section}.{name} must be {wanted}, not {_shown(found)}")
+
+    def _fits(self, manifest: Manifest) -> None:
+        """What single keys cannot say."""
+        model, stages = manifest.model, manifest.pipeline.stages
+        if stages > model.layers:
+            self._fail(
+                "pipeline",
+                "stages",
+                f"{stages} stages are more than {model.layers} layers; at most one stage per layer",
+            )
+        if model.layers % stages:
+            fitting = [str(n) for n in range(1, model.layers + 1) if model.layers % n == 0]
+            self._fail(
+                "pipeline", "stages", f"{model.layers} layers cannot be divided equally among {stages} stages; "
+                f"pipeline.stages may be {', '.join(fitting)}",
+            )  # fmt: skip
+        if model.dim % (2 * model.heads):
+            self._fail(
+                "model", "dim", f"dim {model.dim} must be a multiple of 2 × heads = {2 * model.heads}, "
+                "because rotary positions turn pairs of numbers",
+            )  # fmt: skip
+        if manifest.boundary_bytes > BOUNDARY_BYTES_MAX:
+            self._fail(
+                "batch", "sequences", f"a microbatch of {manifest.boundary_bytes} bytes is more than "
+                f"{BOUNDARY_BYTES_MAX}; lower batch.sequences or model.context",
+            )  # fmt: skip
+
+    def _fail(self, section: str, name: str, message: str) -> NoReturn:
+        raise UserError(f"{self.source}, line {self._line(section, name)}: {message}", CONFIGURATION)
+
+    def _line(self, section: str, name: str) -> int:
+        """Where a key stands, 1-based; its section's line when it is not written on one of its own; else 1."""
+        current, section_line = "", 1
+        for number, line in enumerate(self.lines, 1):
+            header = re.match(r"\s*\[\s*([\w\"'.-]+)\s*\]", line)
+            if header:
+                current = header[1].strip("\"'")
+                if current in (section, name):
+                    section_line = number
+                if not section and current == name:
+                    return number
+                continue
+            found = re.match(r"\s*([\w\"'.-]+)\s*=", line)
+            if found:
+                full = ".".join(filter(None, (current, found[1].strip("\"'"))))
+                if name and full == ".".join(filter(None, (section, name))):
+                    return number
+                if section and full == section:
+                    section_line = number
+        return section_line
+
+
+def _number(found: object, kind: type, allowed: Allowed) -> bool:
+    whole = type(found) is int
+    real = type(found) is float and kind is float and isfinite(found)
+    return (whole or real) and allowed.low <= typing.cast(float, found) <= allowed.high
+
+
+def _matches(pattern: str, found: str) -> bool:
+    return bool(pattern) and re.fullmatch(pattern, found) is not None
+
+
+def _plain(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:g}"
+
+
+def _shown(found: object) -> str:
+    text = _toml(found) if isinstance(found, str | int | float) else type(found).__name__
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return repr(value)

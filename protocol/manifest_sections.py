@@ -1,0 +1,163 @@
+"""The sections of a run's manifest: every key with its type, what is allowed, and what it is for.
+
+These lines are the only place where a key is described: the reader checks against them, the template and the error
+messages print them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+FORMAT = 1
+"""Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
+
+NUMBER_BYTES = {"float32": 4}
+"""Bytes of one number of a boundary tensor, by `pipeline.boundary`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a key may hold: numbers from `low` to `high`; text that is one of `choices` or that `pattern` matches."""
+
+    about: str
+    low: float = 0
+    high: float = 0
+    choices: tuple[str, ...] = ()
+    pattern: str = ""
+    pattern_name: str = ""
+
+
+def key(about: str, low: float = 0, high: float = 0, *choices: str, pattern: str = "", pattern_name: str = "") -> Any:
+    """A key of a section. Typed Any because a dataclass field takes the type of its annotation."""
+    return field(metadata={"allowed": Allowed(about, low, high, choices, pattern, pattern_name)})
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    name: str = key(
+        "For people; shown by `ftnode status`.",
+        pattern=r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+        pattern_name="1 to 64 letters, digits, dots, dashes and underscores",
+    )
+    seed: int = key("Fixes the initial weights and the order of the data.", 0, 2**63 - 1)
+    steps: int = key("Optimiser steps of the whole run.", 1, 10_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """LLaMA-style: RMSNorm, RoPE, SwiGLU, untied head."""
+
+    vocabulary: int = key("Tokens; bytes are 256.", 256, 1_000_000)
+    dim: int = key("Width of the residual stream.", 8, 16384)
+    heads: int = key("Attention heads; dim / heads is even.", 1, 256)
+    layers: int = key("Transformer blocks of the whole model.", 1, 512)
+    context: int = key("Tokens of one sequence.", 2, 131072)
+    hidden: int = key("Width of the feed-forward layer.", 8, 131072)
+    rope_theta: float = key("Base of the rotary position embedding.", 1.0, 1e9)
+    norm_eps: float = key("Keeps RMSNorm from dividing by zero.", 1e-12, 1e-2)
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    kind: str = key(
+        "standard-library: this Python's own sources; files: what each volunteer passes with --data.",
+        0, 0, "standard-library", "files",
+    )  # fmt: skip
+    sha256: str = key(
+        "Hash of the corpus. Who has another one cannot hold the head.",
+        pattern=r"[0-9a-f]{64}",
+        pattern_name="64 hexadecimal digits",
+    )
+    validation_percent: int = key("Share of the files that is kept for validation.", 1, 50)
+
+
+@dataclass(frozen=True, slots=True)
+class Optimiser:
+    """Adam with decoupled weight decay, one per stage."""
+
+    learning_rate: float = key("After the warm-up.", 1e-9, 1.0)
+    betas: tuple[float, float] = key("Adam's two decay rates.", 0.0, 0.999999)
+    epsilon: float = key("Adam's guard against dividing by zero.", 1e-16, 1e-2)
+    weight_decay: float = key("Per step, times the learning rate.", 0.0, 1.0)
+    warmup_steps: int = key("The learning rate rises linearly over these.", 0, 10_000_000)
+    decay: str = key("How the learning rate falls after the warm-up.", 0, 0, "cosine", "constant")
+    minimum_factor: float = key("The cosine ends at this share of the learning rate.", 0.0, 1.0)
+    clip: float = key("Largest gradient norm of one stage.", 1e-6, 1e6)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    microbatches: int = key("Microbatches of one step.", 1, 1024)
+    sequences: int = key("Sequences of one microbatch.", 1, 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    stages: int = key("Block stages; the layers are divided equally. The head is one more.", 1, 256)
+    window: int = key("Microbatches on their way at once.", 1, 1024)
+    live_activations: int = key("Beyond this many on one stage, activations are computed again.", 1, 1024)
+    boundary: str = key("Numbers that travel between stages.", 0, 0, *NUMBER_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    ends: str = key(
+        "A lost first or last block stage: copy its neighbour, or halt the run.",
+        0, 0, "copy", "halt",
+    )  # fmt: skip
+    rate_factor: float = key("A rebuilt stage learns faster by this factor.", 0.1, 10.0)
+    minority_wait_seconds: float = key("Survivors without a quorum go on alone after this.", 0.1, 86400.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    lease_seconds: float = key("A peer that was silent for this long is suspected.", 0.5, 600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    every: int = key("Steps between two validations; 0: only at the end.", 0, 10_000_000)
+    microbatches: int = key("Microbatches of one validation.", 0, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All that a run fixes. Equal manifests, whatever their comments and order, have the same `run_id`."""
+
+    run: Run
+    model: Model
+    data: Data
+    optimiser: Optimiser
+    batch: Batch
+    pipeline: Pipeline
+    recovery: Recovery
+    liveness: Liveness
+    evaluation: Evaluation
+
+    @property
+    def run_id(self) -> str:
+        """32 hexadecimal digits over the format and every value, independent of how the text was written."""
+        canonical = json.dumps({"format": FORMAT} | asdict(self), sort_keys=True, separators=(",", ":"))
+        return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+
+    @property
+    def boundary_bytes(self) -> int:
+        """Bytes of what crosses between two stages: sequences × context × dim numbers."""
+        return self.batch.sequences * self.model.context * self.model.dim * NUMBER_BYTES[self.pipeline.boundary]
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch.microbatches * self.batch.sequences * self.model.context
+
+    def slots(self, hold: int) -> int:
+        """Boundary tensors that a peer with `hold` stages can have at once.
+
+        Per stage and step: M received and M kept forward, the same backward (rule 27), and the head is visited twice,
+        which makes it two stages. The next step's tensors may come before its Begin, and a validation's forward ones
+        with them. 8 more are for weights in transfer.
+        """
+        per_visit = 2 * 4 * self.batch.microbatches + 2 * self.evaluation.microbatches
+        return (hold + 1) * per_visit + 8
