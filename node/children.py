@@ -1,0 +1,94 @@
+"""Processes that die with the one that started them, even when that one is killed outright.
+
+Linux delivers the parent-death signal when the *thread* that forked ends, so children are started from the main
+thread. Elsewhere the call is a no-op, and our own children end when their socket pair closes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from ftnode.protocol.errors import LocalError
+
+PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h."""
+STOP_SECONDS = 2.0
+"""A child that ignores SIGTERM for this long is killed."""
+
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def start_child(
+    argv: Sequence[str],
+    *,
+    log: Path | None = None,
+    pass_fds: Sequence[int] = (),
+    environment: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start `argv` without stdin, its output appended to the file `log` (None: discarded).
+
+    `environment` is added to our own. Raises OSError when the program cannot be started, and LocalError when called
+    from another thread than the main one.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise LocalError("a child must be started from the main thread, whose end is the node's end")
+    output = subprocess.DEVNULL if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=tuple(pass_fds),
+            env={**os.environ, **(environment or {})},
+            preexec_fn=_die_with(os.getpid()),
+        )
+    finally:
+        if output != subprocess.DEVNULL:
+            os.close(output)
+
+
+def _die_with(parent: int) -> Callable[[], None] | None:
+    if _libc is None:
+        return None
+
+    def between_fork_and_exec() -> None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the signal was asked for
+            os._exit(1)
+
+    return between_fork_and_exec
+
+
+def stop_child(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> int:
+    """End a child and return its exit status (negative: the signal). Blocks for `seconds` at most before SIGKILL."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return process.wait()
+
+
+async def child_ended(process: subprocess.Popen[bytes]) -> int:
+    """Wait on trio until the child has ended; its exit status, negative for a signal."""
+    import trio  # only those who wait need it: whoever merely starts children stays cheap to import
+
+    if sys.platform != "linux":
+        return await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
+    if process.poll() is not None:
+        return process.wait()
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        await trio.lowlevel.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+    return process.wait()

@@ -1,0 +1,335 @@
+"""The libp2p host: hivemind's p2pd as a child process, spoken to over unix sockets on trio.
+
+One control connection per request; after a STREAM_OPEN that connection is the stream. Inbound streams come to one
+listening socket of ours, each behind a StreamInfo. p2pd authenticates: the PeerId that it names is the key's owner.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.util import find_spec
+from math import ceil
+from pathlib import Path
+
+import trio
+
+from ftnode.node import p2pd_messages as messages
+from ftnode.node.children import child_ended, start_child
+from ftnode.node.identity import peer_id_bytes, peer_id_text
+from ftnode.node.listening import address_bytes, address_text, check_listen
+from ftnode.protocol.errors import FtnodeError, UserError
+
+log = logging.getLogger(__name__)
+
+StreamHandler = Callable[[str, trio.SocketStream], Awaitable[None]]
+"""Called with the opener's PeerId and the stream, which it must close; runs in a task of its own."""
+
+LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
+START_SECONDS = 15.0
+CONTROL_SECONDS = 5.0
+"""For requests that p2pd answers by itself."""
+INBOUND_STREAMS_MAX = 1024
+SOCKET_BUFFER_BYTES = 1 << 21
+"""Fewer wake-ups per tensor; the kernel caps it at net.core.wmem_max."""
+DIRECTORY_PREFIX = "ftnode-"
+"""Of the private folder for the sockets, whose paths may have 107 bytes at most."""
+
+
+class P2pdError(FtnodeError):
+    """p2pd refused a request, did not answer in time, or is dead; the text says which."""
+
+
+class P2pd:
+    """A running p2pd. `died` is set when the process has ended, for whatever reason."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes], lock: int) -> None:
+        self.peer_id = ""
+        self.died = trio.Event()
+        self.process = process
+        self._folder = folder
+        self._lock = lock
+        self._handlers: dict[str, StreamHandler] = {}
+        self._inbound = 0
+
+    @classmethod
+    async def start(
+        cls,
+        nursery: trio.Nursery,
+        identity: Path,
+        *,
+        listen: Sequence[str] = LOOPBACK,
+        announce: Sequence[str] = (),
+        relay_service: bool = False,
+        relays: Sequence[str] = (),
+        log_path: Path | None = None,
+    ) -> P2pd:
+        """Start p2pd with the key in `identity`. `relays`: full multiaddrs of peers that make us reachable.
+
+        With no `listen` address we are reached through a relay only. Raises UserError when it cannot start.
+        """
+        check_listen(listen)
+        folder, lock = _private_folder()
+        argv = [
+            str(p2pd_binary()),
+            f"-listen=/unix{folder}/control",
+            f"-id={identity}",
+            *_host_flags(listen, announce, relay_service, relays),
+        ]
+        output = log_path or folder / "log"
+        try:
+            process = start_child(argv, log=output)
+        except OSError as error:
+            raise UserError(f"cannot start {argv[0]}: {error.strerror}; reinstall hivemind", 69) from None
+        daemon = cls(folder, process, lock)
+        try:
+            nursery.start_soon(daemon._watch)
+            await daemon._wait_until_ready(output)
+            await nursery.start(daemon._accept)
+        except BaseException:
+            daemon.close()
+            raise
+        return daemon
+
+    @property
+    def control_maddr(self) -> str:
+        """Where another process of this node (the directory) can attach."""
+        return f"/unix{self._folder}/control"
+
+    def close(self) -> None:
+        """End p2pd at once, and with it every stream. Idempotent."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self._lock >= 0:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+    async def addresses(self) -> tuple[str, ...]:
+        """Where we can be dialled now, without the /p2p part. Changes when a relay is found or an interface appears."""
+        response = await self._ask(messages.identify(), CONTROL_SECONDS)
+        return _texts(response.addresses)
+
+    async def connect(self, peer_id: str, addresses: Sequence[str], seconds: float) -> None:
+        """Have a connection to the peer. Raises P2pdError, with p2pd's reason, when there is none after `seconds`."""
+        binary = [address_bytes(address) for address in addresses]
+        await self._ask(messages.connect(peer_id_bytes(peer_id), binary, ceil(seconds)), seconds)
+
+    async def open(self, peer_id: str, protocol: str, seconds: float) -> trio.SocketStream:
+        """A stream to a connected peer that speaks `protocol`. Raises P2pdError."""
+        request = messages.stream_open(peer_id_bytes(peer_id), protocol, ceil(seconds))
+        return await self._request(request, seconds)
+
+    async def serve(self, protocol: str, handler: StreamHandler) -> None:
+        """From now on give every inbound stream of `protocol` to `handler`."""
+        self._handlers[protocol] = handler
+        await self._ask(messages.stream_handler(f"{self._folder}/inbound", protocol), CONTROL_SECONDS)
+
+    async def peers(self) -> tuple[str, ...]:
+        """PeerIds of everybody we are connected to."""
+        response = await self._ask(messages.list_peers(), CONTROL_SECONDS)
+        return tuple(peer_id_text(peer) for peer in response.peers)
+
+    async def disconnect(self, peer_id: str) -> None:
+        """Close all connections to a peer."""
+        await self._ask(messages.disconnect(peer_id_bytes(peer_id)), CONTROL_SECONDS)
+
+    async def _ask(self, request: bytes, seconds: float) -> messages.Response:
+        stream, response = await self._exchange(request, seconds)
+        await stream.aclose()
+        return response
+
+    async def _request(self, request: bytes, seconds: float) -> trio.SocketStream:
+        return (await self._exchange(request, seconds))[0]
+
+    async def _exchange(self, request: bytes, seconds: float) -> tuple[trio.SocketStream, messages.Response]:
+        stream = None
+        try:
+            with trio.fail_after(seconds):
+                stream = await open_unix_stream(f"{self._folder}/control")
+                await stream.send_all(request)
+                response = messages.read_response(await read_message(stream))
+            if response.error:
+                raise P2pdError(response.error)
+        except BaseException as error:
+            if stream is not None:
+                await trio.aclose_forcefully(stream)
+            if isinstance(error, trio.TooSlowError):
+                raise P2pdError(f"no answer within {seconds:g} s") from None
+            if isinstance(error, OSError | trio.BrokenResourceError | EOFError | ValueError):
+                raise P2pdError(f"p2pd does not answer: {error}") from None
+            raise
+        return stream, response
+
+    async def _wait_until_ready(self, output: Path) -> None:
+        with trio.move_on_after(START_SECONDS):
+            while not self.died.is_set():
+                try:
+                    response = await self._ask(messages.identify(), CONTROL_SECONDS)
+                except P2pdError:
+                    await trio.sleep(0.01)  # its control socket does not exist yet
+                    continue
+                self.peer_id = peer_id_text(response.peer_id)
+                return
+        raise UserError(f"p2pd did not start: {_last_line(output)}", 69)
+
+    async def _watch(self) -> None:
+        status = await child_ended(self.process)
+        log.info("p2pd ended with status %d", status)
+        self.died.set()
+
+    async def _accept(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        listening = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        await listening.bind(f"{self._folder}/inbound")
+        listening.listen(128)
+        task_status.started()
+        await trio.serve_listeners(self._dispatch, [trio.SocketListener(listening)])
+
+    async def _dispatch(self, stream: trio.SocketStream) -> None:
+        if self._inbound >= INBOUND_STREAMS_MAX:
+            log.warning("inbound stream refused: %d are open", self._inbound)
+            await trio.aclose_forcefully(stream)
+            return
+        self._inbound += 1
+        try:
+            with trio.fail_after(CONTROL_SECONDS):
+                info = messages.read_stream_info(await read_message(stream))
+            _enlarge_buffers(stream)
+            await self._handlers[info.protocol](peer_id_text(info.peer_id), stream)
+        except (OSError, trio.BrokenResourceError, trio.TooSlowError, EOFError, ValueError, KeyError) as error:
+            log.info("inbound stream dropped: %s", error)
+        finally:
+            self._inbound -= 1
+            await trio.aclose_forcefully(stream)
+
+
+def p2pd_binary() -> Path:
+    """The binary in the hivemind wheel, found without importing hivemind. Raises UserError."""
+    spec = find_spec("hivemind")
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        path = Path(folder) / "hivemind_cli" / "p2pd"
+        if path.is_file():
+            return path
+    raise UserError("hivemind's p2pd is not installed; install hivemind from a wheel that has it", 69)
+
+
+def _host_flags(
+    listen: Sequence[str], announce: Sequence[str], relay_service: bool, relays: Sequence[str]
+) -> list[str]:
+    """Noise and TLS both stay on: py-libp2p speaks Noise. Relay use stays on, serving others is a choice."""
+    flags = ["-tls=1", "-noise=1", "-connManager=0", f"-relayService={int(relay_service)}"]
+    flags += [f"-hostAddrs={','.join(listen)}"] if listen else ["-noListenAddrs=1"]
+    if relay_service:
+        flags.append("-forceReachabilityPublic=1")
+    if announce:
+        flags.append(f"-announceAddrs={','.join(announce)}")
+    if relays:
+        flags += ["-autoRelay=1", f"-trustedRelays={','.join(relays)}"]
+        if not listen:
+            flags.append("-forceReachabilityPrivate=1")
+    return flags
+
+
+def _private_folder() -> tuple[Path, int]:
+    """A new folder that only we can enter, locked as long as we live; those of dead nodes are removed on the way."""
+    root = Path(tempfile.gettempdir())
+    for stale in root.glob(f"{DIRECTORY_PREFIX}*/lock"):
+        _remove_if_unlocked(stale)
+    folder = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=root))
+    if len(os.fsencode(folder)) > 90:
+        raise UserError(f"{root} is too long for the path of a unix socket; set TMPDIR to a shorter one", 73)
+    # The lock gets its name when it is already held, so that nobody takes the folder for a dead node's.
+    lock = os.open(folder / "lock.new", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (folder / "lock.new").rename(folder / "lock")
+    return folder, lock
+
+
+def _remove_if_unlocked(path: Path) -> None:
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:  # another user's, or just removed
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path.parent, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(lock)
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def _texts(addresses: Sequence[bytes]) -> tuple[str, ...]:
+    texts = []
+    for address in addresses:
+        try:
+            texts.append(address_text(address))
+        except ValueError:
+            log.info("an address of ours is of a kind that we cannot write: %s", address.hex())
+    return tuple(texts)
+
+
+def _enlarge_buffers(stream: trio.SocketStream) -> None:
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        stream.socket.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+
+
+async def open_unix_stream(path: str) -> trio.SocketStream:
+    connection = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+        await connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return trio.SocketStream(connection)
+
+
+async def read_message(stream: trio.SocketStream) -> bytes:
+    """One varint-delimited message. Reads no byte beyond it, for those belong to the stream.
+
+    Raises EOFError when the stream ends before, ValueError when the length is absurd.
+    """
+    size = shift = 0
+    while True:
+        byte = (await read_exactly(stream, 1))[0]
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            break
+        if shift > 28:
+            raise ValueError("length of a control message does not end")
+    if size > messages.MESSAGE_BYTES_MAX:
+        raise ValueError(f"control message of {size} bytes")
+    return bytes(await read_exactly(stream, size))
+
+
+async def read_exactly(stream: trio.SocketStream, size: int) -> bytearray:
+    buffer = bytearray(size)
+    await read_into(stream, memoryview(buffer))
+    return buffer
+
+
+async def read_into(stream: trio.SocketStream, view: memoryview) -> None:
+    """Fill `view` from the stream, straight from the kernel. Raises EOFError when it ends before."""
+    got = 0
+    while got < len(view):
+        count = await stream.socket.recv_into(view[got:])
+        if not count:
+            raise EOFError("the stream ended")
+        got += count
