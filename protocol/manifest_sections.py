@@ -71,7 +71,6 @@ class Data:
         pattern=r"[0-9a-f]{64}",
         pattern_name="64 hexadecimal digits",
     )
-    validation_percent: int = key("Share of the files that is kept for validation.", 1, 50)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,155 @@
+"""`ftnode`: one verb per thing that a person does.
+
+Every command lives in a module that is loaded when it is called, so that `ftnode --help` is quick; what a command
+needs in turn (torch, libp2p, pictures) loads later still. This is also where the packages meet: the one place that
+names `ftnode.bootstrap` and `ftnode.lab` from `node`, and only to start them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from ftnode.protocol.errors import UserError
+
+INTERRUPTED = 130
+USAGE = 64
+
+
+class LazyGroup(click.Group):
+    """A group that knows the one-line help of its commands without loading them."""
+
+    def __init__(self, name: str, about: str, table: dict[str, tuple[str, str]]) -> None:
+        super().__init__(name, help=about, context_settings={"help_option_names": ["-h", "--help"]})
+        self.table = table
+        """Command name → ("module:attribute", one line of help)."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.table:
+            return None
+        module, _, attribute = self.table[cmd_name][0].partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in self.table.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.table and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], self.table, 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.table)}"
+            ctx.fail(f"no command is called {args[0]}; {hint}")
+        return super().resolve_command(ctx, args)
+
+
+run_group = LazyGroup(
+    "run",
+    "Write, check and read the manifest of a run.",
+    {
+        "init": ("ftnode.node.cli_run:init", "Write a commented manifest."),
+        "validate": ("ftnode.node.cli_run:validate", "Check a manifest and say what it needs."),
+        "show": ("ftnode.node.cli_run:show", "Print a manifest's values and sizes."),
+    },
+)
+
+lab_group = LazyGroup(
+    "lab",
+    "Measure, audit and experiment on this machine.",
+    {
+        "audit": ("ftnode.node.cli_lab:audit", "Check all traces of a finished run against each other."),
+        "transport": ("ftnode.node.cli_lab:transport", "Tensor path against p2pd, hivemind and py-libp2p."),
+        "throughput": ("ftnode.node.cli_lab:throughput", "A swarm's tokens/s against one torch process."),
+        "outage": ("ftnode.node.cli_lab:outage", "Seconds from the loss of a sole holder to the next step."),
+        "memory": ("ftnode.node.cli_lab:memory", "Resident memory of an idle node, by process."),
+        "world": ("ftnode.node.cli_lab:world", "Speed of the virtual world."),
+    },
+)
+
+cli = LazyGroup(
+    "ftnode",
+    "Train one model together: a swarm owns the stages of a pipeline, loses some, and rebuilds them by itself.",
+    {
+        "demo": ("ftnode.node.cli_lab:demo", "A swarm on this machine trains, loses a stage and heals."),
+        "run": ("ftnode.node.cli:run_group", "Write, check and read the manifest of a run."),
+        "bootstrap": ("ftnode.node.cli_bootstrap:bootstrap", "Host a meeting point."),
+        "join": ("ftnode.node.cli_join:join", "Volunteer for a run."),
+        "status": ("ftnode.node.cli_status:status", "Watch a swarm."),
+        "id": ("ftnode.node.cli_bootstrap:identity", "Print this machine's PeerId."),
+        "replay": ("ftnode.node.cli_lab:replay", "Run a recorded trace through the core again."),
+        "lab": ("ftnode.node.cli:lab_group", "Measure, audit and experiment on this machine."),
+    },
+)
+click.version_option(package_name="ftnode", message="%(package)s %(version)s")(cli)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code, by sysexits. What goes wrong by the user's hand is one line on stderr."""
+    try:
+        result = cli.main(args=arguments, prog_name="ftnode", standalone_mode=False)
+    except BaseExceptionGroup as group:
+        return _group(group)
+    except (click.exceptions.ClickException, click.Abort, UserError, KeyboardInterrupt, BrokenPipeError) as error:
+        return _report(error)
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: BaseException) -> int:
+    """Say an expected error in one line, and return its exit code."""
+    if isinstance(error, UserError):
+        _say(str(error))
+        return error.exit_code
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return USAGE
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        _say(error.format_message() + (f" (see {context.command_path} --help)" if context else ""))
+        return USAGE
+    if isinstance(error, BrokenPipeError):
+        # Who reads us has enough, as in `ftnode status | head`. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return INTERRUPTED
+
+
+def _group(group: BaseExceptionGroup[BaseException]) -> int:
+    """Errors out of nurseries: one line when all are expected; else it is a bug, and shown whole."""
+    expected, rest = group.split((UserError, KeyboardInterrupt))
+    if rest is not None or expected is None:
+        raise group
+    leaves = list(_leaves(expected))
+    return _report(next((leaf for leaf in leaves if isinstance(leaf, UserError)), leaves[0]))
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    return [
+        leaf
+        for error in group.exceptions
+        for leaf in (_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    ]
+
+
+def _say(message: str) -> None:
+    print("ftnode: " + " ".join(message.split()), file=sys.stderr)
+
+
+def run_and_exit() -> NoReturn:
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    run_and_exit()

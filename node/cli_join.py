@@ -1,0 +1,103 @@
+"""`ftnode join`: check all that can be checked here, then become a node."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+import click
+
+from ftnode.node.cli_options import home_option, json_option, peer_option, read_manifest, readable_data
+from ftnode.node.configuration import JoinConfig, log_root
+from ftnode.protocol.errors import UserError
+from ftnode.protocol.manifest import Manifest
+
+DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
+
+
+@click.command()
+@click.argument("manifest", type=click.Path(path_type=Path))
+@peer_option
+@click.option("--hold", type=click.IntRange(1), default=1, show_default=True, help="Stages to hold at most.")
+@click.option("--data", metavar="PATH", help="Corpus, a text file or a folder of them; needed to hold the head.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Threads of torch; default: all cores.")
+@click.option(
+    "--listen", multiple=True, metavar="ADDR", default=("/ip4/0.0.0.0/tcp/0",), show_default=True,
+    help="Multiaddr to listen on; repeats.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
+    help="Seconds to look for a peer before giving up.",
+)  # fmt: skip
+@click.option("--log-dir", metavar="DIR", help="New folder for log and trace; default: the platform's state folder.")
+@click.option("--dump-rebuilds", is_flag=True, help="Keep weights of rebuilds as files, for `ftnode lab audit`.")
+@click.option(
+    "--compute", type=click.Choice(["torch", "paced"]), default="torch", show_default=True,
+    help="paced sleeps instead of computing, to measure pipelines.",
+)  # fmt: skip
+@click.option(
+    "--paced-seconds", type=(click.FloatRange(0, 60), click.FloatRange(0, 60)), default=(0.02, 0.04), show_default=True,
+    metavar="FORWARD BACKWARD", help="Of a paced stage, per microbatch.",
+)  # fmt: skip
+@json_option
+@home_option
+def join(
+    manifest: Path, peers: tuple[str, ...], hold: int, data: str | None, device: str, threads: int | None,
+    listen: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool, compute: str,
+    paced_seconds: tuple[float, float], as_json: bool, home: str | None,
+) -> int | None:  # fmt: skip
+    """Volunteer for the run of MANIFEST. Ctrl-C leaves cleanly."""
+    checked, text = read_manifest(manifest)
+    if not DEVICE.fullmatch(device):
+        raise UserError(f"--device {device} is unknown; use cpu, cuda or cuda:N")
+    path = readable_data(data)
+
+    from ftnode.node.identity import home_directory
+    from ftnode.node.listening import check_listen
+
+    check_listen(listen)
+    folder = home_directory(home)
+    config = JoinConfig(
+        manifest=checked,
+        manifest_text=text,
+        peers=_peers(folder, peers),
+        hold=min(hold, checked.pipeline.stages + 1),
+        data=path,
+        device=device,
+        threads=threads or os.cpu_count() or 1,
+        listen=listen,
+        home=folder,
+        timeout=timeout,
+        log_directory=_log_directory(log_dir, home, checked),
+        dump_rebuilds=dump_rebuilds,
+        compute_backend=compute,
+        forward_seconds=paced_seconds[0],
+        backward_seconds=paced_seconds[1],
+        json=as_json,
+    )
+
+    from ftnode.node import daemon
+
+    return daemon.run(config)
+
+
+def _peers(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Those given first, then those remembered. Raises UserError (64) when an address is none, or there is no peer."""
+    from ftnode.bootstrap.addresses import parse_peer, remembered_peers
+
+    checked = [str(parse_peer(address)) for address in given]
+    peers = tuple(dict.fromkeys([*checked, *remembered_peers(home)]))
+    if not peers:
+        raise UserError("no peer to start from; pass --peer ADDR, or start a meeting point with: ftnode bootstrap")
+    return peers
+
+
+def _log_directory(option: str | None, home: str | None, manifest: Manifest) -> Path:
+    """A folder of this node's own, so that no trace is ever written over."""
+    if option is not None:
+        return Path(option).expanduser().absolute()
+    started = time.strftime("%Y%m%d-%H%M%S")
+    return log_root(home) / f"{manifest.run.name}-{manifest.run_id[:8]}" / f"{started}-{os.getpid()}"

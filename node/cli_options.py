@@ -1,0 +1,58 @@
+"""Options that several commands share, and checks of what was typed into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ftnode.protocol.errors import UserError
+from ftnode.protocol.manifest import Manifest, parse
+
+MANIFEST_BYTES_MAX = 1 << 20
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+home_option = click.option(
+    "--home", metavar="DIR", help="Folder for identities and remembered peers; default: the platform's data folder."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+peer_option = click.option(
+    "--peer", "peers", multiple=True, metavar="ADDR", help="Multiaddr of a peer, /ip4/…/p2p/12D3…; repeats."
+)
+
+
+def read_manifest(path: Path) -> tuple[Manifest, str]:
+    """A manifest and its text. Raises UserError: 66 when it cannot be read, 78 when it is wrong."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MANIFEST_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise UserError(f"there is no manifest {path}; write one with: ftnode run init {path}", 66) from None
+    except OSError as error:
+        raise UserError(f"cannot read the manifest {path}: {error.strerror}", 66) from None
+    if len(data) > MANIFEST_BYTES_MAX:
+        raise UserError(f"{path} is larger than {MANIFEST_BYTES_MAX} bytes; this is no manifest", 65)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is no UTF-8 text; this is no manifest", 65) from None
+    return parse(text, path.name), text
+
+
+def readable_data(option: str | None) -> Path | None:
+    """--data as a path whose file or folder can be opened. Raises UserError (66)."""
+    if option is None:
+        return None
+    path = Path(option).expanduser().absolute()
+    try:
+        if path.is_dir():
+            next(path.iterdir(), None)
+        else:
+            path.open("rb").close()
+    except OSError as error:
+        raise UserError(
+            f"cannot read the data {path}: {error.strerror}; pass a text file or a folder of them", 66
+        ) from None
+    return path

@@ -1,0 +1,119 @@
+"""What the command line hands to the node, and where things lie on this machine.
+
+`home` (--home, else the platform's data directory) holds identities, remembered peers and a file per running node; logs
+and traces go to the platform's state directory, or below --home when that is given.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_state_path
+
+from ftnode.protocol.manifest import Manifest
+
+RUNNING_FOLDER = "running"
+RUNNING_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class JoinConfig:
+    """Everything that `ftnode join` was told, checked as far as it can be without a swarm."""
+
+    manifest: Manifest
+    manifest_text: str
+    peers: tuple[str, ...]
+    """Full multiaddrs to start from: --peer, then those remembered."""
+    hold: int
+    """Stages that this node will hold at most; the head is one."""
+    data: Path | None
+    """The corpus; None: this Python's standard library."""
+    device: str
+    threads: int
+    listen: tuple[str, ...]
+    home: Path
+    timeout: float
+    """Seconds to look for a first peer before giving up."""
+    log_directory: Path
+    dump_rebuilds: bool
+    """Keep the weights of rebuilds and of their donors as files, for the audit."""
+    compute_backend: str
+    """torch, or paced: sleeps instead of computing, to measure pipelines."""
+    forward_seconds: float
+    """Of a paced stage, per microbatch."""
+    backward_seconds: float
+    json: bool
+    """Lines for people become JSON lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A node or meeting point that runs on this machine now."""
+
+    pid: int
+    peer: str
+    run: str
+    """run_id, empty for a meeting point."""
+    addresses: tuple[str, ...]
+    """Full multiaddrs."""
+
+
+def log_root(home_option: str | None) -> Path:
+    """Where each run of a node gets a folder of its own."""
+    if home_option:
+        return Path(home_option).expanduser().absolute() / "logs"
+    return user_state_path("ftnode", appauthor=False) / "logs"
+
+
+def note_running(home: Path, running: Running) -> Path:
+    """Say where this process can be reached; `forget_running` takes it back. The file appears whole or not at all."""
+    folder = home / RUNNING_FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = folder / f"{running.peer}.json"
+    draft = path.with_suffix(f".{os.getpid()}")
+    text = {"pid": running.pid, "peer": running.peer, "run": running.run, "addresses": list(running.addresses)}
+    draft.write_text(json.dumps(text), encoding="utf-8")
+    draft.replace(path)
+    return path
+
+
+def forget_running(home: Path, peer: str) -> None:
+    (home / RUNNING_FOLDER / f"{peer}.json").unlink(missing_ok=True)
+
+
+def running_nodes(home: Path) -> tuple[Running, ...]:
+    """Nodes of this home whose process is alive, training ones first. Files of dead ones are removed."""
+    found = []
+    for path in sorted((home / RUNNING_FOLDER).glob("*.json")):
+        running = _read_running(path)
+        if running is None or not _alive(running.pid):
+            with suppress(OSError):
+                path.unlink()
+        else:
+            found.append(running)
+    return tuple(sorted(found, key=lambda running: (not running.run, running.peer)))
+
+
+def _read_running(path: Path) -> Running | None:
+    try:
+        with path.open("rb") as file:
+            found = json.loads(file.read(RUNNING_BYTES_MAX))
+        return Running(int(found["pid"]), str(found["peer"]), str(found["run"]), tuple(map(str, found["addresses"])))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _alive(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
