@@ -1,0 +1,70 @@
+"""Rebuilding a stage from its neighbours' weights as they stream in.
+
+W_i = (ω_{i-1} W_{i-1} + ω_{i+1} W_{i+1}) / (ω_{i-1} + ω_{i+1}), ω = squared gradient norm: CheckFree, Algorithm 1
+("All is Not Lost: LLM Recovery without Checkpoints"). Chunks may come in any interleaving of the donors; besides the
+stage's own buffer only the chunk at hand is in memory. One donor with share 1 is an exact copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from ftnode.models.faults import Misuse, StageFault
+from ftnode.models.tensors import is_finite
+
+SHARES_TOLERANCE: Final = 1e-6
+
+
+def shares(omegas: Sequence[float]) -> tuple[float, ...]:
+    """ω_i / Σω. Uniform when the sum is zero or any ω is negative or not finite."""
+    total = sum(omegas)
+    if not isfinite(total) or total <= 0 or min(omegas) < 0:
+        return (1 / len(omegas),) * len(omegas)
+    return tuple(omega / total for omega in omegas)
+
+
+class Blend:
+    """Collects shares of chunks into a flat float32 buffer [n], which it zeroes first.
+
+    Every chunk must in the end have been given shares that add up to 1.
+    """
+
+    def __init__(self, flat: Tensor, chunk_numbers: int, stage: int) -> None:
+        self.stage = stage
+        self._pieces = torch.split(flat, chunk_numbers)
+        self._received = [0.0] * len(self._pieces)
+        flat.zero_()
+
+    @property
+    def chunks(self) -> int:
+        return len(self._pieces)
+
+    def add(self, index: int, share: float, chunk: Tensor) -> None:
+        """Add share · chunk at its place. Raises Misuse for a wrong index, size or share, StageFault for NaN."""
+        if not 0 <= index < self.chunks:
+            raise Misuse(f"there is no chunk {index}; there are {self.chunks}", self.stage)
+        piece = self._pieces[index]
+        if chunk.shape != piece.shape:
+            raise Misuse(f"chunk {index} has {chunk.numel()} numbers instead of {piece.numel()}", self.stage)
+        if not 0 <= share <= 1 or self._received[index] + share > 1 + SHARES_TOLERANCE:
+            raise Misuse(
+                f"chunk {index} was given more than once: share {share} of {self._received[index]}", self.stage
+            )
+        if not is_finite(chunk):
+            raise StageFault(f"chunk {index} of a donor holds a number that is not finite", self.stage)
+        self._received[index] += share
+        with torch.no_grad():
+            piece.add_(chunk.to(piece.device) * share)
+
+    def finish(self) -> None:
+        """Raises Misuse if any chunk's shares do not add up to 1."""
+        missing = [i for i, share in enumerate(self._received) if abs(share - 1) > SHARES_TOLERANCE]
+        if missing:
+            raise Misuse(
+                f"{len(missing)} of {self.chunks} chunks are incomplete, the first is {missing[0]}", self.stage
+            )

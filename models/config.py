@@ -1,0 +1,63 @@
+"""The model's numbers. No torch here: whoever plans a run needs the sizes without loading it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A LLaMA-style decoder: RMSNorm, RoPE, SwiGLU, untied head.
+
+    `hidden` is the width of the SwiGLU, `context` the longest sequence T. Raises ValueError for numbers that cannot
+    make a model.
+    """
+
+    dim: int
+    heads: int
+    layers: int
+    context: int
+    hidden: int
+    vocabulary: int = 256
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "heads", "layers", "context", "hidden", "vocabulary"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.dim % self.heads or (self.dim // self.heads) % 2:
+            raise ValueError(f"dim ({self.dim}) must be heads ({self.heads}) times an even number, for RoPE's pairs")
+        for name in ("rope_theta", "norm_eps"):
+            if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
+                raise ValueError(f"{name} must be a positive number, not {getattr(self, name)}")
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.heads
+
+    @property
+    def block_parameters(self) -> int:
+        """Of one transformer block: q, k, v, o; gate, up, down; two norms."""
+        return 4 * self.dim**2 + 3 * self.dim * self.hidden + 2 * self.dim
+
+    @property
+    def head_parameters(self) -> int:
+        """Of stage 0: embedding, LM head, final norm."""
+        return 2 * self.vocabulary * self.dim + self.dim
+
+    def layers_per_stage(self, stages: int) -> int:
+        """Every block stage has equally many, so that neighbours can be blended. Raises ValueError."""
+        if stages < 1 or self.layers % stages:
+            raise ValueError(f"{self.layers} layers cannot be divided into {stages} equal stages")
+        return self.layers // stages
+
+    def stage_parameters(self, stages: int, stage: int) -> int:
+        """Of one of the stages 0..`stages`. Raises ValueError."""
+        if not 0 <= stage <= stages:
+            raise ValueError(f"there is no stage {stage}; stages are 0 to {stages}")
+        return self.layers_per_stage(stages) * self.block_parameters if stage else self.head_parameters
+
+    def total_parameters(self) -> int:
+        return self.head_parameters + self.layers * self.block_parameters

@@ -1,0 +1,19 @@
+"""What can go wrong in a stage, by whose fault it is."""
+
+from __future__ import annotations
+
+
+class StageFault(Exception):
+    """The numbers went wrong: something is not finite. Nothing was accumulated; the step needs another attempt."""
+
+    def __init__(self, reason: str, stage: int) -> None:
+        super().__init__(reason)
+        self.stage = stage
+
+
+class Misuse(Exception):
+    """A command that does not fit the stage's state: a mistake of ours, never of the data."""
+
+    def __init__(self, reason: str, stage: int) -> None:
+        super().__init__(reason)
+        self.stage = stage

@@ -1,0 +1,135 @@
+"""The transformer: a block, an embedding, a language-model head, as functions of weights.
+
+B sequences, T positions, D dim, H heads, K dim per head (D = H·K), F hidden, V vocabulary, E = 3·D (q, k and v).
+`x_btd` has shape [B, T, D]. Names and conventions of the weights are those of Hugging Face's `LlamaForCausalLM`, with
+which tests/models/test_llama.py compares the numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ftnode.models.config import ModelConfig
+from ftnode.models.tensors import Layout, layout_of
+
+EMBEDDING = "model.embed_tokens.weight"
+FINAL_NORM = "model.norm.weight"
+LM_HEAD = "lm_head.weight"
+RESIDUAL_OUTPUTS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
+"""What writes into the residual stream; initialised smaller by √(2·layers), as GPT-2 does."""
+
+
+def head_layout(config: ModelConfig) -> Layout:
+    table = (config.vocabulary, config.dim)
+    return layout_of({EMBEDDING: table, LM_HEAD: table}, {FINAL_NORM: (config.dim,)})
+
+
+def block_layout(config: ModelConfig, first: int, count: int) -> Layout:
+    """Of the layers first..first+count-1. Only the names depend on `first`. q, k, v and gate, up are neighbours."""
+    d, f = config.dim, config.hidden
+    matrices: dict[str, tuple[int, ...]] = {}
+    norms: dict[str, tuple[int, ...]] = {}
+    for layer in range(first, first + count):
+        prefix = f"model.layers.{layer}"
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            matrices[f"{prefix}.self_attn.{name}.weight"] = (d, d)
+        matrices[f"{prefix}.mlp.gate_proj.weight"] = (f, d)
+        matrices[f"{prefix}.mlp.up_proj.weight"] = (f, d)
+        matrices[f"{prefix}.mlp.down_proj.weight"] = (d, f)
+        norms[f"{prefix}.input_layernorm.weight"] = (d,)
+        norms[f"{prefix}.post_attention_layernorm.weight"] = (d,)
+    return layout_of(matrices, norms)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadWeights:
+    embedding_vd: Tensor
+    norm_d: Tensor
+    lm_head_vd: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class BlockWeights:
+    attention_norm_d: Tensor
+    qkv_ed: Tensor
+    output_dd: Tensor
+    mlp_norm_d: Tensor
+    gate_up_2fd: Tensor
+    down_df: Tensor
+
+
+def head_weights(layout: Layout, flat: Tensor) -> HeadWeights:
+    return HeadWeights(layout.view(flat, EMBEDDING), layout.view(flat, FINAL_NORM), layout.view(flat, LM_HEAD))
+
+
+def block_weights(config: ModelConfig, layout: Layout, flat: Tensor, layer: int) -> BlockWeights:
+    prefix, d = f"model.layers.{layer}", config.dim
+    return BlockWeights(
+        attention_norm_d=layout.view(flat, f"{prefix}.input_layernorm.weight"),
+        qkv_ed=layout.joined(flat, f"{prefix}.self_attn.q_proj.weight", (3 * d, d)),
+        output_dd=layout.view(flat, f"{prefix}.self_attn.o_proj.weight"),
+        mlp_norm_d=layout.view(flat, f"{prefix}.post_attention_layernorm.weight"),
+        gate_up_2fd=layout.joined(flat, f"{prefix}.mlp.gate_proj.weight", (2 * config.hidden, d)),
+        down_df=layout.view(flat, f"{prefix}.mlp.down_proj.weight"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rotary:
+    """RoPE (Su et al. 2021) in the half-split convention: number i of a head turns with number i + K/2."""
+
+    cos_t11k: Tensor
+    sin_t11k: Tensor
+    """Its first half negated, so that a roll replaces `rotate_half`."""
+
+
+def rotary(config: ModelConfig, device: torch.device) -> Rotary:
+    half = config.head_dim // 2
+    frequency_k = config.rope_theta ** (-torch.arange(half, dtype=torch.float32) / half)
+    angle_tk = torch.arange(config.context, dtype=torch.float32)[:, None] * frequency_k
+    cos, sin = angle_tk.cos(), angle_tk.sin()
+    cos_tk, sin_tk = torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1)
+    return Rotary(cos_tk[:, None, None].to(device), sin_tk[:, None, None].to(device))
+
+
+def rms_norm(x_btd: Tensor, weight_d: Tensor, eps: float) -> Tensor:
+    return F.rms_norm(x_btd.float(), weight_d.shape, weight_d, eps)
+
+
+def attention(x_btd: Tensor, weights: BlockWeights, rope: Rotary, heads: int) -> Tensor:
+    """Causal self-attention over all T positions; RoPE on q and k together."""
+    b, t, d = x_btd.shape
+    qkv_bt3hk = F.linear(x_btd, weights.qkv_ed).view(b, t, 3, heads, d // heads)
+    qk_bt2hk, v_bthk = qkv_bt3hk[:, :, :2], qkv_bt3hk[:, :, 2]
+    turned_bt2hk = qk_bt2hk * rope.cos_t11k[:t] + qk_bt2hk.roll(d // heads // 2, dims=-1) * rope.sin_t11k[:t]
+    q_bhtk, k_bhtk = turned_bt2hk.to(v_bthk.dtype).permute(2, 0, 3, 1, 4).unbind()
+    mixed_bhtk = F.scaled_dot_product_attention(q_bhtk, k_bhtk, v_bthk.transpose(1, 2), is_causal=True)
+    return F.linear(mixed_bhtk.transpose(1, 2).reshape(b, t, d), weights.output_dd)
+
+
+def swiglu(x_btd: Tensor, weights: BlockWeights) -> Tensor:
+    gate_btf, up_btf = F.linear(x_btd, weights.gate_up_2fd).chunk(2, dim=-1)
+    return F.linear(F.silu(gate_btf) * up_btf, weights.down_df)
+
+
+def block(x_btd: Tensor, weights: BlockWeights, rope: Rotary, config: ModelConfig) -> Tensor:
+    x_btd = x_btd + attention(rms_norm(x_btd, weights.attention_norm_d, config.norm_eps), weights, rope, config.heads)
+    return x_btd + swiglu(rms_norm(x_btd, weights.mlp_norm_d, config.norm_eps), weights)
+
+
+def embed(tokens_bt: Tensor, weights: HeadWeights) -> Tensor:
+    return F.embedding(tokens_bt, weights.embedding_vd)
+
+
+def logits(x_btd: Tensor, weights: HeadWeights, config: ModelConfig) -> Tensor:
+    """[B, T, V], float32 whatever the products ran in."""
+    return F.linear(rms_norm(x_btd, weights.norm_d, config.norm_eps), weights.lm_head_vd).float()
+
+
+def mean_loss(logits_btv: Tensor, targets_bt: Tensor) -> Tensor:
+    """Cross-entropy in nats per token."""
+    return F.cross_entropy(logits_btv.flatten(0, 1), targets_bt.flatten())

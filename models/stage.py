@@ -1,0 +1,279 @@
+"""One stage of the model: its weights, its optimiser, and the step in progress.
+
+The four flat buffers (weights, Adam's m and v, gradient) are the rows of one tensor; every named weight and its
+gradient is a view into them. Gradients of microbatches add up there: the gradient of a step is the sum over its M
+microbatches of the gradient of their mean loss, divided by M.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from ftnode.models import llama
+from ftnode.models.config import ModelConfig
+from ftnode.models.faults import Misuse, StageFault
+from ftnode.models.initial import initialise
+from ftnode.models.ledger import AttemptId, Ledger
+from ftnode.models.llama import BlockWeights, HeadWeights
+from ftnode.models.optimiser import OptimiserConfig, adam, clip_factor, learning_rate_at
+from ftnode.models.tensors import Layout, digest, is_finite, squared_norm
+
+WEIGHTS, MOMENT_1, MOMENT_2, GRADIENT = range(4)
+ROWS: Final = 4
+EXPORTED_ROWS: Final = {"weights": 1, "all": 3}
+
+SavedKey = tuple[AttemptId, int, int]
+"""(attempt, microbatch, visit)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageVersion:
+    """As ftnode.protocol's Version: these weights are those after committed `step`."""
+
+    step: int
+    commit: str
+    attempt: AttemptId
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """`norm_squared` before clipping; `gradient`: hash after it; `covered`: sorted [microbatch, visit]."""
+
+    norm_squared: float
+    gradient: str
+    covered: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """Of a backward pass: the gradient for the visit before (None at visit 0), and at the last visit the loss."""
+
+    gradient: Tensor | None
+    loss: float
+
+
+class Stage:
+    """Stage `index` of `stages` block stages (0 is the head). Not usable before it has a version.
+
+    Raises StageFault for numbers that are not finite and Misuse for commands out of place.
+    """
+
+    def __init__(
+        self, config: ModelConfig, stages: int, index: int, optimiser: OptimiserConfig, microbatches: int, device: str
+    ) -> None:
+        self.config, self.stages, self.index = config, stages, index
+        self.optimiser, self.microbatches, self.device = optimiser, microbatches, torch.device(device)
+        self.layout = self._layout()
+        self.buffers = torch.zeros(ROWS, self.layout.size, device=self.device)
+        self.version: StageVersion | None = None
+        self.updates = 0
+        """Adam's own count, which starts again when a stage is rebuilt."""
+        self.rate_factor = 1.0
+        self.norm_squared = 0.0
+        """Of the last committed gradient, before clipping: ω when a neighbour is rebuilt."""
+        self.ledger = Ledger(index)
+        self._reduced_norm = 0.0
+        self._saved: dict[SavedKey, tuple[Tensor, Tensor]] = {}
+        self._head: HeadWeights | None = None
+        self._blocks: tuple[BlockWeights, ...] = ()
+        self._rope = llama.rotary(config, self.device)
+        self._bind()
+
+    @property
+    def weights(self) -> Tensor:
+        return self.buffers[WEIGHTS]
+
+    @property
+    def saved(self) -> int:
+        return len(self._saved)
+
+    def state(self, parts: str) -> Tensor:
+        """What `parts` ("weights" or "all": with both moments) names, as one flat view."""
+        return self.buffers[: EXPORTED_ROWS[parts]].view(-1)
+
+    def initialise(self, seed: int, commit: str) -> None:
+        flat = torch.empty(self.layout.size)
+        initialise(flat, self.layout, self.config, seed, self.index)
+        self.weights.copy_(flat)
+        self.buffers[MOMENT_1:].zero_()
+        self.become(StageVersion(0, commit, (-1, 0)), updates=0, rate_factor=1.0, norm_squared=0.0)
+
+    def become(self, version: StageVersion, updates: int, rate_factor: float, norm_squared: float) -> None:
+        """The buffers now hold the weights of `version`."""
+        self.version, self.updates = version, updates
+        self.rate_factor, self.norm_squared = rate_factor, norm_squared
+        self._drop_step()
+
+    def forward(self, key: SavedKey, x: Tensor, save: bool) -> Tensor:
+        """Tokens [B, T] (visit 0) or activation [B, T, D] → activation [B, T, D].
+
+        `save` keeps the graph under `key` for `backward`, and a copy of `x`, whose memory may be used again.
+        """
+        if not self.index or not save:
+            with torch.no_grad():
+                return self._checked(self._run(self._input(x)), "activation")
+        if key in self._saved:
+            raise Misuse(f"microbatch {key[1]} at visit {key[2]} is already saved", self.index)
+        leaf = self._input(x, leaf=True)
+        output = self._run(leaf)
+        self._checked(output, "activation")
+        self._saved[key] = (leaf, output)
+        return output.detach()
+
+    def evaluate(self, x_btd: Tensor, targets_bt: Tensor) -> float:
+        """The last visit without a backward pass: mean loss in nats per token."""
+        with torch.no_grad():
+            return self._checked_loss(self._loss(self._input(x_btd), targets_bt))
+
+    def backward(self, key: SavedKey, gradient_btd: Tensor, x: Tensor | None) -> Lesson:
+        """Accumulate the gradient of one visit. `x`: run its forward pass again; None: use what was saved.
+
+        x is tokens [B, T] at visit 0, which saves nothing. Raises Misuse when the visit is accumulated already.
+        """
+        attempt, visit = key[0], key[1:]
+        self.ledger.admit(attempt, visit)
+        gradient_btd = self._checked(gradient_btd.to(self.device, torch.float32), "gradient from the next stage")
+        if x is None:
+            if key not in self._saved:
+                raise Misuse(f"nothing saved of microbatch {key[1]} at visit {key[2]}", self.index)
+            leaf, output = self._saved.pop(key)
+        else:
+            self._saved.pop(key, None)
+            leaf = self._input(x, leaf=bool(self.index))
+            output = self._checked(self._run(leaf), "activation")
+        torch.autograd.backward(output, gradient_btd)
+        return Lesson(self._accumulated(attempt, visit, leaf.grad), 0.0)
+
+    def learn(self, key: SavedKey, x_btd: Tensor, targets_bt: Tensor) -> Lesson:
+        """The last visit: loss and backward in one."""
+        attempt, visit = key[0], key[1:]
+        self.ledger.admit(attempt, visit)
+        leaf = self._input(x_btd, leaf=True)
+        loss = self._loss(leaf, targets_bt)
+        value = self._checked_loss(loss)
+        (loss / self.microbatches).backward()  # type: ignore[no-untyped-call]
+        return Lesson(self._accumulated(attempt, visit, leaf.grad), value)
+
+    def reduce(self, attempt: AttemptId) -> Reduction:
+        """Stage the accumulated gradient: norm, clip, hash. Asked again, it answers the same."""
+        self.ledger.require_accumulated(attempt)
+        if self.ledger.spoiled:
+            raise StageFault(self.ledger.spoiled, self.index)
+        gradient = self.buffers[GRADIENT]
+        if not self.ledger.reduced:
+            norm_squared = squared_norm(gradient)
+            if not norm_squared < float("inf"):
+                self.ledger.spoiled = "the step's gradient is not finite"
+                raise StageFault(self.ledger.spoiled, self.index)
+            factor = clip_factor(self.optimiser, norm_squared)
+            if factor < 1:
+                gradient.mul_(factor)
+            self._reduced_norm = norm_squared
+            self.ledger.reduced = True
+        return Reduction(self._reduced_norm, digest(gradient), self.ledger.covered())
+
+    def apply(self, version: StageVersion, skipped: bool) -> float:
+        """Update the weights with the gradient that version.attempt reduced, and become `version`; returns the rate.
+
+        Skipped: only the version changes.
+        """
+        rate = learning_rate_at(self.optimiser, version.step) * self.rate_factor
+        if self.version is None or self.version.step != version.step - 1:
+            raise Misuse(f"step {version.step} does not follow {self.version and self.version.step}", self.index)
+        norm_squared = self.norm_squared
+        if not skipped:
+            self.ledger.require_reduced(version.attempt)
+            self.updates += 1
+            norm_squared = self._reduced_norm
+            decayed, plain = self.buffers[:, : self.layout.matrices], self.buffers[:, self.layout.matrices :]
+            adam(decayed, self.optimiser, rate, self.updates, self.optimiser.weight_decay)
+            adam(plain, self.optimiser, rate, self.updates, 0.0)
+        self.become(version, self.updates, self.rate_factor, norm_squared)
+        return rate
+
+    def discard(self, keep: AttemptId | None) -> None:
+        """Forget saved activations and accumulated gradients of every attempt but `keep`."""
+        for key in [key for key in self._saved if key[0] != keep]:
+            del self._saved[key]
+        if self.ledger.attempt is not None and self.ledger.attempt != keep:
+            self._drop_gradient()
+
+    def _layout(self) -> Layout:
+        per_stage = self.config.layers_per_stage(self.stages)
+        if not self.index:
+            return llama.head_layout(self.config)
+        return llama.block_layout(self.config, (self.index - 1) * per_stage, per_stage)
+
+    def _bind(self) -> None:
+        """Make every weight a leaf whose gradient is a view of the gradient row, so that autograd adds in place."""
+        # `.data`, because views of one tensor share a version counter: a gradient that is added to would look like
+        # a change of the weights that some other microbatch's graph has saved.
+        weights, gradient = self.weights.data, self.buffers[GRADIENT].data
+        leaves: list[HeadWeights | BlockWeights]
+        gradients: list[HeadWeights | BlockWeights]
+        if not self.index:
+            self._head = llama.head_weights(self.layout, weights)
+            leaves, gradients = [self._head], [llama.head_weights(self.layout, gradient)]
+        else:
+            per_stage = self.config.layers_per_stage(self.stages)
+            layers = range((self.index - 1) * per_stage, self.index * per_stage)
+            self._blocks = tuple(llama.block_weights(self.config, self.layout, weights, layer) for layer in layers)
+            leaves = list(self._blocks)
+            gradients = [llama.block_weights(self.config, self.layout, gradient, layer) for layer in layers]
+        for group, group_gradients in zip(leaves, gradients):
+            for name in group.__slots__:
+                getattr(group, name).requires_grad_().grad = getattr(group_gradients, name)
+
+    def _input(self, x: Tensor, leaf: bool = False) -> Tensor:
+        if not x.is_floating_point():
+            return x.to(self.device, torch.long)
+        x = x.to(self.device, torch.float32, copy=leaf)
+        return self._checked(x, "activation from the stage before").requires_grad_(leaf)
+
+    def _run(self, x: Tensor) -> Tensor:
+        with self._precision():
+            if self._head is not None:
+                return llama.embed(x, self._head)
+            for weights in self._blocks:
+                x = llama.block(x, weights, self._rope, self.config)
+        return x
+
+    def _loss(self, x_btd: Tensor, targets_bt: Tensor) -> Tensor:
+        if self._head is None:
+            raise Misuse("only the head has a loss", self.index)
+        with self._precision():
+            logits_btv = llama.logits(x_btd, self._head, self.config)
+        return llama.mean_loss(logits_btv, targets_bt.to(self.device, torch.long))
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
+
+    def _checked(self, x: Tensor, what: str) -> Tensor:
+        if not is_finite(x):
+            raise StageFault(f"the {what} holds a number that is not finite", self.index)
+        return x
+
+    def _checked_loss(self, loss: Tensor) -> float:
+        self._checked(loss, "loss")
+        return float(loss.detach())
+
+    def _accumulated(self, attempt: AttemptId, visit: tuple[int, int], gradient: Tensor | None) -> Tensor | None:
+        """A broken gradient has spoiled the sum by now: the attempt can no longer be reduced."""
+        if gradient is not None and not is_finite(gradient):
+            self.ledger.attempt = attempt
+            self.ledger.spoiled = f"the gradient of microbatch {visit[0]} at visit {visit[1]} is not finite"
+            raise StageFault(self.ledger.spoiled, self.index)
+        self.ledger.record(attempt, visit)
+        return gradient
+
+    def _drop_gradient(self) -> None:
+        self.buffers[GRADIENT].zero_()
+        self.ledger.clear()
+
+    def _drop_step(self) -> None:
+        self._saved.clear()
+        self._drop_gradient()

@@ -1,0 +1,75 @@
+"""One flat float32 buffer per stage, and where each named tensor lies in it.
+
+Norm, clipping, Adam, hash, export and blend are then single passes over contiguous memory, whatever the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+import torch
+from torch import Tensor
+
+PASS_NUMBERS: Final = 1 << 18
+"""Numbers per piece of a pass over a flat buffer: 1 MiB, so that scratch stays in cache and memory stays bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """name → (offset, shape), in numbers, without gaps. The first `matrices` numbers are subject to weight decay."""
+
+    entries: dict[str, tuple[int, tuple[int, ...]]]
+    size: int
+    matrices: int
+
+    def view(self, flat: Tensor, name: str) -> Tensor:
+        """The named tensor, sharing the memory of `flat` [size]."""
+        offset, shape = self.entries[name]
+        return flat[offset : offset + prod(shape)].view(shape)
+
+    def joined(self, flat: Tensor, first: str, shape: tuple[int, ...]) -> Tensor:
+        """Neighbouring tensors seen as one, from `first` on: q, k and v make one matrix product."""
+        offset, _ = self.entries[first]
+        return flat[offset : offset + prod(shape)].view(shape)
+
+
+def layout_of(matrices: dict[str, tuple[int, ...]], norms: dict[str, tuple[int, ...]]) -> Layout:
+    """In the order given; norm vectors last, because they do not decay."""
+    entries: dict[str, tuple[int, tuple[int, ...]]] = {}
+    offset = 0
+    for name, shape in {**matrices, **norms}.items():
+        entries[name] = (offset, shape)
+        offset += prod(shape)
+    return Layout(entries, offset, sum(prod(shape) for shape in matrices.values()))
+
+
+def digest(flat: Tensor) -> str:
+    """BLAKE2b (16 bytes, hex) of the numbers as little-endian bytes in order."""
+    return hashlib.blake2b(as_bytes(flat.cpu()), digest_size=16).hexdigest()
+
+
+def as_bytes(flat: Tensor) -> memoryview:
+    """The memory of a contiguous CPU tensor."""
+    if not (flat.is_contiguous() and flat.device.type == "cpu"):
+        raise ValueError("only contiguous tensors in host memory have bytes")
+    return flat.detach().view(-1).view(torch.uint8).numpy().data
+
+
+def is_finite(x: Tensor) -> bool:
+    """Whether no number is NaN or infinite. One pass: a sum is finite only if every term is.
+
+    A sum that overflows though its terms do not (beyond 3e38) also counts as broken; it is.
+    """
+    return bool(torch.isfinite(x.detach().sum(dtype=torch.float32)))
+
+
+def squared_norm(flat: Tensor) -> float:
+    """Sum of squares of a flat float32 tensor, accumulated in float64 piece by piece, in order."""
+    total = 0.0
+    for piece in torch.split(flat.detach(), PASS_NUMBERS):
+        wide = piece.double()
+        total += float(wide.dot(wide))
+    return total
