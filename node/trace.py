@@ -39,8 +39,8 @@ RECORDS: Final[dict[str, tuple[str, ...]]] = {
     "reduced": ("stage", "step", "attempt", "covered", "norm_squared"),
     # `digest` is empty when the hash of the weights was not asked for.
     "applied": ("stage", "step", "commit", "attempt", "skipped", "digest"),
-    # Written by the leader, before the Begin that commits leaves it.
-    "commit": ("step", "commit", "attempt", "skipped", "loss", "tokens", "seconds", "norms"),
+    # Written by the leader (effect Committed), before the Begin that commits leaves it.
+    "commit": ("lineage", "step", "commit", "attempt", "skipped", "loss", "tokens", "seconds", "norms"),
     "evaluated": ("step", "loss"),
     "view": ("view",),
     # A donor's side of a rebuild: `to` is the newcomer; `digest` covers the flat float32 weights; `dump` is a file

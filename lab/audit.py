@@ -1,0 +1,105 @@
+"""Whether a swarm kept its promises, derived from all of its nodes' traces and from nothing else.
+
+Every (stage, step, microbatch, visit) was applied exactly once per committed step, there is one view per number,
+nothing went back, and what was rebuilt is the blend of what its donors had. A trace with an event missing or doubled
+does not pass: sequence numbers show it, and where they were made to fit, one of the other checks does.
+The one thing that cannot be told from the truth is a killed node's trace that ends a line earlier.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftnode.lab.audit_steps import audit_steps
+from ftnode.lab.audit_trace import Finding, Life, read_lives
+from ftnode.lab.audit_views import audit_views
+from ftnode.lab.audit_weights import audit_weights
+from ftnode.protocol.errors import UserError
+
+FINDINGS_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the audit found and how much it looked at."""
+
+    findings: tuple[Finding, ...]
+    traces: int
+    views: int
+    steps_committed: int
+    last_step: int
+    rebuilds: int
+    duplicates_applied: int
+    microbatches_lost: int
+
+    @property
+    def passed(self) -> bool:
+        return not self.findings
+
+    def as_json(self) -> dict[str, object]:
+        figures = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "findings"}
+        return {"passed": self.passed, "findings": [str(finding) for finding in self.findings], **figures}
+
+
+def audit(directory: Path) -> Findings:
+    """Raises UserError when there is no trace below `directory` (66) or a file that is none (65)."""
+    return audit_lives(read_lives(directory))
+
+
+def audit_lives(lives: list[Life]) -> Findings:
+    if len({life.settings.run for life in lives}) > 1:
+        raise UserError("the traces belong to different runs; give the folder of one run", 65)
+    steps = audit_steps(lives)
+    rebuilds, weights = audit_weights(lives)
+    found = [finding for life in lives for finding in life.findings]
+    found += [*_lives_without_end(lives), *audit_views(lives), *steps.findings, *weights]
+    return Findings(
+        findings=tuple(found),
+        traces=len(lives),
+        views=len({(view.lineage.id, view.number) for life in lives for view in life.views}),
+        steps_committed=len(steps.steps),
+        last_step=max((step.version.step for step in steps.steps), default=0),
+        rebuilds=rebuilds,
+        duplicates_applied=steps.duplicates_applied,
+        microbatches_lost=steps.microbatches_lost,
+    )
+
+
+def _lives_without_end(lives: list[Life]) -> list[Finding]:
+    """A node whose trace just stops was killed, and then a later view is without it, if it was ever in one."""
+    newest: dict[str, int] = {}
+    for life in lives:
+        for view in life.views:
+            newest[view.lineage.id] = max(newest.get(view.lineage.id, -1), view.number)
+    findings = []
+    for life in lives:
+        if not life.ended and life.views and any(
+            life.peer in view.members() and view.number == newest[view.lineage.id]
+            for other in lives for view in other.views
+        ):  # fmt: skip
+            where = f"{life.path.parent.name}/{life.path.name}"
+            findings.append(Finding("end", "the trace stops, though the last view has this node as a member", where))
+    return findings
+
+
+def main(directory: Path, as_json: bool) -> int:
+    """`ftnode lab audit DIR`: prints the findings; 0 when there are none, else 1."""
+    findings = audit(directory)
+    if as_json:
+        json.dump(findings.as_json(), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+        return 0 if findings.passed else 1
+    print(
+        f"{findings.traces} traces, {findings.views} views, {findings.steps_committed} committed steps, "
+        f"{findings.rebuilds} rebuilds: {findings.duplicates_applied} duplicates applied, "
+        f"{findings.microbatches_lost} microbatches lost"
+    )
+    for finding in findings.findings[:FINDINGS_SHOWN]:
+        print(f"  {finding}")
+    if len(findings.findings) > FINDINGS_SHOWN:
+        print(f"  and {len(findings.findings) - FINDINGS_SHOWN} more")
+    print("passed" if findings.passed else f"FAILED: {len(findings.findings)} findings")
+    return 0 if findings.passed else 1

@@ -1,0 +1,151 @@
+"""Exactly once: what the stages applied, held against what was committed (invariants I1 and I3)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from ftnode.lab.audit_trace import Finding, Life, Visit
+from ftnode.protocol.settings import Settings
+from ftnode.protocol.types import HEAD, Attempt, Version, initial_version, next_version
+from ftnode.protocol.view import View
+
+
+@dataclass(frozen=True)
+class Step:
+    """One committed step of one lineage."""
+
+    lineage: str
+    version: Version
+    skipped: bool
+    record: dict[str, Any]
+    where: str
+
+
+@dataclass
+class StepAudit:
+    """What became of the steps. Counts are over all stages of all committed steps."""
+
+    steps: list[Step] = field(default_factory=list)
+    duplicates_applied: int = 0
+    microbatches_lost: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def audit_steps(lives: list[Life]) -> StepAudit:
+    """Every commit once, in one chain from the initial weights, and every stage's gradient of it exactly once."""
+    audit = StepAudit()
+    audit.steps = _committed(lives, audit.findings)
+    _check_chain(lives, audit)
+    applied = _index_applied(lives)
+    for step in audit.steps:
+        for stage in range(lives[0].settings.stage_count):
+            _check_stage(lives, audit, step, stage, applied[(stage, step.version.commit)])
+    known = {step.version.commit for step in audit.steps}
+    for (stage, commit), owners in applied.items():
+        if commit not in known:
+            number = owners[0][1]["step"]
+            text = f"stage {stage} applied step {number}, which nobody committed"
+            audit.findings.append(Finding("commit", text, _where(owners[0][0])))
+    return audit
+
+
+def visits_of(stage: int, settings: Settings) -> Counter[Visit]:
+    """What a stage must count in one step: every microbatch at each position that it has on the route 0, 1 .. S, 0."""
+    positions = (0, settings.stages + 1) if stage == HEAD else (stage,)
+    return Counter((microbatch, visit) for microbatch in range(settings.microbatches) for visit in positions)
+
+
+def _committed(lives: list[Life], findings: list[Finding]) -> list[Step]:
+    """One Step per (lineage, step). A leader's successor may commit the same attempt again (rule 18 i and ii)."""
+    steps: dict[tuple[str, int], Step] = {}
+    for life in lives:
+        for record in life.commits:
+            version = Version(record["step"], record["commit"], Attempt(*record["attempt"]))
+            step = Step(record["lineage"], version, record["skipped"], record, _where(life))
+            other = steps.setdefault((step.lineage, version.step), step)
+            if other.version != version:
+                text = f"step {version.step} was committed twice, as {other.version.attempt} and as {version.attempt}"
+                findings.append(Finding("commit", text, step.where))
+    return [steps[key] for key in sorted(steps)]
+
+
+def _check_chain(lives: list[Life], audit: StepAudit) -> None:
+    """Every commit follows another's weights, or the initial ones, so a commit that is missing breaks the chain."""
+    lineages = {view.lineage.id for life in lives for view in life.views}
+    bases = {initial_version(lineage).commit: initial_version(lineage) for lineage in lineages}
+    bases |= {step.version.commit: step.version for step in audit.steps}
+    followed = defaultdict(list)
+    for base in bases.values():
+        followed[base.step + 1].append(base)
+    for step in audit.steps:
+        attempt, candidates = step.version.attempt, followed[step.version.step]
+        follows = {next_version(base, lineage, attempt, step.skipped) for base in candidates for lineage in lineages}
+        if step.version not in follows:
+            text = f"step {step.version.step} follows no committed step {step.version.step - 1}"
+            audit.findings.append(Finding("commit", text, step.where))
+
+
+Owners = list[tuple[Life, dict[str, Any]]]
+
+
+def _index_applied(lives: list[Life]) -> defaultdict[tuple[int, str], Owners]:
+    applied: defaultdict[tuple[int, str], Owners] = defaultdict(list)
+    for life in lives:
+        for record in life.applied:
+            applied[(record["stage"], record["commit"])].append((life, record))
+    return applied
+
+
+def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, owners: Owners) -> None:
+    number, attempt = step.version.step, step.version.attempt
+    for life, record in owners:
+        if Attempt(*record["attempt"]) != attempt or record["skipped"] != step.skipped:
+            text = f"stage {stage} applied step {number} as attempt {record['attempt']}, not the committed one"
+            audit.findings.append(Finding("apply", text, _where(life)))
+    holders = [life for life, _ in owners]
+    if not owners:
+        lost = _lost_owner(lives, step, stage)
+        if lost is None:
+            audit.findings.append(Finding("apply", f"nobody applied step {number} of stage {stage}", step.where))
+            if not step.skipped:
+                audit.microbatches_lost += lives[0].settings.microbatches
+            return
+        holders = [lost]
+    if step.skipped:
+        return
+    covered: Counter[Visit] = Counter()
+    for life in holders:
+        covered += life.reduced.get((stage, number, attempt), Counter())
+    expected = visits_of(stage, lives[0].settings)
+    surplus, missing = covered - expected, expected - covered
+    audit.duplicates_applied += surplus.total()
+    audit.microbatches_lost += len({microbatch for microbatch, _ in missing})
+    if surplus or missing:
+        text = f"stage {stage} applied step {number} with {sorted(surplus)} too many and {sorted(missing)} missing"
+        audit.findings.append(Finding("exactly once", text, _where(holders[0])))
+
+
+def _lost_owner(lives: list[Life], step: Step, stage: int) -> Life | None:
+    """A holder that had reduced the step but was lost before it could apply it. Then t is committed all the same
+    (rule 18 ii), and the stage is rebuilt from neighbours after t: only such a rebuild excuses the missing update."""
+    version = step.version
+    rebuilt = any(
+        record["stage"] == stage and record["commit"] == version.commit for life in lives for record in life.installed
+    )
+    if not rebuilt:
+        return None
+    for life in lives:
+        removed = any(_took_from(view, life, stage, version.attempt.view) for other in lives for view in other.views)
+        if removed and (stage, version.step, version.attempt) in life.reduced:
+            return life
+    return None
+
+
+def _took_from(view: View, life: Life, stage: int, since: int) -> bool:
+    return view.number > since and life.peer not in view.holders[stage]
+
+
+def _where(life: Life) -> str:
+    return f"{life.path.parent.name}/{life.path.name}"

@@ -1,0 +1,271 @@
+"""One node's trace, read for what it claims and checked for what it must say of itself.
+
+A `Life` is what the other checks of the audit work with. The checks here need no other trace: the sequence has no gap,
+every event that changes weights has its record and every record its event, gradients are made on the weights they
+say, and a stage's versions follow each other in the chain of commits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ftnode.node.trace import TRACE_PATTERN, read_trace
+from ftnode.protocol.codec import from_plain, from_tagged
+from ftnode.protocol.effects import Backward, Reduce
+from ftnode.protocol.errors import PeerError, UserError
+from ftnode.protocol.events import EVENTS, Directory, Done, Installed, InstallFailed, Received
+from ftnode.protocol.messages import Certificate
+from ftnode.protocol.settings import Settings
+from ftnode.protocol.types import Attempt, Peer, Version, next_version
+from ftnode.protocol.view import View
+
+Record = dict[str, Any]
+Visit = tuple[int, int]
+"""(microbatch, visit)"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a correct run cannot leave behind. `where` names the trace and the line's sequence number."""
+
+    rule: str
+    text: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text} [{self.rule}]"
+
+
+@dataclass
+class Life:
+    """What one life of one node says it did."""
+
+    path: Path
+    peer: Peer
+    settings: Settings
+    ended: bool = False
+    views: list[View] = field(default_factory=list)
+    reduced: dict[tuple[int, int, Attempt], Counter[Visit]] = field(default_factory=dict)
+    norms: dict[tuple[int, int, Attempt], float] = field(default_factory=dict)
+    """Squared norm of each reduced gradient, by (stage, step, attempt)."""
+    applied: list[Record] = field(default_factory=list)
+    commits: list[Record] = field(default_factory=list)
+    exported: list[Record] = field(default_factory=list)
+    installed: list[Record] = field(default_factory=list)
+    install_failures: Counter[tuple[int, str]] = field(default_factory=Counter)
+    """How often (stage, donor's id) did not give."""
+    evaluated: list[tuple[int, float]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def find(self, rule: str, text: str, record: Record | None = None) -> None:
+        line = f" line {record['n']}" if record else ""
+        self.findings.append(Finding(rule, text, f"{self.path.parent.name}/{self.path.name}{line}"))
+
+
+def read_lives(directory: Path) -> list[Life]:
+    """Every trace below `directory`. Raises UserError (66) when there is none, UserError (65) when one is no trace."""
+    paths = sorted(directory.rglob(TRACE_PATTERN))
+    if not paths:
+        raise UserError(f"no trace below {directory}: give the folder that a run left, with {TRACE_PATTERN} in it", 66)
+    lives = []
+    for path in paths:
+        records = read_trace(path)
+        if records:
+            lives.append(read_life(path, records))
+    return lives
+
+
+def read_life(path: Path, records: list[Record]) -> Life:
+    """Checks one trace and gathers what the others need. Raises UserError (65) for a trace that starts as none."""
+    start = records[0]
+    if start["k"] != "start":
+        raise UserError(f"{path}: the first record of a trace is `start`, not `{start['k']}`", 65)
+    try:
+        life = Life(path, Peer(*start["peer"]), Settings(**start["settings"]))
+        reading = _Reading(life)
+        for index, record in enumerate(records):
+            if record["n"] != index:
+                life.find("sequence", f"sequence number {record['n']} where {index} belongs", record)
+                break
+        for record in records:
+            reading.read(record)
+        reading.finish()
+    except (PeerError, TypeError, ValueError, KeyError, IndexError) as error:
+        raise UserError(f"{path}: a record does not read as one: {error}", 65) from error
+    return life
+
+
+class _Reading:
+    """Walks one trace in order. `_owed` are the records that the last event has still to leave behind."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._owed: Counter[tuple[Any, ...]] = Counter()
+        self._owed_by: Record | None = None
+        self._versions: dict[int, tuple[str, Version | None]] = {}
+        """Stage -> lineage and version of the weights that this node has."""
+        self._gradients: defaultdict[tuple[int, int, Attempt], Counter[Visit]] = defaultdict(Counter)
+        self._updates: set[tuple[int, str]] = set()
+        self._commits: set[str] = set()
+
+    def read(self, record: Record) -> None:
+        if self._life.ended:
+            self._life.find("end", "a record after the end", record)
+        match record["k"]:
+            case "event":
+                self._settle()
+                self._owe(record)
+            case "view":
+                self._view(record)
+            case "accumulated":
+                self._accumulated(record)
+            case "reduced":
+                self._reduced(record)
+            case "applied":
+                self._applied(record)
+            case "commit":
+                self._commit(record)
+            case "exported":
+                self._life.exported.append(record)
+            case "installed":
+                self._installed(record)
+            case "evaluated":
+                self._life.evaluated.append((record["step"], record["loss"]))
+            case "end":
+                self._settle()
+                self._life.ended = True
+
+    def finish(self) -> None:
+        """What the very last event owes may have died with the node; a node that ended in order owes nothing."""
+        if self._life.ended:
+            self._settle()
+
+    def _settle(self) -> None:
+        for owed, number in self._owed.items():
+            if number > 0:
+                self._life.find("event", f"no record of {_describe(owed)}, though it happened", self._owed_by)
+        self._owed.clear()
+
+    def _pay(self, record: Record, *owed: Any) -> None:
+        if self._owed[owed] < 1:
+            self._life.find("event", f"a record of {_describe(owed)}, which did not just happen", record)
+        self._owed[owed] -= 1
+
+    def _owe(self, record: Record) -> None:
+        self._owed_by = record
+        name = record["e"][0]
+        if name not in ("Done", "Installed", "InstallFailed", "Received", "Directory"):
+            return
+        if name == "Received" and record["e"][2][0] != "Certificate":
+            return
+        match from_tagged(EVENTS, record["e"]):
+            case Done(task=Backward() as task, fault=""):
+                self._owed[("accumulated", task.stage, task.step, task.attempt, task.microbatch, task.visit)] += 1
+            case Done(task=Reduce() as task, fault=""):
+                self._owed[("reduced", task.stage, task.step, task.attempt)] += 1
+            case Installed(stage=stage, base=base, digest=digest):
+                self._owed[("installed", stage, base.step, base.commit, digest)] += 1
+            case InstallFailed(stage=stage, donor=donor):
+                self._life.install_failures[(stage, donor.id if donor else "")] += 1
+            case Received(message=Certificate(view=view)):
+                self._hear_of(view)
+            case Directory(certificates=certificates):
+                mine = self._life.views[-1].lineage if self._life.views else None
+                newest = [view for view in certificates if mine is not None and view.lineage == mine]
+                if newest:
+                    self._hear_of(max(newest, key=lambda view: view.number))
+
+    def _hear_of(self, view: View) -> None:
+        """Within a lineage the higher view wins (rule 14), so a certificate above ours must be followed by its view."""
+        mine = self._life.views[-1] if self._life.views else None
+        if mine is None or (mine.lineage == view.lineage and mine.number < view.number):
+            self._owed[("view", view.lineage.id, view.number)] += 1
+
+    def _view(self, record: Record) -> None:
+        view: View = from_plain(View, record["view"])
+        before = self._life.views[-1] if self._life.views else None
+        self._owed[("view", view.lineage.id, view.number)] -= 1
+        if before is not None and before.lineage == view.lineage and view.number <= before.number:
+            self._life.find("view", f"view {view.number} after view {before.number}", record)
+        self._life.views.append(view)
+
+    def _accumulated(self, record: Record) -> None:
+        key = (record["stage"], record["step"], Attempt(*record["attempt"]))
+        visit = (record["microbatch"], record["visit"])
+        self._pay(record, "accumulated", *key, *visit)
+        if self._gradients[key][visit]:
+            self._life.find("exactly once", f"microbatch {visit[0]} visit {visit[1]} counted twice in one step", record)
+        self._gradients[key][visit] += 1
+        self._check_based(record, *key)
+
+    def _reduced(self, record: Record) -> None:
+        key = (record["stage"], record["step"], Attempt(*record["attempt"]))
+        self._pay(record, "reduced", *key)
+        covered = Counter((microbatch, visit) for microbatch, visit in record["covered"])
+        if covered != self._gradients[key]:
+            surplus, missing = covered - self._gradients[key], self._gradients[key] - covered
+            self._life.find(
+                "exactly once", f"compute reduced other gradients than were accumulated: "
+                f"{sorted(surplus)} more, {sorted(missing)} fewer", record,
+            )  # fmt: skip
+        if key in self._life.reduced:
+            self._life.find("exactly once", f"stage {key[0]} reduced step {key[1]} twice in one attempt", record)
+        self._life.reduced[key] = covered
+        self._life.norms[key] = float(record["norm_squared"])
+        self._check_based(record, *key)
+
+    def _check_based(self, record: Record, stage: int, step: int, attempt: Attempt) -> None:
+        """A gradient for step t is made on the weights after step t - 1, in a view that the node knows."""
+        _, version = self._versions.get(stage, ("", None))
+        if version is None or version.step != step - 1:
+            has = f"the weights after step {version.step}" if version else "no weights"
+            self._life.find("version", f"stage {stage} works on step {step} with {has}", record)
+        if max((view.number for view in self._life.views), default=-1) < attempt.view:
+            self._life.find("view", f"attempt {attempt.view}.{attempt.n} outside a view that this node knows", record)
+
+    def _applied(self, record: Record) -> None:
+        stage, step, attempt = record["stage"], record["step"], Attempt(*record["attempt"])
+        lineage, base = self._versions.get(stage, ("", None))
+        if not record["skipped"] and (stage, step, attempt) not in self._life.reduced:
+            self._life.find("apply", f"stage {stage} applied step {step} without its reduced gradient", record)
+        if (stage, record["commit"]) in self._updates:
+            self._life.find("apply", f"stage {stage} applied step {step} twice", record)
+        elif base is None or not self._follows(record, base, attempt):
+            has = f"step {base.step}" if base else "nothing"
+            self._life.find("version", f"stage {stage} applied step {step} on top of {has}", record)
+        self._updates.add((stage, record["commit"]))
+        self._versions[stage] = (lineage, Version(step, record["commit"], attempt))
+        self._life.applied.append(record)
+
+    def _follows(self, record: Record, base: Version, attempt: Attempt) -> bool:
+        """In any lineage that this node knows: survivors may apply in theirs what the parent lineage reduced."""
+        lineages = {view.lineage.id for view in self._life.views}
+        commits = {next_version(base, lineage, attempt, record["skipped"]).commit for lineage in lineages}
+        return record["commit"] in commits
+
+    def _commit(self, record: Record) -> None:
+        view = self._life.views[-1] if self._life.views else None
+        leads = view is not None and view.leader == self._life.peer and view.lineage.id == record["lineage"]
+        if view is None or not leads or view.number < record["attempt"][0]:
+            self._life.find("commit", f"step {record['step']} committed outside a view that this node leads", record)
+        if record["commit"] in self._commits:
+            self._life.find("commit", f"step {record['step']} committed twice", record)
+        self._commits.add(record["commit"])
+        self._life.commits.append(record)
+
+    def _installed(self, record: Record) -> None:
+        stage = record["stage"]
+        self._pay(record, "installed", stage, record["step"], record["commit"], record["digest"])
+        lineage, before = self._versions.get(stage, ("", None))
+        mine = self._life.views[-1].lineage.id if self._life.views else ""
+        if before is not None and lineage == mine and record["step"] < before.step:
+            self._life.find("version", f"stage {stage} went back from step {before.step} to {record['step']}", record)
+        self._versions[stage] = (mine, Version(record["step"], record["commit"], Attempt(-1, 0)))
+        self._life.installed.append(record)
+
+
+def _describe(owed: tuple[Any, ...]) -> str:
+    return " ".join(f"{part.view}.{part.n}" if isinstance(part, Attempt) else str(part) for part in owed)

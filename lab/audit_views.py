@@ -1,0 +1,28 @@
+"""One view per number, in one chain (invariants I2 and I3, rules 2 and 14)."""
+
+from __future__ import annotations
+
+from ftnode.lab.audit_trace import Finding, Life
+from ftnode.protocol.view import View
+
+
+def audit_views(lives: list[Life]) -> list[Finding]:
+    """All traces agree on every view of every lineage, each follows the one before, and its leader knew it."""
+    findings: list[Finding] = []
+    known: dict[tuple[str, int], View] = {}
+    for life in lives:
+        where = f"{life.path.parent.name}/{life.path.name}"
+        for view in life.views:
+            other = known.setdefault((view.lineage.id, view.number), view)
+            if other.digest() != view.digest():
+                findings.append(Finding("view", f"two different views {view.number} in one lineage", where))
+    for (lineage, number), view in known.items():
+        before = known.get((lineage, number - 1))
+        if before is not None and view.previous != before.digest():
+            findings.append(Finding("view", f"view {number} does not follow view {number - 1}", lineage))
+        if before is None and number > min(other for name, other in known if name == lineage):
+            findings.append(Finding("view", f"view {number} is known and view {number - 1} is not", lineage))
+        led = [life for life in lives if life.peer == view.leader]
+        if not any(view in life.views for life in led):
+            findings.append(Finding("view", f"view {number} is missing in the trace of its leader", lineage))
+    return findings

@@ -1,0 +1,236 @@
+"""The audit passes a correct run and no other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ftnode.lab import audit as audit_module
+from ftnode.lab.audit import audit
+from ftnode.node.trace import read_trace
+from ftnode.protocol.errors import UserError
+from tests.lab.miniature import NAMES, Miniature, change
+
+SEMANTIC = ("accumulated", "reduced", "applied", "commit", "installed", "exported", "view")
+
+
+@pytest.fixture(scope="session")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Miniature(tmp_path_factory.mktemp("miniature") / "run").write()
+
+
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "run"))
+
+
+def test_a_correct_run_passes(run: Path) -> None:
+    findings = audit(run)
+    assert findings.passed, [str(finding) for finding in findings.findings]
+    assert (findings.steps_committed, findings.rebuilds, findings.views) == (4, 1, 3)
+    assert (findings.duplicates_applied, findings.microbatches_lost) == (0, 0)
+
+
+def semantic_records(run: Path) -> list[tuple[str, int, str]]:
+    found = []
+    for name in NAMES:
+        for index, record in enumerate(read_trace(run / name / "trace.jsonl")):
+            if record["k"] in SEMANTIC:
+                found.append((name, index, record["k"]))
+    return found
+
+
+def is_undecidable(run: Path, name: str, index: int) -> bool:
+    """A killed node's trace that ends one record earlier is that of a node killed a moment earlier."""
+    return name == "middle" and index == len(read_trace(run / name / "trace.jsonl")) - 1
+
+
+@pytest.mark.parametrize("kind", SEMANTIC)
+def test_any_record_removed_is_found_though_renumbered(original: Path, tmp_path: Path, kind: str) -> None:
+    tried = 0
+    for name, index, found in semantic_records(original):
+        if found != kind or is_undecidable(original, name, index):
+            continue
+        run = Path(shutil.copytree(original, tmp_path / f"{name}-{index}"))
+        change(run, lambda traces, name=name, index=index: traces[name].pop(index))  # type: ignore[misc]
+        assert not audit(run).passed, f"removed {kind} {index} of {name}"
+        tried += 1
+    assert tried > 0
+
+
+@pytest.mark.parametrize("kind", SEMANTIC)
+def test_any_record_doubled_is_found_though_renumbered(original: Path, tmp_path: Path, kind: str) -> None:
+    tried = 0
+    for name, index, found in semantic_records(original):
+        if found != kind:
+            continue
+        run = Path(shutil.copytree(original, tmp_path / f"{name}-{index}"))
+        change(run, lambda traces, name=name, index=index: traces[name].insert(index, dict(traces[name][index])))  # type: ignore[misc]
+        assert not audit(run).passed, f"doubled {kind} {index} of {name}"
+        tried += 1
+    assert tried > 0
+
+
+def test_any_line_removed_or_doubled_shows_in_the_sequence(original: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run" / "first" / "trace.jsonl"
+    lines = (original / "first" / "trace.jsonl").read_text().splitlines(keepends=True)
+    for index in range(1, len(lines) - 1):
+        for altered in (lines[:index] + lines[index + 1 :], [*lines[: index + 1], *lines[index:]]):
+            shutil.copytree(original, tmp_path / "run", dirs_exist_ok=True)
+            path.write_text("".join(altered))
+            assert not audit(tmp_path / "run").passed, f"line {index}"
+
+
+def test_a_gradient_counted_twice_with_its_event_is_found_and_counted(run: Path) -> None:
+    def double(traces: dict[str, list[dict[str, Any]]]) -> None:
+        records = traces["first"]
+        index = next(i for i, record in enumerate(records) if record["k"] == "accumulated")
+        records[index + 1 : index + 1] = [dict(records[index - 1]), dict(records[index])]
+        reduced = next(record for record in records if record["k"] == "reduced")
+        reduced["covered"].append([records[index]["microbatch"], records[index]["visit"]])
+
+    change(run, double)
+    findings = audit(run)
+    assert not findings.passed
+    assert findings.duplicates_applied == 1
+
+
+def test_a_gradient_that_never_was_is_found_and_counted(run: Path) -> None:
+    def lose(traces: dict[str, list[dict[str, Any]]]) -> None:
+        records = traces["last"]
+        index = next(i for i, record in enumerate(records) if record["k"] == "accumulated")
+        lost = [records[index]["microbatch"], records[index]["visit"]]
+        del records[index - 1 : index + 1]
+        reduced = next(record for record in records if record["k"] == "reduced")
+        reduced["covered"].remove(lost)
+
+    change(run, lose)
+    findings = audit(run)
+    assert not findings.passed
+    assert findings.microbatches_lost == 1
+
+
+def test_a_step_committed_as_two_attempts_is_found(run: Path) -> None:
+    def commit_again(traces: dict[str, list[dict[str, Any]]]) -> None:
+        head = traces["head"]
+        index = next(i for i, record in enumerate(head) if record["k"] == "commit" and record["step"] == 2)
+        head.insert(index, {**head[index], "attempt": [0, 9], "commit": "0" * 24})
+
+    change(run, commit_again)
+    assert any("committed twice" in finding.text for finding in audit(run).findings)
+
+
+def test_two_views_of_one_number_are_found(run: Path) -> None:
+    def split(traces: dict[str, list[dict[str, Any]]]) -> None:
+        record = next(record for record in traces["last"] if record["k"] == "view" and record["view"][2] == 1)
+        record["view"][-1] = "another reason"
+
+    change(run, split)
+    assert any("two different views" in finding.text for finding in audit(run).findings)
+
+
+def test_a_holder_killed_after_reducing_is_excused_by_its_rebuild_alone(run: Path) -> None:
+    """Rule 18 (ii): all were Ready, the step was committed without the dead holder, its stage came back after it."""
+
+    def lose_the_update(traces: dict[str, list[dict[str, Any]]]) -> None:
+        middle = traces["middle"]
+        last = next(i for i, record in enumerate(middle) if record["k"] == "applied" and record["step"] == 2)
+        del middle[last:]
+
+    change(run, lose_the_update)
+    assert audit(run).passed
+
+    def never_rebuild(traces: dict[str, list[dict[str, Any]]]) -> None:
+        traces["standby"][:] = [record for record in traces["standby"] if record["k"] in ("start", "view", "end")]
+
+    change(run, never_rebuild)
+    assert not audit(run).passed
+
+
+def rewrite_rebuilt(run: Path, weights: np.ndarray[Any, Any]) -> None:
+    """Other weights in the rebuilt stage, with a digest that fits them everywhere."""
+    data = weights.astype("<f4").tobytes()
+    (run / "standby" / "installed-2.f32").write_bytes(data)
+    digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+    text = (run / "standby" / "trace.jsonl").read_text()
+    old = next(record["digest"] for record in map(json.loads, text.splitlines()) if record["k"] == "installed")
+    (run / "standby" / "trace.jsonl").write_text(text.replace(old, digest))
+
+
+def donor_weights(run: Path) -> list[np.ndarray[Any, Any]]:
+    names = ("first/exported-1.f32", "last/exported-3.f32")
+    return [np.frombuffer((run / name).read_bytes(), dtype="<f4") for name in names]
+
+
+def test_rewriting_with_the_right_weights_passes(run: Path) -> None:
+    """Guards the tests below: they fail because of the weights and not because of the rewriting."""
+    first, last = donor_weights(run)
+    rewrite_rebuilt(run, (3.0 * first.astype(float) + 5.0 * last.astype(float)) / 8.0)
+    assert audit(run).passed
+
+
+@pytest.mark.parametrize("wrong", ["random", "copied", "uniform", "swapped", "unsquared"])
+def test_weights_that_are_not_the_blend_are_found(run: Path, wrong: str) -> None:
+    first, last = (donor.astype(float) for donor in donor_weights(run))
+    weights = {
+        "random": np.random.default_rng(5).normal(size=8),
+        "copied": first,
+        "uniform": (first + last) / 2,
+        "swapped": (5.0 * first + 3.0 * last) / 8.0,
+        "unsquared": (3.0**0.5 * first + 5.0**0.5 * last) / (3.0**0.5 + 5.0**0.5),
+    }[wrong]
+    rewrite_rebuilt(run, weights)
+    findings = audit(run)
+    assert [finding.rule for finding in findings.findings] == ["rebuild"], findings.findings
+
+
+def test_a_dump_that_is_not_what_the_donor_recorded_is_found(run: Path) -> None:
+    path = run / "first" / "exported-1.f32"
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
+    assert any("not what its digest says" in finding.text for finding in audit(run).findings)
+
+
+def test_an_omega_that_is_not_the_norm_of_the_commit_is_found(run: Path) -> None:
+    def lie(traces: dict[str, list[dict[str, Any]]]) -> None:
+        next(record for record in traces["first"] if record["k"] == "exported")["norm_squared"] = 4.0
+        next(record for record in traces["standby"] if record["k"] == "installed" and record["donors"])["donors"][0][
+            2
+        ] = 4.0
+
+    change(run, lie)
+    assert any("squared norm of its step" in finding.text for finding in audit(run).findings)
+
+
+def test_a_torn_last_line_is_a_killed_node_and_a_torn_middle_is_an_error(run: Path) -> None:
+    path = run / "middle" / "trace.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"n":99,"t":1.0,"k":"acc')
+    assert audit(run).passed
+    path.write_bytes(whole + b'{"n":99,"t":1.0,"k":"acc\n')
+    with pytest.raises(UserError):
+        audit(run)
+
+
+def test_a_live_node_without_an_end_is_found(run: Path) -> None:
+    change(run, lambda traces: traces["last"].pop())  # type: ignore[arg-type,return-value]
+    assert any(finding.rule == "end" for finding in audit(run).findings)
+
+
+def test_a_folder_without_traces_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as error:
+        audit(tmp_path)
+    assert error.value.exit_code == 66
+
+
+def test_exit_codes_and_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert audit_module.main(run, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["passed"] is True
+    change(run, lambda traces: traces["head"].pop(5))  # type: ignore[arg-type,return-value]
+    assert audit_module.main(run, as_json=False) == 1
+    assert "FAILED" in capsys.readouterr().out
