@@ -1,0 +1,55 @@
+# `make demo` and `make test` do everything, set-up included. Nothing is installed outside .venv.
+
+VENV ?= .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+ARGS ?=
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PACKAGES := protocol models node bootstrap lab
+
+.PHONY: help setup demo test test-swarm lint format clean
+
+help:
+	@echo "make demo        a swarm on this machine trains, loses a stage and heals (ARGS='--steps 100' are passed on)"
+	@echo "make test        lint, types and all tests but those with real swarms"
+	@echo "make test-swarm  tests with real processes, minutes each"
+	@echo "make lint        ruff and mypy"
+	@echo "make format      ruff's formatter"
+	@echo "make setup       only the virtual environment in $(VENV)"
+	@echo "make clean       remove $(VENV), caches and build folders"
+
+setup: $(STAMP)
+
+# The stamp is written last, so that a set-up that was cut off starts again.
+$(STAMP): pyproject.toml constraints.txt .ci/gmp
+	@test -n "$(PYTHON)" || { echo "ftnode needs Python 3.11, 3.12 or 3.13"; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+		|| { echo "$(PYTHON) is not Python 3.11, 3.12 or 3.13; choose one with make PYTHON=..."; exit 1; }
+	"$(PYTHON)" -m venv "$(VENV)"
+	.ci/gmp "$(VENV)"
+	"$(BIN)/pip" install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch "$@"
+
+demo: $(STAMP)
+	"$(BIN)/ftnode" demo $(ARGS)
+
+test: lint
+	"$(BIN)/python" -m pytest -m "not swarm" $(ARGS)
+
+test-swarm: $(STAMP)
+	"$(BIN)/python" -m pytest -m swarm $(ARGS)
+
+# mypy looks for the packages under the names that they are imported by; on disk they stand at the top.
+lint: $(STAMP)
+	@mkdir -p build/typing/ftnode
+	@for package in $(PACKAGES); do ln -sfn ../../../$$package build/typing/ftnode/$$package; done
+	"$(BIN)/ruff" check .
+	"$(BIN)/ruff" format --check .
+	MYPYPATH="$(CURDIR)/build/typing" "$(BIN)/mypy" --strict $(addprefix -p ftnode.,$(PACKAGES))
+
+format: $(STAMP)
+	"$(BIN)/ruff" check --fix .
+	"$(BIN)/ruff" format .
+
+clean:
+	rm -rf "$(VENV)" build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
