@@ -86,9 +86,9 @@ def join(
 
 def _peers(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
     """Those given first, then those remembered. Raises UserError (64) when an address is none, or there is no peer."""
-    from ftnode.bootstrap.addresses import parse_peer, remembered_peers
+    from ftnode.node.addresses import full_addresses, parse_peers, remembered_peers
 
-    checked = [str(parse_peer(address)) for address in given]
+    checked = [full for peer in parse_peers(given) for full in full_addresses(peer.peer_id, peer.addresses)]
     peers = tuple(dict.fromkeys([*checked, *remembered_peers(home)]))
     if not peers:
         raise UserError("no peer to start from; pass --peer ADDR, or start a meeting point with: ftnode bootstrap")

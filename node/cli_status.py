@@ -22,7 +22,7 @@ from ftnode.node.cli_options import home_option, json_option, peer_option
 )  # fmt: skip
 @home_option
 def status(peers: tuple[str, ...], as_json: bool, watch: float | None, timeout: float, home: str | None) -> None:
-    """Show stages, peers, step and loss of a swarm. Without --peer: of this machine's node, else of peers remembered."""
+    """Show a swarm: stages, peers, step, loss. Without --peer: of this machine's node, else of peers remembered."""
     from ftnode.node.identity import home_directory
 
     found = _addresses(home_directory(home), peers)

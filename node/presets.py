@@ -1,7 +1,7 @@
 """Manifests to start from: `tiny` trains on a laptop in minutes, the next three have the paper's dimensions.
 
-Dimensions, rates and stages of small, medium and large are those of CheckFree's models of these names ("All is Not Lost:
-LLM Recovery without Checkpoints"); batches are ours, since a volunteer's memory is smaller.
+Dimensions, rates and stages of small, medium and large are those of CheckFree's models of these names ("All is Not
+Lost: LLM Recovery without Checkpoints"); batches are ours, since a volunteer's memory is smaller.
 """
 
 from __future__ import annotations

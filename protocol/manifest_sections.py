@@ -14,7 +14,7 @@ from typing import Any
 FORMAT = 1
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
 
-NUMBER_BYTES = {"float32": 4}
+NUMBER_BYTES = {"float32": 4, "bfloat16": 2}
 """Bytes of one number of a boundary tensor, by `pipeline.boundary`."""
 
 

@@ -1,0 +1,192 @@
+"""Manifests: what is read, what is refused and how it is said, and that the id depends on nothing but values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ftnode.node.presets import PRESETS, adapt
+from ftnode.protocol.errors import UserError
+from ftnode.protocol.manifest import (
+    Batch,
+    Data,
+    Evaluation,
+    Liveness,
+    Manifest,
+    Model,
+    Optimiser,
+    Pipeline,
+    Recovery,
+    Run,
+    parse,
+    render,
+    settings,
+)
+
+TINY = Manifest(
+    Run("tiny", seed=1, steps=300),
+    Model(256, dim=96, heads=4, layers=4, context=64, hidden=256, rope_theta=10000.0, norm_eps=1e-5),
+    Data("standard-library", "ab" * 32),
+    Optimiser(0.004, (0.9, 0.99), 1e-8, 0.0, warmup_steps=20, decay="cosine", minimum_factor=0.1, clip=1.0),
+    Batch(microbatches=8, sequences=16),
+    Pipeline(stages=4, window=8, live_activations=8, boundary="float32"),
+    Recovery("copy", 1.1, 60.0),
+    Liveness(10.0),
+    Evaluation(every=50, microbatches=8),
+)
+TEXT = render(TINY, "A heading\nof two lines.")
+
+
+def changed(old: str, new: str) -> str:
+    """The tiny manifest with one line exchanged; the line must be there."""
+    assert f"\n{old}\n" in TEXT
+    return TEXT.replace(f"\n{old}\n", f"\n{new}\n")
+
+
+def line_of(text: str, line: str) -> int:
+    return text.splitlines().index(line) + 1
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(UserError) as caught:
+        parse(text, "tiny.toml")
+    assert caught.value.exit_code == 78
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_survive_writing_and_reading(name: str) -> None:
+    manifest = adapt(PRESETS[name], sha256="0f" * 32)
+    assert parse(render(manifest)) == manifest
+
+
+def test_id_ignores_comments_order_and_spelling() -> None:
+    blocks = TEXT.split("\n\n")
+    shuffled = "\n\n".join([*blocks[:2], *reversed(blocks[2:])])
+    bare = "\n".join(line for line in shuffled.splitlines() if not line.startswith("#"))
+    spelled = bare.replace("learning_rate = 0.004", "learning_rate   = 4e-3").replace("clip = 1.0", "clip = 1")
+    assert spelled != bare != TEXT
+    assert parse(spelled).run_id == TINY.run_id == parse(TEXT).run_id
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("seed = 1", "seed = 2"),
+        ("learning_rate = 0.004", "learning_rate = 0.0041"),
+        ("betas = [0.9, 0.99]", "betas = [0.9, 0.98]"),
+        ('decay = "cosine"', 'decay = "constant"'),
+        ("lease_seconds = 10.0", "lease_seconds = 11.0"),
+    ],
+)
+def test_id_follows_every_value(old: str, new: str) -> None:
+    assert parse(changed(old, new)).run_id != TINY.run_id
+
+
+def test_id_is_fixed() -> None:
+    """Two versions of ftnode must agree about it: another value here needs another manifest format."""
+    assert TINY.run_id == "7c13075d21fea21cb25a34954a4dae74"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("steps = 300", "stesp = 300", "unknown key stesp in [run]; did you mean steps?"),
+        ("steps = 300", 'steps = "many"', 'run.steps must be a whole number from 1 to 10000000, not "many"'),
+        ("steps = 300", "steps = 300.0", "run.steps must be a whole number from 1 to 10000000, not 300.0"),
+        ("steps = 300", "steps = true", "run.steps must be a whole number from 1 to 10000000, not true"),
+        ("steps = 300", "steps = 0", "run.steps must be a whole number from 1 to 10000000, not 0"),
+        ("clip = 1.0", "clip = nan", "optimiser.clip must be a number from 1e-06 to 1e+06, not nan"),
+        ("betas = [0.9, 0.99]", "betas = [0.9]", "optimiser.betas must be a list of two numbers from 0 to 0.999999"),
+        (
+            "betas = [0.9, 0.99]",
+            "betas = [0.9, 1.0]",
+            "optimiser.betas must be a list of two numbers from 0 to 0.999999",
+        ),
+        ('decay = "cosine"', 'decay = "cosin"', 'optimiser.decay must be cosine or constant, not "cosin"'),
+        ('name = "tiny"', 'name = "../x"', "run.name must be 1 to 64 letters, digits, dots, dashes and underscores"),
+        (f'sha256 = "{"ab" * 32}"', 'sha256 = "abc"', 'data.sha256 must be 64 hexadecimal digits, not "abc"'),
+        ("stages = 4", "stages = 5", "5 stages are more than 4 layers; at most one stage per layer"),
+        (
+            "stages = 4",
+            "stages = 3",
+            "4 layers cannot be divided equally among 3 stages; pipeline.stages may be 1, 2, 4",
+        ),
+        ("dim = 96", "dim = 100", "dim 100 must be a multiple of 2 × heads = 8"),
+        ("sequences = 16", "sequences = [1]", "batch.sequences must be a whole number from 1 to 4096, not list"),
+        ("[batch]", "[batches]", "unknown key or section batches; did you mean batch?"),
+        ("format = 1", "format = 2", "format 2 is not 1, the one that this version of ftnode reads"),
+    ],
+)
+def test_refusals_name_the_line_and_what_is_allowed(old: str, new: str, says: str) -> None:
+    text = changed(old, new)
+    message = refusal(text)
+    assert message.startswith(f"tiny.toml, line {line_of(text, new)}: {says}")
+
+
+def test_a_missing_key_is_named_with_its_section() -> None:
+    text = changed("seed = 1", "")
+    assert refusal(text).startswith(f"tiny.toml, line {line_of(text, '[run]')}: run.seed is missing")
+
+
+def test_a_missing_section_is_named() -> None:
+    assert "section [liveness] is missing" in refusal(changed("[liveness]", "").replace("lease_seconds = 10.0", ""))
+
+
+def test_a_missing_format_is_said() -> None:
+    assert "`format = 1` is missing" in refusal(changed("format = 1", ""))
+
+
+def test_same_key_names_in_two_sections_are_told_apart() -> None:
+    """batch.microbatches and evaluation.microbatches: the line is the second's."""
+    text = TEXT[: TEXT.rindex("microbatches")] + "microbatches = -1\n"
+    assert refusal(text).startswith(f"tiny.toml, line {line_of(text, 'microbatches = -1')}: evaluation.microbatches")
+
+
+def test_dotted_keys_and_inline_tables_have_lines_too() -> None:
+    head, rest = TEXT.split("[run]\n")
+    rest = rest[rest.index("[model]") :]
+    dotted = head + 'run.name = "x"\nrun.seed = -1\nrun.steps = 3\n\n' + rest
+    assert refusal(dotted).startswith(f"tiny.toml, line {line_of(dotted, 'run.seed = -1')}: run.seed")
+    inline = head + 'run = {name = "x", seed = -1, steps = 3}\n\n' + rest
+    assert refusal(inline).startswith(
+        f"tiny.toml, line {inline.splitlines().index(inline[len(head) :].splitlines()[0]) + 1}:"
+    )
+
+
+def test_broken_toml_says_where() -> None:
+    assert "is not TOML" in refusal("format = \n") and "line 1" in refusal("format = \n")
+
+
+def test_a_boundary_tensor_has_a_largest_size() -> None:
+    text = changed("context = 64", "context = 131072").replace("sequences = 16", "sequences = 4096")
+    assert "lower batch.sequences or model.context" in refusal(text)
+
+
+def test_settings_take_the_manifest_s_numbers() -> None:
+    found = settings(TINY)
+    assert (found.run, found.stages, found.steps, found.microbatches) == (TINY.run_id, 4, 300, 8)
+    assert (found.lease_seconds, found.minority_wait_seconds, found.ends) == (10.0, 60.0, "copy")
+
+
+def test_boundary_bytes() -> None:
+    assert TINY.boundary_bytes == 16 * 64 * 96 * 4
+    halved = replace(TINY, pipeline=replace(TINY.pipeline, boundary="bfloat16"))
+    assert halved.boundary_bytes == TINY.boundary_bytes // 2
+
+
+def test_slots_grow_with_what_is_held() -> None:
+    assert TINY.slots(2) > TINY.slots(1) > 4 * TINY.batch.microbatches
+
+
+@pytest.mark.parametrize(("stages", "layers"), [(1, 4), (2, 4), (3, 3), (4, 4), (5, 5), (6, 6), (8, 8)])
+def test_any_number_of_stages_fits_a_preset(stages: int, layers: int) -> None:
+    manifest = adapt(TINY, sha256="0" * 64, stages=stages, steps=40)
+    assert manifest.model.layers == layers
+    assert parse(render(manifest)).optimiser.warmup_steps == 4
+
+
+def test_manifests_are_values() -> None:
+    assert isinstance(hash(TINY), int) and isinstance(TINY, Manifest)
