@@ -151,9 +151,9 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class PublishView:
-    """Keep this certificate and our claims for our stages of it alive in the directory."""
+    """Keep this certificate and our claims for our stages of it alive in the directory; None: none any longer."""
 
-    view: View
+    view: View | None
 
 
 @dataclass(frozen=True, slots=True)

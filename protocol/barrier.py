@@ -1,0 +1,141 @@
+"""What the leader of a new view decides when all members have reported: where the swarm stands (rules 17, 18).
+
+Begin(t+1) needs Ready from every member, so after a commit every survivor has applied t or is Ready for it; that is why
+the four cases below are all there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ftnode.protocol.errors import LocalError
+from ftnode.protocol.messages import Commit, Donor, Plan, Ready, StageStatus, Status
+from ftnode.protocol.recovery import choose_rung
+from ftnode.protocol.settings import Settings
+from ftnode.protocol.types import Attempt, Peer, Rung, Version, initial_version, next_version
+from ftnode.protocol.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the swarm stands: the committed base, and whether the attempt in progress goes on."""
+
+    base: Version
+    skipped: bool
+    commits_now: tuple[Ready, ...] | None
+    """Case ii: base is committed by this decision, and these are its Readies."""
+    continues: Attempt | None
+    """Case iii: the attempt that goes on."""
+    skip: bool
+    """The attempt that goes on skips its step."""
+    empty: tuple[tuple[int, Peer], ...]
+    """(stage, holder) without usable weights of base."""
+    reason: str
+
+
+def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
+    """Decide from the Statuses of all members (rule 18). Requires one from each.
+
+    Only participants, members that work on an attempt, say where the swarm stands. A newcomer that comes back with
+    weights of an earlier step must neither hold back a commit that it took no part in nor undo one: it counts as
+    empty unless its weights are exactly those of the base.
+    """
+    parts = {peer: status for peer, status in statuses.items() if status.attempt is not None} or dict(statuses)
+    held = {
+        (stage.stage, peer): stage
+        for peer, status in statuses.items()
+        for stage in status.stages
+        if peer in view.holders[stage.stage]
+    }
+    versions = [stage.version for (_, peer), stage in held.items() if peer in parts and stage.version is not None]
+    base = max(versions, key=lambda version: version.step, default=initial_version(view.lineage.id))
+    check_nothing_lost(view, parts, base)
+    working = {p: s for p, s in parts.items() if any(k[1] == p and _reaches(x, base) for k, x in held.items())}
+    attempts = {status.attempt if status.base == base else None for status in working.values()}
+    attempt = next(iter(attempts)) if len(attempts) == 1 else None
+    skip = any(status.skip for status in working.values())
+    readies = tuple(status.ready for status in working.values() if status.ready is not None)
+    if attempt is not None and len(readies) == len(working):
+        committed = next_version(base, view.lineage.id, attempt, skip)
+        empty = _empty(view, held, committed)
+        return Standing(committed, skip, readies, None, False, empty, "all survivors are ready: the step is committed")
+    empty = _empty(view, held, base)
+    if attempt is not None and not empty and len(working) == len(statuses):
+        return Standing(base, False, None, attempt, skip, empty, "nobody new and nobody missing: the attempt goes on")
+    why = "nothing is in progress" if attempts <= {None} else "a holder was lost in mid-step: the step is redone"
+    return Standing(base, False, None, None, False, empty, why)
+
+
+def _empty(
+    view: View, held: Mapping[tuple[int, Peer], StageStatus], base: Version
+) -> tuple[tuple[int, Peer], ...]:
+    """The (stage, holder) pairs without usable weights of base."""
+    return tuple(
+        (stage, peer)
+        for stage, group in enumerate(view.holders)
+        for peer in group
+        if (stage, peer) not in held or not _reaches(held[(stage, peer)], base)
+    )
+
+
+def _reaches(stage: StageStatus, base: Version) -> bool:
+    """Has the weights of base, or is Ready for exactly the attempt that made it (rule 18 i)."""
+    if stage.version is None:
+        return False
+    return stage.version == base or (stage.version.step == base.step - 1 and stage.reduced == base.attempt)
+
+
+def check_nothing_lost(view: View, participants: Mapping[Peer, Status], base: Version) -> None:
+    """The invariant behind rule 18 (i): a participant with weights is at base or Ready for it. Raises LocalError."""
+    for peer, status in participants.items():
+        for stage in status.stages:
+            lagging = status.attempt is not None and stage.version is not None and not _reaches(stage, base)
+            if lagging and peer in view.holders[stage.stage]:
+                raise LocalError(f"stage {stage.stage} at {peer} is at {stage.version}, not ready for {base}")
+
+
+@dataclass(frozen=True, slots=True)
+class Hopeless:
+    """Stages that no rung can fill."""
+
+    stages: tuple[int, ...]
+    holders: tuple[Peer, ...]
+    reason: str
+
+
+def plan_installs(
+    view: View, where: Standing, settings: Settings, contacts: Mapping[Peer, tuple[str, ...]]
+) -> tuple[Plan, ...] | Hopeless:
+    """A plan for each empty holder, or what stands in the way."""
+    missing = set(where.empty)
+    whole = frozenset(
+        stage for stage, group in enumerate(view.holders) if any((stage, peer) not in missing for peer in group)
+    )
+    plans, hopeless, reasons = [], [], []
+    for stage, peer in where.empty:
+        rung, lenders, reason = choose_rung(stage, whole, where.base.step, settings)
+        if rung is None:
+            hopeless.append((stage, peer))
+            reasons.append(reason)
+            continue
+        donors = []
+        for lender in lenders:
+            donor = next(other for other in view.holders[lender] if (lender, other) not in missing)
+            donors.append(Donor(lender, donor, contacts.get(donor, ())))
+        factor = settings.rate_factor if rung in (Rung.BLEND, Rung.COPY) else 1.0
+        plans.append(Plan(stage, peer, rung, tuple(donors), factor, reason))
+    if hopeless:
+        return Hopeless(tuple(s for s, _ in hopeless), tuple(p for _, p in hopeless), "; ".join(sorted(set(reasons))))
+    return tuple(plans)
+
+
+def summarise(step: int, seconds: float, skipped: bool, readies: tuple[Ready, ...], settings: Settings) -> Commit:
+    """What a committed step came to, from the Readies of all members."""
+    norms = [0.0] * settings.stage_count
+    for ready in readies:
+        for result in ready.results:
+            norms[result.stage] = result.norm_squared
+    loss = sum(ready.loss_sum for ready in readies) / settings.microbatches
+    tokens = sum(ready.tokens for ready in readies)
+    return Commit(step, loss, tokens, seconds, skipped, tuple(norms))

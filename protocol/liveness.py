@@ -1,0 +1,136 @@
+"""Who is alive: signs of life, links, and what the voters say of a suspect (rules 8, 9).
+
+A peer is suspected when it is silent for a lease, when its address refuses a dial, or when a link to it stays broken.
+The leader polls the voters; one voter that hears the suspect after the poll arrived voids it, so that one broken link
+condemns nobody. Whoever was itself blocked for half a lease suspects itself first: nobody else is silent until a
+lease after it woke.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ftnode.protocol.types import Peer
+from ftnode.protocol.view import View
+
+
+@dataclass(slots=True)
+class Inquiry:
+    """The leader's poll about one suspect."""
+
+    number: int
+    peer: Peer
+    kind: str
+    detail: str
+    since: float
+    deadline: float
+    asked: frozenset[Peer]
+    silent: set[Peer] = field(default_factory=set)
+
+    def concluded(self, now: float) -> bool:
+        """Nobody heard the suspect, and everybody has said so or had the time to."""
+        return self.silent >= self.asked or now >= self.deadline
+
+
+@dataclass(slots=True)
+class Errand:
+    """A voter's part in a poll: listen for the suspect until the deadline, then answer."""
+
+    number: int
+    leader: Peer
+    peer: Peer
+    since: float
+    deadline: float
+
+
+class Liveness:
+    """Signs of life as one peer sees them."""
+
+    def __init__(self, lease_seconds: float, now: float) -> None:
+        self.lease = lease_seconds
+        self.grace = now
+        self.heard: dict[Peer, float] = {}
+        self.up: set[Peer] = set()
+        self.down: dict[Peer, float] = {}
+        self.refused: set[Peer] = set()
+        self._last = now
+
+    def woke(self, now: float) -> bool:
+        """Note that we are running; True if we had been blocked for half a lease (a suspended process, a hung disk)."""
+        blocked = now - self._last > self.lease / 2
+        self._last = now
+        if blocked:
+            self.grace = now
+        return blocked
+
+    def on_message(self, peer: Peer, now: float) -> None:
+        self.heard[peer] = now
+        if peer in self.refused:
+            self.refused.discard(peer)
+
+    def on_link_up(self, peer: Peer, now: float) -> None:
+        self.up.add(peer)
+        self.down.pop(peer, None)
+        self.refused.discard(peer)
+        self.heard[peer] = now
+
+    def on_link_down(self, peer: Peer, refused: bool, now: float) -> None:
+        self.up.discard(peer)
+        self.down.setdefault(peer, now)
+        if refused:
+            self.refused.add(peer)
+
+    def silence(self, peer: Peer, now: float) -> float:
+        return now - max(self.heard.get(peer, self.grace), self.grace)
+
+    def silent(self, peer: Peer, now: float) -> bool:
+        """Silent for a lease, or known to be gone because its address refuses us."""
+        return peer in self.refused or self.silence(peer, now) > self.lease
+
+    def heard_since(self, peer: Peer, then: float) -> bool:
+        return self.heard.get(peer, float("-inf")) > then
+
+    def alive(self, peers: Iterable[Peer], now: float) -> set[Peer]:
+        """Those truly heard within a lease; a grace period is not a sign of life."""
+        since = now - self.lease
+        return {peer for peer in peers if self.heard.get(peer, since) > since and peer not in self.refused}
+
+    def quorate(self, view: View, me: Peer, now: float) -> bool:
+        return view.is_quorum({me, *self.alive(view.voters, now)})
+
+    def forget_strangers(self, known: set[Peer]) -> None:
+        """Keep the tables as small as the swarm (I6)."""
+        for table in (self.heard, self.down):
+            for peer in [peer for peer in table if peer not in known]:
+                del table[peer]
+        self.refused &= known
+        self.up &= known
+
+
+class BrokenLinks:
+    """The leader's list of links between living members that do not work (rule 9)."""
+
+    def __init__(self, patience_seconds: float, stale_seconds: float) -> None:
+        self.patience, self.stale = patience_seconds, stale_seconds
+        self._links: dict[frozenset[Peer], tuple[float, float]] = {}
+
+    def report(self, reporter: Peer, other: Peer, now: float) -> None:
+        link = frozenset((reporter, other))
+        first, last = self._links.get(link, (now, now))
+        self._links[link] = (first if now - last <= self.stale else now, now)
+
+    def victim(self, view: View, now: float) -> tuple[Peer, str] | None:
+        """The end to remove of a link that stayed broken too long: the one with fewer good links, never the leader on a
+        tie, then the holder of the higher stage."""
+        live = {link for link, (_, last) in self._links.items() if now - last <= self.stale}
+        self._links = {link: times for link, times in self._links.items() if link in live}
+        members = set(view.members())
+        lasting = [link for link in live if now - self._links[link][0] >= self.patience and link <= members]
+        if not lasting:
+            return None
+        link = min(lasting, key=sorted)
+        broken = {peer: sum(peer in other for other in live) for peer in link}
+        victim = max(link, key=lambda peer: (broken[peer], peer != view.leader, max(view.stages_of(peer), default=-1)))
+        other = next(peer for peer in link if peer != victim)
+        return victim, f"its link to {other} has been broken for {self.patience:.0f} s and both are alive"

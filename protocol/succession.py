@@ -1,0 +1,57 @@
+"""How the next view follows from this one: losses, fills, new voters, survivors without a quorum (rules 2, 13, 16)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+
+from ftnode.protocol.types import Peer
+from ftnode.protocol.view import Lineage, View
+
+
+def genesis(run: str, me: Peer, stages: Collection[int], stage_count: int) -> View:
+    """View 0, founded by one peer that takes `stages`; the others are vacancies."""
+    name = hashlib.blake2b(f"{run}/{me.id}/{me.nonce}".encode(), digest_size=8).hexdigest()
+    holders = tuple((me,) if stage in stages else () for stage in range(stage_count))
+    lineage = Lineage(name, 0, stage_count)
+    return View(run, lineage, 0, "", me, holders, (me,), (0,) * stage_count, "the run is founded")
+
+
+def next_view(
+    view: View,
+    leader: Peer,
+    gone: Collection[Peer],
+    vacated: Collection[tuple[int, Peer]],
+    fills: Mapping[int, Peer],
+    settled: Collection[Peer],
+    reason: str,
+) -> View:
+    """The view after `view` without `gone` and `vacated`, with `fills`, voted by the old voters that stay and by
+    those in `settled`, who were Ready in `view` (rule 13). `leader` was a voter and stays."""
+    number = view.number + 1
+    holders, epochs = [], []
+    for stage, group in enumerate(view.holders):
+        left = tuple(peer for peer in group if peer not in gone and (stage, peer) not in vacated)
+        now = (*left, fills[stage]) if stage in fills and fills[stage] not in left else left
+        changed = bool(now) and not set(now) & set(group)
+        holders.append(now)
+        epochs.append(number if changed or (now and not group) else view.epochs[stage])
+    members = {leader, *(peer for group in holders for peer in group)}
+    voters = {peer for peer in (*view.voters, *settled) if peer in members} | {leader}
+    order = [peer for peer in view.voters if peer in voters] + sorted(voters - set(view.voters))
+    return View(
+        view.run, view.lineage, number, view.digest(), leader, tuple(holders), tuple(order), tuple(epochs), reason
+    )
+
+
+def fork(view: View, founder: Peer, survivors: Collection[Peer], reason: str) -> View:
+    """The first view of a new lineage, founded by survivors of `view` that have no quorum (rule 16)."""
+    text = f"{view.digest()}/{founder.id}/{founder.nonce}/{view.lineage.forks + 1}"
+    holders = tuple(tuple(peer for peer in group if peer in survivors) for group in view.holders)
+    lineage = Lineage(
+        hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), view.lineage.forks + 1, sum(map(bool, holders))
+    )
+    voters = tuple(peer for peer in view.voters if peer in survivors)
+    return View(
+        view.run, lineage, view.number + 1, view.digest(), founder, holders, voters, view.epochs, reason
+    )

@@ -1,0 +1,83 @@
+"""Filling vacancies: who is asked to hold a stage, and in which order (rule 10)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ftnode.protocol.records import Presence
+from ftnode.protocol.types import HEAD, Peer, Version
+
+
+def choose_stages(vacant: Iterable[int], capacity: int, head: bool, refuses: Collection[int]) -> tuple[int, ...]:
+    """Which of the vacant stages a founder takes: the head first, then every other block stage, since adjacent losses
+    are the hard ones."""
+    open_stages = [stage for stage in vacant if stage not in refuses and (head or stage != HEAD)]
+    even_first = sorted(open_stages, key=lambda stage: (stage != HEAD, stage % 2, stage))
+    return tuple(sorted(even_first[:capacity]))
+
+
+def rank(presence: Presence, stage: int, view_number: int, base: Version | None, failures: int) -> tuple[object, ...]:
+    """Candidates in order, smaller first: has the exact state, failed least on this stage, has most room, then a hash
+    that differs from view to view, so that nobody is always first."""
+    exact = base is not None and any(kept == stage and version == base for kept, version in presence.exact)
+    lot = hashlib.blake2b(f"{presence.peer.id}/{presence.peer.nonce}/{view_number}".encode(), digest_size=8).digest()
+    return (not exact, failures, -presence.capacity, lot)
+
+
+def suitable(presence: Presence, stage: int) -> bool:
+    """May this peer be asked at all?"""
+    return presence.capacity > 0 and stage not in presence.refuses and (stage != HEAD or presence.head)
+
+
+@dataclass(slots=True)
+class Offering:
+    """One stage's search for a holder. Bounded: each candidate is asked once in a round."""
+
+    stage: int
+    asked: Peer | None = None
+    deadline: float = 0.0
+    tried: set[Peer] = field(default_factory=set)
+    accepted: Peer | None = None
+
+
+def assign(
+    stages: Iterable[int],
+    presences: Mapping[Peer, Presence],
+    offerings: Mapping[int, Offering],
+    view_number: int,
+    base: Version | None,
+    failures: Mapping[tuple[str, int], int],
+    only_exact: Collection[int],
+    members: Collection[Peer],
+) -> list[tuple[int, Peer]]:
+    """The next candidate for each stage that has nobody asked or found; spreads stages over candidates first,
+    standbys before holders with room, and adjacent stages apart."""
+    taken: dict[Peer, list[int]] = {}
+    for offering in offerings.values():
+        for peer in (offering.asked, offering.accepted):
+            if peer is not None:
+                taken.setdefault(peer, []).append(offering.stage)
+
+    def preference(presence: Presence) -> tuple[object, ...]:
+        exact, *rest = rank(presence, stage, view_number, base, failures.get((presence.peer.id, stage), 0))
+        mine = taken.get(presence.peer, [])
+        adjacent = sum(abs(stage - other) == 1 for other in mine)
+        return (exact, presence.peer in members, len(mine), adjacent, *rest)
+
+    chosen = []
+    for stage in stages:
+        tried = offerings[stage].tried if stage in offerings else set()
+        candidates = [
+            presence
+            for peer, presence in presences.items()
+            if peer not in tried and suitable(presence, stage) and len(taken.get(peer, [])) < presence.capacity
+        ]
+        if stage in only_exact:
+            candidates = [p for p in candidates if any(kept == stage for kept, _ in p.exact)]
+        if candidates:
+            best = min(candidates, key=preference)
+            taken.setdefault(best.peer, []).append(stage)
+            chosen.append((stage, best.peer))
+    return chosen
