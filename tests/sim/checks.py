@@ -1,0 +1,106 @@
+"""What must hold whatever happens, as an onlooker who sees everything can check it (design section 6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ftnode.protocol.messages import Begin
+from ftnode.protocol.types import Attempt, Peer, Version
+from ftnode.protocol.view import View
+
+
+class Violation(Exception):
+    """An invariant is broken; `invariant` is I1 .. I8, or `core` when the core itself raised."""
+
+    def __init__(self, invariant: str, text: str) -> None:
+        super().__init__(f"{invariant}: {text}")
+        self.invariant = invariant
+
+
+class Ledger:
+    """All views, begins, commits and applied updates of one world. Each method raises Violation."""
+
+    def __init__(self) -> None:
+        self.views: dict[tuple[str, int], View] = {}
+        self.parents: dict[str, str] = {}
+        """Lineage to the digest of the view that its founder came from."""
+        self.commits: dict[str, dict[int, Version]] = {}
+        """Lineage to step to the version that it committed."""
+        self.begun: dict[tuple[str, Attempt], Begin] = {}
+        self.bases: dict[tuple[Attempt, int], set[str]] = {}
+        self.updates: dict[tuple[int, str], tuple[int, int]] = {}
+        """(stage, commit) to the histories before and after its update."""
+        self.chain: dict[str, tuple[str, bool]] = {}
+        """Commit to the commit before it, and whether the step was skipped."""
+        self.counts: Counter[str] = Counter()
+
+    def view(self, view: View) -> bool:
+        """I2: one view, so one owner list, per lineage and number. True when it is news."""
+        key = (view.lineage.id, view.number)
+        news = key not in self.views
+        known = self.views.setdefault(key, view)
+        if known is not view and known != view:
+            raise Violation("I2", f"two views {view.number} of lineage {view.lineage.id}: {known} and {view}")
+        for stage, group in enumerate(view.holders):
+            if len(set(group)) != len(group):
+                raise Violation("I2", f"stage {stage} names a holder twice: {view}")
+            if not group or view.epochs[stage] <= view.number:
+                continue
+            raise Violation("I2", f"stage {stage} has an epoch of a later view: {view}")
+        before = self.views.get((view.lineage.id, view.number - 1))
+        if before is not None and before.digest() != view.previous:
+            raise Violation("I2", f"view {view.number} does not continue view {before.number}: {view}")
+        return news
+
+    def begin(self, sender: Peer, begin: Begin) -> bool:
+        """A leader sends Begin, which commits its base (rule 19). True when that commit is news."""
+        view = self.views.get((begin.lineage, begin.view))
+        if view is None or view.leader != sender:
+            raise Violation("I2", f"{sender} sends Begin {begin.attempt} but view {begin.view} is {view}")
+        if begin.attempt.view != begin.view and (begin.lineage, begin.attempt) not in self.begun:
+            raise Violation("I3", f"{sender} continues attempt {begin.attempt}, which nobody began")
+        known = self.begun.setdefault((begin.lineage, begin.attempt), begin)
+        if (known.step, known.base, known.skip) != (
+            begin.step,
+            begin.base,
+            begin.skip,
+        ) or begin.step != begin.base.step + 1:
+            raise Violation(
+                "I3", f"attempt {begin.attempt} is step {known.step} on {known.base} and {begin.step} on {begin.base}"
+            )
+        self.bases.setdefault((begin.attempt, begin.step), set()).add(begin.base.commit)
+        commits = self.commits.setdefault(begin.lineage, {})
+        committed = commits.get(begin.base.step)
+        if committed is None:
+            if commits and begin.base.step < max(commits):
+                raise Violation("I3", f"lineage {begin.lineage} goes back from {max(commits)} to {begin.base.step}")
+            commits[begin.base.step] = begin.base
+            return True
+        if committed != begin.base:
+            raise Violation(
+                "I3", f"step {begin.base.step} of {begin.lineage} is committed as {committed} and {begin.base}"
+            )
+        return False
+
+    def check_base(self, attempt: Attempt, step: int, version: Version) -> None:
+        """I1: all work of an attempt is done on the weights that its Begin names."""
+        bases = self.bases.get((attempt, step))
+        if bases is None or version.commit not in bases:
+            raise Violation("I1", f"attempt {attempt} of step {step} began on {bases}, but {version} is in use")
+
+    def applied(
+        self, owner: str, stage: int, base: Version, version: Version, skipped: bool, before: int, after: int
+    ) -> None:
+        """I4, and that weights of two lineages never mix: equal versions have equal histories."""
+        if self.chain.setdefault(version.commit, (base.commit, skipped)) != (base.commit, skipped):
+            raise Violation(
+                "I4", f"{owner} makes {version} of {base} ({skipped=}), others {self.chain[version.commit]}"
+            )
+        known = self.updates.setdefault((stage, version.commit), (before, after))
+        if known != (before, after):
+            raise Violation("I4", f"{owner} has another history of stage {stage} at {version} than its replica")
+        self.counts["applied"] += 1
+
+    def top_commit(self) -> int:
+        """The highest step that any lineage committed."""
+        return max((max(commits) for commits in self.commits.values() if commits), default=0)

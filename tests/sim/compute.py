@@ -1,0 +1,236 @@
+"""A compute process whose tensors are only their own history.
+
+Weights are a version and a number that mixes in everything that ever went into them; a boundary tensor knows which
+attempt, microbatch, visit and weights made it. So the world sees at once when a gradient counts twice, when a stage
+computes on other weights than its step's base, or when two lineages mix.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ftnode.protocol.effects import Apply, Backward, Forward, Reduce, Task
+from ftnode.protocol.types import Attempt, Handle, Version
+from tests.sim.checks import Ledger, Violation
+
+
+class Tensor(NamedTuple):
+    """A boundary tensor: what it is, which weights version its maker had, and a number for everything before it."""
+
+    gradient: bool
+    step: int
+    attempt: Attempt
+    microbatch: int
+    visit: int
+    commit: str
+    chain: int
+
+
+class Weights(NamedTuple):
+    version: Version
+    history: int
+
+
+class Reduction(NamedTuple):
+    attempt: Attempt
+    step: int
+    chain: int
+    commit: str
+    finite: bool
+
+
+class Result(NamedTuple):
+    output: Tensor | None
+    value: float
+    tokens: int
+    gradient: str
+    fault: str
+
+
+@dataclass(slots=True)
+class Poison:
+    """The task of (step, microbatch, visit) yields a non-finite number, `tries` times."""
+
+    step: int
+    microbatch: int
+    visit: int
+    backward: bool
+    tries: int
+
+
+NOTHING = Result(None, 0.0, 0, "", "")
+TOKENS = 64
+
+
+def stage_at(visit: int, stages: int) -> int:
+    """Normal routes only: 0, 1 .. S, 0."""
+    return visit if visit <= stages else 0
+
+
+class Compute:
+    """One compute process. Raises Violation when the core asks for what no compute process may be asked for."""
+
+    __slots__ = ("accumulated", "full", "ledger", "live_max", "microbatches", "owner", "poisons", "reduced", "saved",
+                 "stages", "visits", "weights")  # fmt: skip
+
+    def __init__(self, owner: str, stages: int, microbatches: int, ledger: Ledger, poisons: list[Poison]) -> None:
+        self.owner = owner
+        self.stages = stages
+        self.microbatches = microbatches
+        self.visits = stages + 2
+        self.ledger = ledger
+        self.poisons = poisons
+        self.clear()
+
+    def clear(self) -> None:
+        """The process died: everything in it is gone."""
+        self.weights: dict[int, Weights] = {}
+        self.accumulated: dict[tuple[int, Attempt], dict[tuple[int, int], int]] = {}
+        self.saved: dict[tuple[Attempt, int, int], int] = {}
+        self.reduced: dict[int, Reduction] = {}
+
+    def full_set(self, stage: int) -> set[tuple[int, int]]:
+        """M x visits of a stage: exactly what its reduced gradient must cover."""
+        visits = [visit for visit in range(self.visits) if stage_at(visit, self.stages) == stage]
+        return {(microbatch, visit) for microbatch in range(self.microbatches) for visit in visits}
+
+    def perform(self, task: Task, tensors: dict[Handle, Tensor]) -> Result:
+        if type(task) is Forward:
+            return self._forward(task, tensors)
+        if type(task) is Backward:
+            return self._backward(task, tensors)
+        assert type(task) is Reduce
+        return self._reduce(task)
+
+    def _working_weights(self, stage: int, step: int, attempt: Attempt, visit: int) -> Weights:
+        weights = self.weights.get(stage)
+        if weights is None:
+            raise Violation("I1", f"{self.owner} computes stage {stage}, of which it has no weights")
+        if weights.version.step != step - 1:
+            raise Violation("I1", f"{self.owner} computes step {step} of stage {stage} on {weights.version}")
+        if stage_at(visit, self.stages) != stage:
+            raise Violation("I1", f"{self.owner} runs stage {stage} for visit {visit}")
+        self.ledger.check_base(attempt, step, weights.version)
+        return weights
+
+    def _input(self, handle: Handle, tensors: dict[Handle, Tensor], task: Forward | Backward, want: Tensor) -> Tensor:
+        tensor = tensors.get(handle)
+        if tensor is None:
+            raise Violation("I6", f"{self.owner} uses released handle {handle} for {task}")
+        if tensor[:6] != want[:6]:
+            raise Violation("I1", f"{self.owner} feeds {tensor} to {task}")
+        return tensor
+
+    def _forward(self, task: Forward, tensors: dict[Handle, Tensor]) -> Result:
+        stage, step, attempt, microbatch, visit, handle, save, validation = (
+            task.stage, task.step, task.attempt, task.microbatch, task.visit, task.input, task.save, task.validation
+        )  # fmt: skip
+        version, history = self._working_weights(stage, step, attempt, visit)
+        if (handle is None) != (visit == 0):
+            raise Violation("I1", f"{self.owner} runs forward with the wrong input: {task}")
+        chain = zlib.crc32(f"{step}/{microbatch}".encode())
+        if handle is not None:
+            want = Tensor(False, step, attempt, microbatch, visit - 1, version.commit, 0)
+            chain = self._input(handle, tensors, task, want).chain
+        if self.poisons and self._poisoned(step, microbatch, visit, False):
+            return Result(None, 0.0, 0, "", "the activation is not finite")
+        if save:
+            self.saved[attempt, microbatch, visit] = chain
+        if visit == self.visits - 1:
+            if not validation:
+                raise Violation("I1", f"{self.owner} runs the last visit forward alone: {task}")
+            return Result(None, 3.0, TOKENS, "", "")
+        return Result(
+            Tensor(False, step, attempt, microbatch, visit, version.commit, hash((chain, history, visit))),
+            0.0,
+            0,
+            "",
+            "",
+        )
+
+    def _backward(self, task: Backward, tensors: dict[Handle, Tensor]) -> Result:
+        stage, step, attempt, microbatch, visit = task.stage, task.step, task.attempt, task.microbatch, task.visit
+        version, history = self._working_weights(stage, step, attempt, visit)
+        last = visit == self.visits - 1
+        if (task.gradient is None) != last:
+            raise Violation("I1", f"{self.owner} runs backward with the wrong gradient: {task}")
+        commit = version.commit
+        saved = self.saved.pop((attempt, microbatch, visit), None)
+        if last or task.recompute:
+            if task.input is not None:
+                want = Tensor(False, step, attempt, microbatch, visit - 1, commit, 0)
+                saved = self._input(task.input, tensors, task, want).chain
+            elif visit == 0:
+                saved = zlib.crc32(f"{step}/{microbatch}".encode())
+        if saved is None:
+            raise Violation("I1", f"{self.owner} runs backward without a forward: {task}")
+        upstream = 1
+        if task.gradient is not None:
+            want = Tensor(True, step, attempt, microbatch, visit + 1, commit, 0)
+            upstream = self._input(task.gradient, tensors, task, want).chain
+        if self.poisons and self._poisoned(step, microbatch, visit, True):
+            return Result(None, 0.0, 0, "", "the gradient is not finite")
+        chain = hash((upstream, saved, history, visit))
+        parts = self.accumulated.setdefault((stage, attempt), {})
+        if (microbatch, visit) in parts:
+            raise Violation(
+                "I1", f"{self.owner} accumulates ({microbatch}, {visit}) of stage {stage} twice in {attempt}"
+            )
+        parts[microbatch, visit] = chain
+        output = Tensor(True, step, attempt, microbatch, visit, commit, chain) if visit else None
+        return Result(output, 3.0 if last else 0.0, TOKENS if last else 0, "", "")
+
+    def _reduce(self, task: Reduce) -> Result:
+        weights = self.weights.get(task.stage)
+        if weights is None or weights.version.step != task.step - 1:
+            raise Violation("I1", f"{self.owner} reduces {task} on {weights}")
+        parts = self.accumulated.get((task.stage, task.attempt), {})
+        missing = self.full_set(task.stage) ^ set(parts)
+        if missing:
+            raise Violation(
+                "I1", f"{self.owner} reduces stage {task.stage} of {task.attempt} without {sorted(missing)}"
+            )
+        chain = hash(tuple(sorted(parts.items())))
+        finite = not (self.poisons and self._poisoned(task.step, -1, task.stage, True))
+        self.reduced[task.stage] = Reduction(task.attempt, task.step, chain, weights.version.commit, finite)
+        if not finite:
+            return Result(None, 0.0, 0, "", "the gradient norm is not finite")
+        return Result(None, (chain % 997 + 1) / 100, 0, f"{chain & 0xFFFFFFFFFFFF:x}", "")
+
+    def _poisoned(self, step: int, microbatch: int, visit: int, backward: bool) -> bool:
+        for poison in self.poisons:
+            if (poison.step, poison.microbatch, poison.visit) == (step, microbatch, visit) and poison.tries:
+                if poison.backward == backward:
+                    poison.tries -= 1
+                    return True
+        return False
+
+    def apply(self, effect: Apply) -> None:
+        stage, version, attempt = effect.stage, effect.version, effect.attempt
+        weights = self.weights.get(stage)
+        if weights is None or version.step != weights.version.step + 1 or version.attempt != attempt:
+            raise Violation("I3", f"{self.owner} applies {effect} to {weights}")
+        history = weights.history
+        if not effect.skipped:
+            reduction = self.reduced.get(stage)
+            if reduction is None or reduction[:2] != (attempt, version.step):
+                raise Violation("I1", f"{self.owner} applies {effect}, but the reduced gradient is {reduction}")
+            if reduction.commit != weights.version.commit:
+                raise Violation("I1", f"{self.owner} applies a gradient of {reduction.commit} to {weights.version}")
+            if not reduction.finite:
+                raise Violation("I7", f"{self.owner} applies a gradient that is not finite: {effect}")
+            history = hash((history, reduction.chain))
+        self.ledger.applied(self.owner, stage, weights.version, version, effect.skipped, weights.history, history)
+        self.weights[stage] = Weights(version, history)
+
+    def discard(self, keep: Attempt | None) -> None:
+        self.accumulated = {key: parts for key, parts in self.accumulated.items() if key[1] == keep}
+        self.saved = {key: chain for key, chain in self.saved.items() if key[0] == keep}
+        self.reduced = {stage: item for stage, item in self.reduced.items() if item.attempt == keep}
+
+
+def initial_history(version: Version, stage: int) -> int:
+    """Initial weights are a function of (seed, stage); a lineage begins with them."""
+    return zlib.crc32(f"{version.commit}/{stage}".encode())

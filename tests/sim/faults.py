@@ -1,0 +1,420 @@
+"""What goes wrong in a seed: drawn from it, tied to commits so that it falls into the training.
+
+A fault that would halt the run by design (the head or two adjacent stages gone) is put off, unless the seed is meant
+to halt.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from ftnode.protocol.effects import Send
+from ftnode.protocol.events import Leave
+from ftnode.protocol.messages import Message
+from ftnode.protocol.view import View
+from tests.sim.compute import Poison
+from tests.sim.world import Host, World
+
+DEADLY_MESSAGES: Final = (
+    "Prepare", "Promise", "Propose", "Accepted", "Certificate", "Status", "Begin", "Ready", "Offer", "Answer",
+    "Suspect", "Poll", "PollReply", "Boundary", "Stored",
+)  # fmt: skip
+"""A host dies at one of these, before or after it was sent or received."""
+
+
+def best_view(world: World) -> View | None:
+    """The view of the lineage that committed most, as any live host knows it."""
+    views = [host.view for host in world.hosts if host.alive and host.view is not None]
+    if not views:
+        return None
+    commits = world.ledger.commits
+    return max(views, key=lambda view: (max(commits.get(view.lineage.id, {0: None})), view.number))
+
+
+def holders(world: World, view: View) -> dict[int, list[Host]]:
+    """Per stage, the live hosts that hold it in the view and have weights."""
+    known = {host.peer: host for host in world.hosts if host.alive}
+    return {
+        stage: [known[peer] for peer in group if peer in known and stage in known[peer].compute.weights]
+        for stage, group in enumerate(view.holders)
+    }
+
+
+def would_halt(world: World, losing: set[str]) -> bool:
+    """Would the run halt by design without the weights of these (PeerIds)?"""
+    view = best_view(world)
+    if view is None or world.ledger.top_commit() == 0:
+        return False
+    lost = {stage for stage, group in holders(world, view).items() if not [h for h in group if h.peer.id not in losing]}
+    return 0 in lost or any(stage + 1 in lost for stage in lost) or len(lost) == world.settings.stages
+
+
+class Faults:
+    """The faults of one seed. `ongoing` counts those that last; `last` is when one happened or ended."""
+
+    def __init__(self, world: World, chance: random.Random, commits: int) -> None:
+        self.world = world
+        self.chance = chance
+        self.ongoing = 0
+        self.last = 0.0
+        self.counts: Counter[str] = Counter()
+        self.newcomers = 0
+        self.waiting: list[tuple[int, str]] = []
+        """(commit, kind) of those still to come, last first."""
+        self.triggers: list[Trigger] = []
+        self.kinds: dict[str, Callable[[], bool]] = {
+            "kill": self.kill_holder, "kill-leader": self.kill_leader, "vanish": self.vanish,
+            "restart": self.restart, "pause": self.pause, "nap": self.nap, "partition": self.partition,
+            "isolate": self.isolate, "link": self.break_link, "one-way": self.one_way, "directory": self.directory,
+            "compute": self.compute, "memory": self.memory, "hang": self.hang, "poison": self.poison,
+            "spoiled": self.spoiled, "slow": self.slow, "leave": self.leave, "standby": self.kill_standby,
+            "message": self.at_message, "flap": self.flap,
+        }  # fmt: skip
+
+    # -- when
+
+    def plan(self, kinds: list[str], commits: list[int]) -> None:
+        self.waiting = sorted(zip(commits, kinds), reverse=True)
+
+    def on_commit(self, step: int) -> None:
+        while self.waiting and self.waiting[-1][0] <= step:
+            _, kind = self.waiting.pop()
+            self.ongoing += 1
+            self.world.at(self.world.now + self.chance.uniform(0, 1.5), self.strike, (kind, 40))
+
+    def strike(self, kind: str, tries: int) -> None:
+        """Do it now, or a little later when it cannot be done now."""
+        if not self.kinds[kind]():
+            if tries and self.waiting is not None:
+                self.world.at(self.world.now + 0.7, self.strike, (kind, tries - 1))
+            else:
+                self.ongoing -= 1
+            return
+        self.counts[kind] += 1
+        self.ended()
+
+    def ended(self) -> None:
+        self.ongoing -= 1
+        self.last = self.world.now
+
+    def lasting(self, seconds: float, undo: Callable[[], None]) -> None:
+        """Something that is undone after a while."""
+        self.ongoing += 1
+
+        def finish() -> None:
+            undo()
+            self.ended()
+
+        self.world.at(self.world.now + seconds, finish, ())
+
+    def newcomer(self, host: Host | None = None) -> None:
+        """Somebody new comes after a while, so that the swarm does not bleed to death."""
+        self.newcomers += 1
+        name = f"new{self.newcomers}" if host is None else host.peer.id
+        hold = self.chance.choice([1, 1, 2]) if host is None else host.hold
+        self.world.at(self.world.now + self.chance.uniform(0.1, 6.0), self.world.start, (name, hold))
+
+    # -- whom
+
+    def pick_holder(self, *, spare_head: bool = True, leader: bool | None = None) -> Host | None:
+        """A live holder without whom the run does not halt by design."""
+        world, view = self.world, best_view(self.world)
+        if view is None:
+            return None
+        hosts = {host for group in holders(world, view).values() for host in group if not host.paused}
+        if leader is not None:
+            hosts = {host for host in hosts if (host.peer == view.leader) == leader}
+        hosts = {host for host in hosts if not (spare_head and would_halt(world, self.gone_with(host)))}
+        return self.chance.choice(sorted(hosts, key=lambda host: host.peer)) if hosts else None
+
+    def gone_with(self, host: Host) -> set[str]:
+        """Losing this one now means being without these: the paused and the cut off do not count as there."""
+        unsure = {other.peer.id for other in self.world.hosts if other.alive and (other.paused or other.hung)}
+        cut = (
+            {peer for pair in self.world.network.blocked for peer in pair}
+            if len(self.world.network.blocked) > 2
+            else set()
+        )
+        return {host.peer.id} | unsure | cut
+
+    def pick_any(self) -> Host | None:
+        hosts = [host for host in self.world.hosts if host.alive and not host.paused]
+        return self.chance.choice(hosts) if hosts else None
+
+    # -- what
+
+    def kill_holder(self) -> bool:
+        host = self.pick_holder()
+        if host is None:
+            return False
+        self.world.kill(host, "kill", silently=False)
+        self.newcomer()
+        return True
+
+    def kill_leader(self) -> bool:
+        host = self.pick_holder(leader=True)
+        if host is None:
+            return False
+        self.world.kill(host, "kill-leader", silently=False)
+        self.newcomer()
+        return True
+
+    def vanish(self) -> bool:
+        host = self.pick_holder()
+        if host is None:
+            return False
+        self.world.kill(host, "vanish", silently=True)
+        self.newcomer()
+        return True
+
+    def kill_standby(self) -> bool:
+        view = best_view(self.world)
+        hosts = [h for h in self.world.live() if view is not None and h.peer not in view.members()]
+        if not hosts:
+            return False
+        self.world.kill(self.chance.choice(hosts), "standby", silently=False)
+        self.newcomer()
+        return True
+
+    def restart(self) -> bool:
+        host = self.pick_holder()
+        if host is None:
+            return False
+        self.world.kill(host, "restart", silently=False)
+        self.newcomer(host)
+        return True
+
+    def pause(self) -> bool:
+        return self._pause(self.world.settings.lease_seconds * self.chance.uniform(1.5, 6))
+
+    def nap(self) -> bool:
+        return self._pause(self.world.settings.lease_seconds * self.chance.uniform(0.2, 1.2))
+
+    def _pause(self, seconds: float) -> bool:
+        host = self.pick_holder()
+        if host is None:
+            return False
+        self.world.pause(host)
+        self.lasting(seconds, lambda: self.world.resume(host))
+        return True
+
+    def _cut(self, pairs: set[tuple[str, str]], seconds: float, name: str) -> None:
+        self.world.remark(f"{name}: {sorted(pairs)[:12]} for {seconds:.1f} s")
+        self.world.network.block(pairs)
+
+        def heal() -> None:
+            self.world.remark(f"{name} is over")
+            self.world.network.heal(pairs)
+
+        self.lasting(seconds, heal)
+
+    def _patience(self) -> float:
+        settings = self.world.settings
+        return (
+            self.chance.choice([0.5, 1.5, 3.0]) * settings.lease_seconds
+            + self.chance.choice([0.0, 0.0, 2.0]) * settings.minority_wait_seconds
+        )
+
+    def partition(self) -> bool:
+        """Two sides; neither gets a word across."""
+        hosts = self.world.live()
+        if self.world.network.blocked or len(hosts) < 3:
+            return False
+        near = set(self.chance.sample([h.peer.id for h in hosts], self.chance.randint(1, len(hosts) - 1)))
+        far = [h.peer.id for h in hosts if h.peer.id not in near]
+        view = best_view(self.world)
+        for host in hosts:
+            if view is not None and host.peer in view.members():
+                host.cause = "partition"
+        self._cut({pair for a in near for b in far for pair in ((a, b), (b, a))}, self._patience(), "partition")
+        return True
+
+    def isolate(self) -> bool:
+        host = self.pick_holder()
+        if host is None or self.world.network.blocked:
+            return False
+        host.cause = "isolate"
+        others = [h.peer.id for h in self.world.live() if h is not host]
+        pairs = {pair for other in others for pair in ((host.peer.id, other), (other, host.peer.id))}
+        self._cut(pairs, self._patience(), "isolate")
+        return True
+
+    def _two_members(self) -> tuple[Host, Host] | None:
+        view = best_view(self.world)
+        members = [h for h in self.world.live() if view is not None and h.peer in view.members() and not h.paused]
+        if len(members) < 2 or self.world.network.blocked:
+            return None
+        a, b = self.chance.sample(members, 2)
+        if any(would_halt(self.world, self.gone_with(host)) for host in (a, b)):
+            return None
+        return a, b
+
+    def break_link(self) -> bool:
+        pair = self._two_members()
+        if pair is None:
+            return False
+        a, b = pair
+        a.cause = b.cause = "link"
+        seconds = self.world.settings.lease_seconds * self.chance.choice([0.5, 2, 6])
+        self._cut({(a.peer.id, b.peer.id), (b.peer.id, a.peer.id)}, seconds, "link")
+        return True
+
+    def one_way(self) -> bool:
+        pair = self._two_members()
+        if pair is None:
+            return False
+        a, b = pair
+        a.cause = b.cause = "one-way"
+        self._cut(
+            {(a.peer.id, b.peer.id)}, self.world.settings.lease_seconds * self.chance.choice([0.5, 2, 6]), "one-way"
+        )
+        return True
+
+    def flap(self) -> bool:
+        """All links of one host are reset, and can be made again at once."""
+        host = self.pick_holder(spare_head=False)
+        if host is None:
+            return False
+        network = self.world.network
+        self.world.remark(f"flap: {host.peer}")
+        for other in self.world.live():
+            for source, target in ((host, other), (other, host)):
+                link = source.links.get(target.peer)
+                if link is not None:
+                    network.break_link(link, target.peer, self.chance.uniform(0.0, 0.5), "reset")
+        return True
+
+    def directory(self) -> bool:
+        service = self.world.directory
+        if service.down:
+            return False
+        service.down = True
+        self.world.remark("directory: down")
+
+        def up() -> None:
+            service.down = False
+
+        self.lasting(self.chance.uniform(2, 15), up)
+        return True
+
+    def compute(self) -> bool:
+        host = self.pick_holder()
+        if host is None or not host.compute_up:
+            return False
+        host.cause = "compute"
+        self.world.remark(f"compute: {host.peer} loses its compute process")
+        self.world.lose_compute(host, "killed", -1)
+        return True
+
+    def memory(self) -> bool:
+        host = self.pick_holder()
+        if host is None or not host.compute_up or not host.compute.weights:
+            return False
+        stage = self.chance.choice(sorted(host.compute.weights))
+        host.cause = "memory"
+        self.world.remark(f"memory: {host.peer} has none left on stage {stage}")
+        self.world.lose_compute(host, "out of memory", stage)
+        return True
+
+    def hang(self) -> bool:
+        host = self.pick_holder()
+        if host is None or not host.compute_up or host.hung:
+            return False
+        host.cause, host.hung = "hang", True
+        self.world.remark(f"hang: the compute of {host.peer} never answers again")
+        return True
+
+    def poison(self) -> bool:
+        return self._poison(1)
+
+    def spoiled(self) -> bool:
+        return self._poison(100)
+
+    def _poison(self, tries: int) -> bool:
+        settings = self.world.settings
+        step = self.world.ledger.top_commit() + 2
+        if step > settings.steps or self.world.poisons:
+            return False
+        visit = self.chance.randrange(settings.stages + 2)
+        backward = visit == settings.stages + 1 or self.chance.random() < 0.5
+        microbatch = self.chance.choice([-1, *range(settings.microbatches)])
+        if microbatch == -1:
+            visit, backward = visit % (settings.stages + 1), True
+        self.world.poisons.append(Poison(step, microbatch, visit, backward, tries))
+        self.world.remark(f"poison: {self.world.poisons[-1]}")
+        return True
+
+    def slow(self) -> bool:
+        host = self.pick_any()
+        if host is None:
+            return False
+        host.forward_seconds *= self.chance.choice([3, 10])
+        self.world.remark(f"slow: {host.peer}")
+        return True
+
+    def leave(self) -> bool:
+        host = self.pick_holder()
+        if host is None:
+            return False
+        host.cause = "leave"
+        self.world.deliver(host, Leave("its owner wants the machine back"))
+        self.newcomer()
+        return True
+
+    # -- deaths at messages
+
+    def at_message(self) -> bool:
+        self.arm(self.chance.choice(DEADLY_MESSAGES))
+        return True
+
+    def arm(self, kind: str) -> None:
+        """Kill whoever sends or receives the n-th message of this kind from now on."""
+        chance = self.chance
+        self.triggers.append(
+            Trigger(kind, chance.choice([1, 1, 2, 3, 5]), chance.random() < 0.5, chance.random() < 0.5)
+        )
+        self.world.on_send, self.world.on_receive = self.on_send, self.on_receive
+
+    def on_send(self, host: Host, effect: Send) -> None:
+        if self.triggers:
+            self._meet(host, type(effect.message).__name__, True)
+
+    def on_receive(self, host: Host, message: Message) -> None:
+        if self.triggers:
+            self._meet(host, type(message).__name__, False)
+
+    def _meet(self, host: Host, kind: str, sending: bool) -> None:
+        for trigger in self.triggers:
+            if trigger.kind != kind or trigger.sending != sending:
+                continue
+            trigger.left -= 1
+            if trigger.left > 0 or would_halt(self.world, self.gone_with(host)):
+                continue
+            self.triggers.remove(trigger)
+            moment = f"{'sent' if sending else 'received'} {kind}"
+            self.counts[f"{'after' if trigger.after else 'before'} it {moment}"] += 1
+            if trigger.after:
+                self.world.at(self.world.now, self._die, (host, f"after it {moment}", trigger.after))
+            else:
+                self._die(host, f"before it {moment}", False)
+            return
+
+    def _die(self, host: Host, text: str, in_flight: bool) -> None:
+        if not host.alive:
+            return
+        self.world.remark(f"{host.peer} dies {text}")
+        self.world.kill(host, "message", silently=False, in_flight=in_flight)
+        self.newcomer()
+        self.last = self.world.now
+
+
+class Trigger:
+    """Die at a message: `left` more of its kind, when sending or receiving, before or after."""
+
+    __slots__ = ("after", "kind", "left", "sending")
+
+    def __init__(self, kind: str, left: int, sending: bool, after: bool) -> None:
+        self.kind, self.left, self.sending, self.after = kind, left, sending, after

@@ -1,0 +1,68 @@
+"""Many seeds: `python -m tests.sim.run FIRST LAST [--processes N]`, or one in full: `python -m tests.sim.run SEED --log`."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.sim.scenario import Outcome, Scenario, run_seed
+
+
+def run_seeds(seeds: range, processes: int) -> Iterator[Outcome]:
+    """Outcomes as they come, in no order."""
+    if processes == 1:
+        yield from map(run_seed, seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(processes) as pool:
+        yield from pool.imap_unordered(run_seed, seeds, chunksize=8)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("first", type=int)
+    parser.add_argument("last", type=int, nargs="?")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--log", action="store_true", help="print every event and effect of the first seed")
+    parser.add_argument("--stop-after", type=int, default=20, help="stop after so many violations")
+    options = parser.parse_args()
+    if options.log:
+        scenario = Scenario(options.first)
+        scenario.world.log = print
+        print(scenario.run().report())
+        return 0
+    seeds = range(options.first, (options.last or options.first) + 1)
+    started = time.perf_counter()
+    bad: list[Outcome] = []
+    met: Counter[tuple[str, str]] = Counter()
+    faults: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
+    for outcome in run_seeds(seeds, options.processes):
+        met += outcome.met
+        faults += outcome.faults
+        totals.update({"seeds": 1, "events": outcome.events, "commits": outcome.commits, "losses": outcome.losses})
+        totals["virtual seconds"] += int(outcome.virtual_seconds)
+        if outcome.violation:
+            bad.append(outcome)
+            print(f"seed {outcome.seed}: {outcome.violation[:300]}", flush=True)
+            if len(bad) >= options.stop_after:
+                break
+    seconds = time.perf_counter() - started
+    print(
+        {
+            "seconds": round(seconds, 1),
+            **totals,
+            "bad": len(bad),
+            "by invariant": dict(Counter(o.invariant for o in bad)),
+        }
+    )
+    print("faults and rungs:", dict(sorted(met.items())))
+    print("faults:", dict(sorted(faults.items())))
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""One seed: a swarm is drawn, trains while things go wrong, and must come through."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ftnode.protocol.messages import Begin
+from ftnode.protocol.participant import Participant
+from ftnode.protocol.settings import Settings
+from tests.sim.checks import Violation
+from tests.sim.faults import Faults, holders, would_halt
+from tests.sim.world import World
+
+HARD = ("kill", "vanish", "restart", "pause", "compute", "leave")
+"""One of these takes a sole holder away in every seed."""
+SOFT = (
+    "kill", "kill-leader", "vanish", "restart", "pause", "nap", "partition", "isolate", "link", "one-way", "directory",
+    "compute", "memory", "poison", "spoiled", "slow", "leave", "standby", "message", "message", "message", "message",
+    "flap",
+)  # fmt: skip
+EVENTS_PER_HOST_SECOND = 400
+"""I6: nobody causes more traffic than this; a resend storm does."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a seed. `violation` is empty when all went well."""
+
+    seed: int
+    violation: str = ""
+    invariant: str = ""
+    commits: int = 0
+    peers: int = 0
+    losses: int = 0
+    """Losses of a sole holder."""
+    virtual_seconds: float = 0.0
+    events: int = 0
+    met: Counter[tuple[str, str]] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+
+    def report(self) -> str:
+        return "\n".join([f"seed {self.seed}: {self.violation or 'well'}", *self.notes])
+
+
+def draw_settings(chance: random.Random) -> Settings:
+    """A small run: short steps, so that many fit into little time."""
+    microbatches = chance.choice([2, 2, 3, 4])
+    lease = chance.choice([3.0, 4.0, 6.0])
+    return Settings(
+        run="sim",
+        stages=chance.choice([3, 3, 4, 4, 5]),
+        steps=chance.randint(20, 24),
+        microbatches=microbatches,
+        window=chance.randint(1, microbatches),
+        live_activations=chance.choice([1, 2, 8]),
+        evaluate_every=chance.choice([0, 0, 5]),
+        evaluation_microbatches=chance.choice([0, 1]),
+        lease_seconds=lease,
+        minority_wait_seconds=chance.choice([1.5, 3.0]) * lease,
+    )
+
+
+class Scenario:
+    """The world of one seed, its faults and its watchdog."""
+
+    def __init__(self, seed: int, participant: type[Participant] = Participant) -> None:
+        chance = self.chance = random.Random(f"scenario {seed}")
+        self.settings = draw_settings(chance)
+        self.world = World(
+            self.settings, seed, delay_max=chance.choice([0.01, 0.03, 0.08]),
+            duplicates=chance.choice([0.0, 0.0, 0.01, 0.05]), miss=chance.choice([0.0, 0.0, 0.1]),
+            tensor_seconds=chance.choice([0.001, 0.01]), participant=participant,
+        )  # fmt: skip
+        self.world.forward_seconds = chance.choice([0.005, 0.01, 0.03])
+        self.world.on_commit = self._on_commit
+        self.faults = Faults(self.world, chance, self.settings.steps)
+        kinds = [chance.choice(HARD), *(chance.choice(SOFT) for _ in range(chance.randint(1, 4)))]
+        if chance.random() < 0.03:
+            kinds.append("hang")
+        self.faults.plan(kinds, [chance.randint(1, self.settings.steps - 4) for _ in kinds])
+        self.last_commit = 0.0
+        self.outcome = Outcome(seed)
+
+    def start(self) -> None:
+        """Either everybody at once, who then must agree on one run, or one after the other."""
+        chance, needed = self.chance, self.settings.stages + 1
+        together = chance.random() < 0.5
+        count = max(6, needed + chance.randint(0, 3))
+        for index in range(count):
+            at = chance.uniform(0, 0.4) if together else index * chance.uniform(0, 2)
+            hold = chance.choice([1, 1, 1, 2, 3])
+            self.world.at(at, self.world.start, (f"peer{index}", hold))
+        self.outcome.peers = count
+
+    def run(self) -> Outcome:
+        """Raises nothing: a violation is in the outcome."""
+        world, outcome = self.world, self.outcome
+        try:
+            self.start()
+            while not self.finished():
+                world.run(world.now + 2.0, self.finished)
+                self.watch()
+            self.check_end()
+        except Violation as violation:
+            outcome.violation, outcome.invariant = str(violation), violation.invariant
+        except Exception as error:  # noqa: BLE001  what the core raises is a finding, whatever it is
+            outcome.violation, outcome.invariant = f"core: {type(error).__name__}: {error}", "core"
+        outcome.notes = list(world.notes)
+        outcome.commits = world.ledger.top_commit()
+        outcome.virtual_seconds, outcome.events = world.now, world.events
+        outcome.met, outcome.faults = world.met, self.faults.counts
+        outcome.losses = world.losses
+        return outcome
+
+    def finished(self) -> bool:
+        return self.world.ledger.top_commit() >= self.settings.steps and not self.faults.ongoing
+
+    def _on_commit(self, begin: Begin) -> None:
+        self.last_commit = self.world.now
+        self.faults.on_commit(begin.base.step)
+
+    # -- watchdog
+
+    def bound_seconds(self) -> float:
+        """I5's bound, from the settings: detection, poll, take-over, ballots, offers, rebuild, one step."""
+        s = self.settings
+        live = len(self.world.live())
+        detection = 2 * s.lease_seconds + s.poll_seconds + s.broken_link_seconds
+        election = s.takeover_seconds * (1 + live) + 3 * s.ballot_seconds
+        offers = s.offer_seconds * live + s.search_seconds * 3
+        hang = s.task_seconds if any(host.hung for host in self.world.live()) or self.faults.counts["hang"] else 0.0
+        return detection + election + offers + hang + 2 * s.minority_wait_seconds + 30.0
+
+    def watch(self) -> None:
+        """I5, I6 and I8 every now and then."""
+        world = self.world
+        live = world.live()
+        if world.events > EVENTS_PER_HOST_SECOND * max(30.0, world.now) * len(world.hosts):
+            raise Violation("I6", f"{world.events} events in {world.now:.0f} s of {len(world.hosts)} peers")
+        quiet = world.now - max(self.last_commit, self.faults.last)
+        if self.faults.ongoing or quiet < self.bound_seconds():
+            return
+        states = "; ".join(
+            f"{host.peer} {'paused ' if host.paused else ''}{host.participant.summary()}" for host in live
+        )
+        raise Violation("I5", f"no commit for {quiet:.0f} s: {states}")
+
+    def check_end(self) -> None:
+        for host in self.world.live():
+            if host.tensors and len(host.tensors) > self.world.handles_max:
+                raise Violation("I6", f"{host.peer} ends with {len(host.tensors)} tensors")
+
+
+def run_seed(seed: int, participant: type[Participant] = Participant) -> Outcome:
+    """One seed from beginning to end."""
+    return Scenario(seed, participant).run()
+
+
+__all__ = ["Outcome", "Scenario", "holders", "run_seed", "would_halt"]

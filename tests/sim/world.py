@@ -1,0 +1,501 @@
+"""The virtual world: real participants, virtual time, and one seed for everything else.
+
+It holds no copy of the rules. It delivers messages, runs fake compute, keeps a directory, breaks things when told to,
+and lets the ledger look at what happens. One heap of (time, serial, function, arguments) is all the machinery.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import Counter, deque
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from ftnode.protocol.effects import (
+    Announce,
+    Apply,
+    Committed,
+    Dial,
+    Discard,
+    Effect,
+    Forget,
+    Install,
+    Know,
+    Note,
+    PublishView,
+    Release,
+    RestartCompute,
+    Search,
+    Send,
+    Stop,
+    Task,
+)  # fmt: skip
+from ftnode.protocol.effects import (
+    Compute as ComputeTask,
+)
+from ftnode.protocol.events import ComputeLost, ComputeReady, Done, Event, Installed, InstallFailed, Received, Wake
+from ftnode.protocol.messages import Begin, Message
+from ftnode.protocol.participant import Participant
+from ftnode.protocol.settings import Settings
+from ftnode.protocol.types import Attempt, Handle, Peer, Rung
+from ftnode.protocol.view import View
+from tests.sim.checks import Ledger, Violation
+from tests.sim.compute import Compute, Poison, Result, Tensor, Weights, initial_history
+from tests.sim.directory import DirectoryService
+from tests.sim.network import Link, Network
+
+SPINS_MAX = 50
+"""So many wakes of one participant at one instant are a busy loop."""
+
+
+class Host:
+    """One life of one node: its participant, its compute process, its links."""
+
+    __slots__ = ("alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "forward_seconds",
+                 "head", "hold", "hung", "inbox", "installing", "keep", "known", "links", "next_handle",
+                 "participant", "paused", "peer", "presence", "record_luck", "searching", "spins", "stopped",
+                 "tensors", "vanished", "view", "view_numbers", "wake_at")  # fmt: skip
+
+    def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
+        self.peer = peer
+        self.participant = participant
+        self.compute = compute
+        self.hold = hold
+        self.head = head
+        self.alive, self.paused, self.vanished, self.hung, self.searching = True, False, False, False, False
+        self.compute_up = False
+        self.compute_life = 0
+        self.compute_free = 0.0
+        self.forward_seconds = 0.02
+        self.tensors: dict[Handle, Tensor] = {}
+        self.next_handle = 1
+        self.inbox: list[Event] = []
+        self.installing: dict[int, int] = {}
+        self.keep: Attempt | None = None
+        self.known: set[str] = set()
+        self.links: dict[Peer, Link] = {}
+        self.wake_at = inf
+        self.spins = 0
+        self.stopped = 0.0
+        self.record_luck = 1.0
+        self.view: View | None = None
+        self.view_numbers: dict[str, int] = {}
+        self.presence = 0
+        self.cause = ""
+        """The last fault that hit this life, for the table of faults and rungs."""
+
+    def put(self, tensor: Tensor) -> Handle:
+        handle = self.next_handle
+        self.next_handle = handle + 1
+        self.tensors[handle] = tensor
+        return handle
+
+
+class World:
+    """Everything, at one virtual time `now`."""
+
+    def __init__(
+        self, settings: Settings, seed: int, *, delay_max: float = 0.05, duplicates: float = 0.0, miss: float = 0.0,
+        tensor_seconds: float = 0.005, participant: type[Participant] = Participant,
+    ) -> None:  # fmt: skip
+        self.settings = settings
+        self.chance = random.Random(seed)
+        self.seed = seed
+        self.delay_max = delay_max
+        self.participant_class = participant
+        self.now = 0.0
+        self.events = 0
+        self.hosts: list[Host] = []
+        self.by_id: dict[str, Host] = {}
+        self.ledger = Ledger()
+        self.network = Network(self, duplicates, tensor_seconds)
+        self.directory = DirectoryService(self, miss)
+        self.poisons: list[Poison] = []
+        self.forward_seconds = 0.02
+        self.install_seconds = 0.3
+        self.losses = 0
+        """How often a stage lost its only holder."""
+        self.handles_max = handles_bound(settings)
+        self.notes: deque[str] = deque(maxlen=80)
+        self.log: Callable[[str], None] | None = None
+        self.met: Counter[tuple[str, str]] = Counter()
+        """(fault, rung): how stages that a fault took came back."""
+        self.causes: dict[int, str] = {}
+        """Stage to the fault that emptied it last."""
+        self.on_send: Callable[[Host, Send], None] | None = None
+        self.on_receive: Callable[[Host, Message], None] | None = None
+        self.on_commit: Callable[[Begin], None] | None = None
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._serial = 0
+        self._nonce = 0
+
+    # -- time
+
+    def at(self, time: float, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self._serial += 1
+        heapq.heappush(self._heap, (time, self._serial, function, arguments))
+
+    def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
+        """Let time pass until `until`, or until `stop` says so (asked after each event)."""
+        heap, pop = self._heap, heapq.heappop
+        while heap and heap[0][0] <= until:
+            self.now, _, function, arguments = pop(heap)
+            function(*arguments)
+            if stop is not None and stop():
+                return
+        self.now = max(self.now, until)
+
+    # -- hosts
+
+    def start(self, peer_id: str, hold: int, head: bool = True) -> Host:
+        """A node starts: a new life with a new nonce, and a compute process that is up a moment later."""
+        self._nonce += 1
+        peer = Peer(peer_id, self._nonce)
+        participant = self.participant_class(
+            peer, self.settings, random.Random(self.chance.random()), addresses=(f"/sim/{peer_id}",), hold=hold
+        )
+        compute = Compute(str(peer), self.settings.stages, self.settings.microbatches, self.ledger, self.poisons)
+        host = Host(peer, participant, compute, hold, head)
+        host.forward_seconds = self.forward_seconds
+        host.record_luck = self.chance.uniform(0.67, 1.0)
+        self.hosts.append(host)
+        self.by_id[peer_id] = host
+        self._start_compute(host)
+        self.directory.search(host)
+        self.at(self.now, self.wake, (host,))
+        return host
+
+    def _start_compute(self, host: Host) -> None:
+        host.compute_life += 1
+        self.at(self.now + self.chance.uniform(0.2, 1.5), self._compute_ready, (host, host.compute_life))
+
+    def _compute_ready(self, host: Host, life: int) -> None:
+        if host.alive and life == host.compute_life:
+            host.compute_up, host.hung, host.compute_free = True, False, self.now
+            self.deliver(host, ComputeReady(host.hold, host.head, 100.0 / host.forward_seconds))
+
+    def live(self) -> list[Host]:
+        return [host for host in self.hosts if host.alive]
+
+    # -- events into participants
+
+    def wake(self, host: Host) -> None:
+        if not host.alive:
+            return
+        if self.now < host.wake_at:
+            return  # an earlier deadline took this one's place
+        host.wake_at = inf
+        deadline = host.participant.deadline
+        if deadline > self.now:
+            self._schedule_wake(host, deadline)
+        else:
+            self.deliver(host, Wake())
+
+    def _schedule_wake(self, host: Host, deadline: float) -> None:
+        if deadline < host.wake_at:
+            host.wake_at = max(deadline, self.now)
+            self.at(host.wake_at, self.wake, (host,))
+
+    def receive(self, host: Host, source: Host, message: Message, tensor: Tensor | None) -> None:
+        """A frame has arrived; its tensor gets a handle of the receiver."""
+        if not host.alive:
+            return
+        if self.on_receive is not None:
+            self.on_receive(host, message)
+            if not host.alive:
+                return
+        handle = None if tensor is None else host.put(tensor)
+        if handle is not None and len(host.tensors) > self.handles_max:
+            raise Violation("I6", f"{host.peer} holds {len(host.tensors)} tensors")
+        self.deliver(host, Received(source.peer, message, handle))
+
+    def deliver(self, host: Host, event: Event) -> None:
+        """Hand one event to a participant, carry out the effects, and look at what became of it."""
+        if not host.alive:
+            return
+        if host.paused:
+            host.inbox.append(event)
+            return
+        self.events += 1
+        participant = host.participant
+        if self.log is not None:
+            self.log(f"{self.now:9.3f} {host.peer} <- {event}")
+        effects = participant.handle(event, self.now)
+        if participant.view is not host.view:
+            self._see_view(host, participant.view)
+        for effect in effects:
+            CARRY_OUT[type(effect)](self, host, effect)
+            if not host.alive:
+                return
+        deadline = participant.deadline
+        if deadline < host.wake_at:
+            if not deadline > -inf:
+                raise Violation("I8", f"{host.peer} has no deadline: {deadline}")
+            self._schedule_wake(host, deadline)
+        elif deadline == inf:
+            raise Violation("I8", f"{host.peer} waits without a deadline after {event}")
+        if deadline <= self.now and type(event) is Wake:
+            host.spins += 1
+            if host.spins > SPINS_MAX:
+                raise Violation("I8", f"{host.peer} wakes again and again at {self.now}: {participant.summary()}")
+        else:
+            host.spins = 0
+
+    def _see_view(self, host: Host, view: View | None) -> None:
+        """I2 and I3 of views, and which fault took which stage."""
+        before, host.view = host.view, view
+        if view is None:
+            return
+        news = self.ledger.view(view)
+        highest = host.view_numbers.get(view.lineage.id, -1)
+        if view.number < highest:
+            raise Violation("I3", f"{host.peer} goes back from view {highest} to {view.number} of {view.lineage.id}")
+        host.view_numbers[view.lineage.id] = view.number
+        if news and before is not None:
+            self._note_losses(before, view)
+
+    def _note_losses(self, before: View, view: View) -> None:
+        """Which fault emptied which stage: for the table of faults and rungs."""
+        for stage, group in enumerate(before.holders):
+            if group and not set(group) & set(view.holders[stage]):
+                lost = next(host for host in self.hosts if host.peer == group[0])
+                self.causes[stage] = lost.cause or "moved"
+                self.losses += 1
+
+    # -- effects out of participants
+
+    def _send(self, host: Host, effect: Send) -> None:
+        message, tensor = effect.message, None
+        if self.on_send is not None:
+            self.on_send(host, effect)
+            if not host.alive:
+                return
+        if type(message) is Begin and self.ledger.begin(host.peer, message):
+            self._committed(message)
+        if effect.handle is not None:
+            tensor = host.tensors.get(effect.handle)
+            if tensor is None:
+                raise Violation("I6", f"{host.peer} sends released handle {effect.handle}: {message}")
+        if effect.to == host.peer:
+            raise Violation("core", f"{host.peer} sends to itself: {message}")
+        if self.log is not None:
+            self.log(f"{self.now:9.3f} {host.peer} -> {effect.to} {message}")
+        self.network.send(host, effect.to, message, tensor)
+
+    def _committed(self, begin: Begin) -> None:
+        """I1, seen from outside: no live holder of the committed attempt's stages is short of its reduced gradient."""
+        view, base = self.ledger.views[begin.lineage, begin.view], begin.base
+        fresh = {(plan.stage, plan.peer) for plan in begin.installs}
+        for stage, group in enumerate(view.holders):
+            for peer in group:
+                host = next(h for h in self.hosts if h.peer == peer)
+                weights = host.compute.weights.get(stage)
+                if not host.alive or (stage, peer) in fresh or base.step == 0 or begin.skipped or weights is None:
+                    continue
+                reduction = host.compute.reduced.get(stage)
+                done = reduction is not None and reduction.attempt == base.attempt and reduction.step == base.step
+                if weights.version != base and not done:
+                    raise Violation("I1", f"{base} is committed but {peer} has stage {stage} at {weights} {reduction}")
+        if self.on_commit is not None:
+            self.on_commit(begin)
+
+    def _dial(self, host: Host, effect: Dial) -> None:
+        self.network.dial(host, effect.peer)
+
+    def _know(self, host: Host, effect: Know) -> None:
+        host.known.add(effect.peer.id)
+
+    def _task(self, host: Host, effect: ComputeTask) -> None:
+        if not host.compute_up:
+            return
+        result = host.compute.perform(effect.task, host.tensors)
+        if host.hung:
+            return
+        seconds = host.forward_seconds * COST[type(effect.task).__name__] * (0.8 + 0.4 * self.chance.random())
+        host.compute_free = max(host.compute_free, self.now) + seconds
+        self.at(host.compute_free, self._done, (host, host.compute_life, effect.task, result))
+
+    def _done(self, host: Host, life: int, task: Task, result: Result) -> None:
+        if not host.alive or life != host.compute_life or host.hung:
+            return
+        output = None if result.output is None else host.put(result.output)
+        self.deliver(host, Done(task, output, result.value, result.tokens, result.gradient, result.fault))
+
+    def _apply(self, host: Host, effect: Apply) -> None:
+        if host.compute_up:
+            host.compute.apply(effect)
+
+    def _discard(self, host: Host, effect: Discard) -> None:
+        """I6: tensors of attempts before the one that ends now have been released."""
+        host.compute.discard(effect.keep)
+        current = {effect.keep, host.keep}
+        leaked = [tensor for tensor in host.tensors.values() if tensor.attempt not in current]
+        if leaked:
+            raise Violation("I6", f"{host.peer} still holds {leaked[:3]} of {len(leaked)} at {effect}")
+        host.keep = effect.keep
+
+    def _release(self, host: Host, effect: Release) -> None:
+        for handle in effect.handles:
+            if host.tensors.pop(handle, None) is None:
+                raise Violation("I6", f"{host.peer} releases {handle} twice")
+
+    def _forget(self, host: Host, effect: Forget) -> None:
+        host.installing.pop(effect.stage, None)
+        host.compute.weights.pop(effect.stage, None)
+
+    def _restart_compute(self, host: Host, effect: RestartCompute) -> None:
+        self._lose_compute(host)
+
+    def _lose_compute(self, host: Host) -> None:
+        host.compute.clear()
+        host.installing.clear()
+        host.compute_up = False
+        self._start_compute(host)
+
+    def lose_compute(self, host: Host, reason: str, out_of_memory_stage: int) -> None:
+        """The compute process dies by itself; the node starts another."""
+        self._lose_compute(host)
+        self.deliver(host, ComputeLost(reason, out_of_memory_stage))
+
+    def _announce(self, host: Host, effect: Announce) -> None:
+        self.directory.announce(host, effect.presence)
+
+    def _publish(self, host: Host, effect: PublishView) -> None:
+        self.ledger.view(effect.view)
+        self.directory.publish(host, effect.view)
+
+    def _search(self, host: Host, effect: Search) -> None:
+        self.directory.search(host)
+
+    def _note(self, host: Host, effect: Note) -> None:
+        line = f"{self.now:9.3f} {host.peer} {effect.kind}: {effect.text}"
+        self.notes.append(line)
+        if self.log is not None:
+            self.log(line)
+
+    def _stop(self, host: Host, effect: Stop) -> None:
+        self.kill(host, "leave", silently=False)
+
+    def _record_commit(self, host: Host, effect: Committed) -> None:
+        known = self.ledger.commits.get(effect.lineage, {}).get(effect.version.step)
+        if known is not None and known != effect.version:
+            raise Violation("I3", f"{host.peer} commits {effect.version}, but {known} is committed")
+
+    # -- rebuilding
+
+    def _install(self, host: Host, effect: Install) -> None:
+        stage = effect.plan.stage
+        self._serial += 1
+        host.installing[stage] = serial = self._serial
+        seconds = self.install_seconds * (0.5 + self.chance.random())
+        self.at(self.now + self.chance.random() * 0.1, self._fetch, (host, effect, serial, seconds, self.now))
+
+    def _fetch(self, host: Host, effect: Install, serial: int, seconds: float, begun: float) -> None:
+        """Ask the donors; wait for one that has not applied the base yet; fetch in the second half of the time."""
+        plan = effect.plan
+        if not host.alive or host.installing.get(plan.stage) != serial:
+            return
+        if host.paused:
+            self.at(self.now + 0.5, self._fetch, (host, effect, serial, seconds, begun))
+            return
+        for donor in plan.donors:
+            reason = self._donor_refuses(host, donor.peer, donor.stage, effect)
+            if reason == "wait" and self.now < begun + self.settings.install_seconds:
+                self.at(self.now + 0.1, self._fetch, (host, effect, serial, seconds, begun))
+                return
+            if reason:
+                self._install_failed(host, effect, donor.peer, reason)
+                return
+        if seconds > 0:
+            self.at(self.now + seconds, self._fetch, (host, effect, serial, 0.0, begun))
+        else:
+            self._finish_install(host, effect)
+
+    def _donor_refuses(self, host: Host, donor: Peer, stage: int, effect: Install) -> str:
+        other = self.by_id.get(donor.id)
+        pair = (host.peer.id, donor.id)
+        if other is None or not other.alive or other.peer != donor:
+            return "donor is gone"
+        if pair in self.network.blocked or pair[::-1] in self.network.blocked:
+            return "cannot reach the donor"
+        weights = other.compute.weights.get(stage)
+        if other.paused or other.hung:
+            return "wait"
+        if weights is None:
+            return "wait" if stage in other.installing else "donor has no weights"
+        if weights.version == effect.base:
+            return ""
+        return "wait" if weights.version.step < effect.base.step else f"donor is at {weights.version}"
+
+    def _install_failed(self, host: Host, effect: Install, donor: Peer | None, reason: str) -> None:
+        del host.installing[effect.plan.stage]
+        self.deliver(host, InstallFailed(effect.plan.stage, effect.base, donor, reason))
+
+    def _finish_install(self, host: Host, effect: Install) -> None:
+        plan, base = effect.plan, effect.base
+        del host.installing[plan.stage]
+        if plan.rung is Rung.INITIAL:
+            if base.step:
+                raise Violation("I3", f"{host.peer} takes initial weights for {base}")
+            history = initial_history(base, plan.stage)
+        elif plan.rung is Rung.KEPT:
+            kept = host.compute.weights.get(plan.stage)
+            if kept is None or kept.version != base:
+                self._install_failed(host, effect, None, "the kept weights are gone")
+                return
+            history = kept.history
+        else:
+            lent = [self.by_id[d.peer.id].compute.weights[d.stage].history for d in plan.donors]
+            exact = plan.rung in (Rung.REPLICA, Rung.HANDOVER)
+            history = lent[0] if exact else hash((plan.rung is Rung.BLEND, *lent))
+        host.compute.weights[plan.stage] = Weights(base, history)
+        self.met[self.causes.pop(plan.stage, "start"), plan.rung.value] += 1
+        self.deliver(host, Installed(plan.stage, base, 1000, 0.1, 0.1, f"{history:x}"))
+
+    # -- faults
+
+    def kill(self, host: Host, cause: str, *, silently: bool, in_flight: bool = False) -> None:
+        """SIGKILL of everything of a node; `silently`: its machine vanished and resets nothing; `in_flight`: what it
+        had sent still arrives."""
+        host.alive, host.vanished = False, silently
+        host.stopped, host.cause = self.now, cause
+        self.network.host_ended(host, silently, in_flight)
+        self.remark(f"{cause}: {host.peer} is gone")
+
+    def pause(self, host: Host) -> None:
+        """SIGSTOP of everything of a node."""
+        host.paused, host.cause, host.stopped = True, "pause", self.now
+        self.remark(f"pause: {host.peer}")
+
+    def resume(self, host: Host) -> None:
+        """SIGCONT: all that came meanwhile is there at once."""
+        if not host.alive or not host.paused:
+            return
+        host.paused = False
+        self.remark(f"resume: {host.peer} with {len(host.inbox)} events waiting")
+        inbox, host.inbox = host.inbox, []
+        for event in inbox:
+            self.deliver(host, event)
+
+    def remark(self, text: str) -> None:
+        """Something that the world did, among the notes of the participants."""
+        self.notes.append(f"{self.now:9.3f} *** {text}")
+        if self.log is not None:
+            self.log(self.notes[-1])
+
+
+def handles_bound(settings: Settings) -> int:
+    """I6: per visit and direction, what was received and what is kept, for every microbatch of a step and its
+    evaluation, twice: the attempt that ends and the one that begins."""
+    return 2 * 4 * (settings.microbatches + settings.evaluation_microbatches) * (settings.stages + 2)
+
+
+COST = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5}
+CARRY_OUT: dict[type[Effect], Callable[[World, Host, Any], None]] = {
+    Send: World._send, Dial: World._dial, Know: World._know, ComputeTask: World._task, Apply: World._apply,
+    Discard: World._discard, Release: World._release, Install: World._install, Forget: World._forget,
+    RestartCompute: World._restart_compute, Announce: World._announce, PublishView: World._publish,
+    Committed: World._record_commit, Search: World._search, Note: World._note, Stop: World._stop,
+}  # fmt: skip
