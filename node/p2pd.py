@@ -24,6 +24,7 @@ from ftnode.node import p2pd_messages as messages
 from ftnode.node.children import child_ended, start_child
 from ftnode.node.identity import peer_id_bytes, peer_id_text
 from ftnode.node.listening import address_bytes, address_text, check_listen
+from ftnode.node.streams import read_exactly
 from ftnode.protocol.errors import FtnodeError, UserError
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class P2pd:
         try:
             nursery.start_soon(daemon._watch)
             await daemon._wait_until_ready(output)
-            await nursery.start(daemon._accept)
+            nursery.start_soon(trio.serve_listeners, daemon._dispatch, [await daemon._listen()])
         except BaseException:
             daemon.close()
             raise
@@ -185,12 +186,11 @@ class P2pd:
         log.info("p2pd ended with status %d", status)
         self.died.set()
 
-    async def _accept(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def _listen(self) -> trio.SocketListener:
         listening = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         await listening.bind(f"{self._folder}/inbound")
         listening.listen(128)
-        task_status.started()
-        await trio.serve_listeners(self._dispatch, [trio.SocketListener(listening)])
+        return trio.SocketListener(listening)
 
     async def _dispatch(self, stream: trio.SocketStream) -> None:
         if self._inbound >= INBOUND_STREAMS_MAX:
@@ -317,19 +317,3 @@ async def read_message(stream: trio.SocketStream) -> bytes:
     if size > messages.MESSAGE_BYTES_MAX:
         raise ValueError(f"control message of {size} bytes")
     return bytes(await read_exactly(stream, size))
-
-
-async def read_exactly(stream: trio.SocketStream, size: int) -> bytearray:
-    buffer = bytearray(size)
-    await read_into(stream, memoryview(buffer))
-    return buffer
-
-
-async def read_into(stream: trio.SocketStream, view: memoryview) -> None:
-    """Fill `view` from the stream, straight from the kernel. Raises EOFError when it ends before."""
-    got = 0
-    while got < len(view):
-        count = await stream.socket.recv_into(view[got:])
-        if not count:
-            raise EOFError("the stream ended")
-        got += count

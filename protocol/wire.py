@@ -82,7 +82,9 @@ class StateRequest:
 
 @dataclass(frozen=True, slots=True)
 class StateHeader:
-    """What follows: `chunks` StateChunks with `size` bytes together. `norm_squared` is ω of design section 7."""
+    """What follows: `chunks` StateChunks with `size` bytes together. `norm_squared` is ω of design section 7.
+
+    `step_count` and `rate_factor` are the optimiser's."""
 
     version: Version
     norm_squared: float
@@ -90,6 +92,7 @@ class StateHeader:
     size: int
     digest: str
     step_count: int
+    rate_factor: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,7 @@ TRANSFERS: Final[dict[str, type]] = {kind.__name__: kind for kind in (StateReque
 
 def encode_frame(message: Framed, payload_bytes: int = 0) -> bytes:
     """Prefix and header; the caller writes the payload behind it."""
-    header = msgpack.packb(tagged(message), use_bin_type=True)
+    header: bytes = msgpack.packb(tagged(message), use_bin_type=True)
     if len(header) > HEADER_BYTES_MAX:
         raise LocalError(f"{type(message).__name__} of {len(header)} bytes does not fit a frame")
     return _PREFIX.pack(len(header), payload_bytes) + header

@@ -1,0 +1,274 @@
+"""One link: our two outgoing streams to one life of a peer, each with its bounded queue and its writer.
+
+A link is dialled once and breaks once; the transport makes the next one. The other direction of a stream carries the
+handshake's answer only, so its end means that the peer, or its p2pd, is gone: a killed process is noticed at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from ftnode.node.arena import Arena
+from ftnode.node.identity import peer_id_bytes
+from ftnode.node.listening import KINDS, socket_address
+from ftnode.node.p2pd import P2pd, P2pdError
+from ftnode.node.streams import STREAM_ERRORS, FrameReader, write_all, write_frame
+from ftnode.protocol.errors import PeerError
+from ftnode.protocol.types import Handle, Peer
+from ftnode.protocol.wire import (
+    CONTROL_LANE,
+    STEP_PROTOCOL,
+    TENSOR_LANE,
+    Hello,
+    Refusal,
+    Welcome,
+    clean_reason,
+    read_greeting,
+)
+
+log = logging.getLogger(__name__)
+
+DIAL_SECONDS: Final = 5.0
+HANDSHAKE_SECONDS: Final = 5.0
+WRITE_SECONDS: Final = 30.0
+"""Per frame; 1 MB/s carries 30 MB in it."""
+REFUSAL_PROBE_SECONDS: Final = 0.5
+HANDSHAKE_TRIES: Final = 3
+HANDSHAKE_PAUSE_SECONDS: Final = 0.1
+"""A p2pd outlives its node by some milliseconds: it then answers the dial and drops the stream."""
+QUEUE_FRAMES_MAX: Final = {CONTROL_LANE: 1024, TENSOR_LANE: 256}
+"""Per lane. Whoever lets that much pile up is not reading."""
+BATCH_FRAMES_MAX: Final = 64
+"""Control frames that go out in one write."""
+
+
+class LinkBroken(Exception):
+    """Why a link cannot be made or went down. `refused` as in the event LinkDown; `denied`: a Refusal said so."""
+
+    def __init__(self, reason: str, refused: bool = False, denied: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.refused = refused
+        self.denied = denied
+
+
+@dataclass(slots=True)
+class Frame:
+    """An encoded message in a queue. The tensor `handle` is pinned until the frame is written or dropped."""
+
+    head: bytes
+    handle: Handle | None
+    payload: memoryview | None
+
+
+@dataclass(slots=True)
+class Lane:
+    queue: deque[Frame] = field(default_factory=deque)
+    filled: trio.Event = field(default_factory=trio.Event)
+
+
+class Link:
+    """Outgoing half of the traffic with `peer`. `up` is True between a successful dial and the break."""
+
+    def __init__(self, peer: Peer, arena: Arena, boundary_bytes: int) -> None:
+        self.peer = peer
+        self.up = False
+        self.dropped = False
+        self.scope = trio.CancelScope()
+        self._verdict: LinkBroken | None = None
+        self._arena = arena
+        self._boundary_bytes = boundary_bytes
+        self._lanes = {CONTROL_LANE: Lane(), TENSOR_LANE: Lane()}
+
+    def put(self, head: bytes, handle: Handle | None) -> None:
+        """Queue a frame, tensors on their own lane. Breaks the link when the queue is full."""
+        name = CONTROL_LANE if handle is None else TENSOR_LANE
+        lane = self._lanes[name]
+        if len(lane.queue) >= QUEUE_FRAMES_MAX[name]:
+            self.fail(LinkBroken(f"{len(lane.queue)} frames wait on the {name} lane: the peer does not read"))
+            return
+        payload = None
+        if handle is not None:
+            self._arena.pin(handle)
+            payload = self._arena.view(handle)[: self._boundary_bytes]
+        lane.queue.append(Frame(head, handle, payload))
+        lane.filled.set()
+
+    def fail(self, verdict: LinkBroken) -> None:
+        """Break the link from outside, with this as its reason."""
+        self._verdict = self._verdict or verdict
+        self.scope.cancel()
+
+    async def run(self, dial: Dial, on_up: Callable[[], None]) -> LinkBroken:
+        """Dial, say `on_up`, carry frames until the link breaks; returns why. Queued frames are dropped then."""
+        streams: list[trio.SocketStream] = []
+        try:
+            with self.scope:
+                streams.append(await dial.stream(self.peer, CONTROL_LANE))
+                streams.append(await dial.stream(self.peer, TENSOR_LANE))
+                self.up = True
+                on_up()
+                await self._carry(streams)
+        except LinkBroken as broken:
+            self._verdict = self._verdict or broken
+        finally:
+            self.up = False
+            for stream in streams:
+                stream.socket.close()
+            self._drop_queues()
+        return self._verdict or LinkBroken("closed")
+
+    async def _carry(self, streams: Sequence[trio.SocketStream]) -> None:
+        async with trio.open_nursery() as nursery:
+            for stream, lane in zip(streams, self._lanes.values()):
+                nursery.start_soon(self._write, stream, lane)
+                nursery.start_soon(self._watch, stream)
+
+    async def _write(self, stream: trio.SocketStream, lane: Lane) -> None:
+        try:
+            while True:
+                if not lane.queue:
+                    lane.filled = trio.Event()
+                    await lane.filled.wait()
+                with trio.fail_after(WRITE_SECONDS):
+                    await self._write_next(stream, lane)
+        except STREAM_ERRORS as error:
+            self.fail(LinkBroken(f"cannot write: {describe(error)}"))
+
+    async def _write_next(self, stream: trio.SocketStream, lane: Lane) -> None:
+        """A frame stays in the queue, and its tensor pinned, until it is written."""
+        payload, batch = lane.queue[0].payload, [lane.queue[0].head]
+        if payload is None:
+            batch = [frame.head for _, frame in zip(range(BATCH_FRAMES_MAX), lane.queue)]
+        await write_all(stream, b"".join(batch), payload)
+        for _ in batch:
+            self._done_with(lane.queue.popleft())
+
+    async def _watch(self, stream: trio.SocketStream) -> None:
+        try:
+            data = await stream.receive_some(1)
+        except STREAM_ERRORS as error:
+            self.fail(LinkBroken(f"the stream broke: {describe(error)}"))
+        else:
+            self.fail(LinkBroken("it sent bytes where nothing may come" if data else "the stream ended"))
+
+    def _drop_queues(self) -> None:
+        for lane in self._lanes.values():
+            while lane.queue:
+                self._done_with(lane.queue.popleft())
+
+    def _done_with(self, frame: Frame) -> None:
+        if frame.handle is not None:
+            self._arena.unpin(frame.handle)
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """How streams to peers are opened: our side of the handshake, and where everybody can be dialled."""
+
+    p2pd: P2pd
+    run: str
+    nonce: int
+    addresses: Callable[[], tuple[str, ...]]
+    """Ours, as of now."""
+    known: Callable[[str], tuple[str, ...]]
+    """Of a PeerId."""
+    learn: Callable[[str, int, tuple[str, ...]], None]
+    """Called with (PeerId, nonce, addresses) of every Welcome."""
+
+    async def connect(self, peer_id: str) -> None:
+        """Raises LinkBroken; `refused` when every address of the peer that we know refuses TCP connections."""
+        known = self.known(peer_id)
+        try:
+            peer_id_bytes(peer_id)  # ids come from other peers' messages as well
+        except ValueError as error:
+            raise LinkBroken(str(error)) from None
+        try:
+            await self.p2pd.connect(peer_id, known, DIAL_SECONDS)
+        except P2pdError as error:
+            # p2pd keeps its own counsel about an address that just failed ("dial backoff", 5 s), so we ask ourselves.
+            refused = "peer id mismatch" in str(error) or await refuses(known)
+            raise LinkBroken("its address refuses" if refused else clean_reason(str(error)), refused) from None
+
+    async def stream(self, peer: Peer, lane: str) -> trio.SocketStream:
+        """A stream to this life of the peer, handshake done. Raises LinkBroken."""
+        for _ in range(HANDSHAKE_TRIES - 1):
+            try:
+                return await self._try_stream(peer, lane)
+            except EOFError:
+                await trio.sleep(HANDSHAKE_PAUSE_SECONDS)
+        try:
+            return await self._try_stream(peer, lane)
+        except EOFError:
+            raise LinkBroken("it takes the stream and ends it before the handshake") from None
+
+    async def _try_stream(self, peer: Peer, lane: str) -> trio.SocketStream:
+        await self.connect(peer.id)
+        try:
+            stream = await self.p2pd.open(peer.id, STEP_PROTOCOL, HANDSHAKE_SECONDS)
+        except P2pdError as error:
+            if "protocols not supported" in str(error):
+                reason = f"it does not speak {STEP_PROTOCOL}: it is in no run, or its version is another"
+                raise LinkBroken(reason, denied=True) from None
+            raise LinkBroken(clean_reason(str(error))) from None
+        try:
+            await self._shake_hands(peer, stream, lane)
+        except BaseException:
+            stream.socket.close()
+            raise
+        return stream
+
+    async def _shake_hands(self, peer: Peer, stream: trio.SocketStream, lane: str) -> None:
+        reader = FrameReader(stream)
+        try:
+            with trio.fail_after(HANDSHAKE_SECONDS):
+                await write_frame(stream, Hello(self.run, self.nonce, self.addresses(), lane))
+                greeting = read_greeting(*await reader.header())
+        except (EOFError, trio.BrokenResourceError) as error:
+            raise EOFError("the stream ended") from error
+        except (PeerError, *STREAM_ERRORS) as error:
+            raise LinkBroken(f"handshake failed: {describe(error)}") from None
+        if isinstance(greeting, Refusal):
+            raise LinkBroken(clean_reason(greeting.reason), refused=not greeting.retry, denied=True)
+        if not isinstance(greeting, Welcome):
+            raise LinkBroken("handshake failed: a Hello in answer to a Hello")
+        self.learn(peer.id, greeting.nonce, greeting.addresses)
+        if greeting.nonce != peer.nonce:
+            raise LinkBroken("another life of it answers", refused=True)
+
+
+async def refuses(addresses: Sequence[str]) -> bool:
+    """Whether every address refuses TCP connections, so that nobody listens there. False when one is of another
+    kind, times out or accepts."""
+    verdicts: list[bool] = []
+
+    async def ask(address: str) -> None:
+        target = socket_address(address)
+        if target is None or target[1] != KINDS["tcp"]:
+            verdicts.append(False)
+            return
+        try:
+            stream = await trio.open_tcp_stream(target[2], target[3])
+        except OSError as error:
+            causes = error.__cause__.exceptions if isinstance(error.__cause__, BaseExceptionGroup) else [error]
+            verdicts.append(all(isinstance(cause, ConnectionRefusedError) for cause in causes))
+        else:
+            stream.socket.close()
+            verdicts.append(False)
+
+    with trio.move_on_after(REFUSAL_PROBE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            for address in addresses:
+                nursery.start_soon(ask, address)
+    return len(verdicts) == len(addresses) > 0 and all(verdicts)
+
+
+def describe(error: BaseException) -> str:
+    """A few words for a reason."""
+    return "too slow" if isinstance(error, trio.TooSlowError) else clean_reason(str(error) or type(error).__name__)

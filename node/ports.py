@@ -1,0 +1,64 @@
+"""What the driver and the transfer of weights ask of the adapters, so that each can be tested against a fake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ftnode.protocol.errors import FtnodeError
+from ftnode.protocol.messages import Message
+from ftnode.protocol.records import Presence
+from ftnode.protocol.types import Handle, Peer
+from ftnode.protocol.view import View
+
+
+class ComputeError(FtnodeError):
+    """The compute process says no. `kind`: oom, fault or invalid (docs/architecture.md); `lost` when it is gone."""
+
+    def __init__(self, kind: str, reason: str, stage: int = -1) -> None:
+        super().__init__(f"{kind}: {reason}")
+        self.kind = kind
+        self.reason = reason
+        self.stage = stage
+
+
+class ComputePort(Protocol):
+    """The compute process. Commands are carried out in the order of the calls."""
+
+    async def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Send one command and wait for its answer's fields. Raises ComputeError."""
+        ...
+
+
+class TransportPort(Protocol):
+    """Links to peers. Nothing here blocks: results come as LinkUp, LinkDown and Received."""
+
+    def send(self, peer: Peer, message: Message, handle: Handle | None) -> None:
+        """Queue a message; the tensor `handle` follows a Boundary. Dials when there is no link."""
+        ...
+
+    def dial(self, peer: Peer) -> None:
+        """Make a link; LinkUp or LinkDown follows, also when there is one already."""
+        ...
+
+    def know(self, peer_id: str, addresses: Sequence[str]) -> None:
+        """Remember where a peer can be dialled."""
+        ...
+
+    def drop(self, peer: Peer) -> None:
+        """Close our link to the peer; what is queued is lost and nothing is reported."""
+        ...
+
+    def strike(self, peer_id: str, reason: str) -> None:
+        """The peer sent what the protocol forbids; several in a minute and it is banned for one."""
+        ...
+
+
+class DirectoryPort(Protocol):
+    """The DHT. Results of `search` come as Directory or DirectoryLost."""
+
+    def announce(self, presence: Presence) -> None: ...
+
+    def publish_view(self, view: View) -> None: ...
+
+    def search(self) -> None: ...

@@ -1,0 +1,107 @@
+"""Frames on a p2pd stream: big reads straight into their place, header and payload in one write."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from ftnode.protocol.errors import PeerError
+from ftnode.protocol.wire import HEADER_BYTES_MAX, PREFIX_BYTES, Framed, encode_frame, read_prefix
+
+BUFFER_BYTES: Final = 1 << 16
+"""Holds a few dozen control frames; of a tensor, at most this much is copied once more on its way."""
+
+STREAM_ERRORS: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, EOFError)
+"""How a stream fails. None of it is the peer's fault for sure, so none of it is a PeerError."""
+
+
+async def read_exactly(stream: trio.SocketStream, size: int) -> bytearray:
+    """Reads no byte beyond. Raises EOFError when the stream ends before."""
+    buffer = bytearray(size)
+    await read_into(stream, memoryview(buffer))
+    return buffer
+
+
+async def read_into(stream: trio.SocketStream, view: memoryview) -> None:
+    """Fill `view` from the stream, straight from the kernel. Raises EOFError when it ends before."""
+    got = 0
+    while got < len(view):
+        count = await stream.socket.recv_into(view[got:])
+        if not count:
+            raise EOFError("the stream ended")
+        got += count
+
+
+async def write_all(stream: trio.SocketStream, head: bytes, payload: memoryview | None = None) -> None:
+    """Write both, together in as few system calls as the socket's buffer allows."""
+    if payload is None:
+        await stream.send_all(head)
+        return
+    sent = await stream.socket.sendmsg([head, payload])
+    if sent < len(head):
+        await stream.send_all(head[sent:])
+        sent = len(head)
+    await stream.send_all(payload[sent - len(head) :])
+
+
+async def write_frame(stream: trio.SocketStream, message: Framed, payload: memoryview | None = None) -> None:
+    """One frame. Raises one of STREAM_ERRORS."""
+    await write_all(stream, encode_frame(message, 0 if payload is None else len(payload)), payload)
+
+
+class FrameReader:
+    """Reads frames from one stream: `header`, then `payload` when there is one, and so on.
+
+    The buffer grows to the largest header that came, HEADER_BYTES_MAX at most, after its length was checked.
+    """
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._start = 0
+        self._end = 0
+        """0 <= start <= end <= len(buffer): what is read and not yet taken."""
+
+    async def wait(self) -> None:
+        """Until a frame has begun. Raises EOFError when the stream ends before one does."""
+        await self._fill(1)
+
+    async def header(self) -> tuple[bytes, int]:
+        """The header's bytes and the length of the payload behind it. Raises PeerError, EOFError, OSError."""
+        await self._fill(PREFIX_BYTES)
+        header_bytes, payload_bytes = read_prefix(self._buffer[self._start : self._start + PREFIX_BYTES])
+        self._start += PREFIX_BYTES
+        await self._fill(header_bytes)
+        header = bytes(memoryview(self._buffer)[self._start : self._start + header_bytes])
+        self._start += header_bytes
+        return header, payload_bytes
+
+    async def payload(self, view: memoryview) -> None:
+        """Fill `view` with the payload: what the buffer holds of it, the rest straight from the kernel."""
+        held = min(len(view), self._end - self._start)
+        view[:held] = memoryview(self._buffer)[self._start : self._start + held]
+        self._start += held
+        await read_into(self._stream, view[held:])
+
+    async def end(self) -> None:
+        """Until the other side closes. Raises PeerError when it sends something instead."""
+        if self._start == self._end and not await self._stream.socket.recv(1):
+            return
+        raise PeerError("bytes where nothing may come")
+
+    async def _fill(self, size: int) -> None:
+        """Have `size` bytes in the buffer."""
+        if self._start == self._end:
+            self._start = self._end = 0
+        if len(self._buffer) - self._start < size:
+            held = self._buffer[self._start : self._end]
+            if len(self._buffer) < size:
+                self._buffer = bytearray(min(2 * size, HEADER_BYTES_MAX))
+            self._buffer[: len(held)] = held
+            self._start, self._end = 0, len(held)
+        while self._end - self._start < size:
+            count = await self._stream.socket.recv_into(memoryview(self._buffer)[self._end :])
+            if not count:
+                raise EOFError("the stream ended")
+            self._end += count
