@@ -1,0 +1,167 @@
+"""`report.json`: what a finished run came to, from its traces, its audit and the moments at which nodes were killed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from ftnode.lab.audit import Findings
+from ftnode.lab.story import Story, Told, first_commits
+from ftnode.protocol.types import Rung
+from ftnode.protocol.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A sole holder that was sent SIGKILL. `time` is CLOCK_MONOTONIC at that moment, `step` the one in work."""
+
+    stage: int
+    step: int
+    node: str
+    time: float
+    accumulated: int
+    """Microbatches of that step that the stage had counted, as far as its trace shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """One stage lost and rebuilt. The five parts, all in seconds, add up to `outage_seconds`."""
+
+    stage: int
+    step: int
+    rung: str
+    reason: str
+    epoch: int
+    origin: str
+    """PeerId of the holder before."""
+    to: str
+    detect_seconds: float
+    """From the SIGKILL until the leader of the survivors knew."""
+    elect_seconds: float
+    """Offer and view change."""
+    fetch_seconds: float
+    """Until the newcomer had its weights, without the blending."""
+    blend_seconds: float
+    first_step_seconds: float
+    """The rest, up to the next commit."""
+    outage_seconds: float
+    """From the demo's own time of the SIGKILL to the next commit."""
+    bytes_fetched: int
+
+    def as_json(self) -> dict[str, Any]:
+        fields = asdict(self)
+        return {"from" if name == "origin" else name: value for name, value in fields.items()}
+
+
+def recover(story: Story, kill: Kill) -> Recovery | None:
+    """How the stage of `kill` came back; None when it has not, or no step was committed since."""
+    commit = next((told for told in first_commits(story.commits) if told.time > kill.time), None)
+    settled = _new_owner(story, kill)
+    if commit is None or settled is None:
+        return None
+    told, view = settled
+    owner = story.name(view.holders[kill.stage][0])
+    install = next(
+        (found for found in sorted(story.installed, key=lambda found: found.time)
+         if found.node == owner and found.record["stage"] == kill.stage and found.time >= told.time),
+        None,
+    )  # fmt: skip
+    if install is None:
+        return None
+    lost = min((note.time for note in story.notes if _tells_of(note, kill, story)), default=told.time)
+    marks = [kill.time, min(lost, told.time), told.time]
+    total = commit.time - kill.time
+    detect, elect = (later - earlier for earlier, later in pairwise(marks))
+    blend = float(install.record["blend_seconds"])
+    fetch = max(0.0, float(install.record["fetch_seconds"]) - blend)
+    return Recovery(
+        stage=kill.stage,
+        step=kill.step,
+        rung=install.record["rung"],
+        reason=install.record["reason"],
+        epoch=view.epochs[kill.stage],
+        origin=story.peers[kill.node].id,
+        to=view.holders[kill.stage][0].id,
+        detect_seconds=detect,
+        elect_seconds=elect,
+        fetch_seconds=fetch,
+        blend_seconds=blend,
+        first_step_seconds=total - detect - elect - fetch - blend,
+        outage_seconds=total,
+        bytes_fetched=int(install.record["bytes_fetched"]),
+    )
+
+
+def _new_owner(story: Story, kill: Kill) -> tuple[Told, View] | None:
+    """The first view after the kill that gives the stage to another peer, as its leader wrote it down."""
+    killed = story.peers[kill.node]
+    found = [
+        (told, view)
+        for told, view in story.views
+        if told.time > kill.time
+        and view.holders[kill.stage]
+        and killed not in view.holders[kill.stage]
+        and story.name(view.leader) == told.node
+    ]
+    return min(found, key=lambda pair: pair[0].time, default=None)
+
+
+def _tells_of(note: Told, kill: Kill, story: Story) -> bool:
+    """A note `lost` after the kill that names the peer, or names nobody."""
+    if note.record["kind"] != "lost" or note.time < kill.time:
+        return False
+    fields = note.record["fields"]
+    killed = story.peers[kill.node]
+    named = fields.get("peer", "")
+    return not named or named in (killed.id, str(killed)) or killed.id in named or str(killed) in named
+
+
+def vacancies_healed(story: Story, kills: list[Kill], recoveries: list[Recovery]) -> bool:
+    """Every killed holder's stage came back, and the last view has no vacancy."""
+    view = story.view
+    return len(recoveries) == len(kills) and view is not None and not view.vacancies()
+
+
+def unplanned(story: Story) -> list[dict[str, Any]]:
+    """Rebuilds of any kind but the initial weights, for a reader who wonders why there are more than kills."""
+    return [
+        {"node": told.node, "stage": told.record["stage"], "step": told.record["step"], "rung": told.record["rung"],
+         "reason": told.record["reason"]}
+        for told in story.installed
+        if told.record["rung"] != Rung.INITIAL
+    ]  # fmt: skip
+
+
+def tokens_per_second(commits: list[Told]) -> float:
+    """From the first commit to the last, outages included."""
+    if len(commits) < 2:
+        return 0.0
+    tokens = sum(told.record["tokens"] for told in commits[1:])
+    return float(tokens / max(1e-9, commits[-1].time - commits[0].time))
+
+
+def build_report(
+    story: Story, kills: list[Kill], recoveries: list[Recovery], findings: Findings, *, stages: int, volunteers: int
+) -> dict[str, Any]:
+    """The contract of `ftnode demo`, and a little more. Losses are nats per token."""
+    commits = first_commits(story.commits)
+    losses = [told.record["loss"] for told in commits]
+    last_evaluation = max(story.evaluated, default=None)
+    return {
+        "steps": story.committed,
+        "stages": stages,
+        "volunteers": volunteers,
+        "loss_first": losses[0] if losses else None,
+        "loss_last": losses[-1] if losses else None,
+        "validation_loss": None if last_evaluation is None else story.evaluated[last_evaluation],
+        "tokens_per_second": tokens_per_second(commits),
+        "training_seconds": commits[-1].time - commits[0].time if commits else 0.0,
+        "duplicates_applied": findings.duplicates_applied,
+        "microbatches_lost": findings.microbatches_lost,
+        "audit": "passed" if findings.passed else [str(finding) for finding in findings.findings],
+        "recoveries": [recovery.as_json() for recovery in recoveries],
+        "kills": [asdict(kill) for kill in kills],
+        "rebuilds": unplanned(story),
+        "skipped_steps": [told.record["step"] for told in commits if told.record["skipped"]],
+    }
