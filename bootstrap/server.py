@@ -1,0 +1,151 @@
+"""The meeting point: p2pd with its relay service, a directory, and answers for watchers. It trains nothing.
+
+Newcomers dial it first, find each other in the directory, and need it no longer: what it stores the others store too.
+Its identity stays in its home, so after a restart people's addresses of it still hold, and it dials the peers that it
+remembers in order to be part of the directory again before anybody asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import trio
+
+from ftnode.bootstrap.addresses import join_lines, shown_addresses
+from ftnode.node.addresses import full_addresses, parse_peers, remember_peers, remembered_peers
+from ftnode.node.configuration import Running, forget_running, note_running
+from ftnode.node.directory import read_statements
+from ftnode.node.directory_link import DirectoryDown, DirectoryLink
+from ftnode.node.directory_records import RUNS_KEY, RunNotice, Statement
+from ftnode.node.identity import Identity, take_identity
+from ftnode.node.p2pd import P2pd
+from ftnode.node.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
+from ftnode.protocol.errors import UserError
+
+log = logging.getLogger(__name__)
+
+IDENTITY_NAME = "bootstrap"
+"""A file of its own: a volunteer with the same home must not take the address that people know."""
+LOOK_SECONDS = 2.0
+"""How often the directory is read for runs, while nobody has to wait for it."""
+MEET_SECONDS = 30.0
+MEMBERS_MAX = 64
+
+
+def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = print) -> int:
+    """Serve until Ctrl-C or SIGTERM; 0 then. Raises UserError when it cannot start or its p2pd dies."""
+    identity = take_identity(home, IDENTITY_NAME)
+    try:
+        failure = trio.run(_serve, identity, tuple(listen), home, say)
+    finally:
+        forget_running(home, identity.peer_id)
+        identity.release()
+    if failure is not None:
+        raise failure
+    return 0
+
+
+async def _serve(identity: Identity, listen: Sequence[str], home: Path, say: Callable[[str], None]) -> UserError | None:
+    """Errors for the user are returned, since nurseries would wrap them."""
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            try:
+                p2pd = await P2pd.start(nursery, identity.path, listen=listen, relay_service=True)
+            except UserError as error:
+                nursery.cancel_scope.cancel()
+                return error
+            try:
+                point = MeetingPoint(p2pd, home)
+                await point.start(nursery)
+                for line in await point.lines():
+                    say(line)
+                reason = await _until_asked(signals, p2pd.died)
+            finally:
+                p2pd.close()
+            nursery.cancel_scope.cancel()
+            if reason:
+                return UserError(reason, 69)
+            say("stopped; the run goes on without this meeting point")
+    return None
+
+
+async def _until_asked(signals: trio.MemoryReceiveChannel[int], died: trio.Event) -> str:
+    """Empty when a signal came, else what happened."""
+    reason = "p2pd died; start the meeting point again"
+
+    async def wait_for_signal(scope: trio.CancelScope) -> None:
+        nonlocal reason
+        async for _ in signals:
+            reason = ""
+            scope.cancel()
+            return
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait_for_signal, nursery.cancel_scope)
+        await died.wait()
+        nursery.cancel_scope.cancel()
+    return reason
+
+
+class MeetingPoint:
+    """What runs on the p2pd: the directory, a cache of the runs that it knows of, answers for watchers."""
+
+    def __init__(self, p2pd: P2pd, home: Path, link: DirectoryLink | None = None) -> None:
+        self.p2pd = p2pd
+        self.home = home
+        self.members: tuple[Member, ...] = ()
+        self.link = link or DirectoryLink(
+            p2pd, parse_peers(remembered_peers(home)), log_path=home / "directory.log", on_lost=self._lost
+        )
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Answers watchers and is noted as running when this returns; the directory follows in a few seconds."""
+        await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
+        addresses = shown_addresses(self.p2pd.peer_id, await self.p2pd.addresses())
+        note_running(self.home, Running(os.getpid(), self.p2pd.peer_id, "", addresses))
+        nursery.start_soon(self.link.run)
+        nursery.start_soon(self._meet_forever)
+        nursery.start_soon(self._look_forever)
+
+    async def lines(self) -> list[str]:
+        """What people need to know to come here."""
+        return join_lines(shown_addresses(self.p2pd.peer_id, await self.p2pd.addresses()))
+
+    def status(self) -> SwarmStatus:
+        speaker = Speaker(self.p2pd.peer_id, version("ftnode"), "none", "bootstrap")
+        waiting = "" if self.link.up.is_set() else "the directory to start"
+        return SwarmStatus(speaker, state="meeting point", waiting=waiting, members=self.members)
+
+    def _lost(self, reason: str) -> None:
+        log.warning("directory lost: %s", reason)
+
+    async def _meet_forever(self) -> None:
+        while True:
+            await self.link.up.wait()
+            await self.link.meet_all()
+            await trio.sleep(MEET_SECONDS)
+
+    async def _look_forever(self) -> None:
+        while True:
+            await self.link.up.wait()
+            try:
+                self._learn(await read_statements(self.link, RUNS_KEY, int(time.time() * 1000)))
+            except DirectoryDown as error:
+                log.info("no look at the runs: %s", error)
+            await trio.sleep(LOOK_SECONDS)
+
+    def _learn(self, notices: list[Statement]) -> None:
+        members = tuple(
+            Member(notice.run, notice.body.name, notice.peer.id, notice.body.addresses)
+            for notice in notices[:MEMBERS_MAX]
+            if isinstance(notice.body, RunNotice) and notice.body.addresses
+        )
+        if members != self.members:
+            self.members = members
+            remember_peers(self.home, [text for m in members for text in full_addresses(m.peer, m.addresses[:2])])

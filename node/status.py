@@ -1,0 +1,240 @@
+"""What a node tells watchers: the data, its encoding, and the server side of `/ftnode/status/1`.
+
+A watcher sends a request frame and gets one reply frame, as often as it likes on one stream. A frame is a 4-byte
+big-endian length and msgpack: the request `{"format": 1}`, the reply a `SwarmStatus` by field names. Readers ignore
+names that they do not know, so that fields can be added; `format` changes when one changes its meaning.
+
+A bootstrap peer takes part in no run. It answers with an empty `run` and with `members`: peers that announced a run
+in the directory (`directory_records.RUNS_KEY`), and the watcher asks one of those.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, cast, get_args, get_origin, get_type_hints
+
+import msgpack
+import trio
+
+from ftnode.protocol.codec import reader
+from ftnode.protocol.errors import PeerError
+
+log = logging.getLogger(__name__)
+
+STATUS_PROTOCOL = "/ftnode/status/1"
+FORMAT = 1
+REQUEST_BYTES_MAX = 256
+REPLY_BYTES_MAX = 1 << 20
+COMMITS_MAX = 600
+"""Newest commits of the tail; a terminal is narrower."""
+IDLE_SECONDS = 60.0
+"""A watcher that asks nothing for so long is hung up on."""
+WRITE_SECONDS = 10.0
+POLL_SECONDS_MIN = 0.1
+WATCHERS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """One holder of one stage. A vacant stage has a row with an empty `peer`."""
+
+    stage: int
+    peer: str
+    state: str
+    epoch: int
+    step: int
+    """Last applied."""
+    accumulated: int
+    """Microbatches of the step in progress."""
+    queue: int
+    age: float
+    """Seconds since this was heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryRow:
+    """A stage that was lost and filled again; `seconds` None while it is not."""
+
+    stage: int
+    step: int
+    rung: str
+    epoch: int
+    lost: str
+    newcomer: str
+    reason: str
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPoint:
+    """One committed step, for curves."""
+
+    step: int
+    loss: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A peer that takes part in a run, and where it can be dialled (without /p2p)."""
+
+    run: str
+    name: str
+    peer: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Who answers."""
+
+    peer: str
+    version: str
+    device: str
+    role: str
+    """volunteer or bootstrap."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmStatus:
+    """A run as one node sees it. Losses are nats per token; None where nothing is known yet."""
+
+    speaker: Speaker
+    run: str = ""
+    name: str = ""
+    step: int = 0
+    """Last committed."""
+    steps: int = 0
+    loss: float | None = None
+    validation: float | None = None
+    tokens_per_second: float | None = None
+    leader: str = ""
+    lineage: str = ""
+    view: int = -1
+    state: str = ""
+    waiting: str = ""
+    """What the run waits for; empty when it works."""
+    stages: tuple[StageRow, ...] = ()
+    standbys: tuple[str, ...] = ()
+    recoveries: tuple[RecoveryRow, ...] = ()
+    commits: tuple[CommitPoint, ...] = ()
+    members: tuple[Member, ...] = ()
+    format: int = FORMAT
+
+
+def to_mapping(status: SwarmStatus) -> dict[str, Any]:
+    """By field names, plain values only: what `ftnode status --json` prints."""
+    return asdict(status)
+
+
+def encode_status(status: SwarmStatus) -> bytes:
+    return cast(bytes, msgpack.packb(to_mapping(status), use_bin_type=True))
+
+
+def decode_status(data: bytes) -> SwarmStatus:
+    """Raises PeerError for what is no status of this format."""
+    try:
+        found = msgpack.unpackb(data, raw=False, strict_map_key=True, ext_hook=_no_extension)
+    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
+        raise PeerError(f"a status that is not msgpack: {type(error).__name__}") from error
+    return from_mapping(found)
+
+
+def from_mapping(found: object) -> SwarmStatus:
+    """The inverse of `to_mapping`. Raises PeerError."""
+    if not isinstance(found, Mapping) or found.get("format") != FORMAT:
+        theirs = found.get("format") if isinstance(found, Mapping) else None
+        raise PeerError(f"a status of format {str(theirs)[:20]}, this ftnode reads format {FORMAT}")
+    return cast(SwarmStatus, _read(SwarmStatus, found))
+
+
+def _no_extension(code: int, _data: bytes) -> Any:
+    raise ValueError(f"extension type {code}")
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """`value` as `kind`, where dataclasses are mappings by field name; the codec checks everything else."""
+    if get_origin(kind) is tuple and is_dataclass(get_args(kind)[0]):
+        if not isinstance(value, list | tuple) or len(value) > COMMITS_MAX:
+            raise PeerError("a status with a list that is none, or too long")
+        return tuple([_read(get_args(kind)[0], item) for item in value])
+    if not is_dataclass(kind):
+        return reader(kind)(list(value) if isinstance(value, tuple) else value)
+    if not isinstance(value, Mapping):
+        raise PeerError(f"a status whose {getattr(kind, '__name__', kind)} is no mapping")
+    return kind(**{name: _read(hint, value[name]) for name, hint in _fields(kind, frozenset(value))})  # type: ignore[operator]
+
+
+def _fields(kind: Any, present: frozenset[str]) -> list[tuple[str, Any]]:
+    """(name, type) of those fields that are to be read. Raises PeerError when one without a default is missing."""
+    hints = _hints(kind)
+    for field in fields(kind):
+        if field.name not in present and field.default is MISSING:
+            raise PeerError(f"a status without {field.name}")
+    return [(name, hint) for name, hint in hints.items() if name in present]
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def status_handler(
+    snapshot: Callable[[], SwarmStatus],
+) -> Callable[[str, trio.SocketStream], Awaitable[None]]:
+    """What to give to `P2pd.serve(STATUS_PROTOCOL, ...)`. More than WATCHERS_MAX at once are hung up on."""
+    watchers = 0
+
+    async def handle(_peer: str, stream: trio.SocketStream) -> None:
+        nonlocal watchers
+        if watchers >= WATCHERS_MAX:
+            return
+        watchers += 1
+        try:
+            await serve_status(stream, snapshot)
+        finally:
+            watchers -= 1
+
+    return handle
+
+
+async def serve_status(stream: trio.abc.Stream, snapshot: Callable[[], SwarmStatus]) -> None:
+    """Answer one watcher until it hangs up, asks nothing for IDLE_SECONDS or sends nonsense. Never raises for these."""
+    try:
+        while True:
+            with trio.fail_after(IDLE_SECONDS):
+                request = await read_frame(stream, REQUEST_BYTES_MAX)
+            if not isinstance(msgpack.unpackb(request), dict):
+                raise PeerError("a request that is no map")
+            with trio.fail_after(WRITE_SECONDS):
+                await write_frame(stream, encode_status(snapshot()))
+            await trio.sleep(POLL_SECONDS_MIN)
+    except EOFError:
+        pass  # the watcher has seen enough
+    except (trio.TooSlowError, trio.BrokenResourceError, PeerError, ValueError) as error:
+        log.info("watcher dropped: %s", error or type(error).__name__)
+
+
+async def read_frame(stream: trio.abc.ReceiveStream, bytes_max: int) -> bytes:
+    """Raises EOFError at the end, PeerError for a length that nobody needs."""
+    size = int.from_bytes(await _read_exactly(stream, 4), "big")
+    if size > bytes_max:
+        raise PeerError(f"a status frame of {size} bytes")
+    return await _read_exactly(stream, size)
+
+
+async def write_frame(stream: trio.abc.SendStream, data: bytes) -> None:
+    await stream.send_all(len(data).to_bytes(4, "big") + data)
+
+
+async def _read_exactly(stream: trio.abc.ReceiveStream, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        chunk = await stream.receive_some(size - len(data))
+        if not chunk:
+            raise EOFError("the stream ended")
+        data += chunk
+    return bytes(data)

@@ -1,0 +1,282 @@
+"""A light client: looks at a swarm through any of its peers, with py-libp2p alone. The only file that imports libp2p.
+
+It has a throwaway identity, listens nowhere and dials the given addresses only; a bootstrap peer's answer adds those of
+the members that it names. p2pd offers Noise and TLS; Noise + yamux is what py-libp2p and go-libp2p agree on. Importing
+libp2p takes most of a second, so it happens when something is fetched, and never in a process that has hivemind.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from ftnode.node.addresses import PeerAddress, full_addresses, is_dialable, parse_peers
+from ftnode.node.listening import socket_address
+from ftnode.node.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, SwarmStatus, decode_status
+from ftnode.protocol.errors import PeerError, UserError
+
+if TYPE_CHECKING:
+    from libp2p.abc import IHost, INetStream
+
+log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+DIALS_AT_ONCE = 8
+FOLLOWED_MAX = 16
+"""Members named by a bootstrap peer that are tried."""
+REQUEST = b"\x81\xa6format\x01"
+"""msgpack of {"format": 1}."""
+PROBE_SECONDS = 2.0
+UNAVAILABLE = 69
+
+
+def fetch_status(addresses: Sequence[str], timeout: float, run: str = "") -> SwarmStatus:
+    """Ask the peers at these full multiaddrs, and return the first answer about a run (`run` only, when given).
+
+    When only bootstrap peers without any run answer, their answer is returned. Raises UserError after `timeout` s.
+    """
+    peers = parse_peers(addresses)
+    deadline = time.monotonic() + timeout
+
+    async def fetch(host: IHost) -> SwarmStatus:
+        return (await _find(host, peers, run, deadline - time.monotonic()))[1]
+
+    return _run(fetch)
+
+
+def watch(
+    addresses: Sequence[str],
+    interval: float,
+    timeout: float,
+    show: Callable[[SwarmStatus], None],
+    run: str = "",
+) -> None:
+    """Call `show` every `interval` seconds until interrupted, through one stream as long as it lasts.
+
+    When that peer goes, the others that it named and the given ones are asked. Raises UserError when none of them
+    answers within `timeout` seconds.
+    """
+    peers = parse_peers(addresses)
+
+    async def poll(host: IHost) -> None:
+        known = peers
+        while True:
+            answering, status = await _find(host, known, run, timeout)
+            known = tuple(dict.fromkeys([answering, *_named(status), *known]))[: 2 * FOLLOWED_MAX]
+            show(status)
+            await _follow(host, answering, interval, timeout, show)
+
+    _run(poll)
+
+
+def _run(work: Callable[[IHost], Awaitable[Result]]) -> Result:
+    """Run `work` with a host. Nurseries wrap what passes through them, so our own error goes around them."""
+
+    async def main() -> Result | UserError:
+        async with open_host() as host:
+            try:
+                return await work(host)
+            except UserError as error:
+                return error
+
+    try:
+        result = trio.run(main)
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is not None:
+            raise KeyboardInterrupt from None
+        raise
+    if isinstance(result, UserError):
+        raise result
+    return result
+
+
+async def _follow(
+    host: IHost, peer: PeerAddress, interval: float, timeout: float, show: Callable[[SwarmStatus], None]
+) -> None:
+    """Show what this peer says until it says no more."""
+    try:
+        async with _stream(host, peer, timeout) as stream:
+            while True:
+                await trio.sleep(interval)
+                with trio.fail_after(timeout):
+                    status = await _ask(stream)
+                if not status.run:
+                    return  # a bootstrap peer: by now it may know members
+                show(status)
+    except _Unanswered as error:
+        log.info("%s answers no more: %s", peer.peer_id, error)
+    except trio.TooSlowError:
+        log.info("%s answers no more", peer.peer_id)
+
+
+class _Unanswered(Exception):
+    """This peer gave no status; the text says why."""
+
+
+async def _find(host: IHost, peers: Sequence[PeerAddress], run: str, seconds: float) -> tuple[PeerAddress, SwarmStatus]:
+    """The first peer that tells of a run, and what it says. Members named by the given peers are asked after them.
+
+    Raises UserError when nobody did after `seconds`.
+    """
+    reasons: dict[str, str] = {}
+    empty: list[tuple[PeerAddress, SwarmStatus]] = []
+    with trio.move_on_after(max(seconds, 0.1)):
+        found = await _ask_all(host, peers, run, reasons, empty)
+        named = [peer for _, status in empty for peer in _named(status, run) if peer.peer_id not in reasons]
+        if found is None and named:
+            found = await _ask_all(host, named[:FOLLOWED_MAX], run, reasons, empty)
+        if found is not None:
+            return found
+    if empty and not run:
+        return empty[0]
+    raise UserError(*_failure(peers, run, reasons, bool(empty)))
+
+
+async def _ask_all(
+    host: IHost,
+    peers: Sequence[PeerAddress],
+    run: str,
+    reasons: dict[str, str],
+    empty: list[tuple[PeerAddress, SwarmStatus]],
+) -> tuple[PeerAddress, SwarmStatus] | None:
+    """Ask them side by side; the first answer about the run wins. The others are noted in `empty` and `reasons`."""
+    found: list[tuple[PeerAddress, SwarmStatus]] = []
+    limit = trio.CapacityLimiter(DIALS_AT_ONCE)
+
+    async def ask(peer: PeerAddress, scope: trio.CancelScope) -> None:
+        reasons[peer.peer_id] = "no answer"
+        async with limit:
+            try:
+                async with _stream(host, peer, seconds=30.0) as stream:
+                    status = await _ask(stream)
+            except _Unanswered as error:
+                reasons[peer.peer_id] = str(error)
+                return
+        if status.run and run in ("", status.run):
+            found.append((peer, status))
+            scope.cancel()
+        elif status.run:
+            reasons[peer.peer_id] = f"it takes part in the run {status.run[:12]}"
+        else:
+            empty.append((peer, status))
+
+    async with trio.open_nursery() as nursery:
+        for peer in peers:
+            nursery.start_soon(ask, peer, nursery.cancel_scope)
+    return found[0] if found else None
+
+
+def _named(status: SwarmStatus, run: str = "") -> tuple[PeerAddress, ...]:
+    """The members that a status names, as far as their addresses can be dialled without a relay."""
+    members = [member for member in status.members if run in ("", member.run)]
+    texts = [
+        text
+        for member in members[:FOLLOWED_MAX]
+        for text in full_addresses(member.peer, member.addresses[:4])
+        if is_dialable(text) and "/p2p-circuit" not in text
+    ]
+    try:
+        return parse_peers(texts)
+    except UserError as error:
+        log.info("a status names an impossible peer: %s", error)
+        return ()
+
+
+def _failure(peers: Sequence[PeerAddress], run: str, reasons: dict[str, str], answered: bool) -> tuple[str, int]:
+    if answered:
+        return f"nobody asked knows the run {run[:12]}; is it running, and through this meeting point?", UNAVAILABLE
+    shown = "; ".join(f"{peer}: {reasons.get(peer.peer_id, 'no answer')}" for peer in peers[:3])
+    return f"no peer answered ({shown}); check the address, and that the peer runs", UNAVAILABLE
+
+
+@asynccontextmanager
+async def open_host() -> AsyncIterator[IHost]:
+    """A libp2p host that listens nowhere, with an identity that is gone afterwards."""
+    from libp2p import new_host
+    from libp2p.crypto.ed25519 import create_new_key_pair
+    from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
+    from libp2p.custom_types import TProtocol
+    from libp2p.security.noise.transport import PROTOCOL_ID, Transport
+    from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
+    from libp2p.stream_muxer.yamux.yamux import Yamux
+
+    logging.getLogger("libp2p").setLevel(logging.CRITICAL)  # it reports every failed dial, as do we
+    keys = create_new_key_pair()
+    host = new_host(
+        key_pair=keys,
+        sec_opt={PROTOCOL_ID: Transport(keys, noise_privkey=create_noise_key_pair().private_key)},
+        muxer_opt={TProtocol(YAMUX_ID): Yamux},
+        negotiate_timeout=10,
+    )
+    async with host.run(listen_addrs=[]):
+        yield host
+
+
+@asynccontextmanager
+async def _stream(host: IHost, peer: PeerAddress, seconds: float) -> AsyncIterator[INetStream]:
+    """An open status stream to a peer. Raises _Unanswered for whatever goes wrong before and within."""
+    from libp2p.custom_types import TProtocol
+    from libp2p.peer.id import ID
+    from libp2p.peer.peerinfo import PeerInfo
+    from multiaddr import Multiaddr
+
+    peer_id = ID.from_base58(peer.peer_id)
+    stream = None
+    try:
+        with trio.fail_after(seconds):
+            await host.connect(PeerInfo(peer_id, [Multiaddr(address) for address in peer.addresses]))
+            stream = await host.new_stream(peer_id, [TProtocol(STATUS_PROTOCOL)])
+        yield stream
+    except (PeerError, EOFError) as error:
+        raise _Unanswered(str(error)) from None
+    except trio.TooSlowError:
+        raise _Unanswered(f"no connection within {seconds:g} s") from None
+    except Exception as error:  # libp2p has no common base for its errors
+        log.info("status of %s", peer.peer_id, exc_info=True)
+        raise _Unanswered(await _cause(peer, error)) from None
+    finally:
+        if stream is not None:
+            with trio.CancelScope(deadline=trio.current_time() + 1.0, shield=True):
+                await stream.reset()
+
+
+async def _cause(peer: PeerAddress, error: Exception) -> str:
+    """Why a peer gave no status, in one line. libp2p drops the system's reason, so the port is tried once more."""
+    target = socket_address(peer.addresses[0])
+    if target is None or target[1] != socket.SOCK_STREAM:
+        return (str(error).splitlines() or [""])[0][:160] or type(error).__name__
+    with trio.socket.socket(target[0], target[1]) as probe:
+        try:
+            with trio.fail_after(PROBE_SECONDS):
+                await probe.connect((target[2], target[3]))
+        except OSError as failure:
+            return os.strerror(failure.errno) if failure.errno else str(failure)
+        except trio.TooSlowError:
+            return "no answer"
+    return "something answers there, but it is not this peer, or it tells no status"
+
+
+async def _ask(stream: INetStream) -> SwarmStatus:
+    """One request and its reply. Raises PeerError, EOFError or what libp2p raises."""
+    await stream.write(len(REQUEST).to_bytes(4, "big") + REQUEST)
+    size = int.from_bytes(await _read_exactly(stream, 4), "big")
+    if size > REPLY_BYTES_MAX:
+        raise PeerError(f"a status of {size} bytes")
+    return decode_status(await _read_exactly(stream, size))
+
+
+async def _read_exactly(stream: INetStream, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        chunk = await stream.read(size - len(data))
+        if not chunk:
+            raise EOFError("the peer hung up")
+        data += chunk
+    return bytes(data)
