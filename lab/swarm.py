@@ -115,14 +115,13 @@ class Swarm:
         self.processes[name] = process
         return process
 
-    def kill(self, name: str) -> tuple[float, tuple[int, ...]]:
-        """SIGKILL a node's process, and only that one; its monotonic time, and the children that it had."""
+    def kill(self, name: str) -> float:
+        """SIGKILL a node's process, and only that one. Returns CLOCK_MONOTONIC at that moment."""
         process = self.processes[name].process
-        children = descendants(process.pid)
         now = time.monotonic()
         process.send_signal(signal.SIGKILL)
         process.wait()
-        return now, children
+        return now
 
     def stop(self, seconds: float = LEAVE_SECONDS) -> list[str]:
         """End all: ask, wait, kill. Returns the names of those that had to be killed. The meeting point goes last."""

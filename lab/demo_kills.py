@@ -1,0 +1,75 @@
+"""`--kill STAGE@STEP`: which holder is killed, and when exactly.
+
+The moment is taken from the victim's own trace: it has counted some but not all microbatches of that step. The demo
+waits for it, sends SIGKILL to the node's process and to no other, and sees that its children go with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ftnode.lab.report import Kill
+from ftnode.lab.story import Story
+from ftnode.lab.swarm import Swarm, descendants, wait_until_gone
+from ftnode.protocol.errors import UserError
+
+AIM_SECONDS = 30.0
+"""A step that takes longer than this to come to the right moment is not waited for."""
+AIM_POLL_SECONDS = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    stage: int
+    step: int
+
+
+def plan_kills(given: Sequence[tuple[int, int]] | None, stages: int, steps: int) -> tuple[Planned, ...]:
+    """From the command line; None: a middle stage in the middle of the run. Raises UserError (64)."""
+    if given is None:
+        return (Planned(max(1, stages // 2), max(2, steps // 2)),) if stages > 1 and steps > 1 else ()
+    for stage, step in given:
+        if not 0 <= stage <= stages:
+            raise UserError(f"--kill {stage}@{step}: there is no stage {stage}; stages are 0 (the head) to {stages}")
+        if not 1 <= step <= steps:
+            raise UserError(f"--kill {stage}@{step}: there is no step {step}; the run has {steps}")
+    return tuple(Planned(stage, step) for stage, step in sorted(given, key=lambda kill: kill[1]))
+
+
+def strike(swarm: Swarm, story: Story, planned: Planned) -> Kill | None:
+    """Kill the stage's holder in the middle of the step; None when it did not come to that moment.
+
+    Blocks until then, for AIM_SECONDS at most; call it when the step before is committed. If the holder is quicker
+    than we look, a later step will do.
+    """
+    deadline = time.monotonic() + AIM_SECONDS
+    family: dict[str, tuple[int, ...]] = {}
+    while time.monotonic() < deadline:
+        node = story.holder(planned.stage)
+        if node is None or not swarm.processes[node].alive:
+            story.read()
+        elif node not in family:  # looked up now, because it takes longer than a microbatch
+            family[node] = descendants(swarm.processes[node].process.pid)
+        elif story.read(only=node) and _in_the_middle(story, node, planned):
+            return _kill(swarm, story, node, planned.stage, family[node])
+        time.sleep(AIM_POLL_SECONDS)
+    return None
+
+
+def _in_the_middle(story: Story, node: str, planned: Planned) -> bool:
+    """Early enough that it is still true when the signal arrives."""
+    step, counted = story.progress(node, planned.stage)
+    return step >= planned.step and 1 <= counted <= max(1, (story.microbatches - 1) // 2)
+
+
+def _kill(swarm: Swarm, story: Story, node: str, stage: int, family: tuple[int, ...]) -> Kill:
+    """Raises UserError (70) when a child outlives its node."""
+    moment = swarm.kill(node)
+    left = wait_until_gone(family)
+    story.read(only=node)
+    step, counted = story.progress(node, stage)
+    if left:
+        raise UserError(f"processes {left} outlived their killed node {node}; this is a bug of ftnode", 70)
+    return Kill(stage=stage, step=step, node=node, time=moment, accumulated=counted)

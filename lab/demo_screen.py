@@ -1,0 +1,174 @@
+"""What a person sees while a demo runs: a table and a bar on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+from ftnode.lab.report import tokens_per_second
+from ftnode.lab.story import Story, Told, first_commits
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+LINE_STEPS = 10
+"""Without a terminal, one line per this many steps."""
+REFRESH_SECONDS = 0.2
+RATE_COMMITS = 20
+SAID = ("lost", "offer", "view", "install", "rebuilt", "halt", "wait", "found", "resign", "refused", "skip", "commit")
+"""Kinds of notes that a person is told of; beginnings of words are enough."""
+
+
+class Screen(Protocol):
+    """Shows how the story goes on."""
+
+    def __enter__(self) -> Screen: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def show(self, story: Story, news: Iterable[Told]) -> None: ...
+
+
+def open_screen(steps: int, *, to_stderr: bool) -> Screen:
+    """A live one on a terminal. `to_stderr` leaves stdout to the report."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    return LiveScreen(steps, to_stderr) if stream.isatty() else PlainScreen(steps, to_stderr)
+
+
+def state_of(story: Story, stage: int) -> str:
+    """What the holder of a stage does, in a word; what a reader of all traces can know."""
+    node = story.holder(stage)
+    if node is None:
+        return "vacant"
+    if node in story.ended:
+        return "ended"
+    if (node, stage) not in story.applied:
+        return "fetching"
+    step, counted = story.progress(node, stage)
+    if step > story.committed:
+        visits = story.microbatches * (2 if stage == 0 else 1)
+        return "ready" if (node, stage, step) in story.reduced else f"{counted}/{visits}"
+    return "idle"
+
+
+def rows(story: Story) -> list[tuple[str, str, str, str, str]]:
+    """(stage, peer, state, epoch, step) per stage."""
+    view = story.view
+    if view is None:
+        return []
+    found = []
+    for stage, group in enumerate(view.holders):
+        node = story.holder(stage)
+        peer = f"{node} {group[0]}" if node else "nobody"
+        applied = story.applied.get((node, stage), 0) if node else 0
+        name = "head" if stage == 0 else str(stage)
+        found.append((name, peer, state_of(story, stage), str(view.epochs[stage]), str(applied)))
+    return found
+
+
+def rate(story: Story) -> float:
+    """Tokens per second over the newest commits."""
+    return tokens_per_second(first_commits(story.commits)[-RATE_COMMITS:])
+
+
+def sayable(news: Iterable[Told]) -> list[str]:
+    """Notes of interest, once each though every node may write one; and evaluations."""
+    said: list[str] = []
+    for told in news:
+        record = told.record
+        if record["k"] == "note" and str(record["kind"]).startswith(SAID):
+            said.append(f"{record['kind']}: {record['text']}")
+        elif record["k"] == "evaluated":
+            said.append(f"validation loss after step {record['step']}: {record['loss']:.3f}")
+    return list(dict.fromkeys(said))
+
+
+class PlainScreen:
+    """Lines that make sense in a log file."""
+
+    def __init__(self, steps: int, to_stderr: bool) -> None:
+        self._stream = sys.stderr if to_stderr else sys.stdout
+        self._steps = steps
+        self._next = 1
+        self._start = time.monotonic()
+
+    def __enter__(self) -> PlainScreen:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stream.flush()
+
+    def say(self, text: str) -> None:
+        print(f"{time.monotonic() - self._start:7.1f} s  {text}", file=self._stream, flush=True)
+
+    def show(self, story: Story, news: Iterable[Told]) -> None:
+        for text in sayable(news):
+            self.say(text)
+        if story.committed >= self._next:
+            record = story.commits[-1].record
+            self.say(f"step {record['step']}/{self._steps}  loss {record['loss']:.3f}  {rate(story):,.0f} tokens/s")
+            self._next = (story.committed // LINE_STEPS + 1) * LINE_STEPS
+
+
+class LiveScreen:
+    """A table of the stages over a progress bar; what was said scrolls above."""
+
+    def __init__(self, steps: int, to_stderr: bool) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._console = Console(stderr=to_stderr)
+        self._progress = Progress(
+            TextColumn("step"), MofNCompleteColumn(), BarColumn(None), TextColumn("{task.description}"),
+            TimeElapsedColumn(), console=self._console,
+        )  # fmt: skip
+        self._task = self._progress.add_task("waiting for the volunteers", total=steps)
+        self._live = Live(self._progress, console=self._console, refresh_per_second=8, auto_refresh=False)
+        self._shown = 0.0
+
+    def __enter__(self) -> LiveScreen:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def say(self, text: str) -> None:
+        from rich.markup import escape
+
+        self._live.console.print(f"[dim]{escape(text)}[/dim]", highlight=False)
+
+    def show(self, story: Story, news: Iterable[Told]) -> None:
+        for text in sayable(news):
+            self.say(text)
+        if time.monotonic() - self._shown < REFRESH_SECONDS:
+            return
+        self._shown = time.monotonic()
+        if story.commits:
+            loss = story.commits[-1].record["loss"]
+            text = f"loss {loss:.3f}  {rate(story):,.0f} tokens/s"
+            self._progress.update(self._task, completed=story.committed, description=text)
+        self._live.update(self._picture(story), refresh=True)
+
+    def _picture(self, story: Story) -> Group:
+        from rich.console import Group
+        from rich.table import Table
+
+        table = Table(expand=True, border_style="dim", header_style="bold")
+        for name in ("stage", "peer", "state", "epoch", "step"):
+            table.add_column(name, justify="right" if name in ("epoch", "step") else "left")
+        for row in rows(story):
+            table.add_row(*row, style="red" if row[2] in ("vacant", "fetching") else None)
+        return Group(table, self._progress)
