@@ -1,0 +1,95 @@
+"""What the node tells its compute process at start. No torch here: the node imports this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+CHUNK_BYTES_MAX: Final = 4 << 20
+BOUNDARY_BYTES: Final = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeConfig:
+    """Model, optimiser and batch of the manifest; device, arena and backend of this node. Raises ValueError."""
+
+    dim: int
+    heads: int
+    layers: int
+    context: int
+    hidden: int
+    stages: int
+    """Block stages S; the head is stage 0 on top of them."""
+    microbatches: int
+    sequences: int
+    """Per microbatch."""
+    steps: int
+    learning_rate: float
+    slot_bytes: int
+    slots: int
+    vocabulary: int = 256
+    rope_theta: float = 10000.0
+    norm_eps: float = 1e-5
+    seed: int = 0
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+    decay: str = "cosine"
+    minimum_factor: float = 0.1
+    clip: float = 1.0
+    boundary_dtype: str = "float32"
+    data: str = ""
+    """Path of a text file or folder; empty: the Python standard library's sources."""
+    corpus: str = ""
+    """The hash that the run's corpus must have; empty: whatever there is."""
+    device: str = "cpu"
+    threads: int = 1
+    live_activations: int = 8
+    """Most saved activations per stage."""
+    digest_every: int = 0
+    """Answer the hash of the weights at commits divisible by this; 0: never."""
+    backend: str = "torch"
+    """torch, or paced: no model, sleeps for the times below, and says so."""
+    forward_seconds: float = 0.0
+    backward_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.boundary_dtype not in BOUNDARY_BYTES:
+            raise ValueError(f"boundary_dtype must be one of {', '.join(BOUNDARY_BYTES)}, not {self.boundary_dtype}")
+        if self.backend not in ("torch", "paced"):
+            raise ValueError(f"backend must be torch or paced, not {self.backend}")
+        if min(self.stages, self.microbatches, self.sequences, self.slots, self.threads, self.live_activations) < 1:
+            raise ValueError("stages, microbatches, sequences, slots, threads and live_activations must be at least 1")
+        if self.slot_bytes < self.boundary_bytes:
+            raise ValueError(f"a slot of {self.slot_bytes} bytes cannot hold a boundary of {self.boundary_bytes}")
+
+    @property
+    def boundary_bytes(self) -> int:
+        """sequences × context × dim numbers of the boundary dtype."""
+        return self.sequences * self.context * self.dim * BOUNDARY_BYTES[self.boundary_dtype]
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Of every chunk of state but the last: whole float32 numbers, at most a slot."""
+        return min(self.slot_bytes, CHUNK_BYTES_MAX) // 4 * 4
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def config_from_dict(plain: Mapping[str, Any]) -> ComputeConfig:
+    """Raises ValueError for unknown, missing or ill-typed fields."""
+    known = {field.name: field.type for field in fields(ComputeConfig)}
+    if unknown := sorted(set(plain) - set(known)):
+        raise ValueError(f"unknown field {unknown[0]}")
+    for name, value in plain.items():
+        allowed = {"int": (int,), "float": (int, float), "str": (str,)}[str(known[name])]
+        if not isinstance(value, allowed) or isinstance(value, bool):
+            raise ValueError(f"{name} must be {known[name]}, not {type(value).__name__}")
+    try:
+        return ComputeConfig(**plain)
+    except TypeError as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,209 @@
+"""A compute backend without a model: it sleeps as long as a modelled device would take, and says that it does.
+
+Two cores that run four stages hide the bubbles of a pipeline; sleeping stages show them. Everything that counts
+(attempts, exactly once, versions) is kept as by the real backend; the numbers themselves are zeros.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import log
+from typing import Any
+
+from ftnode.models.config import ModelConfig
+from ftnode.models.faults import Misuse
+from ftnode.models.ledger import AttemptId, Ledger
+from ftnode.node.arena import SlotMap
+from ftnode.node.compute_config import ComputeConfig
+
+Answer = dict[str, Any]
+ROWS = {"weights": 1, "all": 3}
+
+
+@dataclass(slots=True)
+class _Paced:
+    ledger: Ledger
+    step: int
+    commit: str
+    attempt: AttemptId
+    updates: int = 0
+    saved: set[tuple[AttemptId, int, int]] = field(default_factory=set)
+
+
+class PacedStages:
+    """`forward_seconds` and `backward_seconds` are those of one block stage and microbatch; the head takes no time."""
+
+    def __init__(self, config: ComputeConfig, slots: SlotMap) -> None:
+        self.config, self.slots = config, slots
+        self.model = ModelConfig(
+            config.dim, config.heads, config.layers, config.context, config.hidden, config.vocabulary
+        )  # fmt: skip
+        self.last_visit = config.stages + 1
+        self._tokens = config.sequences * config.context
+        self._stages: dict[int, _Paced] = {}
+        self._installs: dict[int, _Paced] = {}
+        self._parts: dict[int, str] = {}
+
+    def out_of_memory(self, error: Exception) -> bool:
+        return False
+
+    def ready(self) -> Answer:
+        seconds = self.config.forward_seconds + self.config.backward_seconds
+        return {
+            "device": f"paced ({self.config.forward_seconds:g} s forward, {self.config.backward_seconds:g} s backward)",
+            "threads": self.config.threads,
+            "stage_bytes": 0,
+            "head_bytes": 0,
+            "activation_bytes": 0,
+            "memory_free": 0,
+            "forward_seconds": self.config.forward_seconds,
+            "backward_seconds": self.config.backward_seconds,
+            "tokens_per_second": self._tokens / max(seconds, 1e-6),
+            "corpus": self.config.corpus or "paced",
+            "corpus_reason": "",
+        }
+
+    def forward(
+        self, stage: int, step: int, attempt: list[int], microbatch: int, visit: int, input: int | None,
+        output: int | None, save: bool, validation: bool,
+    ) -> Answer:  # fmt: skip
+        held = self._held(stage)
+        self._sleep(stage, self.config.forward_seconds)
+        if save and not validation and stage:
+            held.saved.add((_attempt(attempt), microbatch, visit))
+        if output is not None:
+            self._write(output)
+        return self._done(log(self.config.vocabulary) if validation and visit == self.last_visit else 0.0)
+
+    def backward(
+        self, stage: int, step: int, attempt: list[int], microbatch: int, visit: int, gradient: int | None,
+        input: int | None, output: int | None, recompute: bool,
+    ) -> Answer:  # fmt: skip
+        held, identity = self._held(stage), _attempt(attempt)
+        if step != held.step + 1:
+            raise Misuse(f"step {step} on weights of step {held.step}", stage)
+        held.ledger.admit(identity, (microbatch, visit))
+        if stage and not recompute and (identity, microbatch, visit) not in held.saved:
+            raise Misuse(f"nothing saved of microbatch {microbatch} at visit {visit}", stage)
+        held.saved.discard((identity, microbatch, visit))
+        again = self.config.forward_seconds if recompute else 0.0
+        self._sleep(stage, again + self.config.backward_seconds)
+        if output is not None:
+            self._write(output)
+        held.ledger.record(identity, (microbatch, visit))
+        return self._done(log(self.config.vocabulary) if visit == self.last_visit else 0.0)
+
+    def reduce(self, stage: int, step: int, attempt: list[int]) -> Answer:
+        ledger = self._held(stage).ledger
+        ledger.require_accumulated(_attempt(attempt))
+        ledger.reduced = True
+        return {"norm_squared": 1.0, "gradient": _zeros_digest(4), "covered": ledger.covered(), "fault": ""}
+
+    def apply(self, stage: int, step: int, commit: str, attempt: list[int], skipped: bool) -> Answer:
+        held = self._held(stage)
+        if step != held.step + 1:
+            raise Misuse(f"step {step} does not follow {held.step}", stage)
+        if not skipped:
+            held.ledger.require_reduced(_attempt(attempt))
+            held.updates += 1
+        held.step, held.commit, held.attempt = step, commit, _attempt(attempt)
+        held.ledger.clear()
+        held.saved.clear()
+        every = self.config.digest_every
+        digest = _zeros_digest(self._bytes(stage, "weights")) if every and step % every == 0 else ""
+        return {"digest": digest, "learning_rate": 0.0}
+
+    def discard(self, keep: list[int] | None) -> Answer:
+        kept = None if keep is None else _attempt(keep)
+        for held in self._stages.values():
+            held.saved = {key for key in held.saved if key[0] == kept}
+            if held.ledger.attempt != kept:
+                held.ledger.clear()
+        return {}
+
+    def initialise(self, stage: int, commit: str) -> Answer:
+        self._stages[stage] = _Paced(Ledger(stage), 0, commit, (-1, 0))
+        return {"digest": _zeros_digest(self._bytes(stage, "weights"))}
+
+    def install_begin(
+        self, stage: int, step: int, commit: str, attempt: list[int], parts: str, rate_factor: float
+    ) -> Answer:
+        self.forget(stage)
+        self._installs[stage] = _Paced(Ledger(stage), step, commit, _attempt(attempt))
+        return {"chunks": self._chunks(stage, parts), "bytes": self._bytes(stage, parts)}
+
+    def install_chunk(self, stage: int, index: int, weight: float, slot: int, length: int) -> Answer:
+        if stage not in self._installs:
+            raise Misuse(f"no install of stage {stage} has begun", stage)
+        return {}
+
+    def install_end(self, stage: int, step_count: int, norm_squared: float = 0.0) -> Answer:
+        if stage not in self._installs:
+            raise Misuse(f"no install of stage {stage} has begun", stage)
+        self._stages[stage] = self._installs.pop(stage)
+        self._stages[stage].updates = step_count
+        return {"digest": _zeros_digest(self._bytes(stage, "weights")), "blend_seconds": 0.0}
+
+    def export_begin(self, stage: int, step: int, parts: str) -> Answer:
+        held = self._held(stage)
+        if held.step != step:
+            raise Misuse(f"the weights here are of step {held.step}, not {step}", stage)
+        self._parts[stage] = parts
+        return {
+            "version": [held.step, held.commit, list(held.attempt)],
+            "norm_squared": 1.0,
+            "rate_factor": 1.0,
+            "chunks": self._chunks(stage, parts),
+            "bytes": self._bytes(stage, parts),
+            "digest": _zeros_digest(self._bytes(stage, "weights")),
+            "step_count": held.updates,
+        }
+
+    def export_chunk(self, stage: int, index: int, slot: int) -> Answer:
+        self._held(stage)
+        size = self._bytes(stage, self._parts.get(stage, "weights"))
+        length = min(self.config.chunk_bytes, size - index * self.config.chunk_bytes)
+        if index < 0 or length <= 0:
+            raise Misuse(f"there is no chunk {index}", stage)
+        self.slots.view(slot)[:length] = bytes(length)
+        return {"length": length, "hash": _zeros_digest(length)}
+
+    def forget(self, stage: int) -> Answer:
+        self._stages.pop(stage, None)
+        self._installs.pop(stage, None)
+        return {}
+
+    def _held(self, stage: int) -> _Paced:
+        if stage not in self._stages:
+            raise Misuse(f"stage {stage} has no weights here", stage)
+        return self._stages[stage]
+
+    def _sleep(self, stage: int, seconds: float) -> None:
+        if stage:
+            time.sleep(seconds)
+
+    def _write(self, slot: int) -> None:
+        size = self.config.boundary_bytes
+        self.slots.view(slot)[:size] = bytes(size)
+
+    def _bytes(self, stage: int, parts: str) -> int:
+        return 4 * ROWS[parts] * self.model.stage_parameters(self.config.stages, stage)
+
+    def _chunks(self, stage: int, parts: str) -> int:
+        return -(-self._bytes(stage, parts) // self.config.chunk_bytes)
+
+    def _done(self, value: float) -> Answer:
+        return {"value": value, "tokens": self._tokens, "fault": ""}
+
+
+def _attempt(plain: list[int]) -> AttemptId:
+    view, n = plain
+    return view, n
+
+
+@lru_cache(maxsize=16)
+def _zeros_digest(size: int) -> str:
+    return hashlib.blake2b(bytes(size), digest_size=16).hexdigest()

@@ -1,0 +1,157 @@
+"""The compute process: commands in over a socket pair, answers out, one at a time (docs/architecture.md has the table).
+
+    python -m ftnode.node.compute_process --socket-fd N --arena-fd M
+
+The first frame in is {"config": ComputeConfig as a map}, the first out {"ready": {...}}, or {"error": {...}} and the
+process ends. It also ends when the socket closes. Tensors never cross the socket: they lie in the arena's slots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import Any, Final, Protocol
+
+import msgpack
+
+from ftnode.models.faults import Misuse, StageFault
+from ftnode.node.arena import SlotMap
+from ftnode.node.compute_config import ComputeConfig, config_from_dict
+from ftnode.protocol.errors import LocalError
+
+FRAME_BYTES_MAX: Final = 1 << 20
+COMMANDS: Final = (
+    "forward", "backward", "reduce", "apply", "discard", "initialise", "forget",
+    "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk",
+)  # fmt: skip
+_log = logging.getLogger("ftnode.compute")
+
+
+class Backend(Protocol):
+    """Has a method for every one of COMMANDS, with its fields as arguments; they raise StageFault and Misuse."""
+
+    def ready(self) -> dict[str, Any]: ...
+
+    def out_of_memory(self, error: Exception) -> bool: ...
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="torch side of a node; started by it")
+    parser.add_argument("--socket-fd", type=int, required=True)
+    parser.add_argument("--arena-fd", type=int, required=True)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s compute %(levelname)s %(message)s")
+    # Ctrl-C reaches the whole group; the node decides when its children end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=options.socket_fd) as link:
+        return serve(link, options.arena_fd)
+
+
+def serve(link: socket.socket, arena_descriptor: int) -> int:
+    """Answer commands until the other end closes; returns the exit status."""
+    first = receive(link)
+    if first is None:
+        return 0
+    backend: Backend | None = None
+    try:
+        config = config_from_dict(first.get("config", {}))
+        slots = SlotMap(arena_descriptor, config.slot_bytes, config.slots)
+        os.close(arena_descriptor)
+        backend = make_backend(config, slots)
+        send(link, {"ready": backend.ready()})
+    except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it is, the node must hear of it
+        _log.exception("cannot start")
+        send(link, {"error": _failure(backend, error, stage=-1)})
+        return 1
+    while (command := receive(link)) is not None:
+        send(link, {"id": command.get("id"), **carry_out(backend, command)})
+    return 0
+
+
+def make_backend(config: ComputeConfig, slots: SlotMap) -> Backend:
+    """Torch is loaded here, and only for the backend that needs it."""
+    if config.backend == "paced":
+        from ftnode.node.compute_paced import PacedStages
+
+        return PacedStages(config, slots)
+    from ftnode.node.compute_stages import TorchStages
+
+    return TorchStages(config, slots)
+
+
+def carry_out(backend: Backend, command: dict[str, Any]) -> dict[str, Any]:
+    """The answer's fields, or {"error": ...}. Total: a command that cannot be carried out is answered, not fatal."""
+    fields = {name: value for name, value in command.items() if name not in ("op", "id")}
+    stage = fields.get("stage", -1)
+    try:
+        if command.get("op") not in COMMANDS:
+            raise Misuse(f"there is no command {command.get('op')}", stage)
+        method = getattr(backend, command["op"])
+        try:
+            inspect.signature(method).bind(**fields)
+        except TypeError as error:
+            raise Misuse(f"{command['op']}: {error}", stage) from error
+        answer: dict[str, Any] = method(**fields)
+    except Exception as error:  # noqa: BLE001 - the edge of the process, as above
+        if not isinstance(error, Misuse | StageFault):
+            _log.exception("%s failed", command.get("op"))
+        return {"error": _failure(backend, error, stage)}
+    return answer
+
+
+def _failure(backend: Backend | None, error: Exception, stage: int) -> dict[str, Any]:
+    if isinstance(error, Misuse | StageFault):
+        kind, stage = ("invalid" if isinstance(error, Misuse) else "fault"), error.stage
+    elif isinstance(error, MemoryError) or (backend is not None and backend.out_of_memory(error)):
+        kind = "oom"
+    else:
+        kind = "invalid" if isinstance(error, ValueError | TypeError | KeyError | LocalError) else "fault"
+    return {"kind": kind, "reason": str(error) or type(error).__name__, "stage": stage}
+
+
+def receive(link: socket.socket) -> dict[str, Any] | None:
+    """The next frame, or None when the other end has closed. Blocks: there is nothing else to do."""
+    head = _read(link, 4)
+    if head is None:
+        return None
+    size = int.from_bytes(head, "big")
+    if size > FRAME_BYTES_MAX:
+        raise Misuse(f"a command of {size} bytes", -1)
+    body = _read(link, size)
+    if body is None:
+        return None
+    frame = msgpack.unpackb(body, raw=False)
+    if not isinstance(frame, dict):
+        raise Misuse("a command that is no map", -1)
+    return frame
+
+
+def send(link: socket.socket, frame: dict[str, Any]) -> None:
+    body = msgpack.packb(frame, use_bin_type=True)
+    try:
+        link.sendall(len(body).to_bytes(4, "big") + body)
+    except (BrokenPipeError, ConnectionResetError):
+        # The node is gone; the next `receive` says so too.
+        _log.info("nobody waits for the answer")
+
+
+def _read(link: socket.socket, size: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        try:
+            part = link.recv(size - len(parts))
+        except ConnectionResetError:
+            return None
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,372 @@
+"""The commands of the compute process, carried out with torch on the stages of ftnode.models."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftnode.models.blend import Blend
+from ftnode.models.config import ModelConfig
+from ftnode.models.data import Bytes, Corpus, DataError, load_corpus, training_batch, validation_batch
+from ftnode.models.faults import Misuse, StageFault
+from ftnode.models.optimiser import OptimiserConfig
+from ftnode.models.stage import EXPORTED_ROWS, SavedKey, Stage, StageVersion
+from ftnode.models.tensors import as_bytes, digest
+from ftnode.node.arena import SlotMap
+from ftnode.node.compute_config import ComputeConfig
+
+Answer = dict[str, Any]
+PlainAttempt = list[int]
+
+
+@dataclass(slots=True)
+class _Install:
+    stage: Stage
+    blend: Blend
+    version: StageVersion
+    rate_factor: float
+    seconds: float = 0.0
+
+
+class TorchStages:
+    """Any number of stages on one device. Broken numbers are answered with `fault`, and nothing was accumulated."""
+
+    def __init__(self, config: ComputeConfig, slots: SlotMap) -> None:
+        torch.set_num_threads(config.threads)
+        self.config, self.slots = config, slots
+        self.model = ModelConfig(
+            config.dim, config.heads, config.layers, config.context, config.hidden, config.vocabulary,
+            config.rope_theta, config.norm_eps,
+        )  # fmt: skip
+        self.optimiser = OptimiserConfig(
+            config.learning_rate, config.steps, config.beta1, config.beta2, config.eps, config.weight_decay,
+            config.warmup_steps, config.decay, config.minimum_factor, config.clip,
+        )  # fmt: skip
+        self.last_visit = config.stages + 1
+        self._boundary_type: torch.dtype = getattr(torch, config.boundary_dtype)
+        self._stages: dict[int, Stage] = {}
+        self._installs: dict[int, _Install] = {}
+        self._exports: dict[int, tuple[str, StageVersion]] = {}
+        self._text: Corpus | None = None
+        self._corpus_hash = ""
+
+    def out_of_memory(self, error: Exception) -> bool:
+        return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+    # What a node should know before it claims a stage.
+
+    def ready(self) -> Answer:
+        """Measures one dry microbatch of a block stage: the second of two, because the first pays for warming up."""
+        free = _memory_free(torch.device(self.config.device))
+        forward_seconds, backward_seconds, activation_bytes = self._dry_run()
+        corpus, corpus_reason = self._corpus_seen()
+        return {
+            "device": self._device_name(),
+            "threads": self.config.threads,
+            "stage_bytes": 16 * self.model.stage_parameters(self.config.stages, 1),
+            "head_bytes": 16 * self.model.head_parameters,
+            "activation_bytes": activation_bytes,
+            "memory_free": free,
+            "forward_seconds": forward_seconds,
+            "backward_seconds": backward_seconds,
+            "tokens_per_second": self._tokens / (forward_seconds + backward_seconds),
+            "corpus": corpus,
+            "corpus_reason": corpus_reason,
+        }
+
+    def _dry_run(self) -> tuple[float, float, int]:
+        stage = self._new_stage(1)
+        x_btd = torch.ones(self._shape)
+        bytes_of: dict[int, int] = {}
+
+        def keep(saved: Tensor) -> Tensor:
+            bytes_of[saved.untyped_storage().data_ptr()] = saved.untyped_storage().nbytes()
+            return saved
+
+        def back(saved: Tensor) -> Tensor:
+            return saved
+
+        seconds = (0.0, 0.0)
+        for microbatch in range(2):
+            key = ((0, 0), microbatch, 1)
+            started = time.perf_counter()
+            with torch.autograd.graph.saved_tensors_hooks(keep, back):
+                output = stage.forward(key, x_btd, save=True).cpu()
+            middle = time.perf_counter()
+            stage.backward(key, output, None)
+            if stage.device.type == "cuda":
+                torch.cuda.synchronize(stage.device)
+            seconds = (middle - started, time.perf_counter() - middle)
+        own = stage.buffers.untyped_storage().data_ptr()
+        return *seconds, sum(size for pointer, size in bytes_of.items() if pointer != own)
+
+    def _corpus_seen(self) -> tuple[str, str]:
+        """(hash, "") of the corpus when it is the run's, ("", why not) otherwise. The text itself is not kept."""
+        try:
+            self._corpus_hash = load_corpus(self.config.data).sha256
+        except DataError as error:
+            return "", str(error)
+        if self.config.corpus not in ("", self._corpus_hash):
+            return "", f"the corpus here is {self._corpus_hash[:12]}, the run's is {self.config.corpus[:12]}"
+        return self._corpus_hash, ""
+
+    def _device_name(self) -> str:
+        device = torch.device(self.config.device)
+        return torch.cuda.get_device_name(device) if device.type == "cuda" else _processor_name()
+
+    # The step.
+
+    def forward(
+        self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, input: int | None,
+        output: int | None, save: bool, validation: bool,
+    ) -> Answer:  # fmt: skip
+        held = self._held(stage)
+        key = _key(attempt, microbatch, visit)
+        if not validation:
+            self._require_next(held, step)
+        last = stage == 0 and visit == self.last_visit
+        if last and not validation:
+            raise Misuse("the last visit of a training microbatch is a backward", stage)
+        saves = save and not validation
+        if saves and held.saved >= self.config.live_activations:
+            raise Misuse(f"{held.saved} activations are saved already", stage)
+        try:
+            if last:
+                loss = held.evaluate(self._boundary(input, stage), self._batch(step, microbatch, True)[:, 1:])
+                return self._done(value=loss)
+            x = self._tensor_in(stage, visit, step, microbatch, validation, input)
+            self._boundary(output, stage).copy_(held.forward(key, x, saves))
+        except StageFault as fault:
+            return self._done(fault=str(fault))
+        return self._done()
+
+    def backward(
+        self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, gradient: int | None,
+        input: int | None, output: int | None, recompute: bool,
+    ) -> Answer:  # fmt: skip
+        held = self._held(stage)
+        self._require_next(held, step)
+        key = _key(attempt, microbatch, visit)
+        try:
+            if stage == 0 and visit == self.last_visit:
+                targets_bt = self._batch(step, microbatch, False)[:, 1:]
+                lesson = held.learn(key, self._boundary(input, stage), targets_bt)
+            else:
+                again = recompute or stage == 0
+                x = self._tensor_in(stage, visit, step, microbatch, False, input) if again else None
+                lesson = held.backward(key, self._boundary(gradient, stage), x)
+            if lesson.gradient is not None:
+                self._boundary(output, stage).copy_(lesson.gradient)
+        except StageFault as fault:
+            return self._done(fault=str(fault))
+        return self._done(value=lesson.loss)
+
+    def reduce(self, stage: int, step: int, attempt: PlainAttempt) -> Answer:
+        held = self._held(stage)
+        self._require_next(held, step)
+        try:
+            reduction = held.reduce(_attempt(attempt))
+        except StageFault as fault:
+            return {"norm_squared": 0.0, "gradient": "", "covered": [], "fault": str(fault)}
+        return {
+            "norm_squared": reduction.norm_squared,
+            "gradient": reduction.gradient,
+            "covered": reduction.covered,
+            "fault": "",
+        }
+
+    def apply(self, stage: int, step: int, commit: str, attempt: PlainAttempt, skipped: bool) -> Answer:
+        held = self._held(stage)
+        rate = held.apply(StageVersion(step, commit, _attempt(attempt)), skipped)
+        every = self.config.digest_every
+        return {"digest": digest(held.weights) if every and step % every == 0 else "", "learning_rate": rate}
+
+    def discard(self, keep: PlainAttempt | None) -> Answer:
+        for held in self._stages.values():
+            held.discard(None if keep is None else _attempt(keep))
+        return {}
+
+    # Weights from nothing, from others, for others.
+
+    def initialise(self, stage: int, commit: str) -> Answer:
+        self.forget(stage)
+        made = self._new_stage(stage)
+        made.initialise(self.config.seed, commit)
+        self._stages[stage] = made
+        return {"digest": digest(made.weights)}
+
+    def install_begin(
+        self, stage: int, step: int, commit: str, attempt: PlainAttempt, parts: str, rate_factor: float
+    ) -> Answer:
+        """The stage is unusable until `install_end`."""
+        self.forget(stage)
+        made = self._new_stage(stage)
+        state = _state(made, parts)
+        version = StageVersion(step, commit, _attempt(attempt))
+        blend = Blend(state, self.config.chunk_bytes // 4, stage)
+        self._installs[stage] = _Install(made, blend, version, rate_factor)
+        return {"chunks": blend.chunks, "bytes": state.nbytes}
+
+    def install_chunk(self, stage: int, index: int, weight: float, slot: int, length: int) -> Answer:
+        install = self._installing(stage)
+        if not 0 < length <= self.config.chunk_bytes or length % 4:
+            raise Misuse(f"a chunk of {length} bytes", stage)
+        started = time.perf_counter()
+        install.blend.add(
+            index, weight, torch.frombuffer(self.slots.view(slot), dtype=torch.float32, count=length // 4)
+        )
+        install.seconds += time.perf_counter() - started
+        return {}
+
+    def install_end(self, stage: int, step_count: int, norm_squared: float = 0.0) -> Answer:
+        """`norm_squared`: of the last committed gradient, when the donor held the same stage."""
+        install = self._installing(stage)
+        started = time.perf_counter()
+        install.blend.finish()
+        install.stage.become(install.version, step_count, install.rate_factor, norm_squared)
+        weights_digest = digest(install.stage.weights)
+        self._stages[stage] = install.stage
+        del self._installs[stage]
+        return {"digest": weights_digest, "blend_seconds": install.seconds + time.perf_counter() - started}
+
+    def export_begin(self, stage: int, step: int, parts: str) -> Answer:
+        held = self._held(stage)
+        if held.version is None or held.version.step != step:
+            raise Misuse(f"the weights here are of step {held.version and held.version.step}, not {step}", stage)
+        state = _state(held, parts)
+        self._exports[stage] = (parts, held.version)
+        return {
+            "version": [held.version.step, held.version.commit, list(held.version.attempt)],
+            "norm_squared": held.norm_squared,
+            "rate_factor": held.rate_factor,
+            "chunks": -(-state.nbytes // self.config.chunk_bytes),
+            "bytes": state.nbytes,
+            "digest": digest(held.weights),
+            "step_count": held.updates,
+        }
+
+    def export_chunk(self, stage: int, index: int, slot: int) -> Answer:
+        held = self._held(stage)
+        if stage not in self._exports:
+            raise Misuse("export_chunk before export_begin", stage)
+        parts, version = self._exports[stage]
+        if held.version != version:
+            raise Misuse(f"the weights have moved on from step {version.step} since the export began", stage)
+        numbers = self.config.chunk_bytes // 4
+        chunk = _state(held, parts)[index * numbers : (index + 1) * numbers].cpu()
+        if index < 0 or not chunk.numel():
+            raise Misuse(f"there is no chunk {index}", stage)
+        self.slots.view(slot)[: chunk.nbytes] = as_bytes(chunk)
+        return {"length": chunk.nbytes, "hash": hashlib.blake2b(as_bytes(chunk), digest_size=16).hexdigest()}
+
+    def forget(self, stage: int) -> Answer:
+        for kept in (self._stages, self._installs, self._exports):
+            kept.pop(stage, None)
+        return {}
+
+    # Parts of the above.
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        return self.config.sequences, self.config.context, self.config.dim
+
+    @property
+    def _tokens(self) -> int:
+        return self.config.sequences * self.config.context
+
+    def _new_stage(self, index: int) -> Stage:
+        if not 0 <= index <= self.config.stages:
+            raise Misuse(f"there is no stage {index}", index)
+        config = self.config
+        return Stage(self.model, config.stages, index, self.optimiser, config.microbatches, config.device)
+
+    def _held(self, stage: int) -> Stage:
+        if stage not in self._stages:
+            raise Misuse(f"stage {stage} has no weights here", stage)
+        return self._stages[stage]
+
+    def _installing(self, stage: int) -> _Install:
+        if stage not in self._installs:
+            raise Misuse(f"no install of stage {stage} has begun", stage)
+        return self._installs[stage]
+
+    def _require_next(self, held: Stage, step: int) -> None:
+        if held.version is None or step != held.version.step + 1:
+            raise Misuse(f"step {step} on weights of step {held.version and held.version.step}", held.index)
+
+    def _tensor_in(
+        self, stage: int, visit: int, step: int, microbatch: int, validation: bool, slot: int | None
+    ) -> Tensor:
+        """What the stage reads at this visit: tokens [B, T] at visit 0, else an activation [B, T, D]."""
+        if (stage == 0) != (visit == 0):
+            raise Misuse(f"stage {stage} has no visit {visit}", stage)
+        return self._boundary(slot, stage) if stage else self._batch(step, microbatch, validation)[:, :-1]
+
+    def _boundary(self, slot: int | None, stage: int) -> Tensor:
+        """The boundary tensor in a slot, without a copy."""
+        if slot is None:
+            raise Misuse("a tensor is missing", stage)
+        count = self._tokens * self.config.dim
+        return torch.frombuffer(self.slots.view(slot), dtype=self._boundary_type, count=count).view(self._shape)
+
+    def _batch(self, step: int, microbatch: int, validation: bool) -> Tensor:
+        """Tokens [B, T + 1]."""
+        config, text = self.config, self._corpus()
+        windows: Bytes
+        if validation:
+            windows = validation_batch(text, config.seed, microbatch, config.sequences, config.context)
+        else:
+            windows = training_batch(text, config.seed, step, microbatch, config.sequences, config.context)
+        return torch.from_numpy(windows)
+
+    def _corpus(self) -> Corpus:
+        if self._text is None:
+            text = load_corpus(self.config.data)
+            if text.sha256 != self._corpus_hash or self.config.corpus not in ("", text.sha256):
+                raise Misuse("the corpus is not the run's, or has changed since the start", 0)
+            self._text = text
+        return self._text
+
+    def _done(self, value: float = 0.0, fault: str = "") -> Answer:
+        return {"value": value, "tokens": 0 if fault else self._tokens, "fault": fault}
+
+
+def _attempt(plain: PlainAttempt) -> tuple[int, int]:
+    view, n = plain
+    return view, n
+
+
+def _key(attempt: PlainAttempt, microbatch: int, visit: int) -> SavedKey:
+    return _attempt(attempt), microbatch, visit
+
+
+def _state(stage: Stage, parts: str) -> Tensor:
+    if parts not in EXPORTED_ROWS:
+        raise Misuse(f"parts must be one of {', '.join(EXPORTED_ROWS)}, not {parts}", stage.index)
+    return stage.state(parts)
+
+
+def _memory_free(device: torch.device) -> int:
+    """Bytes. On the host, what Linux calls available; 0 where it does not say."""
+    if device.type == "cuda":
+        free: int = torch.cuda.mem_get_info(device)[0]
+        return free
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
+
+
+def _processor_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return "cpu"
+    return next((f"cpu ({line.split(':', 1)[1].strip()})" for line in lines if line.startswith("model name")), "cpu")

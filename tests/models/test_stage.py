@@ -1,0 +1,228 @@
+"""A stage's contract: exact recomputation, exactly once, nothing broken gets in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ftnode.models.faults import Misuse, StageFault
+from ftnode.models.initial import DEVIATION
+from ftnode.models.optimiser import OptimiserConfig
+from ftnode.models.stage import GRADIENT, Stage, StageVersion
+from ftnode.models.tensors import digest
+from tests.models.tiny import (
+    ATTEMPT,
+    CONFIG,
+    LAST_VISIT,
+    MICROBATCHES,
+    OPTIMISER,
+    STAGES,
+    run_microbatch,
+    run_step,
+    stages,
+    windows,
+)
+
+
+def activation(seed: int = 0) -> torch.Tensor:
+    return torch.randn(2, CONFIG.context, CONFIG.dim, generator=torch.Generator().manual_seed(seed))
+
+
+def block() -> Stage:
+    return stages()[1]
+
+
+def test_recomputing_equals_saving_to_the_bit() -> None:
+    saved, recomputed = stages(), stages()
+    for microbatch in range(MICROBATCHES):
+        run_microbatch(saved, microbatch, save=True)
+        run_microbatch(recomputed, microbatch, save=False)
+    for one, other in zip(saved, recomputed):
+        assert one.buffers[GRADIENT].any()
+        assert torch.equal(one.buffers, other.buffers)
+
+
+def test_saving_survives_new_bytes_in_the_slot_it_came_from() -> None:
+    kept, overwritten = block(), block()
+    gradients = []
+    for stage, overwrite in ((kept, False), (overwritten, True)):
+        x = activation()
+        stage.forward((ATTEMPT, 0, 1), x, save=True)
+        if overwrite:
+            x.fill_(7.0)
+        gradients.append(stage.backward((ATTEMPT, 0, 1), activation(1), None).gradient)
+    assert gradients[0] is not None and gradients[1] is not None
+    assert torch.equal(gradients[0], gradients[1])
+
+
+def test_training_learns_and_replicas_agree_to_the_bit() -> None:
+    one, other = stages(), stages()
+    losses = [run_step(one, step) for step in range(1, 16)]
+    for step in range(1, 16):
+        run_step(other, step)
+    assert losses[-1] < losses[0] - 0.5
+    assert [digest(stage.weights) for stage in one] == [digest(stage.weights) for stage in other]
+
+
+def test_the_same_visit_twice_is_refused_and_changes_nothing() -> None:
+    stage = block()
+    stage.backward((ATTEMPT, 0, 1), activation(1), activation())
+    before = stage.buffers.clone()
+    with pytest.raises(Misuse, match="already accumulated"):
+        stage.backward((ATTEMPT, 0, 1), activation(1), activation())
+    assert torch.equal(stage.buffers, before)
+    assert stage.reduce(ATTEMPT).covered == [[0, 1]]
+
+
+def test_the_head_is_covered_at_both_visits() -> None:
+    swarm = stages()
+    run_microbatch(swarm, 1)
+    run_microbatch(swarm, 0)
+    assert swarm[0].reduce(ATTEMPT).covered == [[0, 0], [0, LAST_VISIT], [1, 0], [1, LAST_VISIT]]
+
+
+def test_attempts_do_not_mix() -> None:
+    stage = block()
+    stage.backward((ATTEMPT, 0, 1), activation(1), activation())
+    with pytest.raises(Misuse, match="attempt"):
+        stage.backward(((0, 2), 1, 1), activation(1), activation())
+    stage.discard(keep=(0, 2))
+    stage.backward(((0, 2), 1, 1), activation(1), activation())
+    assert stage.reduce((0, 2)).covered == [[1, 1]]
+    alone = block()
+    alone.backward(((0, 2), 1, 1), activation(1), activation())
+    assert torch.equal(stage.buffers, alone.buffers)
+
+
+def test_discard_keeps_what_is_asked_for() -> None:
+    stage = block()
+    stage.forward((ATTEMPT, 0, 1), activation(), save=True)
+    stage.forward(((0, 2), 0, 1), activation(), save=True)
+    stage.discard(keep=ATTEMPT)
+    assert stage.saved == 1
+    stage.backward((ATTEMPT, 0, 1), activation(1), None)
+    stage.reduce(ATTEMPT)
+    stage.discard(keep=ATTEMPT)
+    assert stage.apply(StageVersion(1, "c", ATTEMPT), skipped=False) > 0
+
+
+def test_apply_needs_the_reduced_gradient_of_that_attempt() -> None:
+    stage = block()
+    stage.backward((ATTEMPT, 0, 1), activation(1), activation())
+    before = stage.weights.clone()
+    with pytest.raises(Misuse, match="no reduced gradient"):
+        stage.apply(StageVersion(1, "c", ATTEMPT), skipped=False)
+    stage.reduce(ATTEMPT)
+    with pytest.raises(Misuse, match="attempt"):
+        stage.apply(StageVersion(1, "c", (0, 2)), skipped=False)
+    with pytest.raises(Misuse, match="does not follow"):
+        stage.apply(StageVersion(2, "c", ATTEMPT), skipped=False)
+    assert torch.equal(stage.weights, before)
+    with pytest.raises(Misuse, match="already reduced"):
+        stage.backward((ATTEMPT, 1, 1), activation(1), activation())
+
+
+def test_skip_changes_the_version_and_no_weight() -> None:
+    stage = block()
+    before = stage.buffers.clone()
+    stage.apply(StageVersion(1, "skipped", ATTEMPT), skipped=True)
+    assert stage.version == StageVersion(1, "skipped", ATTEMPT)
+    assert torch.equal(stage.buffers, before) and stage.updates == 0
+
+
+def test_reduce_clips_and_reports_the_norm_before() -> None:
+    stage = Stage(CONFIG, STAGES, 1, OptimiserConfig(1e-2, 20, clip=0.5), MICROBATCHES, "cpu")
+    stage.initialise(5, "lineage")
+    stage.backward((ATTEMPT, 0, 1), activation(1), activation())
+    norm_squared = float(stage.buffers[GRADIENT].double().square().sum())
+    reduction = stage.reduce(ATTEMPT)
+    assert norm_squared > 0.5**2
+    assert reduction.norm_squared == pytest.approx(norm_squared, rel=1e-9)
+    assert float(stage.buffers[GRADIENT].norm()) == pytest.approx(0.5, rel=1e-5)
+    assert reduction.gradient == digest(stage.buffers[GRADIENT])
+    assert stage.reduce(ATTEMPT) == reduction
+    stage.apply(StageVersion(1, "c", ATTEMPT), skipped=False)
+    assert stage.norm_squared == reduction.norm_squared
+    assert not stage.buffers[GRADIENT].any()
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), float("-inf")])
+def test_poison_is_a_fault_and_accumulates_nothing(broken: float) -> None:
+    stage = block()
+    good, bad = activation(), activation()
+    bad[1, 3, 4] = broken
+    before = stage.buffers.clone()
+    for save in (True, False):
+        with pytest.raises(StageFault):
+            stage.forward((ATTEMPT, 0, 1), bad, save)
+    with pytest.raises(StageFault):
+        stage.backward((ATTEMPT, 0, 1), bad, good)
+    with pytest.raises(StageFault):
+        stage.backward((ATTEMPT, 0, 1), good, bad)
+    head = stages()[0]
+    with pytest.raises(StageFault):
+        head.learn((ATTEMPT, 0, LAST_VISIT), bad, windows(0)[:, 1:])
+    assert torch.equal(stage.buffers, before) and not stage.saved and not head.buffers[GRADIENT].any()
+    stage.backward((ATTEMPT, 0, 1), good, good)
+    assert stage.reduce(ATTEMPT).covered == [[0, 1]]
+
+
+def test_a_gradient_that_overflows_spoils_the_attempt_and_no_weight() -> None:
+    stage = block()
+    stage.backward((ATTEMPT, 0, 1), activation(1), activation())
+    stage.buffers[GRADIENT, 1] = float("inf")
+    for _ in range(2):
+        with pytest.raises(StageFault):
+            stage.reduce(ATTEMPT)
+    with pytest.raises(Misuse):
+        stage.apply(StageVersion(1, "c", ATTEMPT), skipped=False)
+    stage.discard(None)
+    assert not stage.buffers[GRADIENT].any()
+
+
+def test_initial_weights_are_a_pure_function_of_seed_and_stage() -> None:
+    first, again, other = stages(seed=1), stages(seed=1), stages(seed=2)
+    for index in range(STAGES + 1):
+        assert torch.equal(first[index].weights, again[index].weights)
+        assert not torch.equal(first[index].weights, other[index].weights)
+    assert not torch.equal(first[1].weights, first[2].weights)
+
+
+def test_initial_weights_are_known() -> None:
+    """A change of this hash is another model for every run that has begun."""
+    assert digest(stages(seed=1)[1].weights) == INITIAL_DIGEST
+
+
+INITIAL_DIGEST = "f2f0cc631ef5b516b418ecc4969f4afc"
+
+
+def test_initial_deviations() -> None:
+    stage = block()
+    view = stage.layout.view
+    queries = view(stage.weights, "model.layers.0.self_attn.q_proj.weight")
+    outputs = view(stage.weights, "model.layers.0.mlp.down_proj.weight")
+    assert float(queries.std()) == pytest.approx(DEVIATION, rel=0.15)
+    assert float(outputs.std()) == pytest.approx(DEVIATION / (2 * CONFIG.layers) ** 0.5, rel=0.15)
+    assert torch.equal(view(stage.weights, "model.layers.1.input_layernorm.weight"), torch.ones(CONFIG.dim))
+
+
+def test_block_stages_have_one_layout_and_the_counts_are_true() -> None:
+    swarm = stages()
+    shapes = [list(stage.layout.entries.values()) for stage in swarm]
+    assert shapes[1] == shapes[2]
+    assert next(iter(swarm[2].layout.entries)) == "model.layers.2.self_attn.q_proj.weight"
+    for stage in swarm:
+        assert stage.layout.size == CONFIG.stage_parameters(STAGES, stage.index)
+    assert sum(stage.layout.size for stage in swarm) == CONFIG.total_parameters()
+
+
+def test_the_rate_factor_multiplies_the_schedule() -> None:
+    plain, rebuilt = block(), block()
+    rebuilt.become(StageVersion(0, "lineage", (-1, 0)), updates=0, rate_factor=1.1, norm_squared=0.0)
+    rates = []
+    for stage in (plain, rebuilt):
+        stage.backward((ATTEMPT, 0, 1), activation(1), activation())
+        stage.reduce(ATTEMPT)
+        rates.append(stage.apply(StageVersion(1, "c", ATTEMPT), skipped=False))
+    assert rates[1] == pytest.approx(1.1 * rates[0])
+    assert rates[0] == pytest.approx(OPTIMISER.learning_rate / OPTIMISER.warmup_steps)
