@@ -1,1 +1,148 @@
 """`ftnode demo`, `ftnode replay` and `ftnode lab`: doors into the lab, which is loaded by name and only here."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ftnode.node.cli_options import home_option, json_option, readable_data
+from ftnode.node.presets import PRESETS, preset
+from ftnode.protocol.errors import UserError
+
+KILL = re.compile(r"(\d{1,3})@(\d{1,7})")
+
+
+@click.command()
+@click.option(
+    "--stages", type=click.IntRange(1, 64), default=4, show_default=True, help="Block stages; the head is extra."
+)
+@click.option("--volunteers", type=click.IntRange(1, 128), help="Nodes; default: one per stage and a standby per kill.")
+@click.option("--steps", type=click.IntRange(1), help="Optimiser steps; default: the preset's.")
+@click.option(
+    "--kill", "kills", multiple=True, metavar="STAGE@STEP",
+    help="Kill the holder of STAGE in the middle of STEP; repeats; none: nobody. Default: a middle stage, half way.",
+)  # fmt: skip
+@click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option("--data", metavar="PATH", help="Text file or folder to train on; default: Python's standard library.")
+@click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
+@click.option("--report", metavar="DIR", help="New folder for report, picture, logs and traces.")
+@json_option
+@home_option
+def demo(
+    stages: int, volunteers: int | None, steps: int | None, kills: tuple[str, ...], start: str, device: str,
+    data: str | None, seed: int | None, report: str | None, as_json: bool, home: str | None,
+) -> int:  # fmt: skip
+    """A swarm on this machine trains, loses a stage and heals, and shows it."""
+    preset(start)
+    parsed = parse_kills(kills, stages)
+    lab = _lab("demo")
+    return _code(lab.run(lab.DemoConfig(
+        stages=stages, volunteers=volunteers, steps=steps, kills=parsed, preset=start, device=device,
+        data=readable_data(data), seed=seed, report=Path(report).expanduser().absolute() if report else None,
+        json=as_json,
+    )))  # fmt: skip
+
+
+@click.command()
+@click.argument("trace", type=click.Path(path_type=Path))
+@json_option
+@home_option
+def replay(trace: Path, as_json: bool, home: str | None) -> int:
+    """Run the events recorded in TRACE through the core again, and show each decision with its reason."""
+    return _code(_run_on("replay", trace, "trace", as_json))
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@json_option
+@home_option
+def audit(directory: Path, as_json: bool, home: str | None) -> int:
+    """Check all traces below DIR against each other. Exit code 0 when nothing is wrong."""
+    return _code(_run_on("audit", directory, "folder", as_json))
+
+
+@click.command()
+@json_option
+@home_option
+def transport(as_json: bool, home: str | None) -> int:
+    """Megabytes per second of the tensor path, against p2pd bare, hivemind's P2P class and py-libp2p."""
+    return _bench("transport", as_json)
+
+
+@click.command()
+@json_option
+@home_option
+def throughput(as_json: bool, home: str | None) -> int:
+    """Tokens per second of a swarm against one torch process on the same cores, and bubbles with a paced backend."""
+    return _bench("throughput", as_json)
+
+
+@click.command()
+@click.option("--runs", type=click.IntRange(1, 1000), default=10, show_default=True, help="Losses to measure.")
+@json_option
+@home_option
+def outage(runs: int, as_json: bool, home: str | None) -> int:
+    """Seconds from the SIGKILL of a sole holder to the next committed step, by part."""
+    return _bench("outage", as_json, runs=runs)
+
+
+@click.command()
+@json_option
+@home_option
+def memory(as_json: bool, home: str | None) -> int:
+    """Resident memory (PSS) of an idle node, by process."""
+    return _bench("memory", as_json)
+
+
+@click.command()
+@json_option
+@home_option
+def world(as_json: bool, home: str | None) -> int:
+    """Seconds that the virtual world needs for one virtual hour of 50 peers."""
+    return _bench("world", as_json)
+
+
+def parse_kills(texts: tuple[str, ...], stages: int) -> tuple[tuple[int, int], ...] | None:
+    """(stage, step) pairs; empty for `none`, None when nothing was said. Raises UserError (64)."""
+    if not texts:
+        return None
+    if texts == ("none",):
+        return ()
+    found = []
+    for text in texts:
+        match = KILL.fullmatch(text)
+        if match is None:
+            raise UserError(f"--kill {text} is not STAGE@STEP, like 2@150, or none")
+        stage, step = int(match[1]), int(match[2])
+        if stage > stages:
+            raise UserError(f"--kill {text}: there is no stage {stage}; stages are 0 (the head) to {stages}")
+        if step < 1:
+            raise UserError(f"--kill {text}: steps count from 1")
+        found.append((stage, step))
+    return tuple(sorted(found, key=lambda kill: (kill[1], kill[0])))
+
+
+def _lab(name: str) -> Any:
+    """A module of the lab, by name: nothing but this door depends on it."""
+    return import_module(f"ftnode.lab.{name}")
+
+
+def _bench(name: str, as_json: bool, **options: int) -> int:
+    """Run a benchmark that prints its own table or JSON. What it returns is for callers in Python."""
+    _lab(name).run(as_json, **options)
+    return 0
+
+
+def _run_on(name: str, path: Path, what: str, as_json: bool) -> Any:
+    if not path.exists():
+        raise UserError(f"there is no {what} {path}", 66)
+    return _lab(name).main(path, as_json)
+
+
+def _code(result: Any) -> int:
+    return result if isinstance(result, int) else 0

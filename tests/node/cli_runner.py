@@ -1,0 +1,34 @@
+"""Runs the command line in this process, as the console script does, and gives back what a person would see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from ftnode.node.cli import main
+
+
+@dataclass(frozen=True)
+class Seen:
+    code: int
+    out: str
+    err: str
+
+    def refused(self, code: int, *says: str) -> bool:
+        """One line on stderr that names the program and says all of this; nothing on stdout."""
+        assert (self.code, self.out) == (code, ""), self
+        assert self.err.startswith("ftnode: ") and self.err.count("\n") == 1 and self.err.endswith("\n"), self
+        assert all(part in self.err for part in says), self
+        return True
+
+
+def runner(capsys: pytest.CaptureFixture[str]) -> Callable[..., Seen]:
+    def run(*arguments: object) -> Seen:
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Seen(code, captured.out, captured.err)
+
+    return run

@@ -1,0 +1,35 @@
+"""Fixtures of the command line's tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from cli_runner import Seen, runner
+
+
+@pytest.fixture
+def ftnode(capsys: pytest.CaptureFixture[str]) -> Callable[..., Seen]:
+    """`ftnode("run", "show", path)` → exit code, stdout, stderr."""
+    return runner(capsys)
+
+
+@pytest.fixture
+def text_file(tmp_path: Path) -> Path:
+    """A small corpus."""
+    path = tmp_path / "text.txt"
+    path.write_text("To be, or not to be, that is the question.\n" * 400)
+    return path
+
+
+@pytest.fixture
+def manifest_file(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> Path:
+    """A valid manifest of two block stages."""
+    path = tmp_path / "pair.toml"
+    assert ftnode("run", "init", path, "--data", text_file, "--stages", 2).code == 0
+    return path

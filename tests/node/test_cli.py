@@ -1,0 +1,117 @@
+"""The command line as a whole: quick, lazy, one line per mistake, exit codes by sysexits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import click
+import pytest
+from cli_runner import Seen
+
+from ftnode.node import cli
+from ftnode.node.cli import LazyGroup, main
+from ftnode.protocol.errors import UserError
+
+HEAVY = ("torch", "hivemind", "libp2p", "trio", "numpy", "rich", "matplotlib", "msgpack", "cryptography", "multiaddr")
+
+
+def test_help_names_every_command(ftnode: Callable[..., Seen]) -> None:
+    seen = ftnode("--help")
+    assert seen.code == 0
+    for name in ("bootstrap", "join", "run", "status", "demo", "replay", "lab", "id"):
+        assert f"\n  {name} " in seen.out
+
+
+def loaded(statements: str, names: tuple[str, ...]) -> list[str]:
+    """Which of these modules a fresh interpreter has after the statements."""
+    program = f"{statements}\nimport sys; print(*[name for name in {names!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.splitlines()[-1].split()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`ftnode --help` in under 0.3 s stands and falls with this, and this does not depend on the machine."""
+    assert loaded("from ftnode.node.cli import main; main(['--help'])", HEAVY) == []
+
+
+@pytest.mark.parametrize("module", ["cli_join", "cli_status", "cli_bootstrap", "cli_lab", "cli_run"])
+def test_commands_load_neither_torch_nor_the_libraries_that_stand_alone(module: str) -> None:
+    assert loaded(f"import ftnode.node.{module}", ("torch", "hivemind", "libp2p", "matplotlib")) == []
+
+
+def test_what_is_loaded_is_seen() -> None:
+    assert loaded("import json, click", ("click", "torch", "json")) == ["click", "json"]
+
+
+@pytest.mark.parametrize("group", [cli.cli, cli.run_group, cli.lab_group], ids=lambda group: str(group.name))
+def test_the_table_of_a_group_matches_its_commands(group: LazyGroup) -> None:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None and command.name == name
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("joni").refused(64, "no command is called joni; did you mean join?")
+    assert ftnode("run", "ini").refused(64, "did you mean init?")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["join", "x.toml", "--hold", "two"], "--hold"),
+        (["run", "init", "x.toml", "--stages", "0"], "--stages"),
+        (["status", "--wacth", "2"], "--watch"),
+        (["run", "show"], "MANIFEST"),
+    ],
+)
+def test_wrong_usage_is_one_line_with_64(ftnode: Callable[..., Seen], arguments: list[str], says: str) -> None:
+    assert ftnode(*arguments).refused(64, says, "--help)")
+
+
+def program(error: BaseException) -> LazyGroup:
+    @click.command("fail")
+    def fail() -> None:
+        raise error
+
+    group = LazyGroup("ftnode", "", {"fail": ("nowhere:fail", "")})
+    group.get_command = lambda ctx, cmd_name: fail  # type: ignore[method-assign]
+    return group
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (UserError("port 1 is in use;\n choose another", 69), 69, "ftnode: port 1 is in use; choose another\n"),
+        (ExceptionGroup("", [ExceptionGroup("", [UserError("no peer", 69)])]), 69, "ftnode: no peer\n"),
+        (BaseExceptionGroup("", [KeyboardInterrupt(), UserError("no peer", 69)]), 69, "ftnode: no peer\n"),
+        (BaseExceptionGroup("", [KeyboardInterrupt()]), 130, ""),
+        (KeyboardInterrupt(), 130, None),
+    ],
+)
+def test_expected_errors(
+    error: BaseException,
+    code: int,
+    said: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(cli, "cli", program(error))
+    assert main(["fail"]) == code
+    assert said is None or capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), ExceptionGroup("", [UserError("x"), ZeroDivisionError()])])
+def test_a_bug_is_not_hidden(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "cli", program(error))
+    with pytest.raises(type(error)):
+        main(["fail"])
+
+
+def test_what_a_command_returns_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = LazyGroup("ftnode", "", {"seven": ("nowhere:seven", "")})
+    monkeypatch.setattr(group, "get_command", lambda ctx, cmd_name: click.Command("seven", callback=lambda: 7))
+    monkeypatch.setattr(cli, "cli", group)
+    assert main(["seven"]) == 7
