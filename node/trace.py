@@ -81,7 +81,7 @@ class TraceWriter:
 
     def record(self, kind: str, now: float, **fields: Any) -> None:
         """Fields must be JSON values already (`protocol.codec.to_plain` for dataclasses)."""
-        if set(fields) != set(RECORDS.get(kind, ())):
+        if kind not in RECORDS or set(fields) != set(RECORDS[kind]):
             raise LocalError(f"a {kind!r} record has the fields {RECORDS.get(kind)}, not {tuple(fields)}")
         self._write(now, kind, fields)
 
@@ -93,7 +93,7 @@ class TraceWriter:
             self._file = -1
 
     def _write(self, now: float, kind: str, fields: dict[str, Any]) -> None:
-        line = json.dumps({"n": self._sequence, "t": round(now, 6), "k": kind, **fields}, separators=(",", ":"))
+        line = json.dumps({"n": self._sequence, "t": now, "k": kind, **fields}, separators=(",", ":"))
         os.write(self._file, line.encode() + b"\n")
         self._sequence += 1
 
