@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import trio
+
 from ftnode.protocol.errors import FtnodeError
 from ftnode.protocol.messages import Message
 from ftnode.protocol.records import Presence
@@ -26,8 +28,19 @@ class ComputePort(Protocol):
     """The compute process. Commands are carried out in the order of the calls."""
 
     async def call(self, op: str, **fields: Any) -> dict[str, Any]:
-        """Send one command and wait for its answer's fields. Raises ComputeError."""
+        """Send one command and wait for its answer's fields. Raises ComputeError, of kind `lost` as soon as the
+        process is gone or the adapter closes: some callers cannot be cancelled while they wait."""
         ...
+
+
+class StreamOpener(Protocol):
+    """What the transfer of weights needs of the transport."""
+
+    async def open(self, peer_id: str, protocol: str) -> trio.SocketStream:
+        """A stream of another protocol to a known peer. Raises LinkBroken."""
+        ...
+
+    def strike(self, peer_id: str, reason: str) -> None: ...
 
 
 class TransportPort(Protocol):

@@ -1,0 +1,253 @@
+"""The lending side of `/ftnode/state/1`: reads a stage's state out of compute, chunk by chunk (state_transfer.py).
+
+A request for a version that we have not applied yet waits for it: the newcomer hears of a commit when we do.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import trio
+
+from ftnode.node.arena import Arena
+from ftnode.node.ports import ComputeError, ComputePort
+from ftnode.node.streams import STREAM_ERRORS, FrameReader, write_frame
+from ftnode.protocol.errors import PeerError
+from ftnode.protocol.types import Attempt, Handle, Version
+from ftnode.protocol.wire import Refusal, StateChunk, StateHeader, StateRequest, read_transfer
+
+log = logging.getLogger(__name__)
+
+PARTS: Final = ("weights", "all")
+REQUEST_SECONDS: Final = 5.0
+VERSION_SECONDS: Final = 20.0
+"""How long we wait to reach the version asked for; less than the newcomer waits for the header."""
+VERSION_POLL_SECONDS: Final = 0.25
+CHUNK_SECONDS: Final = 30.0
+COMPUTE_SECONDS: Final = 120.0
+"""Above any task that can be ahead of a command in compute's queue."""
+SLOT_SECONDS: Final = 10.0
+SLOT_POLL_SECONDS: Final = 0.005
+RESERVED_SLOTS: Final = 2
+"""Left to the step in progress by transfers of state."""
+LENDINGS_MAX: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Peer `to` is getting our weights; for the trace. `dump`: name of the file that they are written to, or ""."""
+
+    stage: int
+    step: int
+    commit: str
+    to: str
+    norm_squared: float
+    digest: str
+    dump: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`length` bytes of state in a slot, and their blake2b."""
+
+    handle: Handle
+    length: int
+    hash: bytes
+
+
+class Reading:
+    """An export that has begun: `header`, then the chunks one after the other."""
+
+    def __init__(self, compute: ComputePort, arena: Arena, stage: int, header: StateHeader) -> None:
+        self.header = header
+        self.dump: BinaryIO | None = None
+        """Gets what is read, too."""
+        self._compute = compute
+        self._arena = arena
+        self._stage = stage
+
+    async def chunk(self, index: int) -> Chunk:
+        """Chunk `index` in a slot that the caller releases. Raises ComputeError; TooSlowError without a slot."""
+        handle = await take_slot(self._arena)
+        try:
+            slot = self._arena.slot(handle)
+            answer = await call_with_slot(self._compute, "export_chunk", stage=self._stage, index=index, slot=slot)
+            chunk = Chunk(handle, int(answer["length"]), bytes.fromhex(str(answer["hash"])))
+            if self.dump is not None:
+                self.dump.write(self._arena.view(handle)[: chunk.length])
+        except BaseException:
+            self._arena.release(handle)
+            raise
+        return chunk
+
+
+async def take_slot(arena: Arena) -> Handle:
+    """A slot, as soon as the step in progress leaves one. Raises trio.TooSlowError."""
+    with trio.fail_after(SLOT_SECONDS):
+        while arena.free <= min(RESERVED_SLOTS, arena.slots - 1):
+            await trio.sleep(SLOT_POLL_SECONDS)
+    return arena.take()
+
+
+async def call_with_slot(compute: ComputePort, op: str, **fields: Any) -> dict[str, Any]:
+    """A command that names a slot. Also when we are cancelled it is awaited, for compute may still write there.
+
+    Raises ComputeError, also when compute hangs: then it is about to be killed (task_seconds in settings.py).
+    """
+    with trio.CancelScope(deadline=trio.current_time() + COMPUTE_SECONDS, shield=True):
+        return await compute.call(op, **fields)
+    raise ComputeError("lost", f"{op} took longer than {COMPUTE_SECONDS:g} s")
+
+
+class NotLent(Exception):
+    """Why a request is refused. `retry`: asking again later may help."""
+
+    def __init__(self, reason: str, retry: bool) -> None:
+        super().__init__(reason)
+        self.retry = retry
+
+
+async def begin_reading(compute: ComputePort, arena: Arena, stage: int, step: int, commit: str, parts: str) -> Reading:
+    """Raises ComputeError (`invalid`: the weights are of another step) and NotLent (of another history)."""
+    answer = await compute.call("export_begin", stage=stage, step=step, parts=parts)
+    version_step, version_commit, attempt = answer["version"]
+    version = Version(version_step, version_commit, Attempt(*attempt))
+    if version.commit != commit:
+        raise NotLent(f"the weights after step {step} are of another history", retry=False)
+    norm = float(answer["norm_squared"])
+    header = StateHeader(
+        version=version,
+        norm_squared=norm if isfinite(norm) else 0.0,
+        chunks=int(answer["chunks"]),
+        size=int(answer["bytes"]),
+        digest=str(answer["digest"]),
+        step_count=int(answer["step_count"]),
+        rate_factor=float(answer.get("rate_factor", 1.0)),
+    )
+    return Reading(compute, arena, stage, header)
+
+
+async def dump_weights(compute: ComputePort, arena: Arena, stage: int, version: Version, path: Path) -> str:
+    """Write our weights of a stage as flat little-endian float32; their digest. Raises ComputeError, OSError."""
+    reading = await begin_reading(compute, arena, stage, version.step, version.commit, "weights")
+    with path.open("wb") as reading.dump:
+        for index in range(reading.header.chunks):
+            arena.release((await reading.chunk(index)).handle)
+    return reading.header.digest
+
+
+class StateDonor:
+    """Answers the requests of newcomers. `serve` is the stream handler of STATE_PROTOCOL."""
+
+    def __init__(
+        self,
+        run: str,
+        arena: Arena,
+        compute: ComputePort,
+        strike: Callable[[str, str], None],
+        on_export: Callable[[Exported], None],
+        dump_folder: Path | None = None,
+    ) -> None:
+        """`dump_folder`: where weights that are lent are also written, for the audit."""
+        self._run = run
+        self._arena = arena
+        self._compute = compute
+        self._strike = strike
+        self._on_export = on_export
+        self._dump_folder = dump_folder
+        self._advance = trio.Event()
+        self._lendings: dict[int, list[str]] = {}
+        """Per stage the parts that are being lent: compute exports one kind of parts at a time."""
+
+    def advanced(self) -> None:
+        """A stage has a new version: look again whether somebody waits for it."""
+        self._advance.set()
+        self._advance = trio.Event()
+
+    async def serve(self, peer_id: str, stream: trio.SocketStream) -> None:
+        """One request, from its first byte to the end of the stream."""
+        try:
+            with trio.fail_after(REQUEST_SECONDS):
+                request = read_transfer(*await FrameReader(stream).header(), 0)
+            if not isinstance(request, StateRequest) or request.parts not in PARTS:
+                raise PeerError("a stream that does not begin with a proper StateRequest")
+            try:
+                async with self.lend(request, peer_id) as reading:
+                    await self._send(reading, stream)
+            except (NotLent, ComputeError) as error:
+                log.info("stage %d not lent to %s: %s", request.stage, peer_id, error)
+                with trio.fail_after(REQUEST_SECONDS):
+                    await write_frame(stream, Refusal(str(error), isinstance(error, NotLent) and error.retry))
+        except PeerError as error:
+            self._strike(peer_id, str(error))
+        except STREAM_ERRORS as error:
+            log.info("lending to %s ended: %s", peer_id, error or type(error).__name__)
+
+    @asynccontextmanager
+    async def lend(self, request: StateRequest, to: str) -> AsyncIterator[Reading]:
+        """The state asked for, once we have that version; recorded, and dumped where wanted.
+
+        Raises NotLent, and ComputeError when compute fails.
+        """
+        lent = self._lendings.setdefault(request.stage, [])
+        if request.run != self._run:
+            raise NotLent("another run", retry=False)
+        if any(parts != request.parts for parts in lent) or sum(map(len, self._lendings.values())) >= LENDINGS_MAX:
+            raise NotLent("busy lending to others", retry=True)
+        lent.append(request.parts)
+        try:
+            reading = await self._reach(request)
+            with self._open_dump(request, to) as reading.dump:
+                self._record(request, to, reading)
+                yield reading
+        finally:
+            lent.remove(request.parts)
+
+    async def _reach(self, request: StateRequest) -> Reading:
+        last = "too slow"
+        with trio.move_on_after(VERSION_SECONDS):
+            while True:
+                advance = self._advance
+                try:
+                    return await begin_reading(
+                        self._compute, self._arena, request.stage, request.step, request.commit, request.parts
+                    )
+                except ComputeError as error:
+                    if error.kind != "invalid":
+                        raise
+                    last = error.reason
+                with trio.move_on_after(VERSION_POLL_SECONDS):
+                    await advance.wait()
+        raise NotLent(last, retry=True)
+
+    async def _send(self, reading: Reading, stream: trio.SocketStream) -> None:
+        with trio.fail_after(CHUNK_SECONDS):
+            await write_frame(stream, reading.header)
+        for index in range(reading.header.chunks):
+            chunk = await reading.chunk(index)
+            try:
+                with trio.fail_after(CHUNK_SECONDS):
+                    payload = self._arena.view(chunk.handle)[: chunk.length]
+                    await write_frame(stream, StateChunk(index, chunk.hash), payload)
+            finally:
+                self._arena.release(chunk.handle)
+
+    def _open_dump(self, request: StateRequest, to: str) -> AbstractContextManager[BinaryIO | None]:
+        if self._dump_folder is None or request.parts != "weights":
+            return nullcontext()
+        return (self._dump_folder / f"lent-{request.stage}-{request.step}-{request.commit[:12]}-{to[-6:]}.f32").open(
+            "wb"
+        )
+
+    def _record(self, request: StateRequest, to: str, reading: Reading) -> None:
+        name = "" if reading.dump is None else Path(reading.dump.name).name
+        header = reading.header
+        self._on_export(
+            Exported(request.stage, request.step, request.commit, to, header.norm_squared, header.digest, name)
+        )
