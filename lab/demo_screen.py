@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from ftnode.lab.report import tokens_per_second
-from ftnode.lab.story import Story, Told, first_commits
+from ftnode.lab.story import Record, Story, Told, first_commits
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -18,8 +19,24 @@ LINE_STEPS = 10
 """Without a terminal, one line per this many steps."""
 REFRESH_SECONDS = 0.2
 RATE_COMMITS = 20
-SAID = ("lost", "offer", "view", "install", "rebuilt", "halt", "wait", "found", "resign", "refused", "skip", "commit")
-"""Kinds of notes that a person is told of; beginnings of words are enough."""
+SAID = frozenset(
+    (
+        "lost",
+        "offer",
+        "answer",
+        "view",
+        "rebuild",
+        "rebuilt",
+        "stand",
+        "halt",
+        "poisoned",
+        "skip",
+        "compute",
+        "finished",
+    )
+)
+"""Kinds of notes that a person is told of."""
+SAID_KEPT = 50
 
 
 class Screen(Protocol):
@@ -78,16 +95,28 @@ def rate(story: Story) -> float:
     return tokens_per_second(first_commits(story.commits)[-RATE_COMMITS:])
 
 
-def sayable(news: Iterable[Told]) -> list[str]:
-    """Notes of interest, once each though every node may write one; and evaluations."""
-    said: list[str] = []
-    for told in news:
-        record = told.record
-        if record["k"] == "note" and str(record["kind"]).startswith(SAID):
-            said.append(f"{record['kind']}: {record['text']}")
-        elif record["k"] == "evaluated":
-            said.append(f"validation loss after step {record['step']}: {record['loss']:.3f}")
-    return list(dict.fromkeys(said))
+class Sayer:
+    """Picks what is worth saying: each note once, though every node may write it at its own moment."""
+
+    def __init__(self) -> None:
+        self._said: deque[str] = deque(maxlen=SAID_KEPT)
+
+    def pick(self, news: Iterable[Told]) -> list[str]:
+        picked = []
+        for told in news:
+            text = _in_words(told.record)
+            if text and text not in self._said:
+                self._said.append(text)
+                picked.append(text)
+        return picked
+
+
+def _in_words(record: Record) -> str:
+    if record["k"] == "note" and record["kind"] in SAID:
+        return f"{record['kind']}: {record['text']}"
+    if record["k"] == "evaluated":
+        return f"validation loss after step {record['step']}: {record['loss']:.3f}"
+    return ""
 
 
 class PlainScreen:
@@ -96,6 +125,7 @@ class PlainScreen:
     def __init__(self, steps: int, to_stderr: bool) -> None:
         self._stream = sys.stderr if to_stderr else sys.stdout
         self._steps = steps
+        self._sayer = Sayer()
         self._next = 1
         self._start = time.monotonic()
 
@@ -111,7 +141,7 @@ class PlainScreen:
         print(f"{time.monotonic() - self._start:7.1f} s  {text}", file=self._stream, flush=True)
 
     def show(self, story: Story, news: Iterable[Told]) -> None:
-        for text in sayable(news):
+        for text in self._sayer.pick(news):
             self.say(text)
         if story.committed >= self._next:
             record = story.commits[-1].record
@@ -134,6 +164,7 @@ class LiveScreen:
         )  # fmt: skip
         self._task = self._progress.add_task("waiting for the volunteers", total=steps)
         self._live = Live(self._progress, console=self._console, refresh_per_second=8, auto_refresh=False)
+        self._sayer = Sayer()
         self._shown = 0.0
 
     def __enter__(self) -> LiveScreen:
@@ -151,7 +182,7 @@ class LiveScreen:
         self._live.console.print(f"[dim]{escape(text)}[/dim]", highlight=False)
 
     def show(self, story: Story, news: Iterable[Told]) -> None:
-        for text in sayable(news):
+        for text in self._sayer.pick(news):
             self.say(text)
         if time.monotonic() - self._shown < REFRESH_SECONDS:
             return

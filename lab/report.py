@@ -74,7 +74,7 @@ def recover(story: Story, kill: Kill) -> Recovery | None:
     total = commit.time - kill.time
     detect, elect = (later - earlier for earlier, later in pairwise(marks))
     blend = float(install.record["blend_seconds"])
-    fetch = max(0.0, float(install.record["fetch_seconds"]) - blend)
+    fetch = float(install.record["fetch_seconds"])
     return Recovery(
         stage=kill.stage,
         step=kill.step,

@@ -20,7 +20,7 @@ from ftnode.protocol.settings import Settings
 PEERS = 50
 CRASH_SECONDS = 120.0
 FORWARD_SECONDS = 0.19
-"""(10 visits + 8 microbatches - 1) x 3 of these are about 10 s: facts.md, 1F1B's formula with backward twice forward."""
+"""(10 visits + 8 microbatches - 1) x 3 of these are about 10 s, by 1F1B's formula with backward twice forward."""
 
 
 def run(json_output: bool = False, virtual_seconds: float = 3600.0, seed: int = 1) -> dict[str, Any]:
