@@ -9,7 +9,7 @@ from ftnode.node.addresses import full_addresses
 
 
 def rank(address: str) -> int:
-    """Lower is more likely to be reachable by a stranger: public, then private, then this machine only, then relayed."""
+    """Lower is likelier to be reachable by a stranger: public, then private, then this machine only, then relayed."""
     parts = address.split("/")
     if "p2p-circuit" in parts or len(parts) < 3:
         return 4

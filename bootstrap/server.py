@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -38,7 +38,11 @@ MEET_SECONDS = 30.0
 MEMBERS_MAX = 64
 
 
-def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = print) -> int:
+def _print_now(line: str) -> None:
+    print(line, flush=True)
+
+
+def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_now) -> int:
     """Serve until Ctrl-C or SIGTERM; 0 then. Raises UserError when it cannot start or its p2pd dies."""
     identity = take_identity(home, IDENTITY_NAME)
     try:
@@ -75,7 +79,7 @@ async def _serve(identity: Identity, listen: Sequence[str], home: Path, say: Cal
     return None
 
 
-async def _until_asked(signals: trio.MemoryReceiveChannel[int], died: trio.Event) -> str:
+async def _until_asked(signals: AsyncIterator[int], died: trio.Event) -> str:
     """Empty when a signal came, else what happened."""
     reason = "p2pd died; start the meeting point again"
 
