@@ -67,9 +67,7 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     return Standing(base, False, None, None, False, empty, why)
 
 
-def _empty(
-    view: View, held: Mapping[tuple[int, Peer], StageStatus], base: Version
-) -> tuple[tuple[int, Peer], ...]:
+def _empty(view: View, held: Mapping[tuple[int, Peer], StageStatus], base: Version) -> tuple[tuple[int, Peer], ...]:
     """The (stage, holder) pairs without usable weights of base."""
     return tuple(
         (stage, peer)

@@ -35,7 +35,7 @@ def to_plain(value: Any) -> Plain:
     if isinstance(value, tuple | list | frozenset):
         return [to_plain(item) for item in (sorted(value) if isinstance(value, frozenset) else value)]
     if is_dataclass(value):
-        kind = type(value)
+        kind: Any = type(value)
         return [
             tagged(getattr(value, name)) if name in union_fields(kind) else to_plain(getattr(value, name))
             for name in field_names(kind)
@@ -108,7 +108,7 @@ def reader(kind: Any) -> Reader:
 
 def _read_exact(kind: type) -> Reader:
     def read(plain: Plain) -> Any:
-        if type(plain) is not kind or (kind in (str, bytes) and len(plain) > TEXT_MAX):
+        if type(plain) is not kind or (isinstance(plain, str | bytes) and len(plain) > TEXT_MAX):
             raise PeerError(f"expected {kind.__name__}, got {str(plain)[:40]!r}")
         return plain
 

@@ -61,7 +61,7 @@ Task = Forward | Backward | Reduce
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a message; the tensor `handle` follows a Boundary. Dials when there is no link, reports LinkDown on failure."""
+    """Send a message; the tensor `handle` follows a Boundary. Dials when there is no link; LinkDown tells of a failure."""
 
     to: Peer
     message: Message
@@ -105,7 +105,9 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Drop accumulators, saved activations, staged gradients and tensors of every attempt but `keep` (None: of all).
+    """Drop accumulators, saved activations, staged gradients and tensors of every attempt before `keep` (None: of all).
+
+    Tensors of later attempts may have arrived already; they stay.
 
     Comes after the Apply that needs them.
     """

@@ -1,4 +1,4 @@
-"""Whose fault it is decides what happens: ours crashes the node, theirs costs the peer, the user's gets one clear line."""
+"""Whose fault it is decides what happens: ours crashes the node, theirs costs the peer, the user's gets one line."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class LinkUp:
 
 @dataclass(frozen=True, slots=True)
 class LinkDown:
-    """The link broke, or a dial failed. `refused`: its address answers that nobody listens, or another life of it does."""
+    """The link broke, or a dial failed. `refused`: nobody listens at its address, or another life of it does."""
 
     peer: Peer
     refused: bool
@@ -56,7 +56,7 @@ class ComputeReady:
 
 @dataclass(frozen=True, slots=True)
 class ComputeLost:
-    """The compute process died or failed; all weights and tensors in it are gone. `out_of_memory_stage`: -1 if not that."""
+    """The compute process died; all weights and tensors in it are gone. `out_of_memory_stage`: -1 if not that."""
 
     reason: str
     out_of_memory_stage: int

@@ -55,7 +55,7 @@ class StageReport:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """I am alive, I am in this view, and this is how far I am. Outsiders send view -1."""
+    """I am alive, this is the view I know (-1: none), and this is how far I am."""
 
     lineage: str
     view: int

@@ -1,4 +1,4 @@
-"""One peer's work on one attempt at a step: admit, run forward and backward, keep, resend, reduce (rules 19-24, 27, 28).
+"""One peer's work on one attempt at a step: admit, forward, backward, keep, resend, reduce (rules 19-24, 27, 28).
 
 An attempt is a finite, acyclic graph of tasks over (microbatch, visit). A boundary tensor is accepted once, kept by its
 sender until the attempt ends, and sent again until it is acknowledged. Nothing here knows how views come about.
@@ -7,7 +7,7 @@ sender until the attempt ends, and sent again until it is acknowledged. Nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ftnode.protocol.effects import Backward, Compute, Effect, Forward, Reduce, Release, Send, Task
 from ftnode.protocol.events import Done
@@ -44,7 +44,7 @@ class StepWork:
         self.loss_sum, self.tokens = 0.0, 0
         self.kept: dict[TensorKey, Kept] = {}
         self.accumulated: set[tuple[int, int]] = set()
-        self.poisoned = ""
+        self.poison: Poisoned | None = None
         self._paths: dict[int, tuple[Peer, ...]] = dict(begin.paths)
         self._inputs: dict[tuple[int, int], Handle | None] = {}
         self._gradients: dict[tuple[int, int], Handle | None] = {}
@@ -99,6 +99,17 @@ class StepWork:
             return True
         return all(stage in self.results for stage in self.stages)
 
+    def has_reduced(self, stage: int) -> bool:
+        """Is the stage Ready for this attempt: its gradient reduced, or nothing to reduce in a skip."""
+        if self.begin.skip:
+            return stage in self._installed
+        return stage in self.results
+
+    @property
+    def busy(self) -> bool:
+        """Compute has tasks of ours."""
+        return bool(self._running)
+
     def ready(self) -> Ready:
         """What the leader is told when the work is complete (rule 24)."""
         begin = self.begin
@@ -121,7 +132,7 @@ class StepWork:
     def advance(self, now: float) -> list[Effect]:
         """Admit what the window allows and give tasks to compute."""
         effects: list[Effect] = []
-        if self.poisoned:
+        if self.poison is not None:
             return effects
         while self._to_admit and len(self._inflight) < self.begin.window and HEAD in self._installed:
             self._admit(self._to_admit.pop())
@@ -172,14 +183,13 @@ class StepWork:
             return [] if done.output is None else [Release((done.output,))]
         self._running.remove(task)
         if done.fault:
-            self.poisoned = done.fault
             microbatch = -1 if isinstance(task, Reduce) else task.microbatch
             begin = self.begin
-            report = Poisoned(
+            self.poison = Poisoned(
                 begin.lineage, self.view.number, begin.step, begin.attempt, task.stage, microbatch, done.fault
             )
             effects: list[Effect] = [] if done.output is None else [Release((done.output,))]
-            return [*effects, Send(leader, report, None)]
+            return [*effects, Send(leader, self.poison, None)]
         if isinstance(task, Forward):
             effects = self._on_forward(task, done, now)
         elif isinstance(task, Backward):
@@ -321,9 +331,8 @@ class StepWork:
     def continue_in(self, view: View, begin: Begin, now: float) -> list[Effect]:
         """The same attempt goes on in a new view (rule 18 iii): unacknowledged tensors are sent again under it."""
         self.view, self.begin = view, begin
+        if self.poison is not None:
+            self.poison = replace(self.poison, view=view.number)
         for kept in self.kept.values():
-            old = kept.boundary
-            kept.boundary = Boundary(
-                old.lineage, view.number, old.step, old.attempt, old.microbatch, old.visit, old.direction, old.path
-            )
+            kept.boundary = replace(kept.boundary, view=view.number)
         return self.resend(now, lambda kept: True)

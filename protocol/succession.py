@@ -52,6 +52,4 @@ def fork(view: View, founder: Peer, survivors: Collection[Peer], reason: str) ->
         hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), view.lineage.forks + 1, sum(map(bool, holders))
     )
     voters = tuple(peer for peer in view.voters if peer in survivors)
-    return View(
-        view.run, lineage, view.number + 1, view.digest(), founder, holders, voters, view.epochs, reason
-    )
+    return View(view.run, lineage, view.number + 1, view.digest(), founder, holders, voters, view.epochs, reason)

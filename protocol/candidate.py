@@ -1,0 +1,87 @@
+"""The standby's side of an offer: dial the stage's neighbours, then accept or decline (rule 10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ftnode.protocol.effects import Dial
+from ftnode.protocol.messages import Answer, Offer
+from ftnode.protocol.types import HEAD, Peer
+
+if TYPE_CHECKING:
+    from ftnode.protocol.participant import Participant
+
+
+class Candidate:
+    """At most one candidacy at a time; a newer offer replaces an older one."""
+
+    def __init__(self, core: Participant) -> None:
+        self.core = core
+        self.offer: Offer | None = None
+        self.leader: Peer | None = None
+        self.missing: set[Peer] = set()
+
+    def on_offer(self, sender: Peer, offer: Offer) -> None:
+        core = self.core
+        self.offer, self.leader = offer, sender
+        refusal = self._refusal(sender, offer)
+        if refusal:
+            self._answer(False, refusal)
+            return
+        self.missing = set()
+        for contact in offer.neighbours:
+            core.know(contact.peer, contact.addresses)
+            if contact.peer not in (core.me, sender) and contact.peer not in core.liveness.up:
+                self.missing.add(contact.peer)
+                core.emit(Dial(contact.peer))
+        core.timers.set("candidacy", core.now + 0.8 * core.settings.offer_seconds)
+        self._accept_when_linked()
+
+    def _refusal(self, sender: Peer, offer: Offer) -> str:
+        core = self.core
+        view = core.view
+        foreign = view is not None and view.lineage.id != offer.lineage
+        if core.member and foreign:
+            return "I am a member of another lineage"
+        if core.member and view is not None and (sender != view.leader or view.number != offer.view):
+            return "I know another view"
+        if not core.holder.compute_ready:
+            return "my compute process is not ready"
+        if set(offer.stages) & set(core.mine):
+            return "I hold it and give it up"
+        if len(offer.stages) > core.room:
+            return f"I have room for {core.room} more stages"
+        if HEAD in offer.stages and not core.holder.may_head:
+            return "I do not have the run's corpus"
+        failed = core.holder.refuses.intersection(offer.stages)
+        if failed:
+            return f"I ran out of memory on stage {min(failed)} before"
+        return ""
+
+    def _accept_when_linked(self) -> None:
+        if self.offer is not None and not self.missing:
+            self._answer(True, "the neighbours answer")
+
+    def _answer(self, accepted: bool, reason: str) -> None:
+        assert self.offer is not None and self.leader is not None
+        offer, versions = self.offer, self.core.holder.versions
+        exact = tuple(stage for stage in offer.stages if versions.get(stage) == offer.base)
+        answer = Answer(offer.lineage, offer.view, offer.stages, accepted, exact, reason)
+        self.core.send(self.leader, answer)
+        self.offer = self.leader = None
+        self.missing.clear()
+        self.core.timers.clear("candidacy")
+
+    def on_link_up(self, peer: Peer) -> None:
+        if peer in self.missing:
+            self.missing.discard(peer)
+            self._accept_when_linked()
+
+    def on_link_down(self, peer: Peer, reason: str) -> None:
+        if self.offer is not None and peer in self.missing:
+            self._answer(False, f"cannot reach {peer}: {reason}")
+
+    def expire(self) -> None:
+        if self.offer is not None:
+            names = ", ".join(str(peer) for peer in sorted(self.missing))
+            self._answer(False, f"no answer from {names} in time")

@@ -1,0 +1,287 @@
+"""Finding the run and keeping up with it: genesis, certificates, lineages that meet, a leader or a quorum that is gone.
+
+Rules 11, 14, 16 and the genesis paragraph of docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ftnode.protocol.effects import PublishView, Search, Stop
+from ftnode.protocol.events import Directory
+from ftnode.protocol.messages import Certificate, Heartbeat
+from ftnode.protocol.succession import fork, genesis, next_view
+from ftnode.protocol.types import Peer
+from ftnode.protocol.vacancy import choose_stages
+from ftnode.protocol.view import View
+
+if TYPE_CHECKING:
+    from ftnode.protocol.participant import Participant
+
+FOUNDER_PATIENCE_WINDOWS = 4
+"""How many windows a peer waits for a rival with a lower PeerId that is alive but does not found."""
+
+
+class Follow:
+    """Which view this peer goes by, and whether a quorum stands behind it."""
+
+    def __init__(self, core: Participant) -> None:
+        self.core = core
+        self.quorate_at = 0.0
+        self._leader_silent_at: float | None = None
+        self._alone_since: float | None = None
+        self._windows = 0
+        self._searched_empty = False
+        self._rivals: tuple[Peer, ...] = ()
+        self._leaving_until = 0.0
+
+    # -- quorum
+
+    def started(self) -> None:
+        self.quorate_at = self.core.now
+
+    @property
+    def quorate(self) -> bool:
+        """A leader: hears a quorum. Others: the leader said so within the lease, and we were not blocked since."""
+        core = self.core
+        if core.view is None:
+            return False
+        if core.leader is not None:
+            return core.liveness.quorate(core.view, core.me, core.now)
+        return core.now - self.quorate_at <= core.settings.lease_seconds and self.quorate_at >= core.liveness.grace
+
+    def on_blocked(self) -> None:
+        """We were suspended: suspect ourselves first, and learn what became of the view."""
+        core = self.core
+        core.note("blocked", "this node was blocked for more than half a lease; it suspects itself first")
+        if core.view is not None:
+            for peer in core.view.members():
+                if peer != core.me:
+                    core.send(peer, core.watch.heartbeat(True))
+            core.emit(Search("was blocked"))
+
+    # -- certificates and lineages
+
+    def on_view(self, before: View | None, view: View) -> None:
+        self.quorate_at = max(self.core.now, self.quorate_at)
+        self._leader_silent_at = self._alone_since = None
+        self.core.timers.clear("found")
+        if before is None:
+            self.core.note("lineage", f"follows lineage {view.lineage.id[:6]} at view {view.number}")
+
+    def on_certificate(self, sender: Peer, message: Certificate) -> None:
+        core, view, mine = self.core, message.view, self.core.view
+        if view.run != core.settings.run or len(view.holders) != core.settings.stage_count:
+            return
+        if mine is None:
+            core.install(view)
+        elif view.lineage.id == mine.lineage.id:
+            if view.number > mine.number:
+                core.install(view)
+            elif view.number < mine.number:
+                core.send(sender, core.certificate())
+        elif core.me in view.members() and view.previous == mine.digest() and not self.quorate:
+            core.install(view)
+        elif message.quorate and (not self.quorate or view.lineage.beats(mine.lineage)):
+            self._yield(view)
+        elif self.quorate and core.member:
+            core.send(sender, core.certificate())
+
+    def _yield(self, view: View) -> None:
+        """Our lineage loses: its weights must not mix with the winner's."""
+        core = self.core
+        assert core.view is not None
+        core.note("yield", f"lineage {core.view.lineage.id[:6]} yields to {view.lineage.id[:6]}")
+        core.holder.forget_all()
+        core.install(view)
+
+    def on_heartbeat(self, sender: Peer, heartbeat: Heartbeat) -> None:
+        core, view = self.core, self.core.view
+        if view is None:
+            return
+        if heartbeat.lineage != view.lineage.id:
+            if core.member or self.quorate:
+                core.send(sender, core.certificate())
+            return
+        if heartbeat.view > view.number:
+            core.send(sender, core.watch.heartbeat(True))
+        elif heartbeat.view < view.number:
+            core.send(sender, core.certificate())
+        if sender == view.leader and heartbeat.view == view.number:
+            if heartbeat.quorate:
+                self.quorate_at = core.now
+            for commit in heartbeat.commits:
+                core.remember(commit)
+            for step, loss in heartbeat.validation:
+                core.validation[step] = loss
+
+    # -- the directory and genesis
+
+    def search(self) -> None:
+        """Read the directory: often while something is missing, else now and then."""
+        core = self.core
+        core.emit(Search("periodic"))
+        missing = core.view is None or (core.leader is not None and bool(core.leader.open_stages()))
+        lost = core.view is not None and not core.member and not self.quorate
+        period = core.settings.search_seconds if missing or lost else 2 * core.settings.lease_seconds
+        core.timers.set("search", core.now + period)
+
+    def on_directory(self, event: Directory) -> None:
+        core, view = self.core, self.core.view
+        for certificate in event.certificates:
+            if certificate.run == core.settings.run and len(certificate.holders) == core.settings.stage_count:
+                self._consider(certificate)
+        self._rivals = tuple(
+            presence.peer for presence in event.presences if not presence.lineage and presence.peer.id < core.me.id
+        )
+        self._searched_empty = not event.certificates
+        if core.view is None and self._searched_empty and core.holder.compute_ready:
+            core.timers.set_if_clear("found", core.now + core.settings.found_window_seconds)
+        if view is None and core.view is not None:
+            core.watch.beat()
+
+    def on_compute_ready(self) -> None:
+        if self.core.view is None:
+            self.core.emit(Search("ready to hold a stage"))
+
+    def _consider(self, certificate: View) -> None:
+        """A certificate from the directory is a hint: enough to follow, never enough to yield to."""
+        core, mine = self.core, self.core.view
+        if mine is None:
+            core.install(certificate)
+        elif certificate.lineage.id == mine.lineage.id:
+            if certificate.number > mine.number:
+                core.install(certificate)
+        elif not core.member and not self.quorate and not core.liveness.alive(core.members, core.now):
+            if certificate.lineage.beats(mine.lineage) or self._everybody_gone():
+                self._yield(certificate)
+        elif core.member:
+            core.send(certificate.leader, core.watch.heartbeat(True))
+
+    def _everybody_gone(self) -> bool:
+        core = self.core
+        return core.now - self.quorate_at > 2 * core.settings.lease_seconds
+
+    def found_due(self) -> None:
+        """The window is over: found the run, unless a rival with a lower PeerId is alive (genesis)."""
+        core = self.core
+        if core.view is not None or not core.holder.compute_ready:
+            return
+        rivals = [peer for peer in self._rivals if peer not in core.liveness.refused]
+        self._windows += 1
+        if rivals and self._windows <= FOUNDER_PATIENCE_WINDOWS:
+            for peer in rivals:
+                core.send(peer, core.watch.heartbeat(True))
+            core.emit(Search("waits for a founder"))
+            core.timers.set("found", core.now + core.settings.found_window_seconds)
+            return
+        if not self._searched_empty:
+            return
+        room = min(core.hold, core.holder.capacity)
+        vacant = range(core.settings.stage_count)
+        stages = choose_stages(vacant, room, core.holder.may_head, core.holder.refuses)
+        if not stages:
+            return
+        core.note("found", f"no certificate and no other founder: founds the run with stages {list(stages)}")
+        core.install(genesis(core.settings.run, core.me, stages, core.settings.stage_count))
+
+    # -- a leader or a quorum that is gone
+
+    def leader_silent(self) -> bool:
+        """The leader is silent, refused, or has long been without a quorum itself."""
+        core, view = self.core, self.core.view
+        if view is None or view.leader == core.me:
+            return False
+        useless = core.now - max(self.quorate_at, core.liveness.grace) > 2 * core.settings.lease_seconds
+        return useless or core.liveness.silent(view.leader, core.now)
+
+    def beat(self) -> None:
+        core = self.core
+        if core.view is None:
+            return
+        if not core.member:
+            self._watch_as_standby()
+            return
+        self._take_over()
+        if core.leader is not None and self.quorate:
+            self.quorate_at = core.now
+        self._fork()
+
+    def _watch_as_standby(self) -> None:
+        """A swarm that nobody hears any more is not advertised any longer."""
+        core = self.core
+        if self._everybody_gone():
+            core.note("gone", "no member of the view answers; waits for its members or for a new certificate")
+            core.emit(PublishView(None))
+        if core.now - self.quorate_at > core.settings.minority_wait_seconds + 3 * core.settings.lease_seconds:
+            core.note("gone", "the view is given up: nobody has answered for too long")
+            core.view, core.members, core.balloting = None, frozenset(), None
+            core.holder.forget_all()
+            self._windows = 0
+
+    def _take_over(self) -> None:
+        """Rule 11: the i-th voter proposes after D (1 + i) of a silent leader."""
+        core, view = self.core, self.core.view
+        assert view is not None
+        if not self.leader_silent():
+            self._leader_silent_at = None
+            return
+        if core.me not in view.voters:
+            return
+        if self._leader_silent_at is None:
+            self._leader_silent_at = core.now
+        before = [peer for peer in view.voters[: view.voters.index(core.me)] if peer != view.leader]
+        rank = sum(not core.liveness.silent(peer, core.now) for peer in before)
+        balloting = core.balloting
+        if core.now - self._leader_silent_at < core.settings.takeover_seconds * (1 + rank):
+            return
+        if balloting.proposing and core.now - balloting.since < core.settings.ballot_seconds * (
+            1 + core.chance.random()
+        ):
+            core.route(balloting.resend())
+            return
+        reason = f"leader {view.leader} is silent for {core.liveness.silence(view.leader, core.now):.1f} s"
+        stages = ", ".join(map(str, view.stages_of(view.leader)))
+        core.note("lost", f"{reason}; proposes a view without it", peer=view.leader.id, stages=stages)
+        successor = next_view(view, core.me, {view.leader}, (), {}, (), reason)
+        core.route(balloting.propose(successor, core.now))
+
+    def _fork(self) -> None:
+        """Rule 16: without a quorum for minority_wait, the first living voter founds a lineage with those it hears."""
+        core, view, settings = self.core, self.core.view, self.core.settings
+        assert view is not None
+        if self.quorate or core.now - core.liveness.grace < settings.lease_seconds:
+            self._alone_since = None
+            return
+        if self._alone_since is None:
+            self._alone_since = core.now
+        alive = core.liveness.alive(core.members, core.now) | {core.me}
+        founders = [peer for peer in view.voters if peer in alive]
+        if core.me not in founders or view.is_quorum(alive):
+            return
+        patience = settings.minority_wait_seconds + founders.index(core.me) * 2 * settings.lease_seconds
+        if core.now - self._alone_since < patience:
+            return
+        waited = core.now - self._alone_since
+        names = ", ".join(str(peer) for peer in sorted(alive))
+        reason = f"no quorum of view {view.number} for {waited:.0f} s; survivors {names} go on"
+        core.note("fork", reason)
+        core.install(fork(view, core.me, alive, reason))
+        for peer in sorted(alive - {core.me}):
+            core.send(peer, core.certificate())
+
+    # -- leaving
+
+    def leave(self, reason: str) -> None:
+        """Give the stages back and stop when the others have agreed, or after two leases."""
+        core = self.core
+        core.leaving = core.leaving or reason
+        others = core.members - {core.me}
+        if not core.member or not others or not core.mine:
+            core.emit(Stop(reason))
+            return
+        core.holder.resign(core.mine, f"leaves: {reason}", True)
+        core.timers.set("leave", core.now + 2 * core.settings.lease_seconds)
+
+    def leave_due(self) -> None:
+        self.core.emit(Stop(self.core.leaving))

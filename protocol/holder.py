@@ -1,0 +1,331 @@
+"""What a peer does with the stages it holds: versions, Status, Begin, installs, and the attempt in progress."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ftnode.protocol.effects import Apply, Discard, Forget, Install, Release, RestartCompute
+from ftnode.protocol.events import ComputeReady, Done, Installed, InstallFailed
+from ftnode.protocol.messages import Begin, Boundary, Plan, Ready, Resign, StageStatus, Status, Stored
+from ftnode.protocol.step import StepWork
+from ftnode.protocol.types import Attempt, Handle, Peer, Version
+from ftnode.protocol.view import View
+
+if TYPE_CHECKING:
+    from ftnode.protocol.participant import Participant
+
+
+class Holder:
+    """Weights by version, and the work on one attempt. Weights of stages no longer held are kept for a return."""
+
+    def __init__(self, core: Participant) -> None:
+        self.core = core
+        self.versions: dict[int, Version] = {}
+        self.work: StepWork | None = None
+        self.begin: Begin | None = None
+        self.compute_ready = False
+        self.capacity = 0
+        self.may_head = False
+        self.tokens_per_second = 0.0
+        self.refuses: set[int] = set()
+        self._installing: dict[int, tuple[Plan, Version, float]] = {}
+        self._retry: dict[int, float] = {}
+        self._early: dict[tuple[Attempt, int, int, str], tuple[Peer, Boundary, Handle]] = {}
+        self._ready_sent = -1.0
+        self._task_since = 0.0
+        self._resigning: Resign | None = None
+
+    # -- what others want to know
+
+    def state_of(self, stage: int) -> str:
+        """One word for people."""
+        if stage in self._installing:
+            return "rebuilding"
+        if self.begin is None or self.work is None:
+            return "waiting"
+        if not self.begin.training:
+            return "finished"
+        return "ready" if self.work.complete else "training"
+
+    def applied(self, stage: int) -> int:
+        version = self.versions.get(stage)
+        return version.step if version is not None else -1
+
+    def accumulated_count(self, stage: int) -> int:
+        return self.work.accumulated_count(stage) if self.work is not None else 0
+
+    def queue_of(self, stage: int) -> int:
+        return self.work.queue_length(stage) if self.work is not None else 0
+
+    def busy_seconds(self) -> float:
+        return self.core.now - self._task_since if self.work is not None and self.work.busy else 0.0
+
+    # -- views and Begin
+
+    def on_view(self, view: View, was: tuple[int, ...]) -> None:
+        """Drop what belongs to a role we no longer have; report to the leader of the new view (rules 15, 17)."""
+        core = self.core
+        if self._resigning is not None and not set(self._resigning.stages) & set(core.mine) & set(was):
+            self._resigning = None
+        if not core.member or set(was) - set(core.mine):
+            self._stop_work()
+        if core.mine:
+            for stage in set(self.versions) - set(core.mine):
+                self._forget(stage)
+        for stage in set(self._installing) - set(core.mine):
+            del self._installing[stage]
+        if core.member:
+            self.send_status()
+
+    def _forget(self, stage: int) -> None:
+        del self.versions[stage]
+        self.core.emit(Forget(stage))
+
+    def forget_all(self) -> None:
+        """Our lineage lost: its weights must not mix with the winner's (rule 16)."""
+        self._stop_work()
+        self._installing.clear()
+        for stage in list(self.versions):
+            self._forget(stage)
+
+    def _stop_work(self) -> None:
+        self.work = self.begin = None
+        self._drop_early(None)
+        self.core.emit(Discard(None))
+
+    def send_status(self) -> None:
+        core, view = self.core, self.core.view
+        assert view is not None
+        work, begin = self.work, self.begin
+        ready = work.ready() if work is not None and work.complete and begin is not None and begin.training else None
+        attempt = begin.attempt if begin is not None and work is not None and begin.training else None
+        stages = []
+        for stage in core.mine:
+            has = work is not None and begin is not None and stage in work.stages and attempt is not None
+            reduced = attempt if has and work is not None and begin is not None and work.has_reduced(stage) else None
+            stages.append(StageStatus(stage, self.versions.get(stage), reduced))
+        core.send(
+            view.leader,
+            Status(
+                lineage=view.lineage.id,
+                view=view.number,
+                attempt=attempt,
+                step=begin.step if begin is not None else 0,
+                base=begin.base if begin is not None else None,
+                skip=begin.skip if begin is not None and work is not None else False,
+                stages=tuple(stages),
+                ready=ready,
+                evaluated=tuple(sorted(core.validation.items())[-4:]),
+                commits=core.newest_commits(4),
+            ),
+        )
+
+    def on_begin(self, begin: Begin) -> None:
+        """Rule 19: commit base, install what is missing, then work on the attempt."""
+        core, old = self.core, self.begin
+        if old is not None and begin.view == old.view and (begin.step, begin.attempt) <= (old.step, old.attempt):
+            return
+        if old is not None and begin.base.step < old.base.step:
+            return
+        for stage in core.mine:
+            self._bring_to(stage, begin)
+        assert core.view is not None
+        self._ready_sent = -1.0
+        goes_on = self.work is not None and old is not None and old.attempt == begin.attempt and old.step == begin.step
+        self.begin = begin
+        if goes_on and self.work is not None:
+            core.route(self.work.continue_in(core.view, begin, core.now))
+        else:
+            core.emit(Discard(begin.attempt))
+            self.work = StepWork(core.me, core.view, begin, core.settings)
+            self._task_since = core.now
+        self.work.installed(self._usable(begin.base))
+        self._take_early()
+
+    def _usable(self, base: Version) -> list[int]:
+        return [stage for stage in self.core.mine if self.versions.get(stage) == base]
+
+    def _bring_to(self, stage: int, begin: Begin) -> None:
+        """Apply what was reduced, or install what the plan says, so that the stage is at begin.base."""
+        core, version, work, base = self.core, self.versions.get(stage), self.work, begin.base
+        if version == base:
+            return
+        reduced = work is not None and work.begin.attempt == base.attempt and work.has_reduced(stage)
+        if work is not None and reduced and version is not None and version.step == base.step - 1:
+            core.emit(Apply(stage, base, base.attempt, work.begin.skip))
+            self.versions[stage] = base
+            return
+        plan = next((plan for plan in begin.installs if (plan.stage, plan.peer) == (stage, core.me)), None)
+        if plan is None:
+            self.resign((stage,), f"stage {stage} has no weights of step {base.step} and no plan to get them", False)
+            return
+        self.versions.pop(stage, None)
+        pending = self._installing.get(stage)
+        if pending is None or pending[0] != plan or pending[1] != base:
+            self._installing[stage] = (plan, base, core.now)
+            donors = ", ".join(f"{donor.peer} (stage {donor.stage})" for donor in plan.donors) or "nobody"
+            core.note("rebuild", f"stage {stage} by {plan.rung} from {donors}: {plan.reason}", stages=str(stage),
+                      rung=plan.rung.value)  # fmt: skip
+            core.emit(Install(plan, base))
+
+    def on_installed(self, event: Installed) -> None:
+        pending = self._installing.get(event.stage)
+        if pending is None or pending[1] != event.base:
+            return
+        del self._installing[event.stage]
+        self._retry.pop(event.stage, None)
+        plan = pending[0]
+        self.versions[event.stage] = event.base
+        self.core.note("rebuilt", f"stage {event.stage} has its weights of step {event.base.step} by {plan.rung}",
+                       stages=str(event.stage), rung=plan.rung.value)  # fmt: skip
+        if self.work is not None and self.begin is not None:
+            self.work.installed(self._usable(self.begin.base))
+
+    def on_install_failed(self, event: InstallFailed) -> None:
+        """Ask again after a while; a donor that is gone is the leader's to notice, and brings a new plan."""
+        pending = self._installing.get(event.stage)
+        if pending is None or pending[1] != event.base:
+            return
+        if self.core.now - pending[2] > self.core.settings.install_seconds:
+            self.resign((event.stage,), f"could not rebuild: {event.reason}", False)
+        else:
+            self.core.note("rebuild", f"stage {event.stage} again: {event.reason}", stages=str(event.stage))
+            self._retry[event.stage] = self.core.now + self.core.settings.resend_seconds
+
+    # -- tensors and tasks
+
+    def on_boundary(self, sender: Peer, boundary: Boundary, handle: Handle) -> None:
+        core = self.core
+        if not core.member or core.view is None or boundary.lineage != core.view.lineage.id:
+            core.emit(Release((handle,)))
+            return
+        begin = self.begin
+        now_at = (core.view.number, begin.attempt if begin is not None else Attempt(-1, 0))
+        begun = begin is not None and begin.view == core.view.number
+        if begun and (boundary.view, boundary.attempt) == now_at and self.work is not None:
+            core.route(self.work.on_boundary(sender, boundary, handle))
+        elif (boundary.view, boundary.attempt) > now_at or (boundary.view == core.view.number and not begun):
+            self._keep_early(sender, boundary, handle)
+        else:
+            core.emit(Release((handle,)))
+
+    def _keep_early(self, sender: Peer, boundary: Boundary, handle: Handle) -> None:
+        """A tensor that overtook its Begin. Bounded; it is not acknowledged, so a dropped one comes again."""
+        key = (boundary.attempt, boundary.microbatch, boundary.visit, boundary.direction.value)
+        limit = 2 * self.core.settings.window
+        if key in self._early:
+            self.core.emit(Release((self._early.pop(key)[2],)))
+        if len(self._early) < limit:
+            self._early[key] = (sender, boundary, handle)
+        else:
+            self.core.emit(Release((handle,)))
+
+    def _take_early(self) -> None:
+        early, self._early = self._early, {}
+        for sender, boundary, handle in early.values():
+            self.on_boundary(sender, boundary, handle)
+
+    def _drop_early(self, keep: Attempt | None) -> None:
+        dropped = [key for key in self._early if keep is None or key[0] != keep]
+        handles = tuple(self._early.pop(key)[2] for key in dropped)
+        if handles:
+            self.core.emit(Release(handles))
+
+    def on_stored(self, sender: Peer, stored: Stored) -> None:
+        if self.work is not None:
+            self.core.route(self.work.on_stored(sender, stored))
+
+    def on_done(self, done: Done) -> None:
+        core, view = self.core, self.core.view
+        self._task_since = core.now
+        if self.work is None or view is None or done.task.attempt != self.work.begin.attempt:
+            if done.output is not None:
+                core.emit(Release((done.output,)))
+            return
+        core.route(self.work.on_done(done, core.now, view.leader))
+
+    def on_link_up(self, peer: Peer) -> None:
+        if self.work is not None:
+            self.core.route(self.work.resend(self.core.now, lambda kept: kept.to == peer))
+
+    def advance(self) -> None:
+        """Give compute what it can do, and tell the leader when all is done."""
+        core, work, begin = self.core, self.work, self.begin
+        if work is None or begin is None or core.view is None or not self.compute_ready:
+            return
+        idle = not work.busy
+        core.route(work.advance(core.now))
+        if idle and work.busy:
+            self._task_since = core.now
+        if begin.view == core.view.number and self._ready_sent < 0 and work.complete:
+            self._send_ready(work.ready())
+
+    def _send_ready(self, ready: Ready) -> None:
+        assert self.core.view is not None
+        self._ready_sent = self.core.now
+        self.core.send(self.core.view.leader, ready)
+
+    # -- trouble and time
+
+    def on_compute_ready(self, event: ComputeReady) -> None:
+        self.compute_ready = True
+        self.capacity, self.may_head = event.capacity, event.head
+        self.tokens_per_second = event.tokens_per_second
+        self.core.follow.on_compute_ready()
+
+    def on_compute_lost(self, reason: str, out_of_memory_stage: int) -> None:
+        """All weights and tensors are gone: withdraw at once, and be a standby when compute is back."""
+        core = self.core
+        self.compute_ready = False
+        self.versions.clear()
+        self._installing.clear()
+        self._early.clear()
+        self.work = self.begin = None
+        core.emit(Discard(None))
+        if out_of_memory_stage >= 0:
+            self.refuses.add(out_of_memory_stage)
+        core.note("compute", f"compute is lost: {reason}")
+        if core.mine:
+            self.resign(core.mine, f"compute is lost: {reason}", False)
+
+    def resign(self, stages: tuple[int, ...], reason: str, leaving: bool) -> None:
+        """Say so to the leader until a view without us in these stages comes."""
+        view = self.core.view
+        if view is not None and self.core.member:
+            self._resigning = Resign(view.lineage.id, view.number, stages, leaving, reason[:500])
+            self._send_resign()
+
+    def _send_resign(self) -> None:
+        core, resign = self.core, self._resigning
+        if resign is None or core.view is None:
+            return
+        message = Resign(core.view.lineage.id, core.view.number, resign.stages, resign.leaving, resign.reason)
+        targets = core.view.voters if resign.leaving and core.leader is not None else (core.view.leader,)
+        for peer in targets:
+            core.send(peer, message)
+
+    def beat(self) -> None:
+        """Resend Status, Ready and tensors; retry installs; notice a task that does not end."""
+        core, now, settings = self.core, self.core.now, self.core.settings
+        if not core.member or core.view is None:
+            return
+        self._send_resign()
+        if self.begin is None or self.begin.view != core.view.number:
+            self.send_status()
+        work = self.work
+        if work is None:
+            return
+        if self._ready_sent >= 0 and now - self._ready_sent >= settings.resend_seconds and work.complete:
+            self._send_ready(work.ready())
+        core.route(work.resend(now, lambda kept: now - kept.sent >= settings.resend_seconds))
+        for stage in [stage for stage, at in self._retry.items() if now >= at]:
+            del self._retry[stage]
+            if stage in self._installing:
+                plan, base, _ = self._installing[stage]
+                core.emit(Install(plan, base))
+        if work.poison is not None:
+            core.send(core.view.leader, work.poison)
+        if self.busy_seconds() > settings.task_seconds:
+            reason = f"a task has been running for {self.busy_seconds():.0f} s"
+            core.emit(RestartCompute(reason))
+            self.on_compute_lost(reason, -1)

@@ -1,0 +1,437 @@
+"""One volunteer's decisions: the only door through which the core's state changes is `Participant.handle`.
+
+Theory of operation
+-------------------
+A participant is always in one of four situations, told apart by `view` and `member`:
+
+  alone      no view known. It looks into the directory, and founds the run if nobody else does (genesis).
+  standby    knows the view, is not in it. It follows the leader and answers offers.
+  member     is in the view. It reports to the leader, works on the step that the leader began, watches the others.
+  leader     a member with a second role (leader.py).
+
+  alone ──certificate──▶ standby ──offer, view──▶ member ──removed, yields──▶ standby
+    └──founds──────────────────────────────────────▲
+
+Messages of another view or attempt are not errors: the lower side is sent the certificate, early tensors are kept
+until their Begin arrives, late ones are dropped. Everything is sent again until it is answered, so any message may be
+lost, doubled or late. Rules are those of docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any, Final
+
+from ftnode.protocol import effects as fx
+from ftnode.protocol import events as ev
+from ftnode.protocol import messages as ms
+from ftnode.protocol.ballot import Balloting
+from ftnode.protocol.candidate import Candidate
+from ftnode.protocol.follow import Follow
+from ftnode.protocol.holder import Holder
+from ftnode.protocol.leader import Leader, Memory
+from ftnode.protocol.liveness import Errand, Liveness
+from ftnode.protocol.records import Presence
+from ftnode.protocol.settings import Settings
+from ftnode.protocol.timers import Timers
+from ftnode.protocol.types import HEAD, Handle, Peer
+from ftnode.protocol.view import View
+from ftnode.protocol.watchers import Watch
+
+COMMITS_KEPT = 64
+REPORTS_KEPT = 256
+ALL_TO_ALL_MAX = 16
+"""Up to so many members everybody sends heartbeats to everybody; beyond, to the leader, two voters and neighbours."""
+
+
+class Participant:
+    """The pure core of one node. `chance` and every `now` come from outside; see handle."""
+
+    def __init__(
+        self, me: Peer, settings: Settings, chance: Random, *, addresses: tuple[str, ...] = (), hold: int = 1
+    ) -> None:
+        self.me, self.settings, self.chance, self.addresses, self.hold = me, settings, chance, addresses, hold
+        self.now = 0.0
+        self.view: View | None = None
+        self.members: frozenset[Peer] = frozenset()
+        self.mine: tuple[int, ...] = ()
+        self.timers = Timers()
+        self.liveness = Liveness(settings.lease_seconds, 0.0)
+        self.balloting: Any = None
+        self.leader: Leader | None = None
+        self.memory = Memory()
+        self.contacts: dict[Peer, tuple[str, ...]] = {me: addresses}
+        self.presences: dict[Peer, Presence] = {}
+        self.reports: dict[Peer, ms.Heartbeat] = {}
+        self.commits: dict[int, ms.Commit] = {}
+        self.validation: dict[int, float] = {}
+        self.errands: dict[Peer, Errand] = {}
+        self.holder = Holder(self)
+        self.candidate = Candidate(self)
+        self.follow = Follow(self)
+        self.watch = Watch(self)
+        self.leaving = ""
+        self._out: list[fx.Effect] = []
+        self._to_self: list[tuple[ms.Message, Handle | None]] = []
+        self._last_notes: dict[str, str] = {}
+        self._announced: Presence | None = None
+        self._started = False
+
+    # -- the door
+
+    @property
+    def deadline(self) -> float:
+        """When it next wants a Wake."""
+        return self.timers.deadline
+
+    def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
+        """Take one event at time `now` (seconds, never going back) and return what is to be done, in order."""
+        self._out = []
+        self.now = now
+        if not self._started:
+            self._start()
+        if self.liveness.woke(now):
+            self.follow.on_blocked()
+        _EVENTS[type(event)](self, event)
+        self._finish()
+        for name in self.timers.expired(now):
+            _TIMERS[name](self)
+            self._finish()
+        self._announce()
+        return self._out
+
+    def _finish(self) -> None:
+        """Deliver what we told ourselves, and let every role move on until nothing changes."""
+        for _ in range(1000):
+            self.holder.advance()
+            if self.leader is not None:
+                self.leader.advance()
+            if not self._to_self:
+                return
+            pending, self._to_self = self._to_self, []
+            for message, handle in pending:
+                self._receive(self.me, message, handle)
+        raise AssertionError("messages to self do not end")
+
+    def _start(self) -> None:
+        self._started = True
+        self.liveness = Liveness(self.settings.lease_seconds, self.now)
+        self.timers.set("beat", self.now + self.settings.heartbeat_seconds * self.chance.random())
+        self.timers.set("search", self.now)
+        self.follow.started()
+
+    # -- what roles use
+
+    def emit(self, effect: fx.Effect) -> None:
+        self._out.append(effect)
+
+    def send(self, to: Peer, message: ms.Message, handle: Handle | None = None) -> None:
+        if to == self.me:
+            self._to_self.append((message, handle))
+        else:
+            self._out.append(fx.Send(to, message, handle))
+
+    def route(self, effects: Iterable[fx.Effect]) -> None:
+        """Emit effects made by a pure part; what it sends to us comes back as a message."""
+        for effect in effects:
+            if isinstance(effect, fx.Send):
+                self.send(effect.to, effect.message, effect.handle)
+            else:
+                self._out.append(effect)
+
+    def note(self, kind: str, text: str, **fields: str) -> None:
+        """A decision and its reason; repeated only when it changes."""
+        subject = kind + fields.get("peer", "") + fields.get("stages", "")
+        if self._last_notes.get(subject) != text or kind in ("lost", "offer", "answer", "stand", "rebuilt"):
+            if len(self._last_notes) > REPORTS_KEPT:
+                self._last_notes.clear()
+            self._last_notes[subject] = text
+            self._out.append(fx.Note(kind, text, tuple(fields.items())))
+
+    def know(self, peer: Peer, addresses: tuple[str, ...]) -> None:
+        if addresses and peer != self.me and self.contacts.get(peer) != addresses:
+            self.contacts[peer] = addresses
+            self._out.append(fx.Know(peer, addresses))
+
+    def remember(self, commit: ms.Commit) -> None:
+        if commit.step not in self.commits:
+            self.commits[commit.step] = commit
+            while len(self.commits) > COMMITS_KEPT:
+                del self.commits[min(self.commits)]
+
+    def newest_commits(self, count: int = 2) -> tuple[ms.Commit, ...]:
+        return tuple(self.commits[step] for step in sorted(self.commits)[-count:])
+
+    def highest_step(self) -> int:
+        """The highest committed step that we know of."""
+        begun = self.holder.begin.base.step if self.holder.begin is not None else 0
+        held = max((version.step for version in self.holder.versions.values()), default=0)
+        return max(begun, held)
+
+    @property
+    def member(self) -> bool:
+        return self.me in self.members
+
+    @property
+    def room(self) -> int:
+        """How many more stages we would hold."""
+        if self.leaving or not self.holder.compute_ready:
+            return 0
+        return max(0, min(self.hold, self.holder.capacity) - len(self.mine))
+
+    # -- views
+
+    def install(self, view: View) -> None:
+        """Take up a chosen view: ours or, as a standby, the one to follow."""
+        old, self.view = self.view, view
+        self.members = frozenset(view.members())
+        was, self.mine = self.mine, view.stages_of(self.me)
+        self.balloting = Balloting(self.me, view)
+        self.errands.clear()
+        for name in ("poll", "offer"):
+            self.timers.clear(name)
+        self.leader = Leader(self, view, self.memory) if view.leader == self.me else None
+        self.reports = {peer: report for peer, report in self.reports.items() if peer in self.members}
+        self.liveness.forget_strangers(set(self.members) | self.presences.keys())
+        for table in (self.contacts, self.presences):
+            self._shrink(table)
+        same = old is not None and old.lineage == view.lineage
+        self.note("view", f"view {view.number} of {view.lineage.id[:6]}: {view.reason}", view=str(view.number))
+        self.follow.on_view(old if same else None, view)
+        if self.leaving and not self.member:
+            self.emit(fx.Stop(self.leaving))
+        self.holder.on_view(view, was)
+        self.emit(fx.PublishView(view))
+        if self.leader is not None:
+            self.emit(fx.Search("leads a new view"))
+
+    def _shrink(self, table: dict[Peer, Any]) -> None:
+        for peer in [peer for peer in table if peer not in self.members and peer != self.me][:-REPORTS_KEPT]:
+            del table[peer]
+
+    def certificate(self) -> ms.Certificate:
+        assert self.view is not None
+        known = tuple(ms.Contact(peer, self.contacts.get(peer, ())) for peer in self.view.members())
+        return ms.Certificate(self.view, self.follow.quorate and self.member, known)
+
+    # -- events
+
+    def _on_wake(self, event: ev.Wake) -> None:
+        pass
+
+    def _on_received(self, event: ev.Received) -> None:
+        self._receive(event.sender, event.message, event.handle)
+
+    def _receive(self, sender: Peer, message: ms.Message, handle: Handle | None) -> None:
+        if sender != self.me:
+            self.liveness.on_message(sender, self.now)
+            if sender in self.errands:
+                self.watch.answer(self.errands.pop(sender), heard=True)
+        if isinstance(message, ms.Boundary):
+            assert handle is not None
+            self.holder.on_boundary(sender, message, handle)
+            return
+        _MESSAGES[type(message)](self, sender, message)
+
+    def _on_link_up(self, event: ev.LinkUp) -> None:
+        self.liveness.on_link_up(event.peer, self.now)
+        self.holder.on_link_up(event.peer)
+        self.candidate.on_link_up(event.peer)
+        if self.view is not None and (event.peer in self.members or not self.member):
+            self.watch.greet(event.peer)
+
+    def _on_link_down(self, event: ev.LinkDown) -> None:
+        self.liveness.on_link_down(event.peer, event.refused, self.now)
+        self.candidate.on_link_down(event.peer, event.reason)
+        self.watch.on_link_down(event.peer, event.refused, event.reason)
+        if self.leader is not None:
+            self.leader.on_candidate_lost(event.peer)
+
+    def _on_directory(self, event: ev.Directory) -> None:
+        self.presences = {presence.peer: presence for presence in event.presences if presence.peer != self.me}
+        for presence in event.presences:
+            self.know(presence.peer, presence.addresses)
+        if self.leader is not None:
+            self.leader.forget_tries()
+        self.follow.on_directory(event)
+
+    def _on_directory_lost(self, event: ev.DirectoryLost) -> None:
+        self.note("directory", f"the directory does not answer: {event.reason}")
+
+    def _on_leave(self, event: ev.Leave) -> None:
+        self.follow.leave(event.reason)
+
+    # -- messages of views
+
+    def of_this_view(self, lineage: str, number: int) -> bool:
+        return self.view is not None and self.view.lineage.id == lineage and self.view.number == number
+
+    def _on_ballot(self, sender: Peer, message: Any) -> None:
+        """Paxos for the next view. A voter that hears its leader does not help to replace it."""
+        number = message.view.number if isinstance(message, ms.Propose) else message.number
+        lineage = message.view.lineage.id if isinstance(message, ms.Propose) else message.lineage
+        if self.view is None or not self.of_this_view(lineage, number - 1):
+            if self.view is not None and self.view.lineage.id == lineage and number <= self.view.number:
+                self.send(sender, self.certificate())
+            return
+        if isinstance(message, ms.Prepare):
+            if sender in (self.me, self.view.leader) or self.follow.leader_silent():
+                self.route(self.balloting.on_prepare(sender, message))
+        elif isinstance(message, ms.Propose):
+            self.route(self.balloting.on_propose(sender, message))
+        elif isinstance(message, ms.Promise):
+            self.route(self.balloting.on_promise(sender, message))
+        elif isinstance(message, ms.Outbid):
+            self.balloting.on_outbid(message)
+        else:
+            chosen = self.balloting.on_accepted(sender, message)
+            if chosen is not None:
+                self._chosen(chosen)
+
+    def _chosen(self, view: View) -> None:
+        before = self.members
+        self.install(view)
+        certificate = self.certificate()
+        for peer in sorted(before | self.members):
+            if peer != self.me:
+                self.send(peer, certificate)
+
+    def _on_certificate(self, sender: Peer, message: ms.Certificate) -> None:
+        for contact in message.contacts:
+            self.know(contact.peer, contact.addresses)
+        self.follow.on_certificate(sender, message)
+
+    def _on_leader_message(self, sender: Peer, message: Any) -> None:
+        """Status, Ready, Suspect, PollReply, Answer, Poisoned, Resign: for the leader of their view."""
+        if not self.of_this_view(message.lineage, message.view):
+            return
+        if isinstance(message, ms.Resign) and message.leaving and sender == self.view.leader != self.me:  # type: ignore[union-attr]
+            self.liveness.on_link_down(sender, True, self.now)
+        elif self.leader is not None:
+            _LEADER[type(message)](self.leader, sender, message)
+
+    def _on_begin(self, sender: Peer, message: ms.Begin) -> None:
+        if self.view is None or sender != self.view.leader or not self.member:
+            return
+        if self.of_this_view(message.lineage, message.view):
+            for commit in message.commits:
+                self.remember(commit)
+            self.holder.on_begin(message)
+
+    # -- for people
+
+    def waiting(self) -> str:
+        """What this peer waits for, in words; the leader says it for the run. Empty while it works."""
+        if not self.holder.compute_ready:
+            return "its compute process"
+        if self.view is None:
+            return "other founders or a certificate of the run"
+        if self.leader is not None:
+            return self.leader.waiting()
+        if self.member:
+            if self.holder.begin is None:
+                return f"the leader {self.view.leader}"
+            return "" if self.follow.quorate else "a quorum of the view"
+        return "a vacancy"
+
+    # -- timers
+
+    def _beat(self) -> None:
+        period = (
+            self.settings.heartbeat_seconds if self.member or self.view is None else self.settings.lease_seconds / 2
+        )
+        self.timers.set("beat", self.now + period)
+        self.watch.beat()
+        self.follow.beat()
+        self.holder.beat()
+        if self.leader is not None:
+            self.leader.beat()
+
+    def _search(self) -> None:
+        self.follow.search()
+
+    def _poll_due(self) -> None:
+        if self.leader is not None:
+            self.leader.conclude_inquiries()
+
+    def _offer_due(self) -> None:
+        if self.leader is not None:
+            self.leader.expire_offers()
+
+    # -- presence
+
+    def _announce(self) -> None:
+        """Keep our presence in the directory as it is now; renewals are the directory's business."""
+        if not self.holder.compute_ready:
+            return
+        lineage, number = (self.view.lineage.id, 0) if self.view is not None else ("", -1)
+        exact = tuple((stage, v) for stage, v in sorted(self.holder.versions.items()) if stage not in self.mine)
+        presence = Presence(
+            self.me, self.addresses, lineage, number, self.room, self.holder.may_head,
+            tuple(sorted(self.holder.refuses)), exact, self.holder.tokens_per_second,
+        )  # fmt: skip
+        if presence != self._announced:
+            self._announced = presence
+            self._out.append(fx.Announce(presence))
+            self.presences.pop(self.me, None)
+        if self.room:
+            self.presences[self.me] = presence
+        else:
+            self.presences.pop(self.me, None)
+
+
+_EVENTS: Final[dict[type, Callable[[Participant, Any], None]]] = {
+    ev.Wake: Participant._on_wake,
+    ev.Received: Participant._on_received,
+    ev.LinkUp: Participant._on_link_up,
+    ev.LinkDown: Participant._on_link_down,
+    ev.ComputeReady: lambda core, event: core.holder.on_compute_ready(event),
+    ev.ComputeLost: lambda core, event: core.holder.on_compute_lost(event.reason, event.out_of_memory_stage),
+    ev.Done: lambda core, event: core.holder.on_done(event),
+    ev.Installed: lambda core, event: core.holder.on_installed(event),
+    ev.InstallFailed: lambda core, event: core.holder.on_install_failed(event),
+    ev.Directory: Participant._on_directory,
+    ev.DirectoryLost: Participant._on_directory_lost,
+    ev.Leave: Participant._on_leave,
+}
+_MESSAGES: Final[dict[type, Callable[[Participant, Peer, Any], None]]] = {
+    ms.Heartbeat: lambda core, sender, message: core.watch.on_heartbeat(sender, message),
+    ms.Certificate: Participant._on_certificate,
+    ms.Poll: lambda core, sender, message: core.watch.on_poll(sender, message),
+    ms.Offer: lambda core, sender, message: core.candidate.on_offer(sender, message),
+    ms.Prepare: Participant._on_ballot,
+    ms.Promise: Participant._on_ballot,
+    ms.Propose: Participant._on_ballot,
+    ms.Accepted: Participant._on_ballot,
+    ms.Outbid: Participant._on_ballot,
+    ms.Begin: Participant._on_begin,
+    ms.Stored: lambda core, sender, message: core.holder.on_stored(sender, message),
+    ms.Suspect: Participant._on_leader_message,
+    ms.PollReply: Participant._on_leader_message,
+    ms.Answer: Participant._on_leader_message,
+    ms.Status: Participant._on_leader_message,
+    ms.Ready: Participant._on_leader_message,
+    ms.Poisoned: Participant._on_leader_message,
+    ms.Resign: Participant._on_leader_message,
+}
+_LEADER: Final[dict[type, Callable[[Leader, Peer, Any], None]]] = {
+    ms.Suspect: Leader.on_suspect,
+    ms.PollReply: Leader.on_poll_reply,
+    ms.Answer: Leader.on_answer,
+    ms.Status: Leader.on_status,
+    ms.Ready: Leader.on_ready,
+    ms.Poisoned: Leader.on_poisoned,
+    ms.Resign: Leader.on_resign,
+}
+_TIMERS: Final[dict[str, Callable[[Participant], None]]] = {
+    "beat": Participant._beat,
+    "search": Participant._search,
+    "poll": Participant._poll_due,
+    "offer": Participant._offer_due,
+    "errand": lambda core: core.watch.errands_due(),
+    "candidacy": lambda core: core.candidate.expire(),
+    "found": lambda core: core.follow.found_due(),
+    "leave": lambda core: core.follow.leave_due(),
+}
+__all__ = ["HEAD", "Participant"]
