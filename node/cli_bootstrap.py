@@ -15,12 +15,12 @@ from ftnode.node.cli_options import home_option
 @home_option
 def bootstrap(listen: tuple[str, ...], home: str | None) -> int | None:
     """Host a meeting point: newcomers dial it first. It trains nothing and holds nothing of a run. Ctrl-C ends it."""
-    from ftnode.bootstrap import server
+    from ftnode.bootstrap.server import run
     from ftnode.node.identity import home_directory
     from ftnode.node.listening import check_listen
 
     check_listen(listen)
-    return server.run(listen=listen, home=home_directory(home))
+    return run(listen=listen, home=home_directory(home))
 
 
 @click.command("id")

@@ -79,9 +79,9 @@ def join(
         json=as_json,
     )
 
-    from ftnode.node import daemon
+    from ftnode.node.daemon import run
 
-    return daemon.run(config)
+    return run(config)
 
 
 def _peers(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
