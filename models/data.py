@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,26 +43,27 @@ def load_corpus(path: str) -> Corpus:
     For validation: of a folder, the twentieth of the files whose paths hash lowest; of a file, its last twentieth.
     """
     files = list(_files(path))
-    if not files:
-        raise DataError(f"no text files in {path or _library()}; give --data a text file or a folder of text files")
-    digest = hashlib.sha256()
-    for name, content in files:
-        for part in (name.encode(), content):
-            digest.update(len(part).to_bytes(8, "little") + part)
     if len(files) == 1:
-        name, content = files[0]
+        content = files[0][1]
         cut = len(content) - len(content) // VALIDATION_ONE_IN
         training, validation = content[:cut], content[cut:]
     else:
         held_out = validation_names([name for name, _ in files])
         training = SEPARATOR.join(content for name, content in files if name not in held_out)
         validation = SEPARATOR.join(content for name, content in files if name in held_out)
-    return Corpus(_array(training), _array(validation), digest.hexdigest())
+    return Corpus(_array(training), _array(validation), _hash(files, path))
+
+
+def corpus_hash(path: str) -> str:
+    """The `sha256` of `load_corpus(path)`, without keeping the text. Raises DataError."""
+    return _hash(_files(path), path)
 
 
 def validation_names(names: list[str]) -> frozenset[str]:
     """One in twenty of the relative paths, at least one, by their hash."""
-    ranked = sorted(names, key=lambda name: hashlib.blake2b(name.encode(), digest_size=8).digest())
+    ranked = sorted(
+        names, key=lambda name: hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).digest()
+    )
     return frozenset(ranked[: max(1, len(names) // VALIDATION_ONE_IN)])
 
 
@@ -93,6 +94,17 @@ def _array(text: bytes) -> Bytes:
     return np.frombuffer(text, dtype=np.uint8)
 
 
+def _hash(files: Iterable[tuple[str, bytes]], path: str) -> str:
+    digest, empty = hashlib.sha256(), True
+    for name, content in files:
+        empty = False
+        for part in (name.encode(errors="surrogateescape"), content):
+            digest.update(len(part).to_bytes(8, "little") + part)
+    if empty:
+        raise DataError(f"no text files in {path or _library()}; give --data a text file or a folder of text files")
+    return digest.hexdigest()
+
+
 def _library() -> Path:
     return Path(sysconfig.get_paths()["stdlib"])
 
@@ -102,7 +114,10 @@ def _files(path: str) -> Iterator[tuple[str, bytes]]:
     root = Path(path) if path else _library()
     try:
         if root.is_file():
-            yield root.name, _read(root)
+            content = _read(root)
+            if SEPARATOR in content:
+                raise DataError(f"{root} is not text (it holds a zero byte); give --data a text file or a folder")
+            yield root.name, content
             return
         total = 0
         for name in sorted(_names(root, library=not path)):

@@ -24,6 +24,8 @@ from ftnode.models.tensors import Layout, digest, is_finite, squared_norm
 
 WEIGHTS, MOMENT_1, MOMENT_2, GRADIENT = range(4)
 ROWS: Final = 4
+NORM_SQUARED_MAX: Final = torch.finfo(torch.float32).max
+"""Beyond it, Adam's squares overflow and the stage would stand still for ever; far below, training has exploded."""
 EXPORTED_ROWS: Final = {"weights": 1, "all": 3}
 
 SavedKey = tuple[AttemptId, int, int]
@@ -145,8 +147,7 @@ class Stage:
             self._saved.pop(key, None)
             leaf = self._input(x, leaf=bool(self.index))
             output = self._checked(self._run(leaf), "activation")
-        torch.autograd.backward(output, gradient_btd)
-        return Lesson(self._accumulated(attempt, visit, leaf.grad), 0.0)
+        return Lesson(self._accumulate(attempt, visit, leaf, output, gradient_btd), 0.0)
 
     def learn(self, key: SavedKey, x_btd: Tensor, targets_bt: Tensor) -> Lesson:
         """The last visit: loss and backward in one."""
@@ -155,8 +156,8 @@ class Stage:
         leaf = self._input(x_btd, leaf=True)
         loss = self._loss(leaf, targets_bt)
         value = self._checked_loss(loss)
-        (loss / self.microbatches).backward()  # type: ignore[no-untyped-call]
-        return Lesson(self._accumulated(attempt, visit, leaf.grad), value)
+        share = torch.full_like(loss, 1 / self.microbatches)
+        return Lesson(self._accumulate(attempt, visit, leaf, loss, share), value)
 
     def reduce(self, attempt: AttemptId) -> Reduction:
         """Stage the accumulated gradient: norm, clip, hash. Asked again, it answers the same."""
@@ -166,8 +167,8 @@ class Stage:
         gradient = self.buffers[GRADIENT]
         if not self.ledger.reduced:
             norm_squared = squared_norm(gradient)
-            if not norm_squared < float("inf"):
-                self.ledger.spoiled = "the step's gradient is not finite"
+            if not norm_squared < NORM_SQUARED_MAX:
+                self.ledger.spoiled = f"the step's gradient has a squared norm of {norm_squared:g}"
                 raise StageFault(self.ledger.spoiled, self.index)
             factor = clip_factor(self.optimiser, norm_squared)
             if factor < 1:
@@ -261,14 +262,19 @@ class Stage:
         self._checked(loss, "loss")
         return float(loss.detach())
 
-    def _accumulated(self, attempt: AttemptId, visit: tuple[int, int], gradient: Tensor | None) -> Tensor | None:
-        """A broken gradient has spoiled the sum by now: the attempt can no longer be reduced."""
-        if gradient is not None and not is_finite(gradient):
-            self.ledger.attempt = attempt
+    def _accumulate(
+        self, attempt: AttemptId, visit: tuple[int, int], leaf: Tensor, output: Tensor, gradient: Tensor
+    ) -> Tensor | None:
+        """Add up the gradients of the weights, give that of `leaf`. Whatever breaks on the way spoils the attempt."""
+        self.ledger.attempt = attempt
+        spoiled, self.ledger.spoiled = self.ledger.spoiled, "a backward pass broke off"
+        torch.autograd.backward(output, gradient)
+        if leaf.grad is not None and not is_finite(leaf.grad):
             self.ledger.spoiled = f"the gradient of microbatch {visit[0]} at visit {visit[1]} is not finite"
             raise StageFault(self.ledger.spoiled, self.index)
+        self.ledger.spoiled = spoiled
         self.ledger.record(attempt, visit)
-        return gradient
+        return leaf.grad
 
     def _drop_gradient(self) -> None:
         self.buffers[GRADIENT].zero_()

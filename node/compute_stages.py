@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -13,13 +12,14 @@ from torch import Tensor
 
 from ftnode.models.blend import Blend
 from ftnode.models.config import ModelConfig
-from ftnode.models.data import Bytes, Corpus, DataError, load_corpus, training_batch, validation_batch
+from ftnode.models.data import Bytes, Corpus, DataError, corpus_hash, load_corpus, training_batch, validation_batch
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.stage import EXPORTED_ROWS, SavedKey, Stage, StageVersion
 from ftnode.models.tensors import as_bytes, digest
 from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.compute_measure import device_name, measure
 
 Answer = dict[str, Any]
 PlainAttempt = list[int]
@@ -62,63 +62,28 @@ class TorchStages:
     # What a node should know before it claims a stage.
 
     def ready(self) -> Answer:
-        """Measures one dry microbatch of a block stage: the second of two, because the first pays for warming up."""
-        free = _memory_free(torch.device(self.config.device))
-        forward_seconds, backward_seconds, activation_bytes = self._dry_run()
+        figures = measure(self._new_stage(1), self._shape)
         corpus, corpus_reason = self._corpus_seen()
         return {
-            "device": self._device_name(),
+            "device": device_name(self.config.device),
             "threads": self.config.threads,
             "stage_bytes": 16 * self.model.stage_parameters(self.config.stages, 1),
             "head_bytes": 16 * self.model.head_parameters,
-            "activation_bytes": activation_bytes,
-            "memory_free": free,
-            "forward_seconds": forward_seconds,
-            "backward_seconds": backward_seconds,
-            "tokens_per_second": self._tokens / (forward_seconds + backward_seconds),
+            **asdict(figures),
+            "tokens_per_second": self._tokens / (figures.forward_seconds + figures.backward_seconds),
             "corpus": corpus,
             "corpus_reason": corpus_reason,
         }
 
-    def _dry_run(self) -> tuple[float, float, int]:
-        stage = self._new_stage(1)
-        x_btd = torch.ones(self._shape)
-        bytes_of: dict[int, int] = {}
-
-        def keep(saved: Tensor) -> Tensor:
-            bytes_of[saved.untyped_storage().data_ptr()] = saved.untyped_storage().nbytes()
-            return saved
-
-        def back(saved: Tensor) -> Tensor:
-            return saved
-
-        seconds = (0.0, 0.0)
-        for microbatch in range(2):
-            key = ((0, 0), microbatch, 1)
-            started = time.perf_counter()
-            with torch.autograd.graph.saved_tensors_hooks(keep, back):
-                output = stage.forward(key, x_btd, save=True).cpu()
-            middle = time.perf_counter()
-            stage.backward(key, output, None)
-            if stage.device.type == "cuda":
-                torch.cuda.synchronize(stage.device)
-            seconds = (middle - started, time.perf_counter() - middle)
-        own = stage.buffers.untyped_storage().data_ptr()
-        return *seconds, sum(size for pointer, size in bytes_of.items() if pointer != own)
-
     def _corpus_seen(self) -> tuple[str, str]:
         """(hash, "") of the corpus when it is the run's, ("", why not) otherwise. The text itself is not kept."""
         try:
-            self._corpus_hash = load_corpus(self.config.data).sha256
+            self._corpus_hash = corpus_hash(self.config.data)
         except DataError as error:
             return "", str(error)
         if self.config.corpus not in ("", self._corpus_hash):
             return "", f"the corpus here is {self._corpus_hash[:12]}, the run's is {self.config.corpus[:12]}"
         return self._corpus_hash, ""
-
-    def _device_name(self) -> str:
-        device = torch.device(self.config.device)
-        return torch.cuda.get_device_name(device) if device.type == "cuda" else _processor_name()
 
     # The step.
 
@@ -350,23 +315,3 @@ def _state(stage: Stage, parts: str) -> Tensor:
     if parts not in EXPORTED_ROWS:
         raise Misuse(f"parts must be one of {', '.join(EXPORTED_ROWS)}, not {parts}", stage.index)
     return stage.state(parts)
-
-
-def _memory_free(device: torch.device) -> int:
-    """Bytes. On the host, what Linux calls available; 0 where it does not say."""
-    if device.type == "cuda":
-        free: int = torch.cuda.mem_get_info(device)[0]
-        return free
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
-
-
-def _processor_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return "cpu"
-    return next((f"cpu ({line.split(':', 1)[1].strip()})" for line in lines if line.startswith("model name")), "cpu")

@@ -10,6 +10,7 @@ import pytest
 from ftnode.models.data import (
     VALIDATION_ONE_IN,
     DataError,
+    corpus_hash,
     load_corpus,
     training_batch,
     validation_batch,
@@ -34,7 +35,7 @@ def test_files_are_split_by_name_and_never_shared(tmp_path: Path) -> None:
 
 def test_the_hash_knows_names_and_contents(tmp_path: Path) -> None:
     first = load_corpus(str(folder(tmp_path / "a"))).sha256
-    assert load_corpus(str(folder(tmp_path / "b"))).sha256 == first
+    assert load_corpus(str(folder(tmp_path / "b"))).sha256 == first == corpus_hash(str(tmp_path / "a"))
     (tmp_path / "b" / "text-00.txt").rename(tmp_path / "b" / "text-99.txt")
     renamed = load_corpus(str(tmp_path / "b")).sha256
     (tmp_path / "a" / "text-00.txt").write_text("another")
@@ -99,6 +100,11 @@ def test_unusable_text_is_named(tmp_path: Path) -> None:
         load_corpus(str(tmp_path / "no-such-folder"))
     with pytest.raises(DataError, match="no text files"):
         load_corpus(str(tmp_path))
+    with pytest.raises(DataError, match="no text files"):
+        corpus_hash(str(tmp_path))
+    (tmp_path / "binary").write_bytes(b"a\0b")
+    with pytest.raises(DataError, match="is not text"):
+        load_corpus(str(tmp_path / "binary"))
     (tmp_path / "short.txt").write_text("short")
     with pytest.raises(DataError, match="fewer than one sequence of 9"):
         training_batch(load_corpus(str(tmp_path)), 1, 1, 0, 1, 8)

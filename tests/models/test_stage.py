@@ -180,6 +180,28 @@ def test_a_gradient_that_overflows_spoils_the_attempt_and_no_weight() -> None:
     assert not stage.buffers[GRADIENT].any()
 
 
+def test_a_backward_pass_that_breaks_off_spoils_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = block()
+
+    def out_of_memory(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(torch.autograd, "backward", out_of_memory)
+        stage.backward((ATTEMPT, 0, 1), activation(1), activation())
+    stage.backward((ATTEMPT, 1, 1), activation(1), activation())
+    with pytest.raises(StageFault, match="broke off"):
+        stage.reduce(ATTEMPT)
+
+
+def test_a_gradient_whose_squares_overflow_is_a_fault() -> None:
+    stage = block()
+    stage.backward((ATTEMPT, 0, 1), activation(1), activation())
+    stage.buffers[GRADIENT, 0] = 1e20
+    with pytest.raises(StageFault, match="squared norm"):
+        stage.reduce(ATTEMPT)
+
+
 def test_initial_weights_are_a_pure_function_of_seed_and_stage() -> None:
     first, again, other = stages(seed=1), stages(seed=1), stages(seed=2)
     for index in range(STAGES + 1):

@@ -196,6 +196,12 @@ def test_training_is_reproducible_and_recomputing_changes_no_bit(config: Compute
     assert first[0]["reduced"][0]["covered"] == [[0, 0], [0, LAST_VISIT], [1, 0], [1, LAST_VISIT]]
 
 
+def test_boundaries_can_be_halved(config: ComputeConfig) -> None:
+    full = direct(config)
+    half = direct(replace(config, boundary_dtype="bfloat16", slot_bytes=config.slot_bytes // 2))
+    assert train(half, 1)["losses"] == pytest.approx(train(full, 1)["losses"], rel=1e-2)
+
+
 def test_a_replica_made_from_all_parts_goes_on_exactly(config: ComputeConfig) -> None:
     original = direct(config)
     train(original, 1)
