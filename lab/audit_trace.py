@@ -16,8 +16,7 @@ from ftnode.node.trace import TRACE_PATTERN, read_trace
 from ftnode.protocol.codec import from_plain, from_tagged
 from ftnode.protocol.effects import Backward, Reduce
 from ftnode.protocol.errors import PeerError, UserError
-from ftnode.protocol.events import EVENTS, Directory, Done, Installed, InstallFailed, Received
-from ftnode.protocol.messages import Certificate
+from ftnode.protocol.events import EVENTS, Done, Installed, InstallFailed
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Attempt, Peer, Version, next_version
 from ftnode.protocol.view import View
@@ -105,6 +104,8 @@ class _Reading:
         self._life = life
         self._owed: Counter[tuple[Any, ...]] = Counter()
         self._owed_by: Record | None = None
+        self._owed_view: str | None = None
+        self._gave_up = False
         self._versions: dict[int, tuple[str, Version | None]] = {}
         """Stage -> lineage and version of the weights that this node has."""
         self._gradients: defaultdict[tuple[int, int, Attempt], Counter[Visit]] = defaultdict(Counter)
@@ -118,6 +119,8 @@ class _Reading:
             case "event":
                 self._settle()
                 self._owe(record)
+            case "note":
+                self._note(record)
             case "view":
                 self._view(record)
             case "accumulated":
@@ -147,7 +150,10 @@ class _Reading:
         for owed, number in self._owed.items():
             if number > 0:
                 self._life.find("event", f"no record of {_describe(owed)}, though it happened", self._owed_by)
+        if self._owed_view is not None:
+            self._life.find("view", f"no record of view {self._owed_view}, though it was taken up", self._owed_by)
         self._owed.clear()
+        self._owed_view = None
 
     def _pay(self, record: Record, *owed: Any) -> None:
         if self._owed[owed] < 1:
@@ -157,9 +163,7 @@ class _Reading:
     def _owe(self, record: Record) -> None:
         self._owed_by = record
         name = record["e"][0]
-        if name not in ("Done", "Installed", "InstallFailed", "Received", "Directory"):
-            return
-        if name == "Received" and record["e"][2][0] != "Certificate":
+        if name not in ("Done", "Installed", "InstallFailed"):
             return
         match from_tagged(EVENTS, record["e"]):
             case Done(task=Backward() as task, fault=""):
@@ -170,26 +174,24 @@ class _Reading:
                 self._owed[("installed", stage, base.step, base.commit, digest)] += 1
             case InstallFailed(stage=stage, donor=donor):
                 self._life.install_failures[(stage, donor.id if donor else "")] += 1
-            case Received(message=Certificate(view=view)):
-                self._hear_of(view)
-            case Directory(certificates=certificates):
-                mine = self._life.views[-1].lineage if self._life.views else None
-                newest = [view for view in certificates if mine is not None and view.lineage == mine]
-                if newest:
-                    self._hear_of(max(newest, key=lambda view: view.number))
 
-    def _hear_of(self, view: View) -> None:
-        """Within a lineage the higher view wins (rule 14), so a certificate above ours must be followed by its view."""
-        mine = self._life.views[-1] if self._life.views else None
-        if mine is None or (mine.lineage == view.lineage and mine.number < view.number):
-            self._owed[("view", view.lineage.id, view.number)] += 1
+    def _note(self, record: Record) -> None:
+        """The core says when it takes up a view, and when it gives one up without another."""
+        if record["kind"] == "view":
+            self._owed_view = record["fields"].get("view")
+        elif record["kind"] == "gone" and "given up" in record["text"]:
+            self._gave_up = True
 
     def _view(self, record: Record) -> None:
         view: View = from_plain(View, record["view"])
         before = self._life.views[-1] if self._life.views else None
-        self._owed[("view", view.lineage.id, view.number)] -= 1
-        if before is not None and before.lineage == view.lineage and view.number <= before.number:
+        if self._owed_view != str(view.number):
+            self._life.find("view", f"a record of view {view.number}, which was not taken up just now", record)
+        self._owed_view = None
+        known = before is not None and before.lineage == view.lineage and not self._gave_up
+        if known and before is not None and view.number <= before.number:
             self._life.find("view", f"view {view.number} after view {before.number}", record)
+        self._gave_up = False
         self._life.views.append(view)
 
     def _accumulated(self, record: Record) -> None:

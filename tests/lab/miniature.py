@@ -95,6 +95,8 @@ class Miniature:
             if new.number == 0 or PEERS[name] in new.members():
                 if name != "head":
                     self.event(name, Received(PEERS["head"], Certificate(new, True, ()), None))
+                note = Note("view", f"view {new.number}: {new.reason}", (("view", str(new.number)),))
+                self.traces[name].note(self.tick(), note)
                 self.record(name, "view", view=to_plain(new))
         self.current = new
 
