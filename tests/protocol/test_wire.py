@@ -1,0 +1,177 @@
+"""Frames survive the trip, and bytes from strangers end in a PeerError or a message, never in anything else."""
+
+from __future__ import annotations
+
+import struct
+from random import Random
+
+import msgpack
+import pytest
+
+from ftnode.protocol.codec import tagged
+from ftnode.protocol.errors import PeerError
+from ftnode.protocol.messages import Boundary, Contact, Offer, Prepare, Stored
+from ftnode.protocol.messages import Ballot as BallotNumber
+from ftnode.protocol.types import Attempt, Direction, Peer, Version
+from ftnode.protocol.wire import (
+    ADDRESSES_MAX,
+    DEPTH_MAX,
+    HEADER_BYTES_MAX,
+    PREFIX_BYTES,
+    Hello,
+    Refusal,
+    StateChunk,
+    StateHeader,
+    StateRequest,
+    Welcome,
+    clean_reason,
+    encode_frame,
+    read_greeting,
+    read_message,
+    read_prefix,
+    read_transfer,
+)
+
+PEER = Peer("12D3KooWGZiCXxbS1SrT9TXT1fDM1Y5pFhKX3ktdnZXVNY5FQTQz", 7)
+VERSION = Version(3, "abc", Attempt(1, 2))
+BOUNDARY = Boundary("l", 1, 4, Attempt(1, 3), 5, 2, Direction.BACKWARD, (PEER, PEER))
+MESSAGES = (
+    BOUNDARY,
+    Stored("l", 4, Attempt(1, 3), 5, 2, Direction.BACKWARD),
+    Offer("l", 1, (2, 3), VERSION, (Contact(PEER, ("/ip4/127.0.0.1/tcp/1",)),)),
+    Prepare("l", 2, BallotNumber(3, PEER)),
+)
+GREETINGS = (Hello("run", 1, ("/ip4/1.2.3.4/tcp/5",), "control"), Welcome(2, ()), Refusal("no", False))
+TRANSFERS = (
+    StateRequest("run", 2, 3, "abc", "weights"),
+    StateHeader(VERSION, 1.5, 4, 400, "d", 3, 1.1),
+    Refusal("later", True),
+)
+
+
+def parts(frame: bytes) -> tuple[bytes, int]:
+    size, payload = read_prefix(frame[:PREFIX_BYTES])
+    assert len(frame) == PREFIX_BYTES + size
+    return frame[PREFIX_BYTES:], payload
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_a_message_survives(message: object) -> None:
+    size = 64 if isinstance(message, Boundary) else 0
+    assert read_message(*parts(encode_frame(message, size)), 64) == message  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("greeting", GREETINGS, ids=lambda message: type(message).__name__)
+def test_a_greeting_survives(greeting: Hello | Welcome | Refusal) -> None:
+    assert read_greeting(*parts(encode_frame(greeting))) == greeting
+
+
+@pytest.mark.parametrize("transfer", TRANSFERS, ids=lambda message: type(message).__name__)
+def test_a_transfer_survives(transfer: StateRequest | StateHeader | Refusal) -> None:
+    assert read_transfer(*parts(encode_frame(transfer)), 100) == transfer
+
+
+@pytest.mark.parametrize(("size", "fits"), [(0, False), (63, False), (64, True), (65, False), (2**32 - 1, False)])
+def test_a_boundary_has_exactly_its_bytes(size: int, fits: bool) -> None:
+    header, payload = parts(encode_frame(BOUNDARY, size))
+    if fits:
+        assert read_message(header, payload, 64) == BOUNDARY
+    else:
+        with pytest.raises(PeerError, match="bytes behind it"):
+            read_message(header, payload, 64)
+
+
+def test_nothing_else_has_bytes_behind_it() -> None:
+    with pytest.raises(PeerError):
+        read_message(*parts(encode_frame(MESSAGES[1], 64)), 64)
+    with pytest.raises(PeerError):
+        read_greeting(*parts(encode_frame(GREETINGS[0], 1)))
+    with pytest.raises(PeerError):
+        read_transfer(*parts(encode_frame(TRANSFERS[0], 1)), 100)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(0, False), (1, True), (100, True), (101, False)])
+def test_a_chunk_fits_its_slot(size: int, fits: bool) -> None:
+    frame = parts(encode_frame(StateChunk(0, b"h" * 16), size))
+    if fits:
+        assert read_transfer(*frame, 100) == StateChunk(0, b"h" * 16)
+    else:
+        with pytest.raises(PeerError):
+            read_transfer(*frame, 100)
+
+
+@pytest.mark.parametrize("size", [0, HEADER_BYTES_MAX + 1, 2**32 - 1])
+def test_header_lengths_are_bounded(size: int) -> None:
+    with pytest.raises(PeerError):
+        read_prefix(struct.pack(">II", size, 0))
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        Hello("run", 1, ("/a",) * (ADDRESSES_MAX + 1), "control"),
+        Hello("run", 1, ("/" + "a" * 600,), "control"),
+        Hello("run", 1, (), "express"),
+    ],
+)
+def test_a_hello_is_checked(hello: Hello) -> None:
+    with pytest.raises(PeerError):
+        read_greeting(*parts(encode_frame(hello)))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"\x91" * 1000 + b"\x90",  # 1,000 levels: msgpack takes them, repr of the result would not
+        b"\x91" * 5000 + b"\x90",
+        b"\x91" * DEPTH_MAX + b"\x90",
+        b"\xdd\xff\xff\xff\xff",  # a list of 4 billion items, of which none follow
+        b"\x81\x01\x01",
+        b"\xd6\xff\x00\x00\x00\x00",
+        b"\xa2\xc3\x28",
+        b"\x90\x90",
+        b"",
+    ],
+)
+def test_hostile_msgpack_is_refused(header: bytes) -> None:
+    for read in (lambda: read_message(header, 0, 64), lambda: read_greeting(header, 0)):
+        with pytest.raises(PeerError):
+            read()
+
+
+def test_random_bytes_raise_nothing_but_peer_errors() -> None:
+    chance = Random(1)
+    frames = [msgpack.packb(tagged(item)) for item in (*MESSAGES, *GREETINGS, *TRANSFERS)]
+    refused = 0
+    for _ in range(20_000):
+        data = bytearray(chance.choice(frames) if chance.random() < 0.8 else chance.randbytes(chance.randrange(200)))
+        for _ in range(chance.randrange(4)):
+            if data:
+                data[chance.randrange(len(data))] = chance.randrange(256)
+        data = data[: chance.randrange(len(data) + 1)] if chance.random() < 0.2 else data
+        payload = chance.choice((0, 64, 2**32 - 1))
+        for read in (
+            lambda: read_message(data, payload, 64),
+            lambda: read_greeting(data, payload),
+            lambda: read_transfer(data, payload, 64),
+        ):
+            try:
+                read()
+            except PeerError:
+                refused += 1
+    assert 20_000 < refused < 60_000  # both outcomes occur
+
+
+def test_random_prefixes_raise_nothing_but_peer_errors() -> None:
+    chance = Random(2)
+    for _ in range(2_000):
+        try:
+            size, _ = read_prefix(chance.randbytes(PREFIX_BYTES))
+        except PeerError:
+            continue
+        assert 0 < size <= HEADER_BYTES_MAX
+
+
+def test_a_strangers_reason_is_one_short_line() -> None:
+    assert clean_reason("no\n\x1b[31mway" + "!" * 5000).startswith("no  [31mway!!!")
+    assert len(clean_reason("x" * 5000)) == 1000
