@@ -27,7 +27,9 @@ class Ledger:
         self.commits: dict[str, dict[int, Version]] = {}
         """Lineage to step to the version that it committed."""
         self.begun: dict[tuple[str, Attempt], Begin] = {}
-        self.bases: dict[tuple[Attempt, int], set[str]] = {}
+        self.seen: set[tuple[str, int]] = set()
+        """(lineage, step) of the commits that a Begin has told others of."""
+        self.bases: dict[tuple[str, Attempt, int], str] = {}
         self.updates: dict[tuple[int, str], tuple[int, int]] = {}
         """(stage, commit) to the histories before and after its update."""
         self.chain: dict[str, tuple[str, bool]] = {}
@@ -53,7 +55,7 @@ class Ledger:
         return news
 
     def begin(self, sender: Peer, begin: Begin) -> bool:
-        """A leader sends Begin, which commits its base (rule 19). True when that commit is news."""
+        """A leader sends Begin, which commits its base (rule 19). True the first time for that commit."""
         view = self.views.get((begin.lineage, begin.view))
         if view is None or view.leader != sender:
             raise Violation("I2", f"{sender} sends Begin {begin.attempt} but view {begin.view} is {view}")
@@ -68,25 +70,30 @@ class Ledger:
             raise Violation(
                 "I3", f"attempt {begin.attempt} is step {known.step} on {known.base} and {begin.step} on {begin.base}"
             )
-        self.bases.setdefault((begin.attempt, begin.step), set()).add(begin.base.commit)
-        commits = self.commits.setdefault(begin.lineage, {})
-        committed = commits.get(begin.base.step)
+        self.bases.setdefault((begin.lineage, begin.attempt, begin.step), begin.base.commit)
+        self.commit(begin.lineage, begin.base)
+        news = (begin.lineage, begin.base.step) not in self.seen
+        self.seen.add((begin.lineage, begin.base.step))
+        return news
+
+    def commit(self, lineage: str, version: Version) -> bool:
+        """I3: a lineage commits each step once, in order, as one attempt. True when it is news."""
+        commits = self.commits.setdefault(lineage, {})
+        committed = commits.get(version.step)
         if committed is None:
-            if commits and begin.base.step < max(commits):
-                raise Violation("I3", f"lineage {begin.lineage} goes back from {max(commits)} to {begin.base.step}")
-            commits[begin.base.step] = begin.base
+            if commits and version.step < max(commits):
+                raise Violation("I3", f"lineage {lineage} goes back from {max(commits)} to {version.step}")
+            commits[version.step] = version
             return True
-        if committed != begin.base:
-            raise Violation(
-                "I3", f"step {begin.base.step} of {begin.lineage} is committed as {committed} and {begin.base}"
-            )
+        if committed != version:
+            raise Violation("I3", f"step {version.step} of {lineage} is committed as {committed} and {version}")
         return False
 
-    def check_base(self, attempt: Attempt, step: int, version: Version) -> None:
+    def check_base(self, lineage: str, attempt: Attempt, step: int, version: Version) -> None:
         """I1: all work of an attempt is done on the weights that its Begin names."""
-        bases = self.bases.get((attempt, step))
-        if bases is None or version.commit not in bases:
-            raise Violation("I1", f"attempt {attempt} of step {step} began on {bases}, but {version} is in use")
+        base = self.bases.setdefault((lineage, attempt, step), version.commit)
+        if base != version.commit:
+            raise Violation("I1", f"attempt {attempt} of step {step} began on {base}, but {version} is in use")
 
     def applied(
         self, owner: str, stage: int, base: Version, version: Version, skipped: bool, before: int, after: int

@@ -72,7 +72,7 @@ def stage_at(visit: int, stages: int) -> int:
 class Compute:
     """One compute process. Raises Violation when the core asks for what no compute process may be asked for."""
 
-    __slots__ = ("accumulated", "full", "ledger", "live_max", "microbatches", "owner", "poisons", "reduced", "saved",
+    __slots__ = ("accumulated", "ledger", "lineage", "microbatches", "owner", "poisons", "reduced", "saved",
                  "stages", "visits", "weights")  # fmt: skip
 
     def __init__(self, owner: str, stages: int, microbatches: int, ledger: Ledger, poisons: list[Poison]) -> None:
@@ -82,6 +82,8 @@ class Compute:
         self.visits = stages + 2
         self.ledger = ledger
         self.poisons = poisons
+        self.lineage = ""
+        """Of the view that the owner is in; the world keeps it up to date."""
         self.clear()
 
     def clear(self) -> None:
@@ -112,7 +114,7 @@ class Compute:
             raise Violation("I1", f"{self.owner} computes step {step} of stage {stage} on {weights.version}")
         if stage_at(visit, self.stages) != stage:
             raise Violation("I1", f"{self.owner} runs stage {stage} for visit {visit}")
-        self.ledger.check_base(attempt, step, weights.version)
+        self.ledger.check_base(self.lineage, attempt, step, weights.version)
         return weights
 
     def _input(self, handle: Handle, tensors: dict[Handle, Tensor], task: Forward | Backward, want: Tensor) -> Tensor:
@@ -201,10 +203,10 @@ class Compute:
 
     def _poisoned(self, step: int, microbatch: int, visit: int, backward: bool) -> bool:
         for poison in self.poisons:
-            if (poison.step, poison.microbatch, poison.visit) == (step, microbatch, visit) and poison.tries:
-                if poison.backward == backward:
-                    poison.tries -= 1
-                    return True
+            where = (poison.step, poison.microbatch, poison.visit, poison.backward)
+            if poison.tries and where == (step, microbatch, visit, backward):
+                poison.tries -= 1
+                return True
         return False
 
     def apply(self, effect: Apply) -> None:

@@ -1,4 +1,4 @@
-"""The DHT as strangers see it: records that live a while, arrive late, are missed at times, and outlive their owners."""
+"""The DHT as strangers see it: records live a while, arrive late, are missed at times, and outlive their owners."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LAG_SECONDS = 0.3
 
 
 class Shelf:
-    """What one life of one peer keeps in the directory. Each list holds (stored at, record), oldest first, two at most."""
+    """What one life of one peer keeps in the directory: the last two of each kind, as (stored at, record)."""
 
     __slots__ = ("host", "presences", "views")
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.presences: list[tuple[float, Presence]] = []
-        self.views: list[tuple[float, View]] = []
+        self.views: list[tuple[float, View | None]] = []
 
 
 class DirectoryService:
@@ -53,7 +53,8 @@ class DirectoryService:
         records.append((self.world.now, presence))
         del records[:-2]
 
-    def publish(self, host: Host, view: View) -> None:
+    def publish(self, host: Host, view: View | None) -> None:
+        """None withdraws what was published."""
         records = self._shelf(host).views
         records.append((self.world.now, view))
         del records[:-2]

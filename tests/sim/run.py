@@ -1,4 +1,4 @@
-"""Many seeds: `python -m tests.sim.run FIRST LAST [--processes N]`, or one in full: `python -m tests.sim.run SEED --log`."""
+"""Many seeds: `python -m tests.sim.run FIRST LAST`, or every event of one: `python -m tests.sim.run SEED --log`."""
 
 from __future__ import annotations
 

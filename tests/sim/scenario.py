@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ftnode.protocol.messages import Begin
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.settings import Settings
+from ftnode.protocol.types import Version
 from tests.sim.checks import Violation
 from tests.sim.faults import Faults, holders, would_halt
 from tests.sim.world import World
@@ -107,7 +108,10 @@ class Scenario:
         except Violation as violation:
             outcome.violation, outcome.invariant = str(violation), violation.invariant
         except Exception as error:  # noqa: BLE001  what the core raises is a finding, whatever it is
-            outcome.violation, outcome.invariant = f"core: {type(error).__name__}: {error}", "core"
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{where.filename.rsplit('/', 1)[-1]}:{where.lineno}"
+            outcome.violation = f"core: {type(error).__name__} in {place}: {error}"
+            outcome.invariant = "core"
         outcome.notes = list(world.notes)
         outcome.commits = world.ledger.top_commit()
         outcome.virtual_seconds, outcome.events = world.now, world.events
@@ -118,9 +122,9 @@ class Scenario:
     def finished(self) -> bool:
         return self.world.ledger.top_commit() >= self.settings.steps and not self.faults.ongoing
 
-    def _on_commit(self, begin: Begin) -> None:
+    def _on_commit(self, lineage: str, version: Version, skipped: bool) -> None:
         self.last_commit = self.world.now
-        self.faults.on_commit(begin.base.step)
+        self.faults.on_commit(version.step)
 
     # -- watchdog
 
@@ -144,7 +148,7 @@ class Scenario:
         if self.faults.ongoing or quiet < self.bound_seconds():
             return
         states = "; ".join(
-            f"{host.peer} {'paused ' if host.paused else ''}{host.participant.summary()}" for host in live
+            f"{host.peer} {'paused ' if host.paused else ''}{host.participant.waiting()}" for host in live
         )
         raise Violation("I5", f"no commit for {quiet:.0f} s: {states}")
 

@@ -39,7 +39,7 @@ from ftnode.protocol.events import ComputeLost, ComputeReady, Done, Event, Insta
 from ftnode.protocol.messages import Begin, Message
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Attempt, Handle, Peer, Rung
+from ftnode.protocol.types import Handle, Peer, Rung, Version
 from ftnode.protocol.view import View
 from tests.sim.checks import Ledger, Violation
 from tests.sim.compute import Compute, Poison, Result, Tensor, Weights, initial_history
@@ -54,7 +54,7 @@ class Host:
     """One life of one node: its participant, its compute process, its links."""
 
     __slots__ = ("alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "forward_seconds",
-                 "head", "hold", "hung", "inbox", "installing", "keep", "known", "links", "next_handle",
+                 "head", "hold", "hung", "inbox", "installing", "known", "links", "next_handle",
                  "participant", "paused", "peer", "presence", "record_luck", "searching", "spins", "stopped",
                  "tensors", "vanished", "view", "view_numbers", "wake_at")  # fmt: skip
 
@@ -71,9 +71,8 @@ class Host:
         self.forward_seconds = 0.02
         self.tensors: dict[Handle, Tensor] = {}
         self.next_handle = 1
-        self.inbox: list[Event] = []
+        self.inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.installing: dict[int, int] = {}
-        self.keep: Attempt | None = None
         self.known: set[str] = set()
         self.links: dict[Peer, Link] = {}
         self.wake_at = inf
@@ -126,10 +125,14 @@ class World:
         """Stage to the fault that emptied it last."""
         self.on_send: Callable[[Host, Send], None] | None = None
         self.on_receive: Callable[[Host, Message], None] | None = None
-        self.on_commit: Callable[[Begin], None] | None = None
+        self.on_commit: Callable[[str, Version, bool], None] | None = None
+        self.on_view: Callable[[Host, View], None] | None = None
+        self.on_installed: Callable[[Host, Install], None] | None = None
+        self.on_remark: Callable[[str], None] | None = None
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self._nonce = 0
+        self._commits_told: set[tuple[str, int]] = set()
 
     # -- time
 
@@ -202,6 +205,9 @@ class World:
         """A frame has arrived; its tensor gets a handle of the receiver."""
         if not host.alive:
             return
+        if host.paused:
+            host.inbox.append((self.receive, (host, source, message, tensor)))
+            return
         if self.on_receive is not None:
             self.on_receive(host, message)
             if not host.alive:
@@ -216,7 +222,7 @@ class World:
         if not host.alive:
             return
         if host.paused:
-            host.inbox.append(event)
+            host.inbox.append((self.deliver, (host, event)))
             return
         self.events += 1
         participant = host.participant
@@ -239,7 +245,7 @@ class World:
         if deadline <= self.now and type(event) is Wake:
             host.spins += 1
             if host.spins > SPINS_MAX:
-                raise Violation("I8", f"{host.peer} wakes again and again at {self.now}: {participant.summary()}")
+                raise Violation("I8", f"{host.peer} wakes again and again at {self.now}: {participant.waiting()}")
         else:
             host.spins = 0
 
@@ -248,6 +254,7 @@ class World:
         before, host.view = host.view, view
         if view is None:
             return
+        host.compute.lineage = view.lineage.id
         news = self.ledger.view(view)
         highest = host.view_numbers.get(view.lineage.id, -1)
         if view.number < highest:
@@ -255,6 +262,8 @@ class World:
         host.view_numbers[view.lineage.id] = view.number
         if news and before is not None:
             self._note_losses(before, view)
+        if news and self.on_view is not None:
+            self.on_view(host, view)
 
     def _note_losses(self, before: View, view: View) -> None:
         """Which fault emptied which stage: for the table of faults and rungs."""
@@ -272,8 +281,10 @@ class World:
             self.on_send(host, effect)
             if not host.alive:
                 return
-        if type(message) is Begin and self.ledger.begin(host.peer, message):
-            self._committed(message)
+        if type(message) is Begin:
+            if self.ledger.begin(host.peer, message):
+                self._check_commit(message)
+            self._commit(message.lineage, message.base, message.skipped)
         if effect.handle is not None:
             tensor = host.tensors.get(effect.handle)
             if tensor is None:
@@ -284,7 +295,7 @@ class World:
             self.log(f"{self.now:9.3f} {host.peer} -> {effect.to} {message}")
         self.network.send(host, effect.to, message, tensor)
 
-    def _committed(self, begin: Begin) -> None:
+    def _check_commit(self, begin: Begin) -> None:
         """I1, seen from outside: no live holder of the committed attempt's stages is short of its reduced gradient."""
         view, base = self.ledger.views[begin.lineage, begin.view], begin.base
         fresh = {(plan.stage, plan.peer) for plan in begin.installs}
@@ -298,8 +309,13 @@ class World:
                 done = reduction is not None and reduction.attempt == base.attempt and reduction.step == base.step
                 if weights.version != base and not done:
                     raise Violation("I1", f"{base} is committed but {peer} has stage {stage} at {weights} {reduction}")
-        if self.on_commit is not None:
-            self.on_commit(begin)
+
+    def _commit(self, lineage: str, version: Version, skipped: bool) -> None:
+        self.ledger.commit(lineage, version)
+        if (lineage, version.step) not in self._commits_told:
+            self._commits_told.add((lineage, version.step))
+            if self.on_commit is not None:
+                self.on_commit(lineage, version, skipped)
 
     def _dial(self, host: Host, effect: Dial) -> None:
         self.network.dial(host, effect.peer)
@@ -320,6 +336,9 @@ class World:
     def _done(self, host: Host, life: int, task: Task, result: Result) -> None:
         if not host.alive or life != host.compute_life or host.hung:
             return
+        if host.paused:
+            host.inbox.append((self._done, (host, life, task, result)))
+            return
         output = None if result.output is None else host.put(result.output)
         self.deliver(host, Done(task, output, result.value, result.tokens, result.gradient, result.fault))
 
@@ -328,13 +347,8 @@ class World:
             host.compute.apply(effect)
 
     def _discard(self, host: Host, effect: Discard) -> None:
-        """I6: tensors of attempts before the one that ends now have been released."""
         host.compute.discard(effect.keep)
-        current = {effect.keep, host.keep}
-        leaked = [tensor for tensor in host.tensors.values() if tensor.attempt not in current]
-        if leaked:
-            raise Violation("I6", f"{host.peer} still holds {leaked[:3]} of {len(leaked)} at {effect}")
-        host.keep = effect.keep
+        host.tensors = {handle: item for handle, item in host.tensors.items() if item.attempt == effect.keep}
 
     def _release(self, host: Host, effect: Release) -> None:
         for handle in effect.handles:
@@ -363,7 +377,8 @@ class World:
         self.directory.announce(host, effect.presence)
 
     def _publish(self, host: Host, effect: PublishView) -> None:
-        self.ledger.view(effect.view)
+        if effect.view is not None:
+            self.ledger.view(effect.view)
         self.directory.publish(host, effect.view)
 
     def _search(self, host: Host, effect: Search) -> None:
@@ -378,10 +393,8 @@ class World:
     def _stop(self, host: Host, effect: Stop) -> None:
         self.kill(host, "leave", silently=False)
 
-    def _record_commit(self, host: Host, effect: Committed) -> None:
-        known = self.ledger.commits.get(effect.lineage, {}).get(effect.version.step)
-        if known is not None and known != effect.version:
-            raise Violation("I3", f"{host.peer} commits {effect.version}, but {known} is committed")
+    def _committed(self, host: Host, effect: Committed) -> None:
+        self._commit(effect.lineage, effect.version, effect.skipped)
 
     # -- rebuilding
 
@@ -452,6 +465,8 @@ class World:
             history = lent[0] if exact else hash((plan.rung is Rung.BLEND, *lent))
         host.compute.weights[plan.stage] = Weights(base, history)
         self.met[self.causes.pop(plan.stage, "start"), plan.rung.value] += 1
+        if self.on_installed is not None:
+            self.on_installed(host, effect)
         self.deliver(host, Installed(plan.stage, base, 1000, 0.1, 0.1, f"{history:x}"))
 
     # -- faults
@@ -476,12 +491,14 @@ class World:
         host.paused = False
         self.remark(f"resume: {host.peer} with {len(host.inbox)} events waiting")
         inbox, host.inbox = host.inbox, []
-        for event in inbox:
-            self.deliver(host, event)
+        for function, arguments in inbox:
+            function(*arguments)
 
     def remark(self, text: str) -> None:
         """Something that the world did, among the notes of the participants."""
         self.notes.append(f"{self.now:9.3f} *** {text}")
+        if self.on_remark is not None:
+            self.on_remark(text)
         if self.log is not None:
             self.log(self.notes[-1])
 
@@ -497,5 +514,5 @@ CARRY_OUT: dict[type[Effect], Callable[[World, Host, Any], None]] = {
     Send: World._send, Dial: World._dial, Know: World._know, ComputeTask: World._task, Apply: World._apply,
     Discard: World._discard, Release: World._release, Install: World._install, Forget: World._forget,
     RestartCompute: World._restart_compute, Announce: World._announce, PublishView: World._publish,
-    Committed: World._record_commit, Search: World._search, Note: World._note, Stop: World._stop,
+    Committed: World._committed, Search: World._search, Note: World._note, Stop: World._stop,
 }  # fmt: skip
