@@ -58,6 +58,9 @@ class P2pd:
         self._lock = lock
         self._handlers: dict[str, StreamHandler] = {}
         self._inbound = 0
+        self._lifeline: trio.SocketStream | None = None
+        """p2pd lives as long as somebody holds a persistent connection. Without ours it would die with the directory
+        process, which holds the other one; and with ours it dies with us, also where there is no death signal."""
 
     @classmethod
     async def start(
@@ -92,6 +95,7 @@ class P2pd:
         try:
             nursery.start_soon(daemon._watch)
             await daemon._wait_until_ready(output)
+            daemon._lifeline = await daemon._request(messages.stay_connected(), CONTROL_SECONDS)
             nursery.start_soon(trio.serve_listeners, daemon._dispatch, [await daemon._listen()])
         except BaseException:
             daemon.close()
@@ -108,6 +112,8 @@ class P2pd:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        if self._lifeline is not None:
+            self._lifeline.socket.close()
         if self._lock >= 0:
             shutil.rmtree(self._folder, ignore_errors=True)
             os.close(self._lock)

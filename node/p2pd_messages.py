@@ -28,6 +28,7 @@ class Kind(IntEnum):
     STREAM_HANDLER = 3
     LIST_PEERS = 5
     DISCONNECT = 7
+    PERSISTENT_CONN_UPGRADE = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,11 @@ def list_peers() -> bytes:
 
 def disconnect(peer_id: bytes) -> bytes:
     return _request(Kind.DISCONNECT, _bytes(7, _bytes(1, peer_id)))
+
+
+def stay_connected() -> bytes:
+    """Make this control connection one whose end matters: p2pd ends itself when the last such connection does."""
+    return _request(Kind.PERSISTENT_CONN_UPGRADE)
 
 
 def unix_multiaddr(path: str) -> bytes:
