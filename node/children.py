@@ -48,6 +48,8 @@ def start_child(
             stderr=subprocess.STDOUT,
             pass_fds=tuple(pass_fds),
             env={**os.environ, **(environment or {})},
+            # Ctrl-C in a terminal reaches the whole foreground group; the node decides when its children end.
+            process_group=0,
             preexec_fn=_die_with(os.getpid()),
         )
     finally:

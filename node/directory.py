@@ -97,10 +97,10 @@ class SwarmDirectory:
         if isinstance(claim, Claim):
             self._put(Claim(claim.stages, presence.addresses, claim.view))
 
-    def publish_view(self, view: View) -> None:
+    def publish_view(self, view: View | None) -> None:
         """Keep the view's certificate and our claim to our stages of it alive; a view that we left is withdrawn."""
         me = self.membership.peer
-        if me not in view.members():
+        if view is None or me not in view.members():
             self._bodies.pop(Claim, None)  # what stands there expires
             return
         presence = self._bodies.get(Presence)

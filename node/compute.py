@@ -1,0 +1,191 @@
+"""The trio side of the compute process: starts it, orders its commands, matches answers, starts it again when it dies.
+
+Commands go out in the order in which they were given and are carried out in that order (docs/architecture.md), so an
+Apply given before a Forward is applied before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgpack
+import trio
+
+from ftnode.node.arena import Arena
+from ftnode.node.children import start_child, stop_child
+from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.ports import ComputeError
+
+log = logging.getLogger(__name__)
+
+START_SECONDS: Final = 120.0
+"""Torch from a cold disk, the corpus's hash and one dry microbatch."""
+FRAME_BYTES_MAX: Final = 1 << 20
+PENDING_MAX: Final = 4096
+BACKOFF_SECONDS_MAX: Final = 30.0
+Answer = Callable[[dict[str, Any] | ComputeError], None]
+
+
+class ComputeProcess:
+    """Run `run` in a nursery. `on_ready` gets the process's report, `on_lost` why it is gone (not after restart)."""
+
+    def __init__(
+        self,
+        config: ComputeConfig,
+        arena: Arena,
+        on_ready: Callable[[dict[str, Any]], None],
+        on_lost: Callable[[str, int], None],
+        log_path: Path | None = None,
+    ) -> None:
+        self.config = config
+        self.pid = 0
+        self._arena = arena
+        self._on_ready, self._on_lost = on_ready, on_lost
+        self._log_path = log_path
+        self._pending: dict[int, Answer] = {}
+        self._outgoing: deque[bytes] = deque()
+        self._wakeup = trio.Event()
+        self._number = 0
+        self._up = False
+        self._scope: trio.CancelScope | None = None
+        self._told = False
+
+    # -- commands
+
+    def post(self, op: str, answer: Answer, **fields: Any) -> None:
+        """Queue a command; `answer` is called once, with its fields or a ComputeError."""
+        if not self._up or len(self._pending) >= PENDING_MAX:
+            answer(ComputeError("lost", "the compute process is not there"))
+            return
+        self._number += 1
+        self._pending[self._number] = answer
+        body: bytes = msgpack.packb({"op": op, "id": self._number, **fields}, use_bin_type=True)
+        self._outgoing.append(len(body).to_bytes(4, "big") + body)
+        self._wakeup.set()
+
+    async def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Queue a command and wait for its answer. Raises ComputeError."""
+        done = trio.Event()
+        result: list[dict[str, Any] | ComputeError] = []
+
+        def answer(found: dict[str, Any] | ComputeError) -> None:
+            result.append(found)
+            done.set()
+
+        self.post(op, answer, **fields)
+        await done.wait()
+        if isinstance(result[0], ComputeError):
+            raise result[0]
+        return result[0]
+
+    def restart(self, reason: str) -> None:
+        """Kill the process; another is started. Pending commands fail; `on_lost` is not called."""
+        log.warning("compute is restarted: %s", reason)
+        self._told = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    # -- the process
+
+    async def run(self) -> None:
+        """Until cancelled: keep a compute process alive, with a growing pause between failed starts."""
+        pause = 0.5
+        while True:
+            self._told = False
+            reason, worked = await self._live()
+            if not self._told:
+                self._on_lost(reason, -1)
+            pause = 0.5 if worked else min(2 * pause, BACKOFF_SECONDS_MAX)
+            await trio.sleep(pause)
+
+    async def _live(self) -> tuple[str, bool]:
+        """One process from start to end: why it ended, and whether it ever worked."""
+        ours, theirs = socket.socketpair()
+        argv = [
+            sys.executable, "-m", "ftnode.node.compute_process", "--socket-fd", str(theirs.fileno()),
+            "--arena-fd", str(self._arena.descriptor),
+        ]  # fmt: skip
+        with theirs:
+            child = start_child(argv, log=self._log_path, pass_fds=(theirs.fileno(), self._arena.descriptor))
+        self.pid = child.pid
+        reason, worked = "restarted", False
+        try:
+            with trio.CancelScope() as self._scope:
+                async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as stream:
+                    reason, worked = await self._talk(stream)
+        finally:
+            self._up = False
+            child.kill()
+            status = stop_child(child)
+            self._outgoing.clear()
+            pending, self._pending = self._pending, {}
+            for answer in pending.values():
+                answer(ComputeError("lost", f"the compute process ended ({reason})"))
+        return f"{reason} (exit status {status})", worked
+
+    async def _talk(self, stream: trio.SocketStream) -> tuple[str, bool]:
+        try:
+            with trio.fail_after(START_SECONDS):
+                body = msgpack.packb({"config": self.config.to_dict()}, use_bin_type=True)
+                await stream.send_all(len(body).to_bytes(4, "big") + body)
+                first = await _receive(stream)
+        except trio.TooSlowError:
+            return f"it did not start within {START_SECONDS:.0f} s", False
+        except trio.BrokenResourceError:
+            return "it ended while it started", False
+        if first is None or "ready" not in first:
+            failure = (first or {}).get("error") or {}
+            return str(failure.get("reason", "it ended while it started; see compute.log")), False
+        self._up = True
+        self._on_ready(first["ready"])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write, stream)
+            while (frame := await _receive(stream)) is not None:
+                answer = self._pending.pop(frame.get("id", -1), None)
+                if answer is not None:
+                    failure = frame.get("error")
+                    answer(ComputeError(failure["kind"], failure["reason"], failure["stage"]) if failure else frame)
+            nursery.cancel_scope.cancel()
+        return "the process ended", True
+
+    async def _write(self, stream: trio.SocketStream) -> None:
+        while True:
+            await self._wakeup.wait()
+            self._wakeup = trio.Event()
+            while self._outgoing:
+                data = b"".join(self._outgoing)
+                self._outgoing.clear()
+                try:
+                    await stream.send_all(data)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    return  # the reader sees the end
+
+
+async def _receive(stream: trio.SocketStream) -> dict[str, Any] | None:
+    """The next frame, or None at the end."""
+    head = await _read(stream, 4)
+    size = int.from_bytes(head or b"", "big")
+    body = await _read(stream, size) if head and size <= FRAME_BYTES_MAX else None
+    if body is None:
+        return None
+    frame = msgpack.unpackb(body, raw=False)
+    return frame if isinstance(frame, dict) else None
+
+
+async def _read(stream: trio.SocketStream, size: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        try:
+            part = await stream.receive_some(size - len(parts))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return None
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)

@@ -1,0 +1,254 @@
+"""Turns what happens into events for the core, and what the core wants into calls of the adapters.
+
+One task, `Driver.run`, owns the participant: it takes events one at a time, writes each to the trace, and carries out
+the effects in order. Adapters deliver events from other tasks and never touch the core.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+import trio
+
+from ftnode.node.arena import Arena
+from ftnode.node.compute import ComputeProcess
+from ftnode.node.ports import ComputeError, DirectoryPort, TransportPort
+from ftnode.node.state_donor import Exported, StateDonor
+from ftnode.node.state_transfer import Installer, Outcome
+from ftnode.node.task_runner import TaskRunner
+from ftnode.node.trace import TraceWriter
+from ftnode.protocol import effects as fx
+from ftnode.protocol import events as ev
+from ftnode.protocol.codec import to_plain
+from ftnode.protocol.messages import Boundary
+from ftnode.protocol.participant import Participant
+from ftnode.protocol.types import Rung
+from ftnode.protocol.view import View
+
+log = logging.getLogger(__name__)
+
+EVENTS_MAX: Final = 8192
+"""Waiting events; beyond, messages are dropped (they come again), never our own results."""
+SLEEP_SECONDS_MAX: Final = 5.0
+
+
+class Driver:
+    """The participant's hands. `run` ends when the core says Stop, and returns its reason."""
+
+    def __init__(
+        self,
+        participant: Participant,
+        transport: TransportPort,
+        compute: ComputeProcess,
+        directory: DirectoryPort,
+        arena: Arena,
+        trace: TraceWriter,
+        say: Callable[[fx.Note], None],
+    ) -> None:
+        self.participant = participant
+        self.transport, self.compute, self.directory = transport, compute, directory
+        self.arena, self.trace, self.say = arena, trace, say
+        self.tasks = TaskRunner(arena, compute, self.deliver, self._fail_compute)
+        self.installer: Installer | None = None
+        self.donor: StateDonor | None = None
+        self._events: deque[ev.Event] = deque()
+        self._arrived = trio.Event()
+        self._installs: dict[int, trio.CancelScope] = {}
+        self._outcomes: dict[int, Outcome] = {}
+        self._plans: dict[int, fx.Install] = {}
+        self._evaluated: set[int] = set()
+        self._stopped = ""
+        self._nursery: trio.Nursery | None = None
+
+    # -- events
+
+    def deliver(self, event: ev.Event) -> None:
+        """Queue an event for the core."""
+        if len(self._events) >= EVENTS_MAX and isinstance(event, ev.Received):
+            if event.handle is not None:
+                self.arena.release(event.handle)
+            return
+        self._events.append(event)
+        self._arrived.set()
+
+    async def run(self, nursery: trio.Nursery) -> str:
+        """Handle events until the core stops."""
+        self._nursery = nursery
+        while not self._stopped:
+            if not self._events:
+                pause = self.participant.deadline - time.monotonic()
+                self._arrived = trio.Event()
+                with trio.move_on_after(max(0.0, min(pause, SLEEP_SECONDS_MAX))):
+                    await self._arrived.wait()
+                if not self._events and time.monotonic() < self.participant.deadline:
+                    continue
+            self._turn(self._events.popleft() if self._events else ev.Wake())
+            await trio.lowlevel.checkpoint()
+        return self._stopped
+
+    def _turn(self, event: ev.Event) -> None:
+        now = time.monotonic()
+        self.trace.event(now, event)
+        self._record_result(event, now)
+        if isinstance(event, ev.Received) and isinstance(event.message, Boundary) and event.handle is not None:
+            self.tasks.own(event.handle, event.message.attempt)
+        for effect in self.participant.handle(event, now):
+            self._perform(effect, now)
+        if self.participant.leader is not None:
+            self._record_evaluations(now)
+
+    def _record_result(self, event: ev.Event, now: float) -> None:
+        """What the audit needs to know about a result, from the adapter that made it."""
+        if isinstance(event, ev.Done) and not event.fault:
+            task = event.task
+            if isinstance(task, fx.Backward):
+                self.trace.record(
+                    "accumulated", now, stage=task.stage, step=task.step, attempt=list(task.attempt),
+                    microbatch=task.microbatch, visit=task.visit,
+                )  # fmt: skip
+            elif isinstance(task, fx.Reduce):
+                self.trace.record(
+                    "reduced", now, stage=task.stage, step=task.step, attempt=list(task.attempt),
+                    covered=self.tasks.covered.pop(task, []), norm_squared=event.value,
+                )  # fmt: skip
+        elif isinstance(event, ev.Installed):
+            self._record_installed(event, now)
+
+    def _record_installed(self, event: ev.Installed, now: float) -> None:
+        outcome, effect = self._outcomes.pop(event.stage), self._plans[event.stage]
+        self.trace.record(
+            "installed", now, stage=event.stage, step=event.base.step, commit=event.base.commit,
+            rung=effect.plan.rung.value, reason=effect.plan.reason,
+            donors=[[donor.stage, list(donor.peer), donor.omega, donor.digest] for donor in outcome.donors],
+            digest=event.digest, dump=outcome.dump, bytes_fetched=event.bytes_fetched,
+            fetch_seconds=event.fetch_seconds, blend_seconds=event.blend_seconds,
+        )  # fmt: skip
+
+    def _record_evaluations(self, now: float) -> None:
+        for step in self.participant.validation.keys() - self._evaluated:
+            self._evaluated.add(step)
+            self.trace.record("evaluated", now, step=step, loss=self.participant.validation[step])
+
+    def record_export(self, exported: Exported) -> None:
+        self.trace.record(
+            "exported", time.monotonic(), stage=exported.stage, step=exported.step, commit=exported.commit,
+            norm_squared=exported.norm_squared, digest=exported.digest, dump=exported.dump, to=exported.to,
+        )  # fmt: skip
+
+    # -- effects
+
+    def _perform(self, effect: fx.Effect, now: float) -> None:
+        match effect:
+            case fx.Send(to, message, handle):
+                self.transport.send(to, message, handle)
+            case fx.Compute(task):
+                self.tasks.start(task)
+            case fx.Release(handles):
+                self.tasks.release(handles)
+            case fx.Dial(peer):
+                self.transport.dial(peer)
+            case fx.Know(peer, addresses):
+                self.transport.know(peer.id, addresses)
+            case fx.Apply():
+                self._apply(effect, now)
+            case fx.Discard(keep):
+                self.tasks.discard(keep)
+            case fx.Install():
+                self._start_install(effect)
+            case fx.Forget(stage):
+                self._cancel_install(stage)
+                self.compute.post("forget", self.tasks.check, stage=stage)
+            case fx.RestartCompute(reason):
+                self._drop_compute_state()
+                self.compute.restart(reason)
+            case fx.Announce(presence):
+                self.directory.announce(presence)
+            case fx.PublishView(view):
+                self._publish(view, now)
+            case fx.Committed():
+                self._record_commit(effect, now)
+            case fx.Search():
+                self.directory.search()
+            case fx.Note():
+                self.trace.note(now, effect)
+                self.say(effect)
+            case fx.Stop(reason):
+                self._stopped = reason
+
+    def _apply(self, effect: fx.Apply, now: float) -> None:
+        version = effect.version
+        self.trace.record(
+            "applied", now, stage=effect.stage, step=version.step, commit=version.commit,
+            attempt=list(effect.attempt), skipped=effect.skipped, digest="",
+        )  # fmt: skip
+
+        def applied(answer: dict[str, Any] | ComputeError) -> None:
+            self.tasks.check(answer)
+            if self.donor is not None:
+                self.donor.advanced()
+
+        self.compute.post(
+            "apply", applied, stage=effect.stage, step=version.step, commit=version.commit,
+            attempt=list(effect.attempt), skipped=effect.skipped,
+        )  # fmt: skip
+
+    def _publish(self, view: View | None, now: float) -> None:
+        if view is not None:
+            self.trace.record("view", now, view=to_plain(view))
+        self.directory.publish_view(view)
+
+    def _record_commit(self, effect: fx.Committed, now: float) -> None:
+        version, commit = effect.version, effect.commit
+        self.trace.record(
+            "commit", now, lineage=effect.lineage, step=version.step, commit=version.commit,
+            attempt=list(version.attempt), skipped=effect.skipped, loss=commit.loss, tokens=commit.tokens,
+            seconds=commit.seconds, norms=list(commit.norms),
+        )  # fmt: skip
+
+    # -- compute and installs
+
+    def _fail_compute(self, reason: str, out_of_memory_stage: int) -> None:
+        """A command failed in a way that leaves compute's state unknown: start it anew and tell the core."""
+        self._drop_compute_state()
+        self.compute.restart(reason)
+        self.deliver(ev.ComputeLost(reason, out_of_memory_stage))
+
+    def compute_lost(self, reason: str, out_of_memory_stage: int) -> None:
+        """The process ended by itself."""
+        self._drop_compute_state()
+        self.deliver(ev.ComputeLost(reason, out_of_memory_stage))
+
+    def _drop_compute_state(self) -> None:
+        for stage in list(self._installs):
+            self._cancel_install(stage)
+
+    def _start_install(self, effect: fx.Install) -> None:
+        assert self._nursery is not None
+        stage = effect.plan.stage
+        self._cancel_install(stage)
+        for donor in effect.plan.donors:
+            self.transport.know(donor.peer.id, donor.contact)
+        scope = trio.CancelScope()
+        self._installs[stage] = scope
+        self._nursery.start_soon(self._install, effect, scope)
+
+    def _cancel_install(self, stage: int) -> None:
+        scope = self._installs.pop(stage, None)
+        if scope is not None:
+            scope.cancel()
+
+    async def _install(self, effect: fx.Install, scope: trio.CancelScope) -> None:
+        assert self.installer is not None
+        stage = effect.plan.stage
+        with scope:
+            outcome = await self.installer.install(effect)
+            if self._installs.get(stage) is scope:
+                del self._installs[stage]
+                self._outcomes[stage], self._plans[stage] = outcome, effect
+                if self.donor is not None and effect.plan.rung is not Rung.INITIAL:
+                    self.donor.advanced()
+                self.deliver(outcome.event)

@@ -1,0 +1,85 @@
+"""What a node tells its owner: one line per thing that changed, for people or as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ftnode.protocol.effects import Note
+
+log = logging.getLogger("ftnode.notes")
+MEBIBYTE = 1 << 20
+
+
+class Speaking:
+    """Prints to standard output and writes to the log. Lines that repeat themselves are said once."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._json = as_json
+        self.last_trouble = ""
+
+    def say(self, kind: str, text: str, **fields: str) -> None:
+        log.info("%s: %s", kind, text)
+        if self._json:
+            line = json.dumps({"time": time.time(), "kind": kind, "text": text, **fields})
+        else:
+            line = f"{time.strftime('%H:%M:%S')}  {kind:<10} {text}"
+        try:
+            print(line, file=sys.stdout, flush=True)
+        except (BrokenPipeError, OSError):
+            log.info("nobody reads standard output any more")
+            sys.stdout = open("/dev/null", "w", encoding="utf-8")  # noqa: SIM115 - stays open for the rest of the process
+
+    def note(self, note: Note) -> None:
+        """A decision of the core. Its reason is said once while it stays the same (the core sees to that)."""
+        self.say(note.kind, note.text, **dict(note.fields))
+
+    def trouble(self, reason: str) -> None:
+        if reason != self.last_trouble:
+            self.last_trouble = reason
+            self.say("directory", reason)
+
+
+def stage_bytes(ready: Mapping[str, Any], live_activations: int) -> int:
+    """Memory that one block stage needs: weights, gradient and Adam's moments, and the live activations."""
+    return int(ready["stage_bytes"]) + live_activations * int(ready["activation_bytes"])
+
+
+def capacity_of(ready: Mapping[str, Any], hold: int, live_activations: int) -> int:
+    """How many stages fit into the free memory, `hold` at most."""
+    needed = stage_bytes(ready, live_activations)
+    return hold if needed <= 0 else max(0, min(hold, int(ready["memory_free"]) // needed))
+
+
+def describe_compute(
+    ready: Mapping[str, Any], capacity: int, hold: int, live_activations: int, head: bool, why: str
+) -> list[str]:
+    """What was measured, before a stage is claimed."""
+    needed = stage_bytes(ready, live_activations)
+    speed = float(ready["tokens_per_second"])
+    lines = [
+        f"device {ready['device']}, {ready['threads']} threads; a stage needs {needed / MEBIBYTE:.0f} MiB, "
+        f"{int(ready['memory_free']) / MEBIBYTE:.0f} MiB are free; about {speed:,.0f} tokens/s per stage"
+    ]
+    if capacity < hold:
+        lines.append(f"room for {capacity} stages instead of {hold}: not enough memory")
+    if not head:
+        lines.append(f"cannot hold the head: {why}")
+    return lines
+
+
+def reachability(addresses: tuple[str, ...]) -> str:
+    """Whether others can dial us, as far as our own addresses tell."""
+    direct = [address for address in addresses if "/p2p-circuit" not in address]
+    public = [address for address in direct if not address.startswith("/ip4/127.")]
+    if public:
+        return f"yes, at {public[0]}, unless a firewall is in between"
+    if direct:
+        return f"yes, on this machine only, at {direct[0]}"
+    if addresses:
+        return f"through a relay, at {addresses[0]}"
+    return "no: no address and no relay yet"

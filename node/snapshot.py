@@ -1,0 +1,86 @@
+"""The status of a run as one participant knows it, for `/ftnode/status/1`."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from ftnode.node.status import CommitPoint, Speaker, StageRow, SwarmStatus
+from ftnode.protocol.manifest import Manifest
+from ftnode.protocol.participant import Participant
+
+VERSION = version("ftnode")
+
+
+def snapshot(core: Participant, manifest: Manifest, device: str, now: float) -> SwarmStatus:
+    """What this node knows; rows of other holders are as of their last heartbeat."""
+    role = "volunteer"
+    speaker = Speaker(core.me.id, VERSION, device, role)
+    commits = tuple(CommitPoint(step, c.loss, c.seconds) for step, c in sorted(core.commits.items()))
+    newest = core.commits[max(core.commits)] if core.commits else None
+    last_validation = max(core.validation, default=None)
+    view = core.view
+    if view is None:
+        return SwarmStatus(
+            speaker, run=manifest.run_id, name=manifest.run.name, steps=manifest.run.steps, state="waiting",
+            waiting=core.waiting(),
+        )  # fmt: skip
+    report = core.reports.get(view.leader)
+    waiting = core.waiting() if core.leader is not None or report is None else report.waiting
+    return SwarmStatus(
+        speaker,
+        run=manifest.run_id,
+        name=manifest.run.name,
+        step=newest.step if newest is not None else 0,
+        steps=manifest.run.steps,
+        loss=newest.loss if newest is not None else None,
+        validation=core.validation[last_validation] if last_validation is not None else None,
+        tokens_per_second=_speed(core),
+        leader=view.leader.id,
+        lineage=view.lineage.id,
+        view=view.number,
+        state=_state(core, waiting),
+        waiting=waiting,
+        stages=_rows(core, now),
+        standbys=tuple(sorted(peer.id for peer, p in core.presences.items() if peer not in core.members)),
+        commits=commits,
+    )
+
+
+def _state(core: Participant, waiting: str) -> str:
+    begin = core.holder.begin
+    if waiting.startswith("halted"):
+        return "halted"
+    if waiting:
+        return "waiting"
+    finished = begin is not None and not begin.training
+    return "finished" if finished or (core.commits and max(core.commits) >= core.settings.steps) else "training"
+
+
+def _speed(core: Participant) -> float | None:
+    """Tokens per second over the newest commits."""
+    newest = [core.commits[step] for step in sorted(core.commits)[-8:]]
+    seconds = sum(commit.seconds for commit in newest)
+    return sum(commit.tokens for commit in newest if commit.seconds > 0) / seconds if seconds > 0 else None
+
+
+def _rows(core: Participant, now: float) -> tuple[StageRow, ...]:
+    view = core.view
+    assert view is not None
+    rows = []
+    for stage, group in enumerate(view.holders):
+        if not group:
+            rows.append(StageRow(stage, "", "vacant", view.epochs[stage], 0, 0, 0, 0.0))
+        for peer in group:
+            reports = core.watch.heartbeat(False).stages if peer == core.me else ()
+            beat = core.reports.get(peer)
+            if beat is not None and beat.view == view.number:
+                reports = beat.stages
+            age = 0.0 if peer == core.me else core.liveness.silence(peer, now)
+            found = next((report for report in reports if report.stage == stage), None)
+            state, applied, accumulated, queue = ("unknown", 0, 0, 0)
+            if found is not None:
+                state, applied, accumulated, queue = found.state, found.applied, found.accumulated, found.queue
+            rows.append(
+                StageRow(stage, peer.id, state, view.epochs[stage], max(0, applied), accumulated, queue, max(0.0, age))
+            )
+    return tuple(rows)
