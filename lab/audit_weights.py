@@ -93,12 +93,12 @@ def blend(weights: list[Weights], omegas: list[float]) -> npt.NDArray[np.float64
 
 
 def _find_export(
-    lives: list[Life], peer: str, stage: int, record: dict[str, Any], to: str, digest: str
+    lives: list[Life], peer: list[Any], stage: int, record: dict[str, Any], to: str, digest: str
 ) -> tuple[Life, dict[str, Any]]:
     """The donor's own record of what it gave: same stage, same version, same newcomer, same weights."""
     wanted = (stage, record["step"], record["commit"], to, digest)
     for life in lives:
-        if life.peer.id == peer:
+        if list(life.peer) == peer:
             for export in life.exported:
                 if tuple(export[name] for name in ("stage", "step", "commit", "to", "digest")) == wanted:
                     return life, export
@@ -140,7 +140,7 @@ def _check_exports(lives: list[Life]) -> list[Finding]:
     for life in lives:
         for record in life.installed:
             for stage, peer, _, digest in record["donors"]:
-                used[(peer, stage, record["step"], record["commit"], life.peer.id, digest)] += 1
+                used[(peer[0], stage, record["step"], record["commit"], life.peer.id, digest)] += 1
     for life in lives:
         given = Counter(
             (life.peer.id, *(record[name] for name in ("stage", "step", "commit", "to", "digest")))

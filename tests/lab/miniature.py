@@ -166,7 +166,7 @@ class Miniature:
                 name, "exported", stage=stage, step=base.step, commit=base.commit, norm_squared=omega, digest=digest,
                 dump=dump, to=PEERS["standby"].id,
             )  # fmt: skip
-            donors.append([stage, PEERS[name].id, omega, digest])
+            donors.append([stage, list(PEERS[name]), omega, digest])
             weights, total = weights + omega * theirs.astype(float), total + omega
         self.install("standby", LOST_STAGE, base, "blend", donors, weights / total)
 
