@@ -39,8 +39,8 @@ HANDSHAKE_SECONDS: Final = 5.0
 WRITE_SECONDS: Final = 30.0
 """Per frame; 1 MB/s carries 30 MB in it."""
 REFUSAL_PROBE_SECONDS: Final = 0.5
-HANDSHAKE_TRIES: Final = 3
-HANDSHAKE_PAUSE_SECONDS: Final = 0.1
+HANDSHAKE_TRIES: Final = 6
+HANDSHAKE_PAUSE_SECONDS: Final = 0.03
 """A p2pd outlives its node by some milliseconds: it then answers the dial and drops the stream."""
 QUEUE_FRAMES_MAX: Final = {CONTROL_LANE: 1024, TENSOR_LANE: 256}
 """Per lane. Whoever lets that much pile up is not reading."""

@@ -121,7 +121,7 @@ def test_two_nodes_do_not_share_a_port(tmp_path: Path) -> None:
 def test_p2pds_own_complaint_reaches_the_user(tmp_path: Path) -> None:
     async def main() -> None:
         async with trio.open_nursery() as nursery:
-            with pytest.raises(UserError, match="p2pd did not start: .*no such file"):
+            with pytest.raises(UserError, match=r"p2pd did not start: .*no such file"):
                 await P2pd.start(nursery, tmp_path / "no-identity")
             nursery.cancel_scope.cancel()
 

@@ -1,0 +1,410 @@
+"""Weights move and blend: a newcomer and its donors over real streams, with compute faked in plain Python."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from ftnode.node import state_donor
+from ftnode.node.arena import Arena
+from ftnode.node.link import LinkBroken
+from ftnode.node.ports import ComputeError
+from ftnode.node.state_donor import Exported, StateDonor, take_slot
+from ftnode.node.state_transfer import Installer, Outcome, shares
+from ftnode.node.streams import FrameReader, write_frame
+from ftnode.protocol.effects import Install
+from ftnode.protocol.events import Installed, InstallFailed
+from ftnode.protocol.messages import Donor, Plan
+from ftnode.protocol.types import Attempt, Peer, Rung, Version
+from ftnode.protocol.wire import STATE_PROTOCOL, Refusal, StateChunk, StateHeader, StateRequest, read_transfer
+
+CHUNK = 64  # bytes: 16 numbers
+BASE = Version(5, "c5", Attempt(1, 2))
+NUMBERS = 40  # two and a half chunks
+
+
+class FakeCompute:
+    """Stages as lists of float32 numbers, with the commands of docs/architecture.md that move them."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        self.stages: dict[int, tuple[Version, list[float], float, int]] = {}
+        """Version, numbers, ω and step count."""
+        self.installing: dict[int, tuple[Version, list[float]]] = {}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.fails = ""
+
+    async def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        self.calls.append((op, fields))
+        await trio.lowlevel.checkpoint()
+        if op == self.fails:
+            raise ComputeError("oom", f"{op} does not fit", fields["stage"])
+        answer: dict[str, Any] = getattr(self, op)(**fields)
+        return answer
+
+    def initialise(self, stage: int, commit: str) -> dict[str, Any]:
+        self.stages[stage] = (Version(0, commit, Attempt(-1, 0)), [0.0] * NUMBERS, 0.0, 0)
+        return {"digest": digest(self.stages[stage][1])}
+
+    def install_begin(
+        self, stage: int, step: int, commit: str, attempt: list[int], parts: str, rate_factor: float
+    ) -> dict[str, Any]:
+        self.installing[stage] = (Version(step, commit, Attempt(*attempt)), [0.0] * NUMBERS)
+        return {"chunks": math.ceil(4 * NUMBERS / CHUNK), "bytes": 4 * NUMBERS}
+
+    def install_chunk(self, stage: int, index: int, weight: float, slot: int, length: int) -> dict[str, Any]:
+        numbers = self.installing[stage][1]
+        start = index * CHUNK // 4
+        chunk = struct.unpack(f"<{length // 4}f", self.slot(slot)[:length])
+        for offset, number in enumerate(chunk):
+            numbers[start + offset] += weight * number
+        return {}
+
+    def install_end(self, stage: int, step_count: int, norm_squared: float) -> dict[str, Any]:
+        version, numbers = self.installing.pop(stage)
+        self.stages[stage] = (version, numbers, norm_squared, step_count)
+        return {"digest": digest(numbers), "blend_seconds": 0.25}
+
+    def export_begin(self, stage: int, step: int, parts: str) -> dict[str, Any]:
+        if stage not in self.stages or self.stages[stage][0].step != step:
+            raise ComputeError("invalid", "not at that step", stage)
+        version, numbers, norm, count = self.stages[stage]
+        return {
+            "version": [version.step, version.commit, list(version.attempt)],
+            "norm_squared": norm,
+            "rate_factor": 1.1,
+            "chunks": math.ceil(4 * len(numbers) / CHUNK),
+            "bytes": 4 * len(numbers),
+            "digest": digest(numbers),
+            "step_count": count,
+        }
+
+    def export_chunk(self, stage: int, index: int, slot: int) -> dict[str, Any]:
+        numbers = self.stages[stage][1][index * CHUNK // 4 : (index + 1) * CHUNK // 4]
+        data = struct.pack(f"<{len(numbers)}f", *numbers)
+        self.slot(slot)[: len(data)] = data
+        return {"length": len(data), "hash": hashlib.blake2b(data, digest_size=16).hexdigest()}
+
+    def slot(self, slot: int) -> memoryview:
+        return self.arena._map.view(slot)
+
+
+def digest(numbers: list[float]) -> str:
+    return hashlib.blake2b(struct.pack(f"<{len(numbers)}f", *numbers), digest_size=16).hexdigest()
+
+
+class Host:
+    """One peer's compute and donor."""
+
+    def __init__(self, name: str, folder: Path | None = None, slots: int = 6) -> None:
+        self.peer = Peer(name, 1)
+        self.arena = Arena(CHUNK, slots)
+        self.compute = FakeCompute(self.arena)
+        self.exported: list[Exported] = []
+        self.struck: list[str] = []
+        self.donor = StateDonor(
+            "run", self.arena, self.compute, lambda who, why: self.struck.append(why), self.exported.append, folder
+        )
+
+    def holds(self, stage: int, start: float, omega: float, version: Version = BASE, numbers: int = NUMBERS) -> Host:
+        self.compute.stages[stage] = (version, [start + n for n in range(numbers)], omega, version.step)
+        return self
+
+
+class Network:
+    """Opens streams to hosts by name; takes the place of the transport."""
+
+    def __init__(self, nursery: trio.Nursery, *hosts: Host) -> None:
+        self.nursery = nursery
+        self.hosts = {host.peer.id: host for host in hosts}
+        self.struck: list[str] = []
+        self.answers: dict[str, Callable[[trio.SocketStream], Awaitable[None]]] = {}
+        """Peers that do something else than a StateDonor would."""
+
+    async def open(self, peer_id: str, protocol: str) -> trio.SocketStream:
+        assert protocol == STATE_PROTOCOL
+        if peer_id not in self.hosts and peer_id not in self.answers:
+            raise LinkBroken("its address refuses", refused=True)
+        ours, theirs = trio.socket.socketpair()
+        self.nursery.start_soon(self._serve, peer_id, trio.SocketStream(theirs))
+        return trio.SocketStream(ours)
+
+    async def _serve(self, peer_id: str, stream: trio.SocketStream) -> None:
+        async with stream:
+            if peer_id in self.answers:
+                await self.answers[peer_id](stream)
+            else:
+                await self.hosts[peer_id].donor.serve("newcomer", stream)
+
+    def strike(self, peer_id: str, reason: str) -> None:
+        self.struck.append(reason)
+
+
+def installer(me: Host, network: Network, folder: Path | None = None) -> Installer:
+    return Installer(me.peer, "run", me.arena, me.compute, network, me.donor, folder)
+
+
+def plan(stage: int, rung: Rung, *donors: tuple[int, str]) -> Install:
+    lent = tuple(Donor(donor_stage, Peer(name, 1), ()) for donor_stage, name in donors)
+    return Install(Plan(stage, Peer("me", 1), rung, lent, 1.1, "because"), BASE)
+
+
+def run(main: Callable[[trio.Nursery], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
+                await main(nursery)
+                nursery.cancel_scope.cancel()
+
+    trio.run(bounded)
+
+
+async def install(nursery: trio.Nursery, effect: Install, *hosts: Host) -> tuple[Outcome, Host, Network]:
+    me, network = Host("me"), Network(nursery, *hosts)
+    outcome = await installer(me, network).install(effect)
+    assert me.arena.free == me.arena.slots
+    await trio.testing.wait_all_tasks_blocked()  # the donors notice that their streams are closed
+    assert all(host.arena.free == host.arena.slots for host in hosts)
+    return outcome, me, network
+
+
+def test_a_blend_is_weighted_by_omega() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        low, high = Host("low").holds(1, 0.0, 1.0), Host("high").holds(3, 100.0, 3.0)
+        outcome, me, _ = await install(nursery, plan(2, Rung.BLEND, (1, "low"), (3, "high")), low, high)
+        version, numbers, _, count = me.compute.stages[2]
+        assert numbers == [0.25 * n + 0.75 * (100 + n) for n in range(NUMBERS)]
+        assert (version, count) == (BASE, 0)  # a new optimiser
+        assert isinstance(outcome.event, Installed)
+        assert (outcome.event.bytes_fetched, outcome.event.blend_seconds) == (2 * 4 * NUMBERS, 0.25)
+        assert outcome.event.digest == digest(numbers)
+        assert [(donor.stage, donor.omega, donor.weight) for donor in outcome.donors] == [
+            (1, 1.0, 0.25),
+            (3, 3.0, 0.75),
+        ]
+        assert [donor.digest for donor in outcome.donors] == [low.exported[0].digest, high.exported[0].digest]
+        assert low.exported[0].to == "newcomer"
+        assert me.compute.calls[0][1]["rate_factor"] == 1.1
+
+    run(main)
+
+
+def test_a_replica_takes_the_optimiser_along() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        donor = Host("donor").holds(2, 7.0, 2.0)
+        outcome, me, _ = await install(nursery, plan(2, Rung.REPLICA, (2, "donor")), donor)
+        assert me.compute.stages[2] == donor.compute.stages[2]
+        assert isinstance(outcome.event, Installed)
+        assert donor.compute.calls[0] == ("export_begin", {"stage": 2, "step": 5, "parts": "all"})
+
+    run(main)
+
+
+def test_a_stage_of_our_own_is_lent_without_the_network(tmp_path: Path) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        me, other = Host("me", tmp_path).holds(1, 0.0, 1.0), Host("other").holds(3, 8.0, 1.0)
+        effect = plan(2, Rung.BLEND, (1, "me"), (3, "other"))
+        outcome = await installer(me, Network(nursery, other), tmp_path).install(effect)
+        assert isinstance(outcome.event, Installed)
+        assert me.compute.stages[2][1] == [4.0 + n for n in range(NUMBERS)]
+        assert [export.to for export in me.exported] == ["me"]
+        assert me.arena.free == me.arena.slots
+        lent, rebuilt = tmp_path / me.exported[0].dump, tmp_path / outcome.dump
+        assert hashlib.blake2b(lent.read_bytes(), digest_size=16).hexdigest() == me.exported[0].digest
+        assert hashlib.blake2b(rebuilt.read_bytes(), digest_size=16).hexdigest() == outcome.event.digest
+
+    run(main)
+
+
+def test_initial_weights_need_nobody() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        outcome, me, _ = await install(nursery, plan(2, Rung.INITIAL))
+        assert outcome.event == Installed(2, BASE, 0, 0.0, 0.0, digest([0.0] * NUMBERS))
+        assert me.compute.calls == [("initialise", {"stage": 2, "commit": "c5"})]
+
+    run(main)
+
+
+def test_the_next_donor_is_asked_when_one_fails() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        second = Host("second").holds(2, 7.0, 2.0)
+        outcome, _, _ = await install(nursery, plan(2, Rung.REPLICA, (2, "gone"), (2, "second")), second)
+        assert isinstance(outcome.event, Installed)
+        assert [donor.peer.id for donor in outcome.donors] == ["second"]
+
+    run(main)
+
+
+def test_the_donor_waits_for_the_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_donor, "VERSION_POLL_SECONDS", 60.0)  # so that only `advanced` wakes it
+
+    async def main(nursery: trio.Nursery) -> None:
+        donor = Host("donor").holds(1, 0.0, 1.0, Version(4, "c4", Attempt(1, 1)))
+        me, network = Host("me"), Network(nursery, donor)
+        outcomes: list[Outcome] = []
+
+        async def fetch() -> None:
+            outcomes.append(await installer(me, network).install(plan(2, Rung.COPY, (1, "donor"))))
+
+        async with trio.open_nursery() as fetching:
+            fetching.start_soon(fetch)
+            while not donor.compute.calls:
+                await trio.lowlevel.checkpoint()
+            donor.holds(1, 0.0, 1.0)
+            donor.donor.advanced()
+        assert isinstance(outcomes[0].event, Installed)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        (Version(4, "c4", Attempt(1, 1)), "not at that step"),
+        (Version(5, "other", Attempt(1, 2)), "another history"),
+    ],
+)
+def test_weights_of_another_version_are_not_lent(held: Version, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_donor, "VERSION_SECONDS", 0.02)
+
+    async def main(nursery: trio.Nursery) -> None:
+        donor = Host("donor").holds(1, 0.0, 1.0, held)
+        outcome, me, network = await install(nursery, plan(2, Rung.COPY, (1, "donor")), donor)
+        assert isinstance(outcome.event, InstallFailed)
+        assert outcome.event.donor == donor.peer
+        assert says in outcome.event.reason
+        assert 2 not in me.compute.stages
+        assert network.struck == []  # to be behind is no offence
+
+    run(main)
+
+
+def test_a_donor_of_another_size_is_turned_down() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        donor = Host("donor").holds(1, 0.0, 1.0, numbers=NUMBERS + 1)
+        outcome, _, _ = await install(nursery, plan(2, Rung.COPY, (1, "donor")), donor)
+        assert isinstance(outcome.event, InstallFailed) and "bytes in" in outcome.event.reason
+
+    run(main)
+
+
+@pytest.mark.parametrize("op", ["install_begin", "install_chunk", "install_end"])
+def test_our_own_fault_names_no_donor(op: str) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        donors = Host("a").holds(1, 0.0, 1.0), Host("b").holds(3, 0.0, 1.0)
+        me = Host("me")
+        me.compute.fails = op
+        outcome = await installer(me, Network(nursery, *donors)).install(plan(2, Rung.BLEND, (1, "a"), (3, "b")))
+        assert outcome.event == InstallFailed(2, BASE, None, f"oom: {op} does not fit")
+        assert me.arena.free == me.arena.slots
+
+    run(main)
+
+
+@pytest.mark.parametrize("op", ["export_begin", "export_chunk"])
+def test_a_donor_whose_compute_fails_says_so(op: str) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        donor = Host("donor").holds(1, 0.0, 1.0)
+        donor.compute.fails = op
+        outcome, _, network = await install(nursery, plan(2, Rung.COPY, (1, "donor")), donor)
+        assert isinstance(outcome.event, InstallFailed)
+        assert outcome.event.donor == donor.peer and "does not fit" in outcome.event.reason
+        assert network.struck == []
+
+    run(main)
+
+
+HEADER = StateHeader(BASE, 1.0, 3, 4 * NUMBERS, "d", 5, 1.0)
+DATA = bytes(CHUNK)
+HASH = hashlib.blake2b(DATA, digest_size=16).digest()
+
+
+@pytest.mark.parametrize(
+    ("frames", "says", "struck"),
+    [
+        ([], "the stream ended", False),
+        ([HEADER], "the stream ended", False),
+        ([StateChunk(0, HASH)], "a chunk of 64 bytes", True),
+        ([StateHeader(Version(6, "c6", Attempt(1, 2)), 1.0, 3, 160, "d", 5, 1.0)], "not the state asked for", True),
+        ([HEADER, StateChunk(1, HASH)], "something else than chunk 0", True),
+        ([HEADER, StateChunk(0, bytes(16))], "does not have its hash", True),
+        ([HEADER, StateChunk(0, HASH), HEADER], "something else than chunk 1", True),
+        ([HEADER, Refusal("tired", False)], "tired", False),
+    ],
+)
+def test_a_donor_that_breaks_off_or_lies(frames: list[Any], says: str, struck: bool) -> None:
+    async def lie(stream: trio.SocketStream) -> None:
+        await FrameReader(stream).header()
+        for frame in frames:
+            await write_frame(stream, frame, memoryview(DATA) if isinstance(frame, StateChunk) else None)
+
+    async def main(nursery: trio.Nursery) -> None:
+        me, network = Host("me"), Network(nursery)
+        network.answers["liar"] = lie
+        outcome = await installer(me, network).install(plan(2, Rung.COPY, (1, "liar")))
+        assert isinstance(outcome.event, InstallFailed)
+        assert outcome.event.donor == Peer("liar", 1) and says in outcome.event.reason
+        assert bool(network.struck) == struck
+        assert me.arena.free == me.arena.slots
+
+    run(main)
+
+
+async def ask(nursery: trio.Nursery, host: Host, request: Any) -> Any:
+    stream = await Network(nursery, host).open(host.peer.id, STATE_PROTOCOL)
+    await write_frame(stream, request)
+    return read_transfer(*await FrameReader(stream).header(), CHUNK)
+
+
+def test_a_donor_refuses_what_it_cannot_serve() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        host = Host("donor").holds(1, 0.0, 1.0)
+        assert await ask(nursery, host, StateRequest("other", 1, 5, "c5", "weights")) == Refusal("another run", False)
+        for wrong in (StateRequest("run", 1, 5, "c5", "everything"), HEADER):
+            with pytest.raises(EOFError):
+                await ask(nursery, host, wrong)
+        assert len(host.struck) == 2
+        async with host.donor.lend(StateRequest("run", 1, 5, "c5", "all"), "x"):
+            busy = await ask(nursery, host, StateRequest("run", 1, 5, "c5", "weights"))
+            assert busy == Refusal("busy lending to others", True)
+        assert isinstance(await ask(nursery, host, StateRequest("run", 1, 5, "c5", "weights")), StateHeader)
+
+    run(main)
+
+
+def test_transfers_leave_slots_to_the_step_in_progress() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        arena = Arena(CHUNK, 4)
+        taken = [await take_slot(arena), await take_slot(arena)]
+        with trio.move_on_after(0.05) as waiting:
+            await take_slot(arena)
+        assert waiting.cancelled_caught and arena.free == 2
+        arena.release(taken[0])
+        await take_slot(arena)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("omegas", "expected"),
+    [
+        ([1.0, 3.0], (0.25, 0.75)),
+        ([5.0], (1.0,)),
+        ([0.0, 2.0], (0.0, 1.0)),
+        ([0.0, 0.0], (0.5, 0.5)),
+        ([math.inf, 1.0], (0.5, 0.5)),
+        ([math.nan, 1.0], (0.5, 0.5)),
+        ([-1.0, 3.0], (0.5, 0.5)),
+        ([1e308, 1e308], (0.5, 0.5)),
+    ],
+)
+def test_shares(omegas: list[float], expected: tuple[float, ...]) -> None:
+    assert shares(omegas) == pytest.approx(expected)
