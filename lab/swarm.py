@@ -25,6 +25,7 @@ LOOPBACK = "/ip4/127.0.0.1/tcp/0"
 BOOTSTRAP_SECONDS = 60.0
 LEAVE_SECONDS = 10.0
 """A node that was asked to stop has this long before it is killed."""
+AGREE_SECONDS = 1.5
 GONE_SECONDS = 5.0
 """The kernel clears away a killed node's children well within this."""
 POLL_SECONDS = 0.02
@@ -135,6 +136,7 @@ class Swarm:
                 if process.alive:
                     process.process.send_signal(signal.SIGCONT)
                     process.process.terminate()
+            self._ask_again(group)
             deadline = time.monotonic() + seconds
             for process in group:
                 try:
@@ -147,6 +149,15 @@ class Swarm:
             if left:
                 raise UserError(f"processes {left} outlived their node; end them with kill", 70)
         return stubborn
+
+    def _ask_again(self, group: Sequence[Process]) -> None:
+        """A node that leaves waits for the others to agree; when all leave at once a second signal cuts that short."""
+        deadline = time.monotonic() + AGREE_SECONDS
+        while time.monotonic() < deadline and any(process.alive for process in group):
+            time.sleep(POLL_SECONDS)
+        for process in group:
+            if process.alive:
+                process.process.terminate()
 
 
 def _loopback_first(addresses: Sequence[str]) -> str:
