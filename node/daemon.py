@@ -274,7 +274,7 @@ class Node:
 def may_hold_head(manifest: Manifest, ready: dict[str, Any]) -> tuple[bool, str]:
     """The head draws the batches, so its holder must have the run's corpus."""
     corpus = str(ready["corpus"])
-    if ready["device"] == "paced" or (corpus and corpus == manifest.data.sha256):
+    if str(ready["device"]).startswith("paced") or (corpus and corpus == manifest.data.sha256):
         return True, ""
     return False, str(ready["corpus_reason"] or f"this corpus is {corpus[:8]}, the run's is {manifest.data.sha256[:8]}")
 
