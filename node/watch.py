@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 DIALS_AT_ONCE = 8
+ADDRESSES_DIALLED = 8
 FOLLOWED_MAX = 16
 """Members named by a bootstrap peer that are tried."""
 REQUEST = b"\x81\xa6format\x01"
@@ -224,14 +225,12 @@ async def _stream(host: IHost, peer: PeerAddress, seconds: float) -> AsyncIterat
     """An open status stream to a peer. Raises _Unanswered for whatever goes wrong before and within."""
     from libp2p.custom_types import TProtocol
     from libp2p.peer.id import ID
-    from libp2p.peer.peerinfo import PeerInfo
-    from multiaddr import Multiaddr
 
     peer_id = ID.from_base58(peer.peer_id)
     stream = None
     try:
         with trio.fail_after(seconds):
-            await host.connect(PeerInfo(peer_id, [Multiaddr(address) for address in peer.addresses]))
+            await _connect(host, peer)
             stream = await host.new_stream(peer_id, [TProtocol(STATUS_PROTOCOL)])
         yield stream
     except (PeerError, EOFError) as error:
@@ -245,6 +244,34 @@ async def _stream(host: IHost, peer: PeerAddress, seconds: float) -> AsyncIterat
         if stream is not None:
             with trio.CancelScope(deadline=trio.current_time() + 1.0, shield=True):
                 await stream.reset()
+
+
+async def _connect(host: IHost, peer: PeerAddress) -> None:
+    """Dial all addresses side by side until one works. libp2p's own `connect` picks one of each kind of transport and
+    refuses a peer for a minute after a failure. Raises the last address's error."""
+    from libp2p.peer.id import ID
+    from multiaddr import Multiaddr
+
+    errors: list[Exception] = []
+    connected = False
+    peer_id = ID.from_base58(peer.peer_id)
+
+    async def dial(address: str, scope: trio.CancelScope) -> None:
+        nonlocal connected
+        try:
+            await host.get_network().dial_addr(Multiaddr(address), peer_id)
+        except Exception as error:
+            log.info("%s is not at %s", peer.peer_id, address, exc_info=True)
+            errors.append(error)
+            return
+        connected = True
+        scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for address in peer.addresses[:ADDRESSES_DIALLED]:
+            nursery.start_soon(dial, address, nursery.cancel_scope)
+    if not connected:
+        raise errors[-1]
 
 
 async def _cause(peer: PeerAddress, error: Exception) -> str:

@@ -1,0 +1,167 @@
+"""The light client against a real p2pd. It runs in processes of its own, since libp2p and hivemind share none."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from ftnode.node.addresses import full_addresses
+from ftnode.node.identity import take_identity
+from ftnode.node.p2pd import P2pd
+from ftnode.node.status import STATUS_PROTOCOL, Member, Speaker, StageRow, SwarmStatus, from_mapping, status_handler
+
+CLIENT = """
+import json, sys
+from ftnode.node.status import to_mapping
+from ftnode.node.watch import fetch_status, watch
+from ftnode.protocol.errors import UserError
+seen = 0
+def show(status):
+    global seen
+    print(json.dumps(to_mapping(status)), flush=True)
+    seen += 1
+    if seen == wanted:
+        raise KeyboardInterrupt
+mode, timeout, run, *addresses = sys.argv[1:]
+try:
+    if mode == "fetch":
+        print(json.dumps(to_mapping(fetch_status(addresses, float(timeout), run))))
+    else:
+        wanted = int(mode)
+        watch(addresses, 0.1, float(timeout), show, run)
+except UserError as error:
+    print(json.dumps({"error": str(error), "code": error.exit_code}))
+except KeyboardInterrupt:
+    print(json.dumps("interrupted"))
+heavy = {name.split(".")[0] for name in sys.modules} & {"torch", "hivemind", "numpy"}
+assert not heavy, heavy
+"""
+
+
+async def client(mode: str, *addresses: str, timeout: float = 10, run: str = "") -> list[object]:
+    """The lines that a client process prints, as JSON."""
+    command = [sys.executable, "-c", CLIENT, mode, str(timeout), run, *addresses]
+    with trio.fail_after(30):
+        done = await trio.run_process(command, capture_stdout=True)
+    return [json.loads(line) for line in done.stdout.decode().splitlines()]
+
+
+class Peers:
+    """Real p2pds that answer with what `statuses` holds for their name."""
+
+    def __init__(self, folder: Path, nursery: trio.Nursery) -> None:
+        self.folder, self.nursery = folder, nursery
+        self.statuses: dict[str, SwarmStatus] = {}
+        self.p2pds: dict[str, P2pd] = {}
+        self.asked: dict[str, int] = {}
+
+    async def start(self, name: str, status: SwarmStatus | None) -> str:
+        """Its full multiaddr. A peer without a status does not speak the protocol."""
+        p2pd = await P2pd.start(self.nursery, take_identity(self.folder, name).path)
+        self.p2pds[name] = p2pd
+
+        def snapshot() -> SwarmStatus:
+            self.asked[name] = self.asked.get(name, 0) + 1
+            return self.statuses[name]
+
+        if status is not None:
+            self.statuses[name] = replace(status, speaker=Speaker(p2pd.peer_id, "0", "cpu", "volunteer"))
+            await p2pd.serve(STATUS_PROTOCOL, status_handler(snapshot))
+        return full_addresses(p2pd.peer_id, await p2pd.addresses())[0]
+
+    def member(self, address: str, run: str = "run1") -> Member:
+        dialable, _, peer = address.rpartition("/p2p/")
+        return Member(run, "tiny", peer, (dialable,))
+
+
+def with_peers(folder: Path, test: Callable[[Peers], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            peers = Peers(folder, nursery)
+            try:
+                await test(peers)
+            finally:
+                for p2pd in peers.p2pds.values():
+                    p2pd.close()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+NOBODY = SwarmStatus(Speaker("", "", "", ""))
+TINY = replace(
+    NOBODY, run="run1", name="tiny", step=3, steps=9, loss=2.0, stages=(StageRow(0, "x", "s", 0, 3, 1, 0, 0.1),)
+)
+
+
+def test_any_peer_tells_of_the_swarm(tmp_path: Path) -> None:
+    async def test(peers: Peers) -> None:
+        address = await peers.start("a", TINY)
+        assert [from_mapping(line) for line in await client("fetch", address)] == [peers.statuses["a"]]
+        dead = address.replace("/tcp/", "/tcp/1").replace(address.split("/")[4], "1")
+        assert dead != address
+        assert [from_mapping(line) for line in await client("fetch", dead, address)] == [peers.statuses["a"]]
+
+    with_peers(tmp_path, test)
+
+
+def test_a_meeting_point_leads_to_a_member(tmp_path: Path) -> None:
+    async def test(peers: Peers) -> None:
+        member = await peers.start("member", TINY)
+        point = await peers.start("point", NOBODY)
+        assert [from_mapping(line) for line in await client("fetch", point)] == [peers.statuses["point"]]
+        gone = Member("run1", "tiny", peers.p2pds["point"].peer_id, ("/ip4/127.0.0.1/tcp/1", "/nonsense"))
+        peers.statuses["point"] = replace(peers.statuses["point"], members=(gone, peers.member(member)))
+        assert [from_mapping(line) for line in await client("fetch", point)] == [peers.statuses["member"]]
+        assert [from_mapping(line) for line in await client("fetch", point, run="run1")] == [peers.statuses["member"]]
+        (refused,) = await client("fetch", point, run="run2", timeout=3)
+        assert isinstance(refused, dict)
+        assert refused["code"] == 69
+        assert "run2" in refused["error"]
+
+    with_peers(tmp_path, test)
+
+
+def test_watching_goes_on_when_the_watched_peer_dies(tmp_path: Path) -> None:
+    async def test(peers: Peers) -> None:
+        second = await peers.start("second", TINY)
+        first = await peers.start("first", TINY)
+        peers.statuses["first"] = replace(peers.statuses["first"], members=(peers.member(second),))
+
+        async def kill_first_once_watched() -> None:
+            while peers.asked.get("first", 0) < 3:
+                await trio.lowlevel.checkpoint()
+            peers.p2pds["first"].close()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(kill_first_once_watched)
+            *shown, last = await client("12", first, timeout=5)
+        speakers = [from_mapping(line).speaker.peer for line in shown]
+        assert last == "interrupted"
+        assert speakers[0] == peers.p2pds["first"].peer_id
+        assert speakers[-1] == peers.p2pds["second"].peer_id
+        assert len(speakers) == 12
+
+    with_peers(tmp_path, test)
+
+
+@pytest.mark.parametrize("kind", ["nobody listens", "another peer answers", "it speaks no status"])
+def test_why_nobody_answered(kind: str, tmp_path: Path) -> None:
+    async def test(peers: Peers) -> None:
+        address = await peers.start("a", None if kind == "it speaks no status" else TINY)
+        if kind == "nobody listens":
+            peers.p2pds["a"].close()
+        if kind == "another peer answers":
+            address = address.rpartition("/")[0] + "/" + take_identity(tmp_path, "other").peer_id
+        (refused,) = await client("fetch", address, timeout=5)
+        assert isinstance(refused, dict)
+        assert refused["code"] == 69
+        assert ("Connection refused" if kind == "nobody listens" else "something answers there") in refused["error"]
+
+    with_peers(tmp_path, test)
