@@ -39,9 +39,14 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
 
     Only participants, members that work on an attempt, say where the swarm stands. A newcomer that comes back with
     weights of an earlier step must neither hold back a commit that it took no part in nor undo one: it counts as
-    empty unless its weights are exactly those of the base.
+    empty unless its weights are exactly those of the base. When nobody works, the voters say it: only they have been
+    Ready in this lineage.
     """
-    parts = {peer: status for peer, status in statuses.items() if status.attempt is not None} or dict(statuses)
+    parts = (
+        {peer: status for peer, status in statuses.items() if status.attempt is not None}
+        or {peer: status for peer, status in statuses.items() if peer in view.voters}
+        or dict(statuses)
+    )
     held = {
         (stage.stage, peer): stage
         for peer, status in statuses.items()

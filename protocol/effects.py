@@ -61,7 +61,7 @@ Task = Forward | Backward | Reduce
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a message; the tensor `handle` follows a Boundary. Dials when there is no link; LinkDown tells of a failure."""
+    """Send a message; the tensor `handle` follows a Boundary. Dials without a link; LinkDown tells of failure."""
 
     to: Peer
     message: Message

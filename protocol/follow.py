@@ -92,7 +92,7 @@ class Follow:
         core = self.core
         assert core.view is not None
         core.note("yield", f"lineage {core.view.lineage.id[:6]} yields to {view.lineage.id[:6]}")
-        core.holder.forget_all()
+        core.holder.yield_to(view.lineage.id)
         core.install(view)
 
     def on_heartbeat(self, sender: Peer, heartbeat: Heartbeat) -> None:
@@ -121,7 +121,7 @@ class Follow:
         """Read the directory: often while something is missing, else now and then."""
         core = self.core
         core.emit(Search("periodic"))
-        missing = core.view is None or (core.leader is not None and bool(core.leader.open_stages()))
+        missing = core.view is None or (core.leader is not None and bool(core.leader.recruiting.open_stages()))
         lost = core.view is not None and not core.member and not self.quorate
         period = core.settings.search_seconds if missing or lost else 2 * core.settings.lease_seconds
         core.timers.set("search", core.now + period)
@@ -182,6 +182,7 @@ class Follow:
         stages = choose_stages(vacant, room, core.holder.may_head, core.holder.refuses)
         if not stages:
             return
+        core.holder.forget_all()
         core.note("found", f"no certificate and no other founder: founds the run with stages {list(stages)}")
         core.install(genesis(core.settings.run, core.me, stages, core.settings.stage_count))
 
@@ -216,7 +217,6 @@ class Follow:
         if core.now - self.quorate_at > core.settings.minority_wait_seconds + 3 * core.settings.lease_seconds:
             core.note("gone", "the view is given up: nobody has answered for too long")
             core.view, core.members, core.balloting = None, frozenset(), None
-            core.holder.forget_all()
             self._windows = 0
 
     def _take_over(self) -> None:

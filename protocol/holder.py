@@ -8,11 +8,13 @@ from ftnode.protocol.effects import Apply, Discard, Forget, Install, Release, Re
 from ftnode.protocol.events import ComputeReady, Done, Installed, InstallFailed
 from ftnode.protocol.messages import Begin, Boundary, Plan, Ready, Resign, StageStatus, Status, Stored
 from ftnode.protocol.step import StepWork
-from ftnode.protocol.types import Attempt, Handle, Peer, Version
+from ftnode.protocol.types import Attempt, Handle, Peer, Version, next_version
 from ftnode.protocol.view import View
 
 if TYPE_CHECKING:
     from ftnode.protocol.participant import Participant
+
+LINEAGES_KEPT = 8
 
 
 class Holder:
@@ -21,6 +23,12 @@ class Holder:
     def __init__(self, core: Participant) -> None:
         self.core = core
         self.versions: dict[int, Version] = {}
+        self._made_in: dict[int, str] = {}
+        """Stage → the lineage that made its version."""
+        self._lineages: list[str] = []
+        """The lineages that this peer has been in, oldest first, each a descendant of the one before."""
+        self._retired: StepWork | None = None
+        """A complete attempt of a view that we had to leave: what its commit would make of our weights is still exact."""
         self.work: StepWork | None = None
         self.begin: Begin | None = None
         self.compute_ready = False
@@ -65,6 +73,8 @@ class Holder:
     def on_view(self, view: View, was: tuple[int, ...]) -> None:
         """Drop what belongs to a role we no longer have; report to the leader of the new view (rules 15, 17)."""
         core = self.core
+        if view.lineage.id not in self._lineages:
+            self._lineages = [*self._lineages[-LINEAGES_KEPT:], view.lineage.id]
         if self._resigning is not None and not set(self._resigning.stages) & set(core.mine) & set(was):
             self._resigning = None
         if not core.member or set(was) - set(core.mine):
@@ -79,19 +89,56 @@ class Holder:
 
     def _forget(self, stage: int) -> None:
         del self.versions[stage]
+        self._made_in.pop(stage, None)
         self.core.emit(Forget(stage))
 
     def forget_all(self) -> None:
-        """Our lineage lost: its weights must not mix with the winner's (rule 16)."""
+        """A new run begins: nothing of an earlier one may get into it."""
         self._stop_work()
+        self._drop_retired()
         self._installing.clear()
         for stage in list(self.versions):
             self._forget(stage)
 
+    def yield_to(self, winner: str) -> None:
+        """Our lineage loses: what it made must not mix with the winner's (rule 16). What is older is the winner's too."""
+        self._stop_work()
+        if self._retired is not None and self._retired.begin.lineage != winner:
+            self._drop_retired()
+        self._installing.clear()
+        at = self._lineages.index(winner) + 1 if winner in self._lineages else len(self._lineages) - 1
+        lost, self._lineages = self._lineages[at:], self._lineages[:at]
+        for stage in [stage for stage, lineage in self._made_in.items() if lineage in lost]:
+            self._forget(stage)
+
     def _stop_work(self) -> None:
-        self.work = self.begin = None
+        """Leave the attempt. One that is complete here is kept, since the others may commit it without us."""
+        work, self.work, self.begin = self.work, None, None
         self._drop_early(None)
-        self.core.emit(Discard(None))
+        if work is not None and work.complete and work.begin.training:
+            self._retired = work
+            self.core.emit(Release(work.kept_handles()))
+            self.core.emit(Discard(work.begin.attempt))
+        elif work is not None or self._retired is None:
+            self._retired = None
+            self.core.emit(Discard(None))
+
+    def _drop_retired(self) -> None:
+        if self._retired is not None:
+            self._retired = None
+            self.core.emit(Discard(None))
+
+    def exact(self, lineage: str) -> tuple[tuple[int, Version], ...]:
+        """The versions that we have, or can make at once of what a retired attempt reduced."""
+        versions = sorted(self.versions.items())
+        begin = self._retired.begin if self._retired is not None and self._retired.begin.lineage == lineage else None
+        if begin is not None and self._retired is not None:
+            made = next_version(begin.base, lineage, begin.attempt, begin.skip)
+            reduced = [
+                stage for stage, version in versions if version == begin.base and self._retired.has_reduced(stage)
+            ]
+            versions += [(stage, made) for stage in reduced]
+        return tuple(versions)
 
     def send_status(self) -> None:
         core, view = self.core, self.core.view
@@ -103,6 +150,9 @@ class Holder:
         for stage in core.mine:
             has = work is not None and begin is not None and stage in work.stages and attempt is not None
             reduced = attempt if has and work is not None and begin is not None and work.has_reduced(stage) else None
+            retired = self._retired
+            if retired is not None and retired.begin.lineage == view.lineage.id and retired.has_reduced(stage):
+                reduced = retired.begin.attempt
             stages.append(StageStatus(stage, self.versions.get(stage), reduced))
         core.send(
             view.leader,
@@ -129,6 +179,7 @@ class Holder:
             return
         for stage in core.mine:
             self._bring_to(stage, begin)
+        self._retired = None
         assert core.view is not None
         self._ready_sent = -1.0
         goes_on = self.work is not None and old is not None and old.attempt == begin.attempt and old.step == begin.step
@@ -150,10 +201,13 @@ class Holder:
         core, version, work, base = self.core, self.versions.get(stage), self.work, begin.base
         if version == base:
             return
+        if self._retired is not None and self._retired.begin.lineage == begin.lineage:
+            work = self._retired
         reduced = work is not None and work.begin.attempt == base.attempt and work.has_reduced(stage)
         if work is not None and reduced and version is not None and version.step == base.step - 1:
             core.emit(Apply(stage, base, base.attempt, work.begin.skip))
             self.versions[stage] = base
+            self._made_in[stage] = begin.lineage
             return
         plan = next((plan for plan in begin.installs if (plan.stage, plan.peer) == (stage, core.me)), None)
         if plan is None:
@@ -176,6 +230,8 @@ class Holder:
         self._retry.pop(event.stage, None)
         plan = pending[0]
         self.versions[event.stage] = event.base
+        assert self.core.view is not None
+        self._made_in[event.stage] = self.core.view.lineage.id
         self.core.note("rebuilt", f"stage {event.stage} has its weights of step {event.base.step} by {plan.rung}",
                        stages=str(event.stage), rung=plan.rung.value)  # fmt: skip
         if self.work is not None and self.begin is not None:
@@ -278,6 +334,8 @@ class Holder:
         core = self.core
         self.compute_ready = False
         self.versions.clear()
+        self._made_in.clear()
+        self._retired = None
         self._installing.clear()
         self._early.clear()
         self.work = self.begin = None

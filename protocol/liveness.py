@@ -21,6 +21,7 @@ class Inquiry:
 
     number: int
     peer: Peer
+    reporter: Peer
     kind: str
     detail: str
     since: float

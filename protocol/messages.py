@@ -76,11 +76,11 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """A chosen view (rule 14), with where its members are. The first view of a lineage invites its survivors (rule 16)."""
+    """A chosen view (rule 14), and where its members are. A lineage's first view invites its survivors (rule 16)."""
 
     view: View
     quorate: bool
-    """The sender is a member of it and its leader heard a quorum within the lease; only such a lineage is yielded to."""
+    """The sender is a member of it and its leader heard a quorum within the lease; only to such a one others yield."""
     contacts: tuple[Contact, ...]
 
 
@@ -107,7 +107,7 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class PollReply:
-    """`heard`: the voter had a sign of life after the poll arrived. `refused`: the suspect's address refuses the dial."""
+    """`heard`: a sign of life came after the poll did. `refused`: the suspect's address refuses the dial."""
 
     lineage: str
     view: int
@@ -204,7 +204,7 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """All my stages have reduced exactly the step's set (rules 23, 24). `loss` is the sum over microbatches, head only."""
+    """All my stages have reduced exactly the step's set (rules 23, 24). `loss_sum`: over microbatches, head only."""
 
     lineage: str
     view: int

@@ -32,17 +32,17 @@ from ftnode.protocol.follow import Follow
 from ftnode.protocol.holder import Holder
 from ftnode.protocol.leader import Leader, Memory
 from ftnode.protocol.liveness import Errand, Liveness
+from ftnode.protocol.presence import presence_of, waiting_for
 from ftnode.protocol.records import Presence
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.timers import Timers
-from ftnode.protocol.types import HEAD, Handle, Peer
+from ftnode.protocol.types import Handle, Peer
 from ftnode.protocol.view import View
 from ftnode.protocol.watchers import Watch
 
 COMMITS_KEPT = 64
+BALLOTINGS_KEPT = 8
 REPORTS_KEPT = 256
-ALL_TO_ALL_MAX = 16
-"""Up to so many members everybody sends heartbeats to everybody; beyond, to the leader, two voters and neighbours."""
 
 
 class Participant:
@@ -59,6 +59,7 @@ class Participant:
         self.timers = Timers()
         self.liveness = Liveness(settings.lease_seconds, 0.0)
         self.balloting: Any = None
+        self._ballotings: dict[str, Balloting] = {}
         self.leader: Leader | None = None
         self.memory = Memory()
         self.contacts: dict[Peer, tuple[str, ...]] = {me: addresses}
@@ -187,7 +188,7 @@ class Participant:
         old, self.view = self.view, view
         self.members = frozenset(view.members())
         was, self.mine = self.mine, view.stages_of(self.me)
-        self.balloting = Balloting(self.me, view)
+        self.balloting = self._balloting_of(view)
         self.errands.clear()
         for name in ("poll", "offer"):
             self.timers.clear(name)
@@ -205,6 +206,15 @@ class Participant:
         self.emit(fx.PublishView(view))
         if self.leader is not None:
             self.emit(fx.Search("leads a new view"))
+
+    def _balloting_of(self, view: View) -> Balloting:
+        """What was promised and accepted in a view holds when we come back to it from another lineage."""
+        known = self._ballotings.pop(view.lineage.id, None)
+        balloting = known if known is not None and known.view == view else Balloting(self.me, view)
+        self._ballotings[view.lineage.id] = balloting
+        while len(self._ballotings) > BALLOTINGS_KEPT:
+            del self._ballotings[next(iter(self._ballotings))]
+        return balloting
 
     def _shrink(self, table: dict[Peer, Any]) -> None:
         for peer in [peer for peer in table if peer not in self.members and peer != self.me][:-REPORTS_KEPT]:
@@ -246,14 +256,14 @@ class Participant:
         self.candidate.on_link_down(event.peer, event.reason)
         self.watch.on_link_down(event.peer, event.refused, event.reason)
         if self.leader is not None:
-            self.leader.on_candidate_lost(event.peer)
+            self.leader.recruiting.on_candidate_lost(event.peer)
 
     def _on_directory(self, event: ev.Directory) -> None:
         self.presences = {presence.peer: presence for presence in event.presences if presence.peer != self.me}
         for presence in event.presences:
             self.know(presence.peer, presence.addresses)
         if self.leader is not None:
-            self.leader.forget_tries()
+            self.leader.recruiting.forget_tries()
         self.follow.on_directory(event)
 
     def _on_directory_lost(self, event: ev.DirectoryLost) -> None:
@@ -319,22 +329,6 @@ class Participant:
                 self.remember(commit)
             self.holder.on_begin(message)
 
-    # -- for people
-
-    def waiting(self) -> str:
-        """What this peer waits for, in words; the leader says it for the run. Empty while it works."""
-        if not self.holder.compute_ready:
-            return "its compute process"
-        if self.view is None:
-            return "other founders or a certificate of the run"
-        if self.leader is not None:
-            return self.leader.waiting()
-        if self.member:
-            if self.holder.begin is None:
-                return f"the leader {self.view.leader}"
-            return "" if self.follow.quorate else "a quorum of the view"
-        return "a vacancy"
-
     # -- timers
 
     def _beat(self) -> None:
@@ -353,28 +347,26 @@ class Participant:
 
     def _poll_due(self) -> None:
         if self.leader is not None:
-            self.leader.conclude_inquiries()
+            self.leader.losses.conclude_inquiries()
 
     def _offer_due(self) -> None:
         if self.leader is not None:
-            self.leader.expire_offers()
+            self.leader.recruiting.expire_offers()
 
     # -- presence
+
+    def waiting(self) -> str:
+        """What this peer waits for, in words; the leader says it for the run. Empty while it works."""
+        return waiting_for(self)
 
     def _announce(self) -> None:
         """Keep our presence in the directory as it is now; renewals are the directory's business."""
         if not self.holder.compute_ready:
             return
-        lineage, number = (self.view.lineage.id, 0) if self.view is not None else ("", -1)
-        exact = tuple((stage, v) for stage, v in sorted(self.holder.versions.items()) if stage not in self.mine)
-        presence = Presence(
-            self.me, self.addresses, lineage, number, self.room, self.holder.may_head,
-            tuple(sorted(self.holder.refuses)), exact, self.holder.tokens_per_second,
-        )  # fmt: skip
+        presence = presence_of(self)
         if presence != self._announced:
             self._announced = presence
             self._out.append(fx.Announce(presence))
-            self.presences.pop(self.me, None)
         if self.room:
             self.presences[self.me] = presence
         else:
@@ -416,13 +408,13 @@ _MESSAGES: Final[dict[type, Callable[[Participant, Peer, Any], None]]] = {
     ms.Resign: Participant._on_leader_message,
 }
 _LEADER: Final[dict[type, Callable[[Leader, Peer, Any], None]]] = {
-    ms.Suspect: Leader.on_suspect,
-    ms.PollReply: Leader.on_poll_reply,
-    ms.Answer: Leader.on_answer,
+    ms.Suspect: lambda leader, sender, message: leader.losses.on_suspect(sender, message),
+    ms.PollReply: lambda leader, sender, message: leader.losses.on_poll_reply(sender, message),
+    ms.Answer: lambda leader, sender, message: leader.recruiting.on_answer(sender, message),
     ms.Status: Leader.on_status,
     ms.Ready: Leader.on_ready,
     ms.Poisoned: Leader.on_poisoned,
-    ms.Resign: Leader.on_resign,
+    ms.Resign: lambda leader, sender, message: leader.losses.on_resign(sender, message),
 }
 _TIMERS: Final[dict[str, Callable[[Participant], None]]] = {
     "beat": Participant._beat,
@@ -434,4 +426,3 @@ _TIMERS: Final[dict[str, Callable[[Participant], None]]] = {
     "found": lambda core: core.follow.found_due(),
     "leave": lambda core: core.follow.leave_due(),
 }
-__all__ = ["HEAD", "Participant"]

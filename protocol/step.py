@@ -99,6 +99,10 @@ class StepWork:
             return True
         return all(stage in self.results for stage in self.stages)
 
+    def kept_handles(self) -> tuple[Handle, ...]:
+        """The tensors that a complete attempt still has: those that we made; what we received was released."""
+        return tuple(kept.handle for kept in self.kept.values())
+
     def has_reduced(self, stage: int) -> bool:
         """Is the stage Ready for this attempt: its gradient reduced, or nothing to reduce in a skip."""
         if self.begin.skip:

@@ -15,7 +15,7 @@ Handle = int
 
 
 class Peer(NamedTuple):
-    """One life of one node: the libp2p PeerId (base58) and a number drawn at start (rule 1: a restart is a new peer)."""
+    """One life of one node: libp2p PeerId (base58) and a number drawn at start. A restart is a new peer (rule 1)."""
 
     id: str
     nonce: int

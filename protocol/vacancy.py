@@ -75,7 +75,7 @@ def assign(
             if peer not in tried and suitable(presence, stage) and len(taken.get(peer, [])) < presence.capacity
         ]
         if stage in only_exact:
-            candidates = [p for p in candidates if any(kept == stage for kept, _ in p.exact)]
+            candidates = [p for p in candidates if base is not None and (stage, base) in p.exact]
         if candidates:
             best = min(candidates, key=preference)
             taken.setdefault(best.peer, []).append(stage)

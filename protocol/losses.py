@@ -1,0 +1,117 @@
+"""Who will not be in the next view: the silent, the resigned, ends of broken links, hung computes (rules 8, 9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ftnode.protocol.liveness import BrokenLinks, Inquiry
+from ftnode.protocol.messages import Poll, PollReply, Resign, Suspect
+from ftnode.protocol.types import Peer
+
+if TYPE_CHECKING:
+    from ftnode.protocol.leader import Leader
+
+
+class Losses:
+    """The leader's list of losses in one view; the next view settles it."""
+
+    def __init__(self, leader: Leader) -> None:
+        settings = leader.core.settings
+        self.leader, self.core, self.view = leader, leader.core, leader.view
+        self.gone: dict[Peer, str] = {}
+        """Peers that go as a whole, with the reason."""
+        self.vacated: dict[tuple[int, Peer], str] = {}
+        """(stage, peer) that are given up."""
+        self._inquiries: dict[Peer, Inquiry] = {}
+        self._inquiry_number = 0
+        self._broken = BrokenLinks(settings.broken_link_seconds, 3 * settings.heartbeat_seconds)
+
+    def __bool__(self) -> bool:
+        return bool(self.gone or self.vacated)
+
+    def on_suspect(self, sender: Peer, suspect: Suspect) -> None:
+        peer = suspect.peer
+        if (
+            peer == self.core.me
+            or peer not in self.core.members
+            or peer in self.gone
+            or sender not in self.core.members
+        ):
+            return
+        if suspect.kind == "broken":
+            self._broken.report(sender, peer, self.core.now)
+            return
+        if peer in self._inquiries:
+            return
+        self._inquiry_number += 1
+        asked = frozenset(voter for voter in self.view.voters if voter != peer)
+        deadline = self.core.now + 1.5 * self.core.settings.poll_seconds
+        self._inquiries[peer] = Inquiry(
+            self._inquiry_number, peer, sender, suspect.kind, suspect.detail, self.core.now, deadline, asked
+        )
+        self.core.timers.set_if_clear("poll", deadline)
+        poll = Poll(self.view.lineage.id, self.view.number, self._inquiry_number, peer)
+        for voter in sorted(asked):
+            self.core.send(voter, poll)
+
+    def on_poll_reply(self, sender: Peer, reply: PollReply) -> None:
+        inquiry = self._inquiries.get(reply.peer)
+        if inquiry is None or reply.number != inquiry.number or sender not in inquiry.asked:
+            return
+        if reply.heard:
+            del self._inquiries[reply.peer]
+            self._broken.report(inquiry.reporter, reply.peer, self.core.now)
+            self.core.note("void", f"{reply.peer} is alive: {sender} hears it", peer=reply.peer.id)
+            return
+        inquiry.silent.add(sender)
+        self.conclude_inquiries()
+
+    def conclude_inquiries(self) -> None:
+        for inquiry in list(self._inquiries.values()):
+            if inquiry.concluded(self.core.now):
+                del self._inquiries[inquiry.peer]
+                self.lose(inquiry.peer, f"{inquiry.kind}: {inquiry.detail}")
+        if self._inquiries:
+            self.core.timers.set("poll", min(inquiry.deadline for inquiry in self._inquiries.values()))
+
+    def lose(self, peer: Peer, reason: str) -> None:
+        """The peer will not be in the next view."""
+        if peer in self.gone or peer not in self.core.members or self.leader.finished:
+            return
+        self.gone[peer] = reason
+        stages = self.view.stages_of(peer)
+        for stage in stages:
+            key = (peer.id, stage)
+            self.leader.memory.failures[key] = self.leader.memory.failures.get(key, 0) + 1
+        listed = ", ".join(map(str, stages))
+        self.core.note("lost", f"{peer} with stage {listed} is lost ({reason})", peer=peer.id, stages=listed)
+
+    def on_resign(self, sender: Peer, resign: Resign) -> None:
+        if sender not in self.core.members or self.leader.finished:
+            return
+        if resign.leaving and sender != self.core.me:
+            self.lose(sender, resign.reason)
+            return
+        for stage in resign.stages:
+            if sender in self.view.holders[stage] and (stage, sender) not in self.vacated:
+                self.vacated[(stage, sender)] = resign.reason
+                key = (sender.id, stage)
+                self.leader.memory.failures[key] = self.leader.memory.failures.get(key, 0) + 1
+                fields = {"peer": sender.id, "stages": str(stage)}
+                self.core.note("lost", f"{sender} gives up stage {stage} ({resign.reason})", **fields)
+
+    def vacate(self, stage: int, peer: Peer, reason: str) -> None:
+        """The peer stays, without this stage."""
+        self.vacated[(stage, peer)] = reason
+
+    def beat(self) -> None:
+        """Look at links that stay broken and at computes that hang."""
+        core = self.core
+        victim = self._broken.victim(self.view, core.now)
+        if victim is not None:
+            self.lose(*victim)
+        limit = 1.5 * core.settings.task_seconds
+        for peer in sorted(core.members):
+            report = core.reports.get(peer)
+            if report is not None and report.view == self.view.number and report.busy_seconds > limit:
+                self.lose(peer, f"its compute has been on one task for {report.busy_seconds:.0f} s")

@@ -1,0 +1,43 @@
+"""How a participant presents itself: its record in the directory, and what it waits for, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ftnode.protocol.records import Presence
+
+if TYPE_CHECKING:
+    from ftnode.protocol.participant import Participant
+
+
+def presence_of(core: Participant) -> Presence:
+    """What this peer can do for the run now. The view number is left out, so that it changes seldom."""
+    holder = core.holder
+    lineage, number = (core.view.lineage.id, 0) if core.view is not None else ("", -1)
+    exact = tuple((stage, version) for stage, version in sorted(holder.versions.items()) if stage not in core.mine)
+    return Presence(
+        peer=core.me,
+        addresses=core.addresses,
+        lineage=lineage,
+        view=number,
+        capacity=core.room,
+        head=holder.may_head,
+        refuses=tuple(sorted(holder.refuses)),
+        exact=exact,
+        tokens_per_second=holder.tokens_per_second,
+    )
+
+
+def waiting_for(core: Participant) -> str:
+    """What this peer waits for; the leader says it for the run. Empty while it works (invariant I8)."""
+    if not core.holder.compute_ready:
+        return "its compute process"
+    if core.view is None:
+        return "other founders or a certificate of the run"
+    if core.leader is not None:
+        return core.leader.waiting()
+    if not core.member:
+        return "a vacancy"
+    if core.holder.begin is None:
+        return f"the leader {core.view.leader}"
+    return "" if core.follow.quorate else "a quorum of the view"

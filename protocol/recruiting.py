@@ -1,0 +1,139 @@
+"""Filling vacancies: which stages are open, what can be done about each, whom to ask (rule 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ftnode.protocol.messages import Answer, Contact, Offer
+from ftnode.protocol.paths import neighbours
+from ftnode.protocol.recovery import choose_rung, how_to_go_on
+from ftnode.protocol.types import Attempt, Peer, Version
+from ftnode.protocol.vacancy import Offering, assign
+
+if TYPE_CHECKING:
+    from ftnode.protocol.leader import Leader
+
+
+class Recruiting:
+    """The leader's offers in one view."""
+
+    def __init__(self, leader: Leader) -> None:
+        self.leader, self.core, self.view, self.losses = leader, leader.core, leader.view, leader.losses
+        self.offerings: dict[int, Offering] = {}
+
+    @property
+    def pending(self) -> bool:
+        """Somebody has been asked and has time left to answer."""
+        return any(offering.asked is not None for offering in self.offerings.values())
+
+    @property
+    def fills(self) -> dict[int, Peer]:
+        """Stage → who accepted it."""
+        return {stage: offering.accepted for stage, offering in self.offerings.items() if offering.accepted is not None}
+
+    def close(self, stages: list[int]) -> None:
+        """Forget offers of stages that are not open any more."""
+        for stage in [stage for stage in self.offerings if stage not in stages]:
+            del self.offerings[stage]
+
+    def open_stages(self) -> list[int]:
+        """Stages that will have no holder in the next view unless one is found."""
+        return [
+            stage
+            for stage, group in enumerate(self.view.holders)
+            if not any(peer not in self.losses.gone and (stage, peer) not in self.losses.vacated for peer in group)
+        ]
+
+    def _rungs(self, stages: list[int]) -> Mapping[int, tuple[bool, str]]:
+        """For each open stage: can it be filled without its weights, and why not."""
+        base = self.leader.base.step if self.leader.base is not None else self.core.highest_step()
+        alive = frozenset(range(len(self.view.holders))) - set(stages)
+        found = {}
+        for stage in stages:
+            rung, _, reason = choose_rung(stage, alive, base, self.core.settings)
+            found[stage] = (rung is not None, reason)
+        return found
+
+    def halt_reason(self, stages: list[int]) -> str:
+        stuck = {stage: why for stage, (possible, why) in self._rungs(stages).items() if not possible}
+        if not stuck:
+            return ""
+        return f"halted: {'; '.join(sorted(set(stuck.values())))}; {how_to_go_on(sorted(stuck))}"
+
+    def offer(self, stages: list[int]) -> None:
+        core, settings = self.core, self.core.settings
+        if not stages:
+            return
+        wanting = [stage for stage in stages if not self._taken(stage)]
+        only_exact = [stage for stage, (possible, _) in self._rungs(stages).items() if not possible]
+        presences = {
+            peer: presence
+            for peer, presence in core.presences.items()
+            if peer not in self.losses.gone and peer not in core.liveness.refused
+            and not any(member.id == peer.id and member != peer for member in core.members)
+        }  # fmt: skip
+        asked = assign(
+            wanting,
+            presences,
+            self.offerings,
+            self.view.number,
+            self.leader.base,
+            self.leader.memory.failures,
+            only_exact,
+            core.members,
+        )
+        by_peer: dict[Peer, list[int]] = {}
+        for stage, peer in asked:
+            by_peer.setdefault(peer, []).append(stage)
+        for peer, offered in by_peer.items():
+            for stage in offered:
+                offering = self.offerings.setdefault(stage, Offering(stage))
+                offering.asked, offering.deadline = peer, core.now + settings.offer_seconds
+                offering.tried.add(peer)
+            core.timers.set_if_clear("offer", core.now + settings.offer_seconds)
+            around = (
+                {near for stage in offered for near in neighbours(self.view, stage)} - set(self.losses.gone) - {peer}
+            )
+            contacts = tuple(Contact(near, core.contacts.get(near, ())) for near in sorted(around))
+            base = self.leader.base or Version(core.highest_step(), "", Attempt(-1, 0))
+            core.know(peer, core.presences[peer].addresses)
+            listed = ", ".join(map(str, offered))
+            core.note("offer", f"stage {listed} is offered to {peer}", peer=peer.id, stages=listed)
+            core.send(peer, Offer(self.view.lineage.id, self.view.number, tuple(offered), base, contacts))
+
+    def _taken(self, stage: int) -> bool:
+        offering = self.offerings.get(stage)
+        return offering is not None and (offering.asked is not None or offering.accepted is not None)
+
+    def on_answer(self, sender: Peer, answer: Answer) -> None:
+        for stage in answer.stages:
+            offering = self.offerings.get(stage)
+            if offering is None or offering.asked != sender:
+                continue
+            offering.asked = None
+            if answer.accepted:
+                offering.accepted = sender
+        listed = ", ".join(map(str, answer.stages))
+        verb = "accepts" if answer.accepted else "declines"
+        self.core.note("answer", f"{sender} {verb} stage {listed}: {answer.reason}", peer=sender.id, stages=listed)
+
+    def on_candidate_lost(self, peer: Peer) -> None:
+        """The candidate cannot be reached; ask the next one."""
+        for offering in self.offerings.values():
+            if peer in (offering.asked, offering.accepted):
+                offering.asked = offering.accepted = None
+
+    def expire_offers(self) -> None:
+        for offering in self.offerings.values():
+            if offering.asked is not None and self.core.now >= offering.deadline:
+                self.core.note("answer", f"{offering.asked} did not answer in time", stages=str(offering.stage))
+                offering.asked = None
+        pending = [offering.deadline for offering in self.offerings.values() if offering.asked is not None]
+        if pending:
+            self.core.timers.set("offer", min(pending))
+
+    def forget_tries(self) -> None:
+        """The directory has been read again: everybody may be asked once more."""
+        for offering in self.offerings.values():
+            offering.tried = {peer for peer in (offering.asked, offering.accepted) if peer is not None}
