@@ -27,14 +27,14 @@ NO_CORPUS: Final = "0" * 64
 """Stands for the corpus hash in a preset, until `adapt` puts a real one there."""
 
 _TINY: Final = Manifest(
-    run=Run(name="tiny", seed=1, steps=300),
+    run=Run(name="tiny", seed=1, steps=400),
     model=Model(vocabulary=256, dim=96, heads=4, layers=4, context=64, hidden=256, rope_theta=10000.0, norm_eps=1e-5),
     data=Data(kind="standard-library", sha256=NO_CORPUS),
     optimiser=Optimiser(
         learning_rate=4e-3, betas=(0.9, 0.99), epsilon=1e-8, weight_decay=0.0, warmup_steps=20, decay="cosine",
         minimum_factor=0.1, clip=1.0,
     ),
-    batch=Batch(microbatches=8, sequences=16),
+    batch=Batch(microbatches=8, sequences=8),
     pipeline=Pipeline(stages=4, window=8, live_activations=8, boundary="float32"),
     recovery=Recovery(ends="copy", rate_factor=1.1, minority_wait_seconds=60.0),
     liveness=Liveness(lease_seconds=10.0),
