@@ -1,7 +1,7 @@
 """A light client: looks at a swarm through any of its peers, with py-libp2p alone. The only file that imports libp2p.
 
 It has a throwaway identity, listens nowhere and dials the given addresses only; a bootstrap peer's answer adds those of
-the members that it names. p2pd offers Noise and TLS; Noise + yamux is what py-libp2p and go-libp2p agree on. Importing
+the members that it names. Our p2pd speaks TLS and yamux (p2pd.py says why), and so does this. Importing
 libp2p takes most of a second, so it happens when something is fetched, and never in a process that has hivemind.
 """
 
@@ -202,9 +202,8 @@ async def open_host() -> AsyncIterator[IHost]:
     """A libp2p host that listens nowhere, with an identity that is gone afterwards."""
     from libp2p import new_host
     from libp2p.crypto.ed25519 import create_new_key_pair
-    from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key_pair
     from libp2p.custom_types import TProtocol
-    from libp2p.security.noise.transport import PROTOCOL_ID, Transport
+    from libp2p.security.tls.transport import PROTOCOL_ID, TLSTransport
     from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
     from libp2p.stream_muxer.yamux.yamux import Yamux
 
@@ -212,7 +211,7 @@ async def open_host() -> AsyncIterator[IHost]:
     keys = create_new_key_pair()
     host = new_host(
         key_pair=keys,
-        sec_opt={PROTOCOL_ID: Transport(keys, noise_privkey=create_noise_key_pair().private_key)},
+        sec_opt={PROTOCOL_ID: TLSTransport(keys)},
         muxer_opt={TProtocol(YAMUX_ID): Yamux},
         negotiate_timeout=10,
     )
