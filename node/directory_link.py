@@ -36,6 +36,8 @@ STEADY_SECONDS = 60.0
 MET_PEERS_MAX = 32
 """Other peers that we keep connections to for the directory's sake. The routing table finds the rest through them."""
 CALLS_AT_ONCE = 16
+UNANSWERED_MAX = 3
+"""Calls in a row that got no answer before the process is killed and started again."""
 
 
 class DirectoryDown(FtnodeError):
@@ -52,7 +54,7 @@ class Dialer(Protocol):
 
 
 class DirectoryLink:
-    """Calls to the directory process. `met` counts those of `peers` and of later `introduce`d ones that answered."""
+    """Calls to the directory process. `met`: those given or `introduce`d that answered when last met."""
 
     def __init__(
         self,
@@ -69,6 +71,9 @@ class DirectoryLink:
         """Set when this life of the process has tried to meet everybody once."""
         self.met: set[str] = set()
         self.given = tuple(peers)
+        self._has_met = False
+        self._unanswered = 0
+        self._process: subprocess.Popen[bytes] | None = None
         self.unreachable: dict[str, str] = {}
         """Given peers that could not be met, with the reason of the last try."""
         self._dialer = dialer
@@ -84,8 +89,11 @@ class DirectoryLink:
 
     @property
     def connected(self) -> bool:
-        """Whether the directory is more than our own shelf: somebody was met, or nobody was given to be met."""
-        return bool(self.met) or not self.given
+        """Whether the directory is more than our own shelf: this life of it met somebody, or nobody was given to meet.
+
+        It stays so when all others have died since, for then an empty directory is the truth.
+        """
+        return self._has_met or not self.given
 
     async def run(self) -> None:
         """Keep the process alive until cancelled."""
@@ -113,13 +121,24 @@ class DirectoryLink:
                 async with self._calls:
                     await self._write(stream, {"id": number, "op": op, **fields})
                     answer = await receive.receive()
-        except (trio.TooSlowError, trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise DirectoryDown(f"the directory did not answer {op}: {type(error).__name__}") from None
+        except trio.TooSlowError:
+            self._note_unanswered()
+            raise DirectoryDown(f"the directory did not answer {op} within {seconds:g} s") from None
+        except (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError):
+            raise DirectoryDown(f"the directory process died over {op}") from None
         finally:
             self._answers.pop(number, None)
+        self._unanswered = 0
         if "error" in answer:
             raise DirectoryDown(f"the directory failed at {op}: {answer['error']}")
         return answer
+
+    def _note_unanswered(self) -> None:
+        """A process that answers nothing any more is as good as dead, but its socket does not say so."""
+        self._unanswered += 1
+        if self._unanswered >= UNANSWERED_MAX and self._process is not None:
+            log.warning("directory: %d calls without an answer", self._unanswered)
+            self._process.kill()
 
     def introduce(self, peer: PeerAddress) -> bool:
         """Remember a peer that the directory itself told of; True when it is new and should be met."""
@@ -148,10 +167,12 @@ class DirectoryLink:
         if reason:
             log.info("cannot meet %s: %s", peer.peer_id, reason)
             self._known.pop(peer.peer_id, None)
+            self.met.discard(peer.peer_id)
             if any(peer.peer_id == given.peer_id for given in self.given):
                 self.unreachable[peer.peer_id] = reason
             return False
         self.met.add(peer.peer_id)
+        self._has_met = True
         self.unreachable.pop(peer.peer_id, None)
         return True
 
@@ -189,7 +210,9 @@ class DirectoryLink:
         if first.get("ready") is not True:
             return "the directory process did not say that it is ready"
         self._stream = stream
+        self._process, self._unanswered = process, 0
         self.met.clear()
+        self._has_met = False
         self.up.set()
         try:
             while True:

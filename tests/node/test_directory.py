@@ -224,6 +224,13 @@ def test_an_empty_directory_proves_nothing_while_nobody_is_met() -> None:
     on_virtual_time(test)
 
 
+class NoDialer:
+    control_maddr = "/unix/none"
+
+    async def connect(self, peer_id: str, addresses: object, seconds: float) -> None:
+        raise AssertionError("there is nobody to dial")
+
+
 class Node:
     """A real p2pd with a real directory process."""
 
@@ -292,7 +299,7 @@ def test_two_real_directories_find_each_other_and_survive(tmp_path: Path) -> Non
                 await first.wait_for(first.sees(second, third))
                 first.p2pd.close()  # the peer that everybody started from, and its records with it
                 gone = await third.wait_for(third.sees(second))
-                assert gone < 11.5, "records of the dead vanish within their lifetime"
+                assert gone < 15, "records of the dead vanish within their lifetime of 10 s"
             nursery.cancel_scope.cancel()
 
     trio.run(main)
@@ -322,12 +329,6 @@ def test_strangers_cannot_break_it(tmp_path: Path) -> None:
 
 
 def test_a_command_that_fails_is_reported_with_back_off(tmp_path: Path) -> None:
-    class NoDialer:
-        control_maddr = "/unix/none"
-
-        async def connect(self, peer_id: str, addresses: object, seconds: float) -> None:
-            raise AssertionError("there is nobody to dial")
-
     starts: list[float] = []
 
     async def main() -> None:
@@ -348,3 +349,38 @@ def test_a_command_that_fails_is_reported_with_back_off(tmp_path: Path) -> None:
     trio.run(main)
     assert starts[1] - starts[0] >= 0.2
     assert starts[2] - starts[1] >= 1.0
+
+
+SILENT = """
+import socket, sys
+ours = socket.socket(fileno=int(sys.argv[1]))
+ready = bytes([0x81, 0xa5]) + b"ready" + bytes([0xc3])
+ours.sendall(len(ready).to_bytes(4, "big") + ready)
+while ours.recv(65536):
+    pass
+"""
+
+
+def test_a_process_that_answers_nothing_is_started_again() -> None:
+    reasons: list[str] = []
+
+    async def main() -> None:
+        link = DirectoryLink(
+            NoDialer(), (), log_path=None, on_lost=reasons.append, command=(sys.executable, "-c", SILENT)
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.run)
+            with trio.fail_after(20):
+                first = link.up
+                await first.wait()
+                for _ in range(3):
+                    assert reasons == []
+                    with pytest.raises(DirectoryDown, match="did not answer"):
+                        await link.call("status", seconds=0.1)
+                while link.up is first:
+                    await trio.lowlevel.checkpoint()
+                await link.up.wait()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert reasons == ["the directory process died (-9)"]

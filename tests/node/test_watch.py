@@ -60,6 +60,7 @@ class Peers:
         self.statuses: dict[str, SwarmStatus] = {}
         self.p2pds: dict[str, P2pd] = {}
         self.asked: dict[str, int] = {}
+        self.asked_thrice = trio.Event()
 
     async def start(self, name: str, status: SwarmStatus | None) -> str:
         """Its full multiaddr. A peer without a status does not speak the protocol."""
@@ -68,6 +69,8 @@ class Peers:
 
         def snapshot() -> SwarmStatus:
             self.asked[name] = self.asked.get(name, 0) + 1
+            if self.asked[name] == 3:
+                self.asked_thrice.set()
             return self.statuses[name]
 
         if status is not None:
@@ -135,8 +138,7 @@ def test_watching_goes_on_when_the_watched_peer_dies(tmp_path: Path) -> None:
         peers.statuses["first"] = replace(peers.statuses["first"], members=(peers.member(second),))
 
         async def kill_first_once_watched() -> None:
-            while peers.asked.get("first", 0) < 3:
-                await trio.lowlevel.checkpoint()
+            await peers.asked_thrice.wait()
             peers.p2pds["first"].close()
 
         async with trio.open_nursery() as nursery:

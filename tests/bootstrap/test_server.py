@@ -1,0 +1,171 @@
+"""A real meeting point, started as a user starts it: found, watched, killed, and back under the same name."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import trio
+
+from ftnode.node.addresses import parse_peer, remembered_peers
+from ftnode.node.configuration import running_nodes
+from ftnode.node.directory import Membership, SwarmDirectory
+from ftnode.node.identity import take_identity
+from ftnode.node.p2pd import P2pd
+from ftnode.node.status import STATUS_PROTOCOL, Speaker, SwarmStatus, status_handler
+from ftnode.protocol.events import Directory, DirectoryLost
+from ftnode.protocol.records import Presence
+from ftnode.protocol.types import Peer
+
+RUN = "0123456789abcdef"
+
+
+@dataclass
+class Point:
+    process: trio.Process
+    address: str
+
+    def children(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+async def start_point(nursery: trio.Nursery, home: Path, listen: str = "/ip4/127.0.0.1/tcp/0") -> Point:
+    command = [sys.executable, "-m", "ftnode.node.cli", "bootstrap", "--listen", listen, "--home", str(home)]
+    process: trio.Process = await nursery.start(
+        lambda task_status: trio.run_process(command, stdout=subprocess.PIPE, check=False, task_status=task_status)
+    )
+    assert process.stdout is not None
+    said = b""
+    with trio.fail_after(20):
+        while b"to join:" not in said:
+            chunk = await process.stdout.receive_some()
+            assert chunk, f"it ended and said {said.decode()!r}"
+            said += chunk
+    lines = said.decode().splitlines()
+    address = next(line.removeprefix("address: ") for line in lines if line.startswith("address: "))
+    assert any(line.endswith(f"--peer {address}") for line in lines)
+    return Point(process, address)
+
+
+async def gone(processes: list[psutil.Process]) -> None:
+    _, alive = await trio.to_thread.run_sync(psutil.wait_procs, processes, 10)
+    assert alive == []
+
+
+@dataclass
+class Volunteer:
+    directory: SwarmDirectory
+    peer_id: str
+    events: trio.MemoryReceiveChannel[Directory | DirectoryLost]
+
+    async def wait_for_others(self, count: int) -> None:
+        with trio.fail_after(30):
+            while True:
+                self.directory.search()
+                event = await self.events.receive()
+                if isinstance(event, Directory) and len(event.presences) == count:
+                    return
+
+
+@asynccontextmanager
+async def volunteer(nursery: trio.Nursery, folder: Path, name: str, start: str) -> AsyncIterator[Volunteer]:
+    """What of a node the meeting point sees: a presence, and answers for watchers."""
+    identity = take_identity(folder, name)
+    p2pd = await P2pd.start(nursery, identity.path)
+    try:
+        addresses = await p2pd.addresses()
+        status = SwarmStatus(Speaker(p2pd.peer_id, "0", "cpu", "volunteer"), run=RUN, name="tiny")
+        await p2pd.serve(STATUS_PROTOCOL, status_handler(lambda: status))
+        peer = Peer(p2pd.peer_id, 1)
+        send, receive = trio.open_memory_channel[Directory | DirectoryLost](100)
+        directory = SwarmDirectory(
+            Membership(RUN, "tiny", peer, 10.0), p2pd, identity.sign, [parse_peer(start)], send.send_nowait
+        )
+        directory.announce(Presence(peer, addresses, "", -1, 1, True, (), (), 1.0))
+        nursery.start_soon(directory.run)
+        yield Volunteer(directory, p2pd.peer_id, receive)
+    finally:
+        p2pd.close()
+        identity.release()
+
+
+async def ask(home: Path, address: str, wanted: str) -> None:
+    """`ftnode status --peer ADDRESS --json` until the one who answers is `wanted`."""
+    command = [sys.executable, "-m", "ftnode.node.cli", "status", "--peer", address, "--json"]
+    with trio.fail_after(30):
+        while True:
+            done = await trio.run_process([*command, "--home", str(home)], capture_stdout=True, check=False)
+            if done.returncode == 0 and json.loads(done.stdout)["speaker"]["peer"] == wanted:
+                return
+
+
+def test_a_meeting_point_is_found_killed_and_back(tmp_path: Path) -> None:
+    home = tmp_path / "point"
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            point = await start_point(nursery, home)
+            assert [node.addresses[0] for node in running_nodes(home)] == [point.address]
+            async with volunteer(nursery, tmp_path, "a", point.address) as first:
+                await ask(tmp_path / "watcher", point.address, first.peer_id)
+                assert any(first.peer_id in peer for peer in remembered_peers(home))
+
+                children = point.children()
+                assert len(children) == 2
+                point.process.kill()
+                await gone(children)
+                listen = parse_peer(point.address).addresses[0]
+                back = await start_point(nursery, home, listen)
+                assert back.address == point.address, "same port, same PeerId"
+                async with volunteer(nursery, tmp_path, "b", back.address) as second:
+                    await second.wait_for_others(1)
+                    await first.wait_for_others(1)
+
+                children = back.children()
+                back.process.terminate()
+                with trio.fail_after(5):
+                    assert await back.process.wait() == 0
+                await gone(children)
+                assert running_nodes(home) == ()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_stops_when_asked_at_once(number: signal.Signals, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            point = await start_point(nursery, tmp_path)
+            children = point.children()
+            point.process.send_signal(number)
+            with trio.fail_after(5):
+                assert await point.process.wait() == 0
+            await gone(children)
+
+    trio.run(main)
+
+
+def test_a_port_in_use_is_said_in_one_line(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            point = await start_point(nursery, tmp_path / "first")
+            listen = parse_peer(point.address).addresses[0]
+            command = [sys.executable, "-m", "ftnode.node.cli", "bootstrap", "--listen", listen]
+            done = await trio.run_process(
+                [*command, "--home", str(tmp_path / "second")], capture_stdout=True, capture_stderr=True, check=False
+            )
+            assert done.returncode == 69
+            assert b"in use" in done.stderr
+            assert len(done.stderr.decode().splitlines()) == 1
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
