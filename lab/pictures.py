@@ -50,8 +50,9 @@ def draw_loss(
     figure.savefig(path)
 
 
-def smooth(losses: Sequence[tuple[int, float]], steps: int = SMOOTHING_STEPS) -> list[float]:
+def smooth(losses: Sequence[tuple[int, float]]) -> list[float]:
     """Mean over a window centred on each step, narrower at both ends so that it stays centred."""
+    steps = min(SMOOTHING_STEPS, len(losses) // 10)
     values, last = np.array([loss for _, loss in losses]), len(losses) - 1
     halves = [min(steps // 2, i, last - i) for i in range(len(values))]
     return [float(values[i - half : i + half + 1].mean()) for i, half in enumerate(halves)]
@@ -112,6 +113,7 @@ def _frame(
     room = max(0.05, top - bottom)
     axes.set_ylim(bottom - 0.08 * room, top + 0.06 * room)
     axes.set_xlim(steps[0] - 0.01 * len(steps), steps[-1] + max(1.0, 0.02 * len(steps)))
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("step", color=INK, fontsize=10)
     axes.set_ylabel("nats per byte", color=INK, fontsize=10)
     axes.grid(axis="y", color="#eaeef2", linewidth=0.8)

@@ -29,7 +29,7 @@ class Told:
 
 @dataclass
 class Story:
-    """Follows the traces of nodes as they appear. Everything is in the order in which it was read, not sorted."""
+    """Follows the traces of nodes as they appear. What is read together is in the order of its times, and no more."""
 
     tails: dict[str, TraceTail] = field(default_factory=dict)
     peers: dict[str, Peer] = field(default_factory=dict)
@@ -58,6 +58,7 @@ class Story:
         for node, tail in self.tails.items():
             if only is None or node == only:
                 news += [Told(node, record) for record in tail.read()]
+        news.sort(key=lambda told: told.time)
         for told in news:
             self._take(told)
         return news

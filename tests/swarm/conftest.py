@@ -1,0 +1,80 @@
+"""Real swarms of a small model on a small text, on loopback, with a lease of five seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftnode.lab.audit import audit
+from ftnode.lab.trial import Trial, open_trial, trial_manifest
+from ftnode.node.presets import preset
+from ftnode.protocol.manifest import Manifest
+
+STAGES = 3
+FOREVER = 1_000_000
+OpenTrial = Callable[..., Trial]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/swarm" in item.path.as_posix():
+            item.add_marker("swarm")
+
+
+@pytest.fixture(scope="session")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("text")
+    for number in range(40):
+        (folder / f"{number}.txt").write_text(f"file {number}: the quick brown fox jumps over the lazy dog. " * 60)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def other_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Who has this one cannot hold the head."""
+    folder = tmp_path_factory.mktemp("other")
+    for number in range(4):
+        (folder / f"{number}.txt").write_text("another text " * 400)
+    return folder
+
+
+def small_manifest(text: Path, stages: int = STAGES, steps: int = FOREVER) -> Manifest:
+    """Steps of some tens of milliseconds, so that a test sees many."""
+    tiny = preset("tiny")
+    start = replace(
+        tiny,
+        model=replace(tiny.model, dim=64, heads=2, layers=stages, context=64, hidden=128),
+        batch=replace(tiny.batch, microbatches=6, sequences=4),
+        evaluation=replace(tiny.evaluation, every=0, microbatches=2),
+    )
+    return trial_manifest(start, steps=steps, stages=stages, data=text)
+
+
+@pytest.fixture
+def open_swarm(tmp_path: Path, text: Path) -> Iterator[OpenTrial]:
+    """`open_swarm(volunteers=…, stages=…, steps=…, hold=…)`: a swarm that has committed its first steps; without
+    volunteers, a meeting point.
+
+    At the end everything is stopped, nothing that was started is left, and the audit of the whole run passes.
+    """
+    opened: list[Trial] = []
+    with ExitStack() as stack:
+
+        def start(volunteers: int, stages: int = STAGES, steps: int = FOREVER, hold: int = 1) -> Trial:
+            trial = stack.enter_context(open_trial(small_manifest(text, stages, steps), tmp_path, text))
+            opened.append(trial)
+            for number in range(1, volunteers + 1):
+                trial.volunteer(f"v{number}", hold=hold)
+            if volunteers:
+                trial.wait_for_step(min(3, steps))
+            return trial
+
+        yield start
+    for trial in opened:
+        findings = audit(trial.swarm.directory / "logs")
+        assert findings.passed, [str(finding) for finding in findings.findings[:10]]
+        assert findings.steps_committed > 0
