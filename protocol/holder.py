@@ -28,7 +28,7 @@ class Holder:
         self._lineages: list[str] = []
         """The lineages that this peer has been in, oldest first, each a descendant of the one before."""
         self._retired: StepWork | None = None
-        """A complete attempt of a view that we had to leave: what its commit would make of our weights is still exact."""
+        """A complete attempt that we had to leave: what its commit would make of our weights is still exact."""
         self.work: StepWork | None = None
         self.begin: Begin | None = None
         self.compute_ready = False
@@ -101,7 +101,7 @@ class Holder:
             self._forget(stage)
 
     def yield_to(self, winner: str) -> None:
-        """Our lineage loses: what it made must not mix with the winner's (rule 16). What is older is the winner's too."""
+        """Our lineage loses: what it made must not mix with the winner's (rule 16); what is older is the winner's."""
         self._stop_work()
         if self._retired is not None and self._retired.begin.lineage != winner:
             self._drop_retired()
@@ -131,13 +131,11 @@ class Holder:
     def exact(self, lineage: str) -> tuple[tuple[int, Version], ...]:
         """The versions that we have, or can make at once of what a retired attempt reduced."""
         versions = sorted(self.versions.items())
-        begin = self._retired.begin if self._retired is not None and self._retired.begin.lineage == lineage else None
-        if begin is not None and self._retired is not None:
-            made = next_version(begin.base, lineage, begin.attempt, begin.skip)
-            reduced = [
-                stage for stage, version in versions if version == begin.base and self._retired.has_reduced(stage)
-            ]
-            versions += [(stage, made) for stage in reduced]
+        work = self._retired
+        if work is not None and work.begin.lineage == lineage:
+            base = work.begin.base
+            made = next_version(base, lineage, work.begin.attempt, work.begin.skip)
+            versions += [(stage, made) for stage, held in versions if held == base and work.has_reduced(stage)]
         return tuple(versions)
 
     def send_status(self) -> None:

@@ -223,14 +223,24 @@ class Faults:
         hosts = self.world.live()
         if self.world.network.blocked or len(hosts) < 3:
             return False
-        near = set(self.chance.sample([h.peer.id for h in hosts], self.chance.randint(1, len(hosts) - 1)))
-        far = [h.peer.id for h in hosts if h.peer.id not in near]
         view = best_view(self.world)
+        for _ in range(10):
+            near = set(self.chance.sample([h.peer.id for h in hosts], self.chance.randint(1, len(hosts) - 1)))
+            far = [h.peer.id for h in hosts if h.peer.id not in near]
+            if self.head_has_quorum(view, near) or self.chance.random() < 0.02:
+                break
         for host in hosts:
             if view is not None and host.peer in view.members():
                 host.cause = "partition"
         self._cut({pair for a in near for b in far for pair in ((a, b), (b, a))}, self._patience(), "partition")
         return True
+
+    def head_has_quorum(self, view: View | None, near: set[str]) -> bool:
+        """Is the head on a side that can go on? Where it is not, its last update may be lost and the run halt."""
+        if view is None or not view.holders[0]:
+            return True
+        side = view.holders[0][0].id in near
+        return view.is_quorum(peer for peer in view.voters if (peer.id in near) == side)
 
     def isolate(self) -> bool:
         host = self.pick_holder()

@@ -45,6 +45,7 @@ def main() -> int:
         faults += outcome.faults
         totals.update({"seeds": 1, "events": outcome.events, "commits": outcome.commits, "losses": outcome.losses})
         totals["virtual seconds"] += int(outcome.virtual_seconds)
+        totals["halted"] += bool(outcome.halted)
         if outcome.violation:
             bad.append(outcome)
             print(f"seed {outcome.seed}: {outcome.violation[:300]}", flush=True)

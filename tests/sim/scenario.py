@@ -32,6 +32,8 @@ class Outcome:
     seed: int
     violation: str = ""
     invariant: str = ""
+    halted: str = ""
+    """The run halted by design, with this reason."""
     commits: int = 0
     peers: int = 0
     losses: int = 0
@@ -101,7 +103,7 @@ class Scenario:
         world, outcome = self.world, self.outcome
         try:
             self.start()
-            while not self.finished():
+            while not self.finished() and not outcome.halted:
                 world.run(world.now + 2.0, self.finished)
                 self.watch()
             self.check_end()
@@ -147,10 +149,39 @@ class Scenario:
         quiet = world.now - max(self.last_commit, self.faults.last)
         if self.faults.ongoing or quiet < self.bound_seconds():
             return
+        reason = self.rightly_halted()
+        if reason:
+            self.outcome.halted = reason
+            return
         states = "; ".join(
             f"{host.peer} {'paused ' if host.paused else ''}{host.participant.waiting()}" for host in live
         )
         raise Violation("I5", f"no commit for {quiet:.0f} s: {states}")
+
+    def rightly_halted(self) -> str:
+        """The reason that a leader halts with, if nobody has, or was Ready for, what it misses (design section 7)."""
+        for host in self.world.live():
+            view, waiting = host.view, host.participant.waiting()
+            if view is None or view.leader != host.peer or not waiting.startswith("halted: "):
+                continue
+            commits = self.world.ledger.commits.get(view.lineage.id, {})
+            exact = {
+                stage for stage in range(self.settings.stage_count) if self.has_exact(stage, commits[max(commits)])
+            }
+            lost = set(range(self.settings.stage_count)) - exact
+            if 0 in lost or any(stage + 1 in lost for stage in lost) or len(lost) == self.settings.stages:
+                return waiting
+        return ""
+
+    def has_exact(self, stage: int, version: Version) -> bool:
+        """Some live peer has the stage at this version, or holds the reduced gradient that makes it so."""
+        for host in self.world.live():
+            weights, reduced = host.compute.weights.get(stage), host.compute.reduced.get(stage)
+            if weights is not None and (
+                weights.version == version or (reduced is not None and reduced[:2] == (version.attempt, version.step))
+            ):
+                return True
+        return False
 
     def check_end(self) -> None:
         for host in self.world.live():
