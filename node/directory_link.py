@@ -68,7 +68,7 @@ class DirectoryLink:
         self.up = trio.Event()
         """Set while the process answers; a new event after each death."""
         self.tried = trio.Event()
-        """Set when this life of the process has tried to meet everybody once."""
+        """Set when this life of the process has met somebody, or has tried everybody once."""
         self.met: set[str] = set()
         self.given = tuple(peers)
         self._has_met = False
@@ -173,6 +173,7 @@ class DirectoryLink:
             return False
         self.met.add(peer.peer_id)
         self._has_met = True
+        self.tried.set()
         self.unreachable.pop(peer.peer_id, None)
         return True
 
