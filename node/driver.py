@@ -129,9 +129,9 @@ class Driver:
         )  # fmt: skip
 
     def _record_evaluations(self, now: float) -> None:
-        for step in self.participant.validation.keys() - self._evaluated:
+        for step in self.participant.chronicle.validation.keys() - self._evaluated:
             self._evaluated.add(step)
-            self.trace.record("evaluated", now, step=step, loss=self.participant.validation[step])
+            self.trace.record("evaluated", now, step=step, loss=self.participant.chronicle.validation[step])
 
     def record_export(self, exported: Exported) -> None:
         self.trace.record(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from ftnode.node.status import CommitPoint, Speaker, StageRow, SwarmStatus
+from ftnode.node.status import CommitPoint, RecoveryRow, Speaker, StageRow, SwarmStatus
 from ftnode.protocol.manifest import Manifest
 from ftnode.protocol.participant import Participant
 
@@ -15,9 +15,9 @@ def snapshot(core: Participant, manifest: Manifest, device: str, now: float) -> 
     """What this node knows; rows of other holders are as of their last heartbeat."""
     role = "volunteer"
     speaker = Speaker(core.me.id, VERSION, device, role)
-    commits = tuple(CommitPoint(step, c.loss, c.seconds) for step, c in sorted(core.commits.items()))
-    newest = core.commits[max(core.commits)] if core.commits else None
-    last_validation = max(core.validation, default=None)
+    commits = tuple(CommitPoint(step, c.loss, c.seconds) for step, c in sorted(core.chronicle.commits.items()))
+    newest = core.chronicle.commits[max(core.chronicle.commits)] if core.chronicle.commits else None
+    last_validation = max(core.chronicle.validation, default=None)
     view = core.view
     if view is None:
         return SwarmStatus(
@@ -33,7 +33,7 @@ def snapshot(core: Participant, manifest: Manifest, device: str, now: float) -> 
         step=newest.step if newest is not None else 0,
         steps=manifest.run.steps,
         loss=newest.loss if newest is not None else None,
-        validation=core.validation[last_validation] if last_validation is not None else None,
+        validation=core.chronicle.validation[last_validation] if last_validation is not None else None,
         tokens_per_second=_speed(core),
         leader=view.leader.id,
         lineage=view.lineage.id,
@@ -42,23 +42,23 @@ def snapshot(core: Participant, manifest: Manifest, device: str, now: float) -> 
         waiting=waiting,
         stages=_rows(core, now),
         standbys=tuple(sorted(peer.id for peer, p in core.presences.items() if peer not in core.members)),
+        recoveries=_recoveries(core),
         commits=commits,
     )
 
 
 def _state(core: Participant, waiting: str) -> str:
-    begin = core.holder.begin
     if waiting.startswith("halted"):
         return "halted"
     if waiting:
         return "waiting"
-    finished = begin is not None and not begin.training
-    return "finished" if finished or (core.commits and max(core.commits) >= core.settings.steps) else "training"
+    over = max(core.chronicle.commits, default=0) >= core.settings.steps
+    return "finished" if core.holder.finished or over else "training"
 
 
 def _speed(core: Participant) -> float | None:
     """Tokens per second over the newest commits."""
-    newest = [core.commits[step] for step in sorted(core.commits)[-8:]]
+    newest = [core.chronicle.commits[step] for step in sorted(core.chronicle.commits)[-8:]]
     seconds = sum(commit.seconds for commit in newest)
     return sum(commit.tokens for commit in newest if commit.seconds > 0) / seconds if seconds > 0 else None
 
@@ -84,3 +84,13 @@ def _rows(core: Participant, now: float) -> tuple[StageRow, ...]:
                 StageRow(stage, peer.id, state, view.epochs[stage], max(0, applied), accumulated, queue, max(0.0, age))
             )
     return tuple(rows)
+
+
+def _recoveries(core: Participant) -> tuple[RecoveryRow, ...]:
+    return tuple(
+        RecoveryRow(
+            rebuild.stage, rebuild.step, rebuild.rung.value, rebuild.epoch,
+            rebuild.lost.id if rebuild.lost is not None else "", rebuild.newcomer.id, rebuild.reason, rebuild.seconds,
+        )
+        for _, rebuild in sorted(core.chronicle.rebuilds.items())
+    )  # fmt: skip

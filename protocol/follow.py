@@ -83,9 +83,18 @@ class Follow:
         elif core.me in view.members() and view.previous == mine.digest() and not self.quorate:
             core.install(view)
         elif message.quorate and (not self.quorate or view.lineage.beats(mine.lineage)):
-            self._yield(view)
+            self._yield_if_sure(sender, view)
         elif self.quorate and core.member:
             core.send(sender, core.certificate())
+
+    def _yield_if_sure(self, sender: Peer, view: View) -> None:
+        """A standby takes anybody's word. A member would lose work, so it asks the leader, who counts the quorum itself;
+        a lineage that we led and left has nobody to ask."""
+        core = self.core
+        if sender == view.leader or not core.member:
+            self._yield(view)
+        elif view.leader != core.me:
+            core.send(view.leader, core.watch.heartbeat(True))
 
     def _yield(self, view: View) -> None:
         """Our lineage loses: its weights must not mix with the winner's."""
@@ -108,12 +117,12 @@ class Follow:
         elif heartbeat.view < view.number:
             core.send(sender, core.certificate())
         if sender == view.leader and heartbeat.view == view.number:
-            if heartbeat.quorate:
+            if heartbeat.quorate and not core.liveness.stale(core.now):
                 self.quorate_at = core.now
             for commit in heartbeat.commits:
-                core.remember(commit)
+                core.chronicle.commit(commit, core.now)
             for step, loss in heartbeat.validation:
-                core.validation[step] = loss
+                core.chronicle.evaluate(step, loss)
 
     # -- the directory and genesis
 
@@ -226,7 +235,7 @@ class Follow:
         if not self.leader_silent():
             self._leader_silent_at = None
             return
-        if core.me not in view.voters:
+        if core.me not in view.voters or core.holder.finished:
             return
         if self._leader_silent_at is None:
             self._leader_silent_at = core.now
@@ -250,7 +259,7 @@ class Follow:
         """Rule 16: without a quorum for minority_wait, the first living voter founds a lineage with those it hears."""
         core, view, settings = self.core, self.core.view, self.core.settings
         assert view is not None
-        if self.quorate or core.now - core.liveness.grace < settings.lease_seconds:
+        if self.quorate or core.holder.finished or core.now - core.liveness.grace < settings.lease_seconds:
             self._alone_since = None
             return
         if self._alone_since is None:

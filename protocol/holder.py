@@ -65,6 +65,11 @@ class Holder:
     def queue_of(self, stage: int) -> int:
         return self.work.queue_length(stage) if self.work is not None else 0
 
+    @property
+    def finished(self) -> bool:
+        """All steps are committed; what is left is to serve."""
+        return self.begin is not None and not self.begin.training
+
     def busy_seconds(self) -> float:
         return self.core.now - self._task_since if self.work is not None and self.work.busy else 0.0
 
@@ -163,8 +168,8 @@ class Holder:
                 skip=begin.skip if begin is not None and work is not None else False,
                 stages=tuple(stages),
                 ready=ready,
-                evaluated=tuple(sorted(core.validation.items())[-4:]),
-                commits=core.newest_commits(4),
+                evaluated=tuple(sorted(core.chronicle.validation.items())[-4:]),
+                commits=core.chronicle.newest_commits(4),
             ),
         )
 

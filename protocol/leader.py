@@ -63,9 +63,9 @@ class Leader:
         if sender in self.core.members:
             self.statuses[sender] = status
             for commit in status.commits:
-                self.core.remember(commit)
+                self.core.chronicle.commit(commit, self.core.now)
             for step, loss in status.evaluated:
-                self.core.validation.setdefault(step, loss)
+                self.core.chronicle.evaluate(step, loss)
         self.decide()
 
     def decide(self) -> None:
@@ -134,7 +134,7 @@ class Leader:
             shares=shares,
             paths=(),
             installs=installs,
-            commits=core.newest_commits(),
+            commits=core.chronicle.newest_commits(),
         )
         self.base, self.ready = base, {}
         for peer in sorted(core.members):
@@ -151,7 +151,7 @@ class Leader:
             return
         self.ready[sender] = ready
         if ready.validation is not None:
-            self.core.validation[begin.base.step] = ready.validation
+            self.core.chronicle.evaluate(begin.base.step, ready.validation)
         if self._all_ready():
             self._commit(begin)
 
@@ -188,7 +188,7 @@ class Leader:
         since = core.now - self.memory.committed_at if self.memory.committed_at is not None else 0.0
         self.memory.committed_at = core.now
         commit: Commit = summarise(base.step, since, skipped, readies, core.settings)
-        core.remember(commit)
+        core.chronicle.commit(commit, core.now)
         core.emit(Committed(self.view.lineage.id, base, skipped, commit))
 
     def on_poisoned(self, sender: Peer, poisoned: Poisoned) -> None:

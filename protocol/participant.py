@@ -28,6 +28,7 @@ from ftnode.protocol import events as ev
 from ftnode.protocol import messages as ms
 from ftnode.protocol.ballot import Balloting
 from ftnode.protocol.candidate import Candidate
+from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.follow import Follow
 from ftnode.protocol.holder import Holder
 from ftnode.protocol.leader import Leader, Memory
@@ -40,7 +41,6 @@ from ftnode.protocol.types import Handle, Peer
 from ftnode.protocol.view import View
 from ftnode.protocol.watchers import Watch
 
-COMMITS_KEPT = 64
 BALLOTINGS_KEPT = 8
 REPORTS_KEPT = 256
 
@@ -65,8 +65,7 @@ class Participant:
         self.contacts: dict[Peer, tuple[str, ...]] = {me: addresses}
         self.presences: dict[Peer, Presence] = {}
         self.reports: dict[Peer, ms.Heartbeat] = {}
-        self.commits: dict[int, ms.Commit] = {}
-        self.validation: dict[int, float] = {}
+        self.chronicle = Chronicle()
         self.errands: dict[Peer, Errand] = {}
         self.holder = Holder(self)
         self.candidate = Candidate(self)
@@ -155,15 +154,6 @@ class Participant:
             self.contacts[peer] = addresses
             self._out.append(fx.Know(peer, addresses))
 
-    def remember(self, commit: ms.Commit) -> None:
-        if commit.step not in self.commits:
-            self.commits[commit.step] = commit
-            while len(self.commits) > COMMITS_KEPT:
-                del self.commits[min(self.commits)]
-
-    def newest_commits(self, count: int = 2) -> tuple[ms.Commit, ...]:
-        return tuple(self.commits[step] for step in sorted(self.commits)[-count:])
-
     def highest_step(self) -> int:
         """The highest committed step that we know of."""
         begun = self.holder.begin.base.step if self.holder.begin is not None else 0
@@ -203,6 +193,7 @@ class Participant:
         if self.leaving and not self.member:
             self.emit(fx.Stop(self.leaving))
         self.holder.on_view(view, was)
+        self.chronicle.view(view)
         self.emit(fx.PublishView(view))
         if self.leader is not None:
             self.emit(fx.Search("leads a new view"))
@@ -326,7 +317,8 @@ class Participant:
             return
         if self.of_this_view(message.lineage, message.view):
             for commit in message.commits:
-                self.remember(commit)
+                self.chronicle.commit(commit, self.now)
+            self.chronicle.begin(message, self.view, self.now)
             self.holder.on_begin(message)
 
     # -- timers

@@ -61,7 +61,7 @@ class Watch:
             )
             for stage in core.mine
         )
-        newest = max(core.validation, default=None)
+        newest = max(core.chronicle.validation, default=None)
         return Heartbeat(
             lineage=view.lineage.id if view is not None else "",
             view=view.number if view is not None else -1,
@@ -70,8 +70,8 @@ class Watch:
             stages=reports,
             busy_seconds=holder.busy_seconds(),
             wants_reply=wants_reply,
-            commits=core.newest_commits() if leading else (),
-            validation=((newest, core.validation[newest]),) if leading and newest is not None else (),
+            commits=core.chronicle.newest_commits() if leading else (),
+            validation=((newest, core.chronicle.validation[newest]),) if leading and newest is not None else (),
             waiting=core.waiting(),
         )
 
