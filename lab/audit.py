@@ -69,20 +69,18 @@ def audit_lives(lives: list[Life]) -> Findings:
 
 
 def _lives_without_end(lives: list[Life]) -> list[Finding]:
-    """A node whose trace just stops was killed, and then a later view is without it, if it was ever in one."""
-    newest: dict[str, int] = {}
-    for life in lives:
-        for view in life.views:
-            newest[view.lineage.id] = max(newest.get(view.lineage.id, -1), view.number)
-    findings = []
-    for life in lives:
-        if not life.ended and life.views and any(
-            life.peer in view.members() and view.number == newest[view.lineage.id]
-            for other in lives for view in other.views
-        ):  # fmt: skip
-            where = f"{life.path.parent.name}/{life.path.name}"
-            findings.append(Finding("end", "the trace stops, though the last view has this node as a member", where))
-    return findings
+    """A node whose trace just stops was killed, and then the run's last view is without it."""
+    commits = [record for life in lives for record in life.commits]
+    if not commits:
+        return []
+    lineage = max(commits, key=lambda record: record["step"])["lineage"]
+    views = [view for life in lives for view in life.views if view.lineage.id == lineage]
+    last = max(views, key=lambda view: view.number, default=None)
+    return [
+        Finding("end", "the trace stops, though the last view has this node as a member", life.name)
+        for life in lives
+        if last is not None and not life.ended and life.peer in last.members()
+    ]
 
 
 def main(directory: Path, as_json: bool) -> int:

@@ -47,7 +47,7 @@ def audit_steps(lives: list[Life]) -> StepAudit:
         if commit not in known:
             number = owners[0][1]["step"]
             text = f"stage {stage} applied step {number}, which nobody committed"
-            audit.findings.append(Finding("commit", text, _where(owners[0][0])))
+            audit.findings.append(Finding("commit", text, owners[0][0].name))
     return audit
 
 
@@ -63,7 +63,7 @@ def _committed(lives: list[Life], findings: list[Finding]) -> list[Step]:
     for life in lives:
         for record in life.commits:
             version = Version(record["step"], record["commit"], Attempt(*record["attempt"]))
-            step = Step(record["lineage"], version, record["skipped"], record, _where(life))
+            step = Step(record["lineage"], version, record["skipped"], record, life.name)
             other = steps.setdefault((step.lineage, version.step), step)
             if other.version != version:
                 text = f"step {version.step} was committed twice, as {other.version.attempt} and as {version.attempt}"
@@ -103,7 +103,7 @@ def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, ow
     for life, record in owners:
         if Attempt(*record["attempt"]) != attempt or record["skipped"] != step.skipped:
             text = f"stage {stage} applied step {number} as attempt {record['attempt']}, not the committed one"
-            audit.findings.append(Finding("apply", text, _where(life)))
+            audit.findings.append(Finding("apply", text, life.name))
     holders = [life for life, _ in owners]
     if not owners:
         lost = _lost_owner(lives, step, stage)
@@ -124,7 +124,7 @@ def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, ow
     audit.microbatches_lost += len({microbatch for microbatch, _ in missing})
     if surplus or missing:
         text = f"stage {stage} applied step {number} with {sorted(surplus)} too many and {sorted(missing)} missing"
-        audit.findings.append(Finding("exactly once", text, _where(holders[0])))
+        audit.findings.append(Finding("exactly once", text, holders[0].name))
 
 
 def _lost_owner(lives: list[Life], step: Step, stage: int) -> Life | None:
@@ -145,7 +145,3 @@ def _lost_owner(lives: list[Life], step: Step, stage: int) -> Life | None:
 
 def _took_from(view: View, life: Life, stage: int, since: int) -> bool:
     return view.number > since and life.peer not in view.holders[stage]
-
-
-def _where(life: Life) -> str:
-    return f"{life.path.parent.name}/{life.path.name}"

@@ -59,9 +59,14 @@ class Life:
     evaluated: list[tuple[int, float]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
+    @property
+    def name(self) -> str:
+        """For people: the node's folder and file."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
     def find(self, rule: str, text: str, record: Record | None = None) -> None:
         line = f" line {record['n']}" if record else ""
-        self.findings.append(Finding(rule, text, f"{self.path.parent.name}/{self.path.name}{line}"))
+        self.findings.append(Finding(rule, text, f"{self.name}{line}"))
 
 
 def read_lives(directory: Path) -> list[Life]:

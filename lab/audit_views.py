@@ -11,7 +11,7 @@ def audit_views(lives: list[Life]) -> list[Finding]:
     findings: list[Finding] = []
     known: dict[tuple[str, int], View] = {}
     for life in lives:
-        where = f"{life.path.parent.name}/{life.path.name}"
+        where = life.name
         for view in life.views:
             other = known.setdefault((view.lineage.id, view.number), view)
             if other.digest() != view.digest():

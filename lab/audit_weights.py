@@ -41,7 +41,7 @@ def audit_weights(lives: list[Life]) -> tuple[int, list[Finding]]:
                 _check_rebuild(lives, life, record)
             except Unusable as reason:
                 text = f"stage {record['stage']} rebuilt at step {record['step']}: {reason}"
-                findings.append(Finding("rebuild", text, f"{life.path.parent.name} line {record['n']}"))
+                findings.append(Finding("rebuild", text, f"{life.name} line {record['n']}"))
     findings += _check_exports(lives)
     return rebuilds, findings
 
@@ -152,5 +152,5 @@ def _check_exports(lives: list[Life]) -> list[Finding]:
             excuse += int(newcomer is None or not newcomer.ended)
             if number > used[key] + excuse:
                 text = f"stage {key[1]} at step {key[2]} was given {number} times for {used[key]} rebuilds"
-                findings.append(Finding("rebuild", text, f"{life.path.parent.name}/{life.path.name}"))
+                findings.append(Finding("rebuild", text, life.name))
     return findings

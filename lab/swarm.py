@@ -96,15 +96,15 @@ class Swarm:
         raise UserError(f"the meeting point did not come up; it said: {process.tail() or 'nothing'}", 69)
 
     def start_volunteer(self, name: str, *, hold: int = 1, options: Sequence[str] = ()) -> Process:
-        """Start a node that joins the run through the meeting point."""
+        """Start a node that joins the run through the meeting point. `options` come last and win over ours."""
         arguments = [
             "join", str(self.manifest), "--peer", self.address, "--hold", str(hold), "--device", self.device,
             "--threads", str(self.threads), "--listen", LOOPBACK, "--log-dir", str(self.directory / "logs" / name),
-            "--dump-rebuilds", *options,
+            "--dump-rebuilds",
         ]  # fmt: skip
         if self.data is not None:
             arguments += ["--data", str(self.data)]
-        return self._start(name, arguments)
+        return self._start(name, [*arguments, *options])
 
     def _start(self, name: str, arguments: list[str]) -> Process:
         home, log = self.directory / "homes" / name, self.directory / "logs" / name
