@@ -26,9 +26,9 @@ from typing import Any, Final
 from ftnode.protocol import effects as fx
 from ftnode.protocol import events as ev
 from ftnode.protocol import messages as ms
-from ftnode.protocol.ballot import Balloting
 from ftnode.protocol.candidate import Candidate
 from ftnode.protocol.chronicle import Chronicle
+from ftnode.protocol.election import Election
 from ftnode.protocol.follow import Follow
 from ftnode.protocol.holder import Holder
 from ftnode.protocol.leader import Leader, Memory
@@ -41,7 +41,6 @@ from ftnode.protocol.types import Handle, Peer
 from ftnode.protocol.view import View
 from ftnode.protocol.watchers import Watch
 
-BALLOTINGS_KEPT = 8
 REPORTS_KEPT = 256
 
 
@@ -59,7 +58,6 @@ class Participant:
         self.timers = Timers()
         self.liveness = Liveness(settings.lease_seconds, 0.0)
         self.balloting: Any = None
-        self._ballotings: dict[str, Balloting] = {}
         self.leader: Leader | None = None
         self.memory = Memory()
         self.contacts: dict[Peer, tuple[str, ...]] = {me: addresses}
@@ -69,6 +67,7 @@ class Participant:
         self.errands: dict[Peer, Errand] = {}
         self.holder = Holder(self)
         self.candidate = Candidate(self)
+        self.election = Election(self)
         self.follow = Follow(self)
         self.watch = Watch(self)
         self.leaving = ""
@@ -178,7 +177,7 @@ class Participant:
         old, self.view = self.view, view
         self.members = frozenset(view.members())
         was, self.mine = self.mine, view.stages_of(self.me)
-        self.balloting = self._balloting_of(view)
+        self.balloting = self.election.balloting_of(view)
         self.errands.clear()
         for name in ("poll", "offer"):
             self.timers.clear(name)
@@ -197,15 +196,6 @@ class Participant:
         self.emit(fx.PublishView(view))
         if self.leader is not None:
             self.emit(fx.Search("leads a new view"))
-
-    def _balloting_of(self, view: View) -> Balloting:
-        """What was promised and accepted in a view holds when we come back to it from another lineage."""
-        known = self._ballotings.pop(view.lineage.id, None)
-        balloting = known if known is not None and known.view == view else Balloting(self.me, view)
-        self._ballotings[view.lineage.id] = balloting
-        while len(self._ballotings) > BALLOTINGS_KEPT:
-            del self._ballotings[next(iter(self._ballotings))]
-        return balloting
 
     def _shrink(self, table: dict[Peer, Any]) -> None:
         for peer in [peer for peer in table if peer not in self.members and peer != self.me][:-REPORTS_KEPT]:
@@ -267,36 +257,6 @@ class Participant:
 
     def of_this_view(self, lineage: str, number: int) -> bool:
         return self.view is not None and self.view.lineage.id == lineage and self.view.number == number
-
-    def _on_ballot(self, sender: Peer, message: Any) -> None:
-        """Paxos for the next view. A voter that hears its leader does not help to replace it."""
-        number = message.view.number if isinstance(message, ms.Propose) else message.number
-        lineage = message.view.lineage.id if isinstance(message, ms.Propose) else message.lineage
-        if self.view is None or not self.of_this_view(lineage, number - 1):
-            if self.view is not None and self.view.lineage.id == lineage and number <= self.view.number:
-                self.send(sender, self.certificate())
-            return
-        if isinstance(message, ms.Prepare):
-            if sender in (self.me, self.view.leader) or self.follow.leader_silent():
-                self.route(self.balloting.on_prepare(sender, message))
-        elif isinstance(message, ms.Propose):
-            self.route(self.balloting.on_propose(sender, message))
-        elif isinstance(message, ms.Promise):
-            self.route(self.balloting.on_promise(sender, message))
-        elif isinstance(message, ms.Outbid):
-            self.balloting.on_outbid(message)
-        else:
-            chosen = self.balloting.on_accepted(sender, message)
-            if chosen is not None:
-                self._chosen(chosen)
-
-    def _chosen(self, view: View) -> None:
-        before = self.members
-        self.install(view)
-        certificate = self.certificate()
-        for peer in sorted(before | self.members):
-            if peer != self.me:
-                self.send(peer, certificate)
 
     def _on_certificate(self, sender: Peer, message: ms.Certificate) -> None:
         for contact in message.contacts:
@@ -384,11 +344,11 @@ _MESSAGES: Final[dict[type, Callable[[Participant, Peer, Any], None]]] = {
     ms.Certificate: Participant._on_certificate,
     ms.Poll: lambda core, sender, message: core.watch.on_poll(sender, message),
     ms.Offer: lambda core, sender, message: core.candidate.on_offer(sender, message),
-    ms.Prepare: Participant._on_ballot,
-    ms.Promise: Participant._on_ballot,
-    ms.Propose: Participant._on_ballot,
-    ms.Accepted: Participant._on_ballot,
-    ms.Outbid: Participant._on_ballot,
+    ms.Prepare: lambda core, sender, message: core.election.on_vote(sender, message),
+    ms.Promise: lambda core, sender, message: core.election.on_vote(sender, message),
+    ms.Propose: lambda core, sender, message: core.election.on_vote(sender, message),
+    ms.Accepted: lambda core, sender, message: core.election.on_vote(sender, message),
+    ms.Outbid: lambda core, sender, message: core.election.on_vote(sender, message),
     ms.Begin: Participant._on_begin,
     ms.Stored: lambda core, sender, message: core.holder.on_stored(sender, message),
     ms.Suspect: Participant._on_leader_message,
