@@ -88,8 +88,8 @@ class Follow:
             core.send(sender, core.certificate())
 
     def _yield_if_sure(self, sender: Peer, view: View) -> None:
-        """A standby takes anybody's word. A member would lose work, so it asks the leader, who counts the quorum itself;
-        a lineage that we led and left has nobody to ask."""
+        """A standby takes anybody's word. A member would lose work, so it asks the leader, who counts the quorum
+        itself; a lineage that we led and left has nobody to ask."""
         core = self.core
         if sender == view.leader or not core.member:
             self._yield(view)

@@ -56,6 +56,7 @@ class Liveness:
         self.down: dict[Peer, float] = {}
         self.refused: set[Peer] = set()
         self._last = now
+        self._stale_until = now
 
     def woke(self, now: float) -> bool:
         """Note that we are running; True if we had been blocked for half a lease (a suspended process, a hung disk)."""
@@ -63,9 +64,16 @@ class Liveness:
         self._last = now
         if blocked:
             self.grace = now
+            self._stale_until = now + self.lease / 10
         return blocked
 
+    def stale(self, now: float) -> bool:
+        """We have just woken: what arrives now may have been waiting, and says nothing about the present."""
+        return now < self._stale_until
+
     def on_message(self, peer: Peer, now: float) -> None:
+        if self.stale(now):
+            return
         self.heard[peer] = now
         if peer in self.refused:
             self.refused.discard(peer)

@@ -14,7 +14,7 @@ def presence_of(core: Participant) -> Presence:
     """What this peer can do for the run now. The view number is left out, so that it changes seldom."""
     holder = core.holder
     lineage, number = (core.view.lineage.id, 0) if core.view is not None else ("", -1)
-    exact = tuple((stage, version) for stage, version in sorted(holder.versions.items()) if stage not in core.mine)
+    exact = tuple((stage, version) for stage, version in holder.exact(lineage) if stage not in core.mine)
     return Presence(
         peer=core.me,
         addresses=core.addresses,
