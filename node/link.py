@@ -18,7 +18,7 @@ from ftnode.node.arena import Arena
 from ftnode.node.identity import peer_id_bytes
 from ftnode.node.listening import KINDS, socket_address
 from ftnode.node.p2pd import P2pd, P2pdError
-from ftnode.node.streams import STREAM_ERRORS, FrameReader, write_all, write_frame
+from ftnode.node.streams import STREAM_ERRORS, FrameReader, write_all, write_frame, write_now
 from ftnode.protocol.errors import PeerError
 from ftnode.protocol.types import Handle, Peer
 from ftnode.protocol.wire import (
@@ -44,8 +44,6 @@ HANDSHAKE_PAUSE_SECONDS: Final = 0.03
 """A p2pd outlives its node by some milliseconds: it then answers the dial and drops the stream."""
 QUEUE_FRAMES_MAX: Final = {CONTROL_LANE: 1024, TENSOR_LANE: 256}
 """Per lane. Whoever lets that much pile up is not reading."""
-BATCH_FRAMES_MAX: Final = 64
-"""Control frames that go out in one write."""
 
 
 class LinkBroken(Exception):
@@ -60,15 +58,17 @@ class LinkBroken(Exception):
 
 @dataclass(slots=True)
 class Frame:
-    """An encoded message in a queue. The tensor `handle` is pinned until the frame is written or dropped."""
+    """A message in a queue: what is still to be written. Its tensor stays pinned until it is written or dropped."""
 
-    head: bytes
+    rest: list[memoryview]
     handle: Handle | None
-    payload: memoryview | None
 
 
 @dataclass(slots=True)
 class Lane:
+    """`stream` is None until the link is up. The first frame of the queue may be half written."""
+
+    stream: trio.SocketStream | None = None
     queue: deque[Frame] = field(default_factory=deque)
     filled: trio.Event = field(default_factory=trio.Event)
 
@@ -93,12 +93,26 @@ class Link:
         if len(lane.queue) >= QUEUE_FRAMES_MAX[name]:
             self.fail(LinkBroken(f"{len(lane.queue)} frames wait on the {name} lane: the peer does not read"))
             return
-        payload = None
+        rest = [memoryview(head)]
         if handle is not None:
             self._arena.pin(handle)
-            payload = self._arena.view(handle)[: self._boundary_bytes]
-        lane.queue.append(Frame(head, handle, payload))
+            rest.append(self._arena.view(handle)[: self._boundary_bytes])
+        frame = Frame(rest, handle)
+        if lane.stream is not None and not lane.queue and self._write_at_once(lane.stream, frame):
+            return
+        lane.queue.append(frame)
         lane.filled.set()
+
+    def _write_at_once(self, stream: trio.SocketStream, frame: Frame) -> bool:
+        """Most frames fit the socket's buffer, and then no task has to wake up for them."""
+        try:
+            written = write_now(stream, frame.rest)
+        except OSError as error:
+            self.fail(LinkBroken(f"cannot write: {describe(error)}"))
+            return False
+        if written:
+            self._done_with(frame)
+        return written
 
     def fail(self, verdict: LinkBroken) -> None:
         """Break the link from outside, with this as its reason."""
@@ -107,28 +121,23 @@ class Link:
 
     async def run(self, dial: Dial, on_up: Callable[[], None]) -> LinkBroken:
         """Dial, say `on_up`, carry frames until the link breaks; returns why. Queued frames are dropped then."""
-        streams: list[trio.SocketStream] = []
         try:
             with self.scope:
-                streams.append(await dial.stream(self.peer, CONTROL_LANE))
-                streams.append(await dial.stream(self.peer, TENSOR_LANE))
+                for name, lane in self._lanes.items():
+                    lane.stream = await dial.stream(self.peer, name)
                 self.up = True
                 on_up()
-                await self._carry(streams)
+                async with trio.open_nursery() as nursery:
+                    for lane in self._lanes.values():
+                        assert lane.stream is not None
+                        nursery.start_soon(self._write, lane.stream, lane)
+                        nursery.start_soon(self._watch, lane.stream)
         except LinkBroken as broken:
             self._verdict = self._verdict or broken
         finally:
             self.up = False
-            for stream in streams:
-                stream.socket.close()
-            self._drop_queues()
+            self._close()
         return self._verdict or LinkBroken("closed")
-
-    async def _carry(self, streams: Sequence[trio.SocketStream]) -> None:
-        async with trio.open_nursery() as nursery:
-            for stream, lane in zip(streams, self._lanes.values()):
-                nursery.start_soon(self._write, stream, lane)
-                nursery.start_soon(self._watch, stream)
 
     async def _write(self, stream: trio.SocketStream, lane: Lane) -> None:
         try:
@@ -136,19 +145,13 @@ class Link:
                 if not lane.queue:
                     lane.filled = trio.Event()
                     await lane.filled.wait()
+                frame = lane.queue[0]
                 with trio.fail_after(WRITE_SECONDS):
-                    await self._write_next(stream, lane)
+                    await write_all(stream, frame.rest)
+                lane.queue.popleft()
+                self._done_with(frame)
         except STREAM_ERRORS as error:
             self.fail(LinkBroken(f"cannot write: {describe(error)}"))
-
-    async def _write_next(self, stream: trio.SocketStream, lane: Lane) -> None:
-        """A frame stays in the queue, and its tensor pinned, until it is written."""
-        payload, batch = lane.queue[0].payload, [lane.queue[0].head]
-        if payload is None:
-            batch = [frame.head for _, frame in zip(range(BATCH_FRAMES_MAX), lane.queue)]
-        await write_all(stream, b"".join(batch), payload)
-        for _ in batch:
-            self._done_with(lane.queue.popleft())
 
     async def _watch(self, stream: trio.SocketStream) -> None:
         try:
@@ -158,12 +161,16 @@ class Link:
         else:
             self.fail(LinkBroken("it sent bytes where nothing may come" if data else "the stream ended"))
 
-    def _drop_queues(self) -> None:
+    def _close(self) -> None:
         for lane in self._lanes.values():
+            if lane.stream is not None:
+                lane.stream.socket.close()
+                lane.stream = None
             while lane.queue:
                 self._done_with(lane.queue.popleft())
 
     def _done_with(self, frame: Frame) -> None:
+        frame.rest.clear()
         if frame.handle is not None:
             self._arena.unpin(frame.handle)
 

@@ -39,8 +39,9 @@ CONTROL_SECONDS = 5.0
 INBOUND_STREAMS_MAX = 1024
 SOCKET_BUFFER_BYTES = 1 << 21
 """Fewer wake-ups per tensor; the kernel caps it at net.core.wmem_max."""
-GO_ENVIRONMENT = {"GOGC": "400", "GOMEMLIMIT": "256MiB"}
-"""p2pd allocates a buffer per tensor piece; collecting garbage less often leaves the cores to the tensors."""
+GO_ENVIRONMENT = {"GOGC": "400", "GOMEMLIMIT": "256MiB", "GOMAXPROCS": "1"}
+"""p2pd allocates a buffer per tensor piece; collecting garbage less often leaves the cores to the tensors. One core
+carries more than 500 MB/s, above any volunteer's line, and with more it burns a sixth on looking for work."""
 DIRECTORY_PREFIX = "ftnode-"
 """Of the private folder for the sockets, whose paths may have 107 bytes at most."""
 

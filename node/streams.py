@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 import trio
@@ -16,6 +17,28 @@ STREAM_ERRORS: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceEr
 """How a stream fails. None of it is the peer's fault for sure, so none of it is a PeerError."""
 
 
+async def read_some(stream: trio.SocketStream, view: memoryview) -> int:
+    """What there is, up to the size of `view`, straight from the kernel; waits for at least one byte. 0 at the end.
+
+    Unlike trio's own calls this is no checkpoint when data is there, which halves the cost of a small frame.
+    """
+    while True:
+        try:
+            return os.readv(stream.socket.fileno(), [view])
+        except BlockingIOError:
+            await trio.lowlevel.wait_readable(stream.socket.fileno())
+
+
+async def read_into(stream: trio.SocketStream, view: memoryview) -> None:
+    """Fill `view` from the stream. Raises EOFError when it ends before."""
+    got = 0
+    while got < len(view):
+        count = await read_some(stream, view[got:])
+        if not count:
+            raise EOFError("the stream ended")
+        got += count
+
+
 async def read_exactly(stream: trio.SocketStream, size: int) -> bytearray:
     """Reads no byte beyond. Raises EOFError when the stream ends before."""
     buffer = bytearray(size)
@@ -23,31 +46,33 @@ async def read_exactly(stream: trio.SocketStream, size: int) -> bytearray:
     return buffer
 
 
-async def read_into(stream: trio.SocketStream, view: memoryview) -> None:
-    """Fill `view` from the stream, straight from the kernel. Raises EOFError when it ends before."""
-    got = 0
-    while got < len(view):
-        count = await stream.socket.recv_into(view[got:])
-        if not count:
-            raise EOFError("the stream ended")
-        got += count
+def write_now(stream: trio.SocketStream, rest: list[memoryview]) -> bool:
+    """Write as much of `rest` as the kernel takes at once, and shorten it by that; True when nothing is left.
+
+    Raises OSError.
+    """
+    while rest:
+        try:
+            sent = os.writev(stream.socket.fileno(), rest)
+        except BlockingIOError:
+            return False
+        while rest and sent >= len(rest[0]):
+            sent -= len(rest.pop(0))
+        if sent:
+            rest[0] = rest[0][sent:]
+    return True
 
 
-async def write_all(stream: trio.SocketStream, head: bytes, payload: memoryview | None = None) -> None:
-    """Write both, together in as few system calls as the socket's buffer allows."""
-    if payload is None:
-        await stream.send_all(head)
-        return
-    sent = await stream.socket.sendmsg([head, payload])
-    if sent < len(head):
-        await stream.send_all(head[sent:])
-        sent = len(head)
-    await stream.send_all(payload[sent - len(head) :])
+async def write_all(stream: trio.SocketStream, rest: list[memoryview]) -> None:
+    """Write the rest, waiting for room. Raises one of STREAM_ERRORS."""
+    while not write_now(stream, rest):
+        await trio.lowlevel.wait_writable(stream.socket.fileno())
 
 
 async def write_frame(stream: trio.SocketStream, message: Framed, payload: memoryview | None = None) -> None:
     """One frame. Raises one of STREAM_ERRORS."""
-    await write_all(stream, encode_frame(message, 0 if payload is None else len(payload)), payload)
+    head = memoryview(encode_frame(message, 0 if payload is None else len(payload)))
+    await write_all(stream, [head] if payload is None else [head, payload])
 
 
 class FrameReader:
@@ -86,7 +111,7 @@ class FrameReader:
 
     async def end(self) -> None:
         """Until the other side closes. Raises PeerError when it sends something instead."""
-        if self._start == self._end and not await self._stream.socket.recv(1):
+        if self._start == self._end and not await read_some(self._stream, memoryview(bytearray(1))):
             return
         raise PeerError("bytes where nothing may come")
 
@@ -101,7 +126,7 @@ class FrameReader:
             self._buffer[: len(held)] = held
             self._start, self._end = 0, len(held)
         while self._end - self._start < size:
-            count = await self._stream.socket.recv_into(memoryview(self._buffer)[self._end :])
+            count = await read_some(self._stream, memoryview(self._buffer)[self._end :])
             if not count:
                 raise EOFError("the stream ended")
             self._end += count

@@ -285,12 +285,14 @@ class Transport:
     async def _receive_all(self, sender: Peer, reader: FrameReader) -> None:
         """Deliver frames until the stream ends."""
         try:
-            while True:
-                with trio.fail_after(IDLE_SECONDS):
+            with trio.CancelScope() as scope:
+                while True:
+                    scope.deadline = trio.current_time() + IDLE_SECONDS
                     await reader.wait()
-                with trio.fail_after(FRAME_SECONDS):
+                    scope.deadline = trio.current_time() + FRAME_SECONDS
                     if not await self._receive(sender, reader):
                         return
+            raise trio.TooSlowError
         except PeerError as error:
             self.strike(sender.id, str(error))
         except STREAM_ERRORS as error:
