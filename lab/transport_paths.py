@@ -43,7 +43,7 @@ def say(value: Any) -> None:
 
 async def serve_orders(measure: Callable[[int, int], Awaitable[float]]) -> None:
     """Carry out orders from stdin until it ends. The event loop runs on while we wait."""
-    while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
+    while line := await trio.to_thread.run_sync(sys.stdin.readline):
         size, count = map(int, line.split())
         say(await measure(size, count))
 
