@@ -20,6 +20,8 @@ PARTS = (
     ("first step", "first_step_seconds", "#1f6feb"),
 )
 SMOOTHING_STEPS = 15
+CUT_ONE_IN = 40
+"""This part of the steps, at the beginning, does not decide the height of the picture."""
 
 
 def draw_loss(
@@ -41,7 +43,7 @@ def draw_loss(
     FigureCanvasAgg(figure)
     heights = [5.0, 0.45 + 0.32 * rows] if rows else [5.0]
     grid = figure.add_gridspec(len(heights), 1, height_ratios=heights, hspace=0.36)
-    figure.subplots_adjust(left=0.075, right=0.965, top=0.87, bottom=0.1)
+    figure.subplots_adjust(left=0.075, right=0.885, top=0.87, bottom=0.1)
     figure.text(0.075, 0.95, title, fontsize=15, fontweight="bold", color=INK, va="center")
     figure.text(0.075, 0.908, subtitle, fontsize=10, color=FAINT, va="center")
     _draw_curve(figure.add_subplot(grid[0]), losses, evaluated, recoveries, baselines)
@@ -72,17 +74,16 @@ def _draw_curve(
         at, value = zip(*evaluated)
         axes.plot(at, value, "o", color=INK, markersize=5.5, markeredgecolor="white", label="validation", zorder=5)
         axes.annotate(
-            f"{value[-1]:.3f}", (at[-1], value[-1]), (0, 10), textcoords="offset points", ha="right", va="bottom",
+            f"{value[-1]:.3f}", (at[-1], value[-1]), (0, -9), textcoords="offset points", ha="center", va="top",
             fontsize=10, fontweight="bold", color=INK,
         )  # fmt: skip
     _frame(axes, steps, losses, evaluated, baselines)
     if baselines is not None:
         for name, level in (("bigram table", baselines.bigram), ("trigram table", baselines.trigram)):
             axes.axhline(level, color=FAINT, linewidth=1, linestyle=(0, (5, 4)), zorder=1)
-            left = steps[0] + 0.012 * (steps[-1] - steps[0] + 1)
-            axes.text(
-                left, level, f"{name}  {level:.2f}", fontsize=9, color=FAINT, va="center",
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5}, zorder=2,
+            axes.annotate(
+                f"{name}\n{level:.2f}", (1, level), (6, 0), xycoords=("axes fraction", "data"),
+                textcoords="offset points", fontsize=9, color=FAINT, va="center", linespacing=1.2,
             )  # fmt: skip
     top = axes.get_ylim()[1]
     for index, recovery in enumerate(recoveries):
@@ -109,9 +110,10 @@ def _frame(
     lowest = [loss for _, loss in (*losses, *evaluated)]
     if baselines is not None:
         lowest += [baselines.bigram, baselines.trigram]
-    bottom, top = min(lowest), max(loss for _, loss in losses)
+    # The first steps fall so fast that all the rest would be flat: they may leave the picture at the top.
+    bottom, top = min(lowest), max(loss for _, loss in losses[len(losses) // CUT_ONE_IN :])
     room = max(0.05, top - bottom)
-    axes.set_ylim(bottom - 0.08 * room, top + 0.06 * room)
+    axes.set_ylim(bottom - 0.12 * room, top + 0.04 * room)
     axes.set_xlim(steps[0] - 0.01 * len(steps), steps[-1] + max(1.0, 0.02 * len(steps)))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("step", color=INK, fontsize=10)
@@ -129,7 +131,7 @@ def _draw_outages(axes: Any, recoveries: Sequence[Recovery]) -> None:
         for name, field, colour in PARTS:
             width = getattr(recovery, field)
             axes.barh(row, width, left=left, height=0.62, color=colour, edgecolor="white", linewidth=1,
-                      label=name if row == 0 else None)  # fmt: skip
+                      label=f"{name} {width:.2f}" if len(recoveries) == 1 else name if row == 0 else None)  # fmt: skip
             if width > 0.07 * longest:
                 axes.text(left + width / 2, row, f"{width:.2f}", ha="center", va="center", fontsize=8.5, color="white")
             left += width
