@@ -169,7 +169,8 @@ async def bare_send(where: tuple[str, list[str]]) -> None:
 
 
 async def _fresh_p2pd(nursery: trio.Nursery) -> P2pd:
-    return await P2pd.start(nursery, take_identity(Path(tempfile.mkdtemp(prefix="bench-"))).path)
+    with tempfile.TemporaryDirectory(prefix="bench-") as home:  # p2pd reads its key once
+        return await P2pd.start(nursery, take_identity(Path(home)).path)
 
 
 # hivemind's P2P class, asyncio over its own p2pd, with its raw binary streams.

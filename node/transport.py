@@ -59,7 +59,10 @@ Value = TypeVar("Value")
 
 
 class Transport:
-    """The driver's door to other peers. All calls but `start` and `open` return at once; `deliver` gets the events."""
+    """The driver's door to other peers. All calls but `start` and `open` return at once.
+
+    `deliver` gets the events and must only queue them: some come from within `send` and `dial`.
+    """
 
     def __init__(
         self,
