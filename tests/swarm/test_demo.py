@@ -1,0 +1,72 @@
+"""`ftnode demo` as a script would use it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ftnode.lab.swarm import descendants, wait_until_gone
+from ftnode.node.children import start_child
+
+pytestmark = pytest.mark.timeout(240)
+PARTS = ("detect_seconds", "elect_seconds", "fetch_seconds", "blend_seconds", "first_step_seconds")
+
+
+def demo(text: Path, report: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "ftnode.node.cli", "demo", "--data", str(text), "--report", str(report), *arguments]
+
+
+def test_two_losses_are_healed_and_the_report_says_how(text: Path, tmp_path: Path) -> None:
+    argv = demo(
+        text, tmp_path / "report", "--stages", "3", "--steps", "14", "--kill", "2@5", "--kill", "1@10", "--json"
+    )
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads(done.stdout)
+    assert report == json.loads((tmp_path / "report" / "report.json").read_text())
+    assert (report["steps"], report["stages"], report["volunteers"], report["audit"]) == (14, 3, 6, "passed")
+    assert (report["duplicates_applied"], report["microbatches_lost"]) == (0, 0)
+    assert [(entry["stage"], entry["rung"]) for entry in report["recoveries"]] == [(2, "blend"), (1, "copy")]
+    for entry, kill in zip(report["recoveries"], report["kills"], strict=True):
+        assert sum(entry[part] for part in PARTS) == pytest.approx(entry["outage_seconds"])
+        assert min(entry[part] for part in PARTS) >= 0
+        assert entry["from"] != entry["to"]
+        assert 0 < kill["accumulated"] < 8
+    assert report["loss_last"] < report["loss_first"]
+    assert (tmp_path / "report" / "loss.png").stat().st_size > 10_000
+    audited = subprocess.run(
+        [sys.executable, "-m", "ftnode.node.cli", "lab", "audit", str(tmp_path / "report"), "--json"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert audited.returncode == 0
+    assert json.loads(audited.stdout)["rebuilds"] == 2
+    for trace in (tmp_path / "report" / "logs").glob("*/trace.jsonl"):
+        again = subprocess.run(
+            [sys.executable, "-m", "ftnode.node.cli", "replay", str(trace)],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert again.returncode == 0, again.stderr[-2000:]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_demo_that_is_ended_leaves_no_process(text: Path, tmp_path: Path, number: signal.Signals) -> None:
+    process = start_child(demo(text, tmp_path / "report", "--stages", "2"), log=tmp_path / "output")
+    try:
+        while len(family := descendants(process.pid)) < 8:
+            assert process.poll() is None, (tmp_path / "output").read_text()
+            time.sleep(0.1)
+        process.send_signal(number)
+        process.wait(30)
+    finally:
+        process.kill()
+        process.wait()
+    assert wait_until_gone(family) == ()
+    assert not (tmp_path / "report" / "report.json").exists()
