@@ -127,7 +127,7 @@ def _watch(
         fallen = [process for process in dead if process.name not in {kill.node for kill in kills}]
         if fallen:
             return f"{fallen[0].name} ended by itself: {fallen[0].tail() or 'it said nothing'}"
-        if story.committed >= manifest.run.steps and manifest.run.steps in story.evaluated:
+        if story.finished:
             return ""
         if story.committed > newest:
             newest, deadline = story.committed, time.monotonic() + STALL_SECONDS

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ftnode.lab.report import tokens_per_second
 from ftnode.lab.story import Record, Story, Told, first_commits
+from ftnode.protocol.types import HEAD
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -70,23 +71,26 @@ def state_of(story: Story, stage: int) -> str:
         return "fetching"
     step, counted = story.progress(node, stage)
     if step > story.committed:
-        visits = story.microbatches * (2 if stage == 0 else 1)
+        visits = story.microbatches * (2 if stage == HEAD else 1)
         return "ready" if (node, stage, step) in story.reduced else f"{counted}/{visits}"
-    return "idle"
+    return "finished" if story.finished else "idle"
 
 
-def rows(story: Story) -> list[tuple[str, str, str, str, str]]:
-    """(stage, peer, state, epoch, step) per stage."""
+def rows(story: Story) -> list[tuple[str, ...]]:
+    """(stage, peer, state, epoch, step, loss, tokens/s) per stage; the last two are the head's to know."""
     view = story.view
     if view is None:
         return []
-    found = []
+    found: list[tuple[str, ...]] = []
+    newest = story.commits[-1].record if story.commits else None
+    known = ("", "") if newest is None else (f"{newest['loss']:.3f}", f"{rate(story):,.0f}")
     for stage, group in enumerate(view.holders):
         node = story.holder(stage)
         peer = f"{node} {group[0]}" if node else "nobody"
         applied = story.applied.get((node, stage), 0) if node else 0
-        name = "head" if stage == 0 else str(stage)
-        found.append((name, peer, state_of(story, stage), str(view.epochs[stage]), str(applied)))
+        name = "head" if stage == HEAD else str(stage)
+        figures = known if stage == HEAD else ("", "")
+        found.append((name, peer, state_of(story, stage), str(view.epochs[stage]), str(applied), *figures))
     return found
 
 
@@ -188,18 +192,19 @@ class LiveScreen:
             return
         self._shown = time.monotonic()
         if story.commits:
-            loss = story.commits[-1].record["loss"]
-            text = f"loss {loss:.3f}  {rate(story):,.0f} tokens/s"
-            self._progress.update(self._task, completed=story.committed, description=text)
+            self._progress.update(self._task, completed=story.committed, description="")
         self._live.update(self._picture(story), refresh=True)
 
     def _picture(self, story: Story) -> Group:
+        from rich.box import SIMPLE_HEAD
         from rich.console import Group
         from rich.table import Table
 
-        table = Table(expand=True, border_style="dim", header_style="bold")
-        for name in ("stage", "peer", "state", "epoch", "step"):
-            table.add_column(name, justify="right" if name in ("epoch", "step") else "left")
+        table = Table(expand=True, box=SIMPLE_HEAD, header_style="bold")
+        for name in ("stage", "peer", "state"):
+            table.add_column(name)
+        for name in ("epoch", "step", "loss", "tokens/s"):
+            table.add_column(name, justify="right")
         for row in rows(story):
             table.add_row(*row, style="red" if row[2] in ("vacant", "fetching") else None)
         return Group(table, self._progress)

@@ -36,6 +36,7 @@ class Story:
     """Node name → peer."""
     names: dict[Peer, str] = field(default_factory=dict)
     microbatches: int = 0
+    steps: int = 0
     views: list[tuple[Told, View]] = field(default_factory=list)
     commits: list[Told] = field(default_factory=list)
     evaluated: dict[int, float] = field(default_factory=dict)
@@ -70,6 +71,7 @@ class Story:
                 peer = Peer(*record["peer"])
                 self.peers[node], self.names[peer] = peer, node
                 self.microbatches = record["settings"]["microbatches"]
+                self.steps = record["settings"]["steps"]
             case "view":
                 self.views.append((told, from_plain(View, record["view"])))
             case "commit":
@@ -103,6 +105,11 @@ class Story:
     @property
     def committed(self) -> int:
         return max((told.record["step"] for told in self.commits), default=0)
+
+    @property
+    def finished(self) -> bool:
+        """All steps are committed and the last weights evaluated."""
+        return 0 < self.steps <= self.committed and self.steps in self.evaluated
 
     def name(self, peer: Peer) -> str:
         return self.names.get(peer, str(peer))

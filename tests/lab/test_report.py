@@ -78,7 +78,8 @@ def test_the_report_has_what_the_contract_promises(run: Path, story: Story, kill
 
 def test_the_table_shows_who_holds_what(story: Story) -> None:
     assert [row[1].split()[0] for row in rows(story)] == ["head", "first", "standby", "last"]
-    assert rows(story)[2][3:] == ("2", "4")
+    assert [row[3:5] for row in rows(story)] == [("0", "4"), ("0", "4"), ("2", "4"), ("0", "4")]
+    assert [row[5] for row in rows(story)] == ["1.250", "", "", ""]
     assert state_of(story, 1) == "ended"
 
 
