@@ -105,6 +105,7 @@ class Node:
         self.device = config.device
         self.failure: UserError | None = None
         self._met_somebody = False
+        self._last_trouble = ""
         self._nursery: trio.Nursery | None = None
         self._done = trio.Event()
         seed = secrets.randbits(NONCE_BITS)
@@ -199,7 +200,7 @@ class Node:
         """Nobody to start from for --timeout is an error that a person can mend."""
         await trio.sleep(self.config.timeout)
         if not self._met_somebody:
-            reasons = self.speaking.last_trouble or "no answer"
+            reasons = " ".join(self._last_trouble.split()) or "no answer"
             self._fail(UserError(f"no peer answered within {self.config.timeout:g} s: {reasons}", 69))
 
     # -- what adapters tell
@@ -215,7 +216,7 @@ class Node:
 
     def _on_directory(self, event: Directory | DirectoryLost) -> None:
         if isinstance(event, DirectoryLost):
-            self.speaking.trouble(event.reason)
+            self._last_trouble = event.reason
         elif not self._met_somebody:
             self._met_somebody = True
             remember_peers(self.config.home, self.config.peers)

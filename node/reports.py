@@ -23,6 +23,8 @@ class Speaking:
         self.last_trouble = ""
 
     def say(self, kind: str, text: str, **fields: str) -> None:
+        """One line, whatever lines `text` has: reasons of other programs come through here."""
+        text = " ".join(text.split())
         log.info("%s: %s", kind, text)
         if self._json:
             line = json.dumps({"time": time.time(), "kind": kind, "text": text, **fields})
@@ -36,9 +38,13 @@ class Speaking:
 
     def note(self, note: Note) -> None:
         """A decision of the core. Its reason is said once while it stays the same (the core sees to that)."""
+        if note.kind == "directory":
+            self.trouble(note.text)
+            return
         self.say(note.kind, note.text, **dict(note.fields))
 
     def trouble(self, reason: str) -> None:
+        """The directory does not answer."""
         if reason != self.last_trouble:
             self.last_trouble = reason
             self.say("directory", reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import os
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from libp2p.abc import IHost, INetStream
 
 log = logging.getLogger(__name__)
+
+
+def _not_from_libp2p(record: logging.LogRecord) -> bool:
+    return f"{os.sep}libp2p{os.sep}" not in record.pathname
+
+
 Result = TypeVar("Result")
 
 DIALS_AT_ONCE = 8
@@ -208,6 +215,7 @@ async def open_host() -> AsyncIterator[IHost]:
     from libp2p.stream_muxer.yamux.yamux import Yamux
 
     logging.getLogger("libp2p").setLevel(logging.CRITICAL)  # it reports every failed dial, as do we
+    logging.getLogger().addFilter(_not_from_libp2p)  # and some of it by the root logger
     keys = create_new_key_pair()
     host = new_host(
         key_pair=keys,

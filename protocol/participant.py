@@ -288,6 +288,9 @@ class Participant:
             self.settings.heartbeat_seconds if self.member or self.view is None else self.settings.lease_seconds / 2
         )
         self.timers.set("beat", self.now + period)
+        waiting = self.waiting()
+        if waiting:
+            self.note("waiting", f"waits for {waiting}" if not waiting.startswith("halted") else waiting)
         self.watch.beat()
         self.follow.beat()
         self.holder.beat()
