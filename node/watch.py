@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import os
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
