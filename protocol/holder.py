@@ -190,6 +190,7 @@ class Holder:
         if goes_on and self.work is not None:
             core.route(self.work.continue_in(core.view, begin, core.now))
         else:
+            self._drop_early(begin.attempt)
             core.emit(Discard(begin.attempt))
             self.work = StepWork(core.me, core.view, begin, core.settings)
             self._task_since = core.now

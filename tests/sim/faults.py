@@ -23,6 +23,7 @@ DEADLY_MESSAGES: Final = (
     "Suspect", "Poll", "PollReply", "Boundary", "Stored",
 )  # fmt: skip
 """A host dies at one of these, before or after it was sent or received."""
+ELECTION_MESSAGES: Final = ("Prepare", "Promise", "Propose", "Accepted", "Accepted", "Certificate", "Status", "Begin")
 
 
 def best_view(world: World) -> View | None:
@@ -71,7 +72,8 @@ class Faults:
             "isolate": self.isolate, "link": self.break_link, "one-way": self.one_way, "directory": self.directory,
             "compute": self.compute, "memory": self.memory, "hang": self.hang, "poison": self.poison,
             "spoiled": self.spoiled, "slow": self.slow, "leave": self.leave, "standby": self.kill_standby,
-            "message": self.at_message, "flap": self.flap,
+            "message": self.at_message, "flap": self.flap, "election": self.election, "double": self.double,
+            "split": self.split,
         }  # fmt: skip
 
     # -- when
@@ -374,6 +376,69 @@ class Faults:
         self.newcomer()
         return True
 
+    def election(self) -> bool:
+        """The leader goes, and so does somebody at a message of the election that follows."""
+        for _ in range(self.chance.randint(1, 3)):
+            self.arm(self.chance.choice(ELECTION_MESSAGES))
+        host = self.pick_holder(leader=True) or self.pick_holder()
+        if host is None:
+            return False
+        self.take_away(host, "election")
+        return True
+
+    def double(self) -> bool:
+        """Two holders at once, and the leader in the view that follows."""
+        first = self.pick_holder(leader=False)
+        if first is None:
+            return False
+        self.take_away(first, "double")
+        second = self.pick_holder(leader=False)
+        if second is not None:
+            self.take_away(second, "double")
+        self.arm(self.chance.choice(["Status", "Begin", "Certificate", "Boundary"]))
+        return True
+
+    def split(self) -> bool:
+        """Cut off so many that no quorum is left, for long enough to found a lineage."""
+        view = best_view(self.world)
+        if view is None or self.world.network.blocked:
+            return False
+        hosts = self.world.live()
+        voters = [peer.id for peer in view.voters]
+        far = set(self.chance.sample(voters, (len(voters) + 1) // 2)) - {
+            view.holders[0][0].id if view.holders[0] else ""
+        }
+        if not far or would_halt(self.world, far):
+            return False
+        for host in hosts:
+            if host.peer.id in far:
+                host.cause = "split"
+        near = [host.peer.id for host in hosts if host.peer.id not in far]
+        settings = self.world.settings
+        seconds = settings.minority_wait_seconds + settings.lease_seconds * self.chance.uniform(2, 5)
+        self._cut({pair for a in far for b in near for pair in ((a, b), (b, a))}, seconds, "split")
+        return True
+
+    # -- what happens to one peer at a message
+
+    def take_away(self, host: Host, cause: str) -> None:
+        """Kill it, stop it for a while, or cut it off for a while."""
+        way = self.chance.random()
+        settings = self.world.settings
+        seconds = settings.lease_seconds * self.chance.choice([0.5, 1.5, 3.0])
+        if way < 0.5:
+            self.world.kill(host, cause, silently=False, in_flight=self.chance.random() < 0.5)
+            self.newcomer()
+        elif way < 0.75:
+            self.world.pause(host)
+            host.cause = cause
+            self.lasting(seconds, lambda: self.world.resume(host))
+        else:
+            host.cause = cause
+            others = [h.peer.id for h in self.world.live() if h is not host]
+            self._cut({pair for b in others for pair in ((host.peer.id, b), (b, host.peer.id))}, seconds, cause)
+        self.last = self.world.now
+
     # -- deaths at messages
 
     def at_message(self) -> bool:
@@ -381,7 +446,7 @@ class Faults:
         return True
 
     def arm(self, kind: str) -> None:
-        """Kill whoever sends or receives the n-th message of this kind from now on."""
+        """Strike whoever sends or receives the n-th message of this kind from now on."""
         chance = self.chance
         self.triggers.append(
             Trigger(kind, chance.choice([1, 1, 2, 3, 5]), chance.random() < 0.5, chance.random() < 0.5)
@@ -407,18 +472,15 @@ class Faults:
             moment = f"{'sent' if sending else 'received'} {kind}"
             self.counts[f"{'after' if trigger.after else 'before'} it {moment}"] += 1
             if trigger.after:
-                self.world.at(self.world.now, self._die, (host, f"after it {moment}", trigger.after))
+                self.world.at(self.world.now, self._strike_at, (host, f"after it {moment}"))
             else:
-                self._die(host, f"before it {moment}", False)
+                self._strike_at(host, f"before it {moment}")
             return
 
-    def _die(self, host: Host, text: str, in_flight: bool) -> None:
-        if not host.alive:
-            return
-        self.world.remark(f"{host.peer} dies {text}")
-        self.world.kill(host, "message", silently=False, in_flight=in_flight)
-        self.newcomer()
-        self.last = self.world.now
+    def _strike_at(self, host: Host, text: str) -> None:
+        if host.alive and not host.paused:
+            self.world.remark(f"{host.peer} is struck {text}")
+            self.take_away(host, "message")
 
 
 class Trigger:

@@ -40,10 +40,12 @@ class Link:
 class Network:
     """Knows who can reach whom."""
 
-    __slots__ = ("blocked", "delays", "duplicates", "tensor_seconds", "world")
+    __slots__ = ("blocked", "delays", "duplicates", "stalls", "tensor_seconds", "world")
 
-    def __init__(self, world: World, duplicates: float, tensor_seconds: float) -> None:
+    def __init__(self, world: World, duplicates: float, tensor_seconds: float, stalls: float) -> None:
         self.world = world
+        self.stalls = stalls
+        """Chance that a message stalls for up to a lease, and what follows it on its lane with it."""
         self.duplicates = duplicates
         """Chance that a message arrives a second time, late: the buffer of a connection that was replaced."""
         self.tensor_seconds = tensor_seconds
@@ -71,6 +73,8 @@ class Network:
     def transmit(self, link: Link, message: Message, tensor: Tensor | None) -> None:
         world = self.world
         arrival = world.now + link.delay * (1 + 0.2 * world.chance.random())
+        if self.stalls and world.chance.random() < self.stalls:
+            arrival += world.chance.random() * world.settings.lease_seconds
         if type(message) is Boundary:
             arrival = link.tensor_clear = max(arrival + self.tensor_seconds, link.tensor_clear)
         else:

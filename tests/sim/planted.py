@@ -57,9 +57,14 @@ def early_commit() -> Any:
 
 def apply_without_gradient() -> Any:
     """A holder is Ready when its tasks are done, reduced or not (rule 23)."""
+
+    def nothing_left(self: Any) -> bool:
+        return all(self.expected(stage) <= self.accumulated for stage in self.stages)
+
     return patched(
-        (step.StepWork, "_nothing_left_to_reduce", lambda self: bool(self.accumulated)),
+        (step.StepWork, "_nothing_left_to_reduce", nothing_left),
         (step.StepWork, "has_reduced", lambda self, stage: True),
+        (step.StepWork, "_reduce_if_complete", lambda self, stage: None),
     )
 
 
@@ -108,7 +113,7 @@ def nothing_is_resent() -> Any:
 
 
 def lineages_share_names() -> Any:
-    """A version does not name its lineage, so that two lineages of one parent make equal versions of unequal weights."""
+    """A version does not name its lineage: two lineages of one parent make equal versions of unequal weights."""
 
     def next_version(base: Any, lineage: str, attempt: Any, skipped: bool) -> Any:
         return types.next_version(base, "", attempt, skipped)

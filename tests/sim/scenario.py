@@ -18,8 +18,8 @@ HARD = ("kill", "vanish", "restart", "pause", "compute", "leave")
 """One of these takes a sole holder away in every seed."""
 SOFT = (
     "kill", "kill-leader", "vanish", "restart", "pause", "nap", "partition", "isolate", "link", "one-way", "directory",
-    "compute", "memory", "poison", "spoiled", "slow", "leave", "standby", "message", "message", "message", "message",
-    "flap",
+    "compute", "memory", "poison", "spoiled", "slow", "leave", "standby", "message", "message", "election", "election",
+    "double", "double", "flap", "split",
 )  # fmt: skip
 EVENTS_PER_HOST_SECOND = 400
 """I6: nobody causes more traffic than this; a resend storm does."""
@@ -75,7 +75,8 @@ class Scenario:
         self.world = World(
             self.settings, seed, delay_max=chance.choice([0.01, 0.03, 0.08]),
             duplicates=chance.choice([0.0, 0.0, 0.01, 0.05]), miss=chance.choice([0.0, 0.0, 0.1]),
-            tensor_seconds=chance.choice([0.001, 0.01]), participant=participant,
+            tensor_seconds=chance.choice([0.001, 0.01]), stalls=chance.choice([0.0, 0.0, 0.002, 0.01]),
+            participant=participant,
         )  # fmt: skip
         self.world.forward_seconds = chance.choice([0.005, 0.01, 0.03])
         self.world.on_commit = self._on_commit
@@ -92,10 +93,11 @@ class Scenario:
         chance, needed = self.chance, self.settings.stages + 1
         together = chance.random() < 0.5
         count = max(6, needed + chance.randint(0, 3))
+        without_corpus = set(range(chance.choice([0, 1, 1, 2, 3])))
         for index in range(count):
             at = chance.uniform(0, 0.4) if together else index * chance.uniform(0, 2)
             hold = chance.choice([1, 1, 1, 2, 3])
-            self.world.at(at, self.world.start, (f"peer{index}", hold))
+            self.world.at(at, self.world.start, (f"peer{index}", hold, index not in without_corpus))
         self.outcome.peers = count
 
     def run(self) -> Outcome:
@@ -106,7 +108,7 @@ class Scenario:
             while not self.finished() and not outcome.halted:
                 world.run(world.now + 2.0, self.finished)
                 self.watch()
-            self.check_end()
+            self.settle()
         except Violation as violation:
             outcome.violation, outcome.invariant = str(violation), violation.invariant
         except Exception as error:  # noqa: BLE001  what the core raises is a finding, whatever it is
@@ -158,6 +160,18 @@ class Scenario:
         )
         raise Violation("I5", f"no commit for {quiet:.0f} s: {states}")
 
+    def settle(self) -> None:
+        """When all is healed, lineages that met have become one (rule 16)."""
+        world, bound = self.world, self.world.now + 2 * self.bound_seconds()
+        while len(self.lineages()) > 1:
+            if world.now > bound:
+                raise Violation("I5", f"lineages {sorted(self.lineages())} do not become one")
+            world.run(world.now + 2.0)
+            self.last_commit = world.now
+
+    def lineages(self) -> set[str]:
+        return {host.view.lineage.id for host in self.world.live() if host.view is not None}
+
     def rightly_halted(self) -> str:
         """The reason that a leader halts with, if nobody has, or was Ready for, what it misses (design section 7)."""
         for host in self.world.live():
@@ -182,11 +196,6 @@ class Scenario:
             ):
                 return True
         return False
-
-    def check_end(self) -> None:
-        for host in self.world.live():
-            if host.tensors and len(host.tensors) > self.world.handles_max:
-                raise Violation("I6", f"{host.peer} ends with {len(host.tensors)} tensors")
 
 
 def run_seed(seed: int, participant: type[Participant] = Participant) -> Outcome:

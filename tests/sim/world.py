@@ -97,7 +97,7 @@ class World:
 
     def __init__(
         self, settings: Settings, seed: int, *, delay_max: float = 0.05, duplicates: float = 0.0, miss: float = 0.0,
-        tensor_seconds: float = 0.005, participant: type[Participant] = Participant,
+        tensor_seconds: float = 0.005, stalls: float = 0.0, participant: type[Participant] = Participant,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.chance = random.Random(seed)
@@ -109,7 +109,7 @@ class World:
         self.hosts: list[Host] = []
         self.by_id: dict[str, Host] = {}
         self.ledger = Ledger()
-        self.network = Network(self, duplicates, tensor_seconds)
+        self.network = Network(self, duplicates, tensor_seconds, stalls)
         self.directory = DirectoryService(self, miss)
         self.poisons: list[Poison] = []
         self.forward_seconds = 0.02
@@ -210,7 +210,9 @@ class World:
             return
         if self.on_receive is not None:
             self.on_receive(host, message)
-            if not host.alive:
+            if host.paused or not host.alive:
+                if host.alive:
+                    host.inbox.append((self.receive, (host, source, message, tensor)))
                 return
         handle = None if tensor is None else host.put(tensor)
         if handle is not None and len(host.tensors) > self.handles_max:
