@@ -178,10 +178,9 @@ class Scenario:
             view, waiting = host.view, host.participant.waiting()
             if view is None or view.leader != host.peer or not waiting.startswith("halted: "):
                 continue
-            commits = self.world.ledger.commits.get(view.lineage.id, {})
-            exact = {
-                stage for stage in range(self.settings.stage_count) if self.has_exact(stage, commits[max(commits)])
-            }
+            assert host.participant.leader is not None
+            base = host.participant.leader.base
+            exact = {stage for stage in range(self.settings.stage_count) if base and self.has_exact(stage, base)}
             lost = set(range(self.settings.stage_count)) - exact
             if 0 in lost or any(stage + 1 in lost for stage in lost) or len(lost) == self.settings.stages:
                 return waiting
