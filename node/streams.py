@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import time
 from typing import Final
 
 import trio
@@ -12,6 +14,9 @@ from ftnode.protocol.wire import HEADER_BYTES_MAX, PREFIX_BYTES, Framed, encode_
 
 BUFFER_BYTES: Final = 1 << 16
 """Holds a few dozen control frames; of a tensor, at most this much is copied once more on its way."""
+
+PATIENCE_SECONDS: Final = 0.002
+"""How long other tasks may have to wait for a tensor that is coming in; a millisecond more at worst."""
 
 STREAM_ERRORS: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, EOFError)
 """How a stream fails. None of it is the peer's fault for sure, so none of it is a PeerError."""
@@ -30,13 +35,31 @@ async def read_some(stream: trio.SocketStream, view: memoryview) -> int:
 
 
 async def read_into(stream: trio.SocketStream, view: memoryview) -> None:
-    """Fill `view` from the stream. Raises EOFError when it ends before."""
-    got = 0
+    """Fill `view` from the stream. Raises EOFError when it ends before.
+
+    p2pd hands a tensor over in pieces of 32 KB. While they follow each other closely, waiting for the next one in
+    the kernel is cheaper than a round of the event loop for each (a tenth of the time of 4 MB on loopback), so we do
+    that for PATIENCE_SECONDS on end, and then let others run.
+    """
+    got, patient_until = 0, 0.0
+    descriptor = stream.socket.fileno()
     while got < len(view):
-        count = await read_some(stream, view[got:])
+        try:
+            count = os.readv(descriptor, [view[got:]])
+        except BlockingIOError:
+            if time.monotonic() > patient_until or not _readable_soon(descriptor):
+                await trio.lowlevel.wait_readable(descriptor)
+                patient_until = time.monotonic() + PATIENCE_SECONDS
+            continue
         if not count:
             raise EOFError("the stream ended")
         got += count
+
+
+def _readable_soon(descriptor: int) -> bool:
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(1))
 
 
 async def read_exactly(stream: trio.SocketStream, size: int) -> bytearray:
