@@ -317,7 +317,7 @@ class Holder:
         core.route(work.advance(core.now))
         if idle and work.busy:
             self._task_since = core.now
-        if begin.view == core.view.number and self._ready_sent < 0 and work.complete:
+        if self._ready_sent < 0 and begin.view == core.view.number and work.complete:
             self._send_ready(work.ready())
 
     def _send_ready(self, ready: Ready) -> None:

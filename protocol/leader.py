@@ -49,6 +49,7 @@ class Leader:
         self.halted = ""
         self.base: Version | None = None
         self._settling = False
+        self._vacant = bool(view.vacancies())
         self.losses = Losses(self)
         self.recruiting = Recruiting(self)
 
@@ -208,7 +209,7 @@ class Leader:
 
     def advance(self) -> None:
         """Move losses and vacancies forward: offers first, then one view that settles all of them (rules 10, 11)."""
-        if self._over() or self.core.balloting.proposing:
+        if not (self._vacant or self.losses) or self._over() or self.core.balloting.proposing:
             return
         stages = self.recruiting.open_stages()
         self.halted = self.recruiting.halt_reason(stages)

@@ -75,6 +75,8 @@ class Participant:
         self._to_self: list[tuple[ms.Message, Handle | None]] = []
         self._last_notes: dict[str, str] = {}
         self._announced: Presence | None = None
+        self.presence_changed = True
+        """What we announce may be different; looked at after every event but messages and results, and every beat."""
         self._started = False
 
     # -- the door
@@ -92,7 +94,10 @@ class Participant:
             self._start()
         if self.liveness.woke(now):
             self.follow.on_blocked()
-        _EVENTS[type(event)](self, event)
+        kind = type(event)
+        if kind is not ev.Received and kind is not ev.Done:
+            self.presence_changed = True
+        _EVENTS[kind](self, event)
         self._finish()
         for name in self.timers.expired(now):
             _TIMERS[name](self)
@@ -175,6 +180,7 @@ class Participant:
     def install(self, view: View) -> None:
         """Take up a chosen view: ours or, as a standby, the one to follow."""
         old, self.view = self.view, view
+        self.presence_changed = True
         self.members = frozenset(view.members())
         was, self.mine = self.mine, view.stages_of(self.me)
         self.balloting = self.election.balloting_of(view)
@@ -316,8 +322,9 @@ class Participant:
 
     def _announce(self) -> None:
         """Keep our presence in the directory as it is now; renewals are the directory's business."""
-        if not self.holder.compute_ready:
+        if not self.presence_changed or not self.holder.compute_ready:
             return
+        self.presence_changed = False
         presence = presence_of(self)
         if presence != self._announced:
             self._announced = presence

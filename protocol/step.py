@@ -90,14 +90,9 @@ class StepWork:
     @property
     def complete(self) -> bool:
         """Every stage of ours is installed and reduced, and every validation microbatch of ours is scored."""
-        if not self._installed.issuperset(self.stages):
+        if self._to_admit or self._inflight or len(self._installed) < len(self.stages):
             return False
-        return self._nothing_left_to_reduce() and not self._to_admit and not self._inflight
-
-    def _nothing_left_to_reduce(self) -> bool:
-        if not self.begin.training or self.begin.skip:
-            return True
-        return all(stage in self.results for stage in self.stages)
+        return self.begin.skip or not self.begin.training or len(self.results) == len(self.stages)
 
     def kept_handles(self) -> tuple[Handle, ...]:
         """The tensors that a complete attempt still has: those that we made; what we received was released."""

@@ -34,17 +34,16 @@ class Watch:
     def __init__(self, core: Participant) -> None:
         self.core = core
         self._view: View | None = None
-        self._targets: frozenset[Peer] = frozenset()
-        self._watched: frozenset[Peer] = frozenset()
+        self._targets: tuple[Peer, ...] = ()
+        self._watched: tuple[Peer, ...] = ()
 
     def _look_up(self) -> None:
         view, me = self.core.view, self.core.me
         if view is not None and view is not self._view:
             self._view = view
-            self._targets = beats_to(view, me) if self.core.member else frozenset()
-            others = [peer for peer in view.members() if peer != me]
-            watched = frozenset(peer for peer in others if me in beats_to(view, peer))
-            self._watched = watched if self.core.member else frozenset()
+            self._targets = tuple(sorted(beats_to(view, me))) if self.core.member else ()
+            others = [peer for peer in view.members() if peer != me and self.core.member]
+            self._watched = tuple(sorted(peer for peer in others if me in beats_to(view, peer)))
 
     # -- heartbeats
 
@@ -80,7 +79,7 @@ class Watch:
         self._look_up()
         if core.member:
             heartbeat = self.heartbeat(False)
-            for peer in sorted(self._targets):
+            for peer in self._targets:
                 core.send(peer, heartbeat)
             self._suspect_silent()
         elif view is not None:
@@ -108,7 +107,7 @@ class Watch:
         core, view = self.core, self.core.view
         assert view is not None
         patience = 2 * core.settings.heartbeat_seconds
-        for peer in sorted(self._watched):
+        for peer in self._watched:
             since = core.liveness.down.get(peer)
             if core.liveness.silent(peer, core.now):
                 how = "its address refuses" if peer in core.liveness.refused else "it is silent"
