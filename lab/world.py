@@ -37,7 +37,7 @@ def run(json_output: bool = False, virtual_seconds: float = 3600.0, seed: int = 
 def measure(virtual_seconds: float, seed: int) -> dict[str, Any]:
     """One world; only the running is timed, not the imports."""
     sim = _load_world()
-    settings = Settings(run="bench", stages=8, steps=1_000_000, microbatches=8, window=8, lease_seconds=10.0)
+    settings = Settings(run="bench", stages=8, steps=1_000_000, microbatches=8, window=8, lease_seconds=30.0)
     world = sim.world.World(settings, seed)
     world.forward_seconds = FORWARD_SECONDS
     chance = random.Random(seed)
