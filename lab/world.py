@@ -47,12 +47,12 @@ def measure(virtual_seconds: float, seed: int) -> dict[str, Any]:
     started = time.perf_counter()
     while world.now < virtual_seconds:
         world.run(min(world.now + CRASH_SECONDS, virtual_seconds))
-        view = sim.faults.best_view(world)
+        view = sim.targets.best_view(world)
         victims = [] if view is None else [
             host
-            for stage, group in sim.faults.holders(world, view).items()
+            for stage, group in sim.targets.holders(world, view).items()
             for host in group
-            if stage and not sim.faults.would_halt(world, {host.peer.id})
+            if stage and not sim.targets.would_halt(world, {host.peer.id})
         ]  # fmt: skip
         if victims and world.now < virtual_seconds:
             crashes += 1
@@ -78,7 +78,7 @@ class _Sim:
 
     def __init__(self) -> None:
         self.world: Any = importlib.import_module("tests.sim.world")
-        self.faults: Any = importlib.import_module("tests.sim.faults")
+        self.targets: Any = importlib.import_module("tests.sim.targets")
 
 
 def _load_world() -> _Sim:

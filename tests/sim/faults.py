@@ -9,54 +9,18 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
 
-from ftnode.protocol.effects import Send
 from ftnode.protocol.events import Leave
-from ftnode.protocol.messages import Message
 from ftnode.protocol.view import View
 from tests.sim.compute import Poison
+from tests.sim.targets import best_view, holders, would_halt
 from tests.sim.world import Host, World
-
-DEADLY_MESSAGES: Final = (
-    "Prepare", "Promise", "Propose", "Accepted", "Certificate", "Status", "Begin", "Ready", "Offer", "Answer",
-    "Suspect", "Poll", "PollReply", "Boundary", "Stored",
-)  # fmt: skip
-"""A host dies at one of these, before or after it was sent or received."""
-ELECTION_MESSAGES: Final = ("Prepare", "Promise", "Propose", "Accepted", "Accepted", "Certificate", "Status", "Begin")
-
-
-def best_view(world: World) -> View | None:
-    """The view of the lineage that committed most, as any live host knows it."""
-    views = [host.view for host in world.hosts if host.alive and host.view is not None]
-    if not views:
-        return None
-    commits = world.ledger.commits
-    return max(views, key=lambda view: (max(commits.get(view.lineage.id, {0: None})), view.number))
-
-
-def holders(world: World, view: View) -> dict[int, list[Host]]:
-    """Per stage, the live hosts that hold it in the view and have weights."""
-    known = {host.peer: host for host in world.hosts if host.alive}
-    return {
-        stage: [known[peer] for peer in group if peer in known and stage in known[peer].compute.weights]
-        for stage, group in enumerate(view.holders)
-    }
-
-
-def would_halt(world: World, losing: set[str]) -> bool:
-    """Would the run halt by design without the weights of these (PeerIds)?"""
-    view = best_view(world)
-    if view is None or world.ledger.top_commit() == 0:
-        return False
-    lost = {stage for stage, group in holders(world, view).items() if not [h for h in group if h.peer.id not in losing]}
-    return 0 in lost or any(stage + 1 in lost for stage in lost) or len(lost) == world.settings.stages
 
 
 class Faults:
     """The faults of one seed. `ongoing` counts those that last; `last` is when one happened or ended."""
 
-    def __init__(self, world: World, chance: random.Random, commits: int) -> None:
+    def __init__(self, world: World, chance: random.Random) -> None:
         self.world = world
         self.chance = chance
         self.ongoing = 0
@@ -65,14 +29,13 @@ class Faults:
         self.newcomers = 0
         self.waiting: list[tuple[int, str]] = []
         """(commit, kind) of those still to come, last first."""
-        self.triggers: list[Trigger] = []
         self.kinds: dict[str, Callable[[], bool]] = {
             "kill": self.kill_holder, "kill-leader": self.kill_leader, "vanish": self.vanish,
             "restart": self.restart, "pause": self.pause, "nap": self.nap, "partition": self.partition,
             "isolate": self.isolate, "link": self.break_link, "one-way": self.one_way, "directory": self.directory,
             "compute": self.compute, "memory": self.memory, "hang": self.hang, "poison": self.poison,
             "spoiled": self.spoiled, "slow": self.slow, "leave": self.leave, "standby": self.kill_standby,
-            "message": self.at_message, "flap": self.flap, "election": self.election, "double": self.double,
+            "flap": self.flap, "double": self.double,
             "split": self.split,
         }  # fmt: skip
 
@@ -376,18 +339,8 @@ class Faults:
         self.newcomer()
         return True
 
-    def election(self) -> bool:
-        """The leader goes, and so does somebody at a message of the election that follows."""
-        for _ in range(self.chance.randint(1, 3)):
-            self.arm(self.chance.choice(ELECTION_MESSAGES))
-        host = self.pick_holder(leader=True) or self.pick_holder()
-        if host is None:
-            return False
-        self.take_away(host, "election")
-        return True
-
     def double(self) -> bool:
-        """Two holders at once, and the leader in the view that follows."""
+        """Two holders at once."""
         first = self.pick_holder(leader=False)
         if first is None:
             return False
@@ -395,7 +348,6 @@ class Faults:
         second = self.pick_holder(leader=False)
         if second is not None:
             self.take_away(second, "double")
-        self.arm(self.chance.choice(["Status", "Begin", "Certificate", "Boundary"]))
         return True
 
     def split(self) -> bool:
@@ -438,55 +390,3 @@ class Faults:
             others = [h.peer.id for h in self.world.live() if h is not host]
             self._cut({pair for b in others for pair in ((host.peer.id, b), (b, host.peer.id))}, seconds, cause)
         self.last = self.world.now
-
-    # -- deaths at messages
-
-    def at_message(self) -> bool:
-        self.arm(self.chance.choice(DEADLY_MESSAGES))
-        return True
-
-    def arm(self, kind: str) -> None:
-        """Strike whoever sends or receives the n-th message of this kind from now on."""
-        chance = self.chance
-        self.triggers.append(
-            Trigger(kind, chance.choice([1, 1, 2, 3, 5]), chance.random() < 0.5, chance.random() < 0.5)
-        )
-        self.world.on_send, self.world.on_receive = self.on_send, self.on_receive
-
-    def on_send(self, host: Host, effect: Send) -> None:
-        if self.triggers:
-            self._meet(host, type(effect.message).__name__, True)
-
-    def on_receive(self, host: Host, message: Message) -> None:
-        if self.triggers:
-            self._meet(host, type(message).__name__, False)
-
-    def _meet(self, host: Host, kind: str, sending: bool) -> None:
-        for trigger in self.triggers:
-            if trigger.kind != kind or trigger.sending != sending:
-                continue
-            trigger.left -= 1
-            if trigger.left > 0 or would_halt(self.world, self.gone_with(host)):
-                continue
-            self.triggers.remove(trigger)
-            moment = f"{'sent' if sending else 'received'} {kind}"
-            self.counts[f"{'after' if trigger.after else 'before'} it {moment}"] += 1
-            if trigger.after:
-                self.world.at(self.world.now, self._strike_at, (host, f"after it {moment}"))
-            else:
-                self._strike_at(host, f"before it {moment}")
-            return
-
-    def _strike_at(self, host: Host, text: str) -> None:
-        if host.alive and not host.paused:
-            self.world.remark(f"{host.peer} is struck {text}")
-            self.take_away(host, "message")
-
-
-class Trigger:
-    """Die at a message: `left` more of its kind, when sending or receiving, before or after."""
-
-    __slots__ = ("after", "kind", "left", "sending")
-
-    def __init__(self, kind: str, left: int, sending: bool, after: bool) -> None:
-        self.kind, self.left, self.sending, self.after = kind, left, sending, after

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ftnode.protocol.participant import Participant
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Version
 from tests.sim.checks import Violation
-from tests.sim.faults import Faults, holders, would_halt
+from tests.sim.moments import Moments
 from tests.sim.world import World
 
 HARD = ("kill", "vanish", "restart", "pause", "compute", "leave")
@@ -19,7 +19,7 @@ HARD = ("kill", "vanish", "restart", "pause", "compute", "leave")
 SOFT = (
     "kill", "kill-leader", "vanish", "restart", "pause", "nap", "partition", "isolate", "link", "one-way", "directory",
     "compute", "memory", "poison", "spoiled", "slow", "leave", "standby", "message", "message", "election", "election",
-    "double", "double", "flap", "split",
+    "election", "double", "double", "flap", "split", "newcomers",
 )  # fmt: skip
 EVENTS_PER_HOST_SECOND = 400
 """I6: nobody causes more traffic than this; a resend storm does."""
@@ -69,19 +69,18 @@ def draw_settings(chance: random.Random) -> Settings:
 class Scenario:
     """The world of one seed, its faults and its watchdog."""
 
-    def __init__(self, seed: int, participant: type[Participant] = Participant) -> None:
+    def __init__(self, seed: int, faults: Sequence[str] = SOFT) -> None:
         chance = self.chance = random.Random(f"scenario {seed}")
         self.settings = draw_settings(chance)
         self.world = World(
             self.settings, seed, delay_max=chance.choice([0.01, 0.03, 0.08]),
             duplicates=chance.choice([0.0, 0.0, 0.01, 0.05]), miss=chance.choice([0.0, 0.0, 0.1]),
             tensor_seconds=chance.choice([0.001, 0.01]), stalls=chance.choice([0.0, 0.0, 0.002, 0.01]),
-            participant=participant,
         )  # fmt: skip
         self.world.forward_seconds = chance.choice([0.005, 0.01, 0.03])
         self.world.on_commit = self._on_commit
-        self.faults = Faults(self.world, chance, self.settings.steps)
-        kinds = [chance.choice(HARD), *(chance.choice(SOFT) for _ in range(chance.randint(1, 4)))]
+        self.faults = Moments(self.world, chance)
+        kinds = [chance.choice(HARD), *(chance.choice(faults) for _ in range(chance.randint(1, 4)))]
         if chance.random() < 0.03:
             kinds.append("hang")
         self.faults.plan(kinds, [chance.randint(1, self.settings.steps - 4) for _ in kinds])
@@ -197,9 +196,6 @@ class Scenario:
         return False
 
 
-def run_seed(seed: int, participant: type[Participant] = Participant) -> Outcome:
-    """One seed from beginning to end."""
-    return Scenario(seed, participant).run()
-
-
-__all__ = ["Outcome", "Scenario", "holders", "run_seed", "would_halt"]
+def run_seed(seed: int, faults: Sequence[str] = SOFT) -> Outcome:
+    """One seed from beginning to end; `faults` are the kinds that it draws from besides the loss that all have."""
+    return Scenario(seed, faults).run()

@@ -21,12 +21,11 @@ from typing import Any
 
 from ftnode.protocol.effects import Install, Send
 from ftnode.protocol.messages import Message
-from ftnode.protocol.participant import Participant
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Version
 from ftnode.protocol.view import View
 from tests.sim.compute import Poison
-from tests.sim.faults import best_view
+from tests.sim.targets import best_view
 from tests.sim.world import Host, World
 
 DEADLINE_SECONDS = 600.0
@@ -52,7 +51,6 @@ class Play:
     """One script being performed."""
 
     text: str
-    participant: type[Participant] = Participant
     story: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
 
@@ -87,7 +85,7 @@ class Play:
             lease_seconds=lease,
             minority_wait_seconds=float(chosen.get("minority", 1.5 * lease)),
         )
-        self.world = World(settings, int(chosen.get("seed", 1)), delay_max=0.02, participant=self.participant)
+        self.world = World(settings, int(chosen.get("seed", 1)), delay_max=0.02)
         self.world.forward_seconds = 0.01
         self.world.on_send, self.world.on_receive = self._on_send, self._on_receive
         self.world.on_commit, self.world.on_view = self._on_commit, self._on_view
@@ -249,7 +247,7 @@ class Play:
         self._say(f"*** {text}")
 
 
-def perform(text: str, participant: type[Participant] = Participant) -> tuple[Play, str]:
+def perform(text: str) -> tuple[Play, str]:
     """Play the script; the play is returned for a look at its world."""
-    play = Play(text, participant)
+    play = Play(text)
     return play, play.perform()

@@ -39,7 +39,7 @@ from ftnode.protocol.events import ComputeLost, ComputeReady, Done, Event, Insta
 from ftnode.protocol.messages import Begin, Message
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Handle, Peer, Rung, Version
+from ftnode.protocol.types import Attempt, Handle, Peer, Rung, Version
 from ftnode.protocol.view import View
 from tests.sim.checks import Ledger, Violation
 from tests.sim.compute import Compute, Poison, Result, Tensor, Weights, initial_history
@@ -55,8 +55,8 @@ class Host:
 
     __slots__ = ("alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "forward_seconds",
                  "head", "hold", "hung", "inbox", "installing", "known", "links", "next_handle",
-                 "participant", "paused", "peer", "presence", "record_luck", "searching", "spins", "stopped",
-                 "tensors", "vanished", "view", "view_numbers", "wake_at")  # fmt: skip
+                 "participant", "paused", "peer", "record_luck", "searching", "spins", "stopped",
+                 "tensors", "vanished", "view", "view_numbers", "wake_at", "working")  # fmt: skip
 
     def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
         self.peer = peer
@@ -81,7 +81,8 @@ class Host:
         self.record_luck = 1.0
         self.view: View | None = None
         self.view_numbers: dict[str, int] = {}
-        self.presence = 0
+        self.working: Attempt | None = None
+        """The attempt that it takes part in, or took part in and completed."""
         self.cause = ""
         """The last fault that hit this life, for the table of faults and rungs."""
 
@@ -97,13 +98,12 @@ class World:
 
     def __init__(
         self, settings: Settings, seed: int, *, delay_max: float = 0.05, duplicates: float = 0.0, miss: float = 0.0,
-        tensor_seconds: float = 0.005, stalls: float = 0.0, participant: type[Participant] = Participant,
+        tensor_seconds: float = 0.005, stalls: float = 0.0,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.chance = random.Random(seed)
         self.seed = seed
         self.delay_max = delay_max
-        self.participant_class = participant
         self.now = 0.0
         self.events = 0
         self.hosts: list[Host] = []
@@ -156,7 +156,7 @@ class World:
         """A node starts: a new life with a new nonce, and a compute process that is up a moment later."""
         self._nonce += 1
         peer = Peer(peer_id, self._nonce)
-        participant = self.participant_class(
+        participant = Participant(
             peer, self.settings, random.Random(self.chance.random()), addresses=(f"/sim/{peer_id}",), hold=hold
         )
         compute = Compute(str(peer), self.settings.stages, self.settings.microbatches, self.ledger, self.poisons)
@@ -305,7 +305,9 @@ class World:
             for peer in group:
                 host = next(h for h in self.hosts if h.peer == peer)
                 weights = host.compute.weights.get(stage)
-                if not host.alive or (stage, peer) in fresh or base.step == 0 or begin.skipped or weights is None:
+                if not host.alive or base.step == 0 or begin.skipped or weights is None:
+                    continue
+                if (stage, peer) in fresh and host.working != base.attempt:
                     continue
                 reduction = host.compute.reduced.get(stage)
                 done = reduction is not None and reduction.attempt == base.attempt and reduction.step == base.step
@@ -349,6 +351,7 @@ class World:
             host.compute.apply(effect)
 
     def _discard(self, host: Host, effect: Discard) -> None:
+        host.working = effect.keep
         host.compute.discard(effect.keep)
         host.tensors = {handle: item for handle, item in host.tensors.items() if item.attempt == effect.keep}
 
