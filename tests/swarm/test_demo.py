@@ -64,9 +64,10 @@ def test_a_demo_that_is_ended_leaves_no_process(text: Path, tmp_path: Path, numb
             assert process.poll() is None, (tmp_path / "output").read_text()
             time.sleep(0.1)
         process.send_signal(number)
-        process.wait(30)
+        code = process.wait(30)
     finally:
         process.kill()
         process.wait()
+    assert code == (130 if number == signal.SIGINT else -number)
     assert wait_until_gone(family) == ()
     assert not (tmp_path / "report" / "report.json").exists()
