@@ -286,7 +286,7 @@ class Follow:
         core = self.core
         core.leaving = core.leaving or reason
         others = core.members - {core.me}
-        if not core.member or not others or not core.mine:
+        if not core.member or not others or not core.mine or core.holder.finished:
             core.emit(Stop(reason))
             return
         core.holder.resign(core.mine, f"leaves: {reason}", True)
