@@ -7,18 +7,20 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-from tests.sim.scenario import Outcome, Scenario, run_seed
+from tests.sim.scenario import SOFT, Outcome, Scenario, run_seed
 
 
-def run_seeds(seeds: range, processes: int) -> Iterator[Outcome]:
-    """Outcomes as they come, in no order."""
+def run_seeds(seeds: range, processes: int, faults: Sequence[str] = SOFT) -> Iterator[Outcome]:
+    """Outcomes as they come, in no order. Processes are forked, so what is patched here is patched there."""
+    one = partial(run_seed, faults=tuple(faults))
     if processes == 1:
-        yield from map(run_seed, seeds)
+        yield from map(one, seeds)
         return
     with multiprocessing.get_context("fork").Pool(processes) as pool:
-        yield from pool.imap_unordered(run_seed, seeds, chunksize=8)
+        yield from pool.imap_unordered(one, seeds, chunksize=8)
 
 
 def main() -> int:
@@ -28,9 +30,10 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--log", action="store_true", help="print every event and effect of the first seed")
     parser.add_argument("--stop-after", type=int, default=20, help="stop after so many violations")
+    parser.add_argument("--faults", default=",".join(SOFT), help="draw from these kinds only")
     options = parser.parse_args()
     if options.log:
-        scenario = Scenario(options.first)
+        scenario = Scenario(options.first, options.faults.split(","))
         scenario.world.log = print
         print(scenario.run().report())
         return 0
@@ -40,7 +43,7 @@ def main() -> int:
     met: Counter[tuple[str, str]] = Counter()
     faults: Counter[str] = Counter()
     totals: Counter[str] = Counter()
-    for outcome in run_seeds(seeds, options.processes):
+    for outcome in run_seeds(seeds, options.processes, options.faults.split(",")):
         met += outcome.met
         faults += outcome.faults
         totals.update({"seeds": 1, "events": outcome.events, "commits": outcome.commits, "losses": outcome.losses})
