@@ -32,6 +32,11 @@ class Election:
             del self._ballotings[next(iter(self._ballotings))]
         return balloting
 
+    def newest_of(self, view: View) -> View:
+        """The view, or a later one of its lineage that we had before we left it: views never go back (I3)."""
+        known = self._ballotings.get(view.lineage.id)
+        return known.view if known is not None and known.view.number > view.number else view
+
     def on_vote(self, sender: Peer, message: Vote) -> None:
         """Paxos for the next view. A voter that hears its leader does not help to replace it."""
         core, view = self.core, self.core.view

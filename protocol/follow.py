@@ -70,7 +70,7 @@ class Follow:
             self.core.note("lineage", f"follows lineage {view.lineage.id[:6]} at view {view.number}")
 
     def on_certificate(self, sender: Peer, message: Certificate) -> None:
-        core, view, mine = self.core, message.view, self.core.view
+        core, view, mine = self.core, self.core.election.newest_of(message.view), self.core.view
         if view.run != core.settings.run or len(view.holders) != core.settings.stage_count:
             return
         if mine is None:
@@ -156,6 +156,7 @@ class Follow:
     def _consider(self, certificate: View) -> None:
         """A certificate from the directory is a hint: enough to follow, never enough to yield to."""
         core, mine = self.core, self.core.view
+        certificate = core.election.newest_of(certificate)
         if mine is None:
             core.install(certificate)
         elif certificate.lineage.id == mine.lineage.id:

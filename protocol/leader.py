@@ -119,6 +119,7 @@ class Leader:
             attempt = Attempt(self.view.number, self.memory.attempts)
         training = base.step < settings.steps
         periodic = settings.evaluate_every > 0 and base.step > 0 and base.step % settings.evaluate_every == 0
+        missing = self.view.vacancies()  # when the run is over, nobody is sought for them
         head = self.view.holders[HEAD]
         shares = ((head[0], tuple(range(settings.microbatches))),) if training and head else ()
         self.begin = Begin(
@@ -130,7 +131,7 @@ class Leader:
             skipped=skipped,
             skip=skip and training,
             training=training,
-            evaluate=settings.evaluation_microbatches > 0 and (periodic or not training),
+            evaluate=settings.evaluation_microbatches > 0 and (periodic or not training) and not missing,
             window=settings.window,
             shares=shares,
             paths=(),

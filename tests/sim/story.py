@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from tests.sim.scenario import Scenario
+from tests.sim.scenario import SOFT, Scenario
 
 DULL = (" offer:", " answer:", " rebuild:", " rebuilt:", ": follows", " void:")
 
 
 def main() -> None:
-    scenario = Scenario(int(sys.argv[1]))
+    scenario = Scenario(int(sys.argv[1]), sys.argv[2].split(",") if len(sys.argv) > 2 else SOFT)
     told: set[str] = set()
 
     def tell(line: str) -> None:

@@ -307,6 +307,8 @@ class World:
                 weights = host.compute.weights.get(stage)
                 if not host.alive or base.step == 0 or begin.skipped or weights is None:
                     continue
+                if host.view is None or host.view.lineage.id != begin.lineage:
+                    continue
                 if (stage, peer) in fresh and host.working != base.attempt:
                     continue
                 reduction = host.compute.reduced.get(stage)
