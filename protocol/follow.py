@@ -266,9 +266,11 @@ class Follow:
         if self._alone_since is None:
             self._alone_since = core.now
         alive = core.liveness.alive(core.members, core.now) | {core.me}
-        founders = [peer for peer in view.voters if peer in alive]
+        founders = [peer for peer in view.voters if peer in alive] or sorted(alive)
         if core.me not in founders or view.is_quorum(alive):
             return
+        if core.me not in view.voters and not core.holder.versions:
+            return  # a newcomer without weights has nothing to go on with
         patience = settings.minority_wait_seconds + founders.index(core.me) * 2 * settings.lease_seconds
         if core.now - self._alone_since < patience:
             return

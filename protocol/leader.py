@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ftnode.protocol.barrier import Hopeless, Standing, plan_installs, standing, summarise
 from ftnode.protocol.effects import Committed
 from ftnode.protocol.losses import Losses
-from ftnode.protocol.messages import Begin, Commit, Plan, Poisoned, Ready, Status
+from ftnode.protocol.messages import Begin, Commit, Heartbeat, Plan, Poisoned, Ready, Status
 from ftnode.protocol.recruiting import Recruiting
 from ftnode.protocol.succession import next_view
 from ftnode.protocol.types import HEAD, Attempt, Peer, Version, next_version
@@ -43,6 +43,8 @@ class Leader:
         self.core, self.view, self.memory = core, view, memory
         self.statuses: dict[Peer, Status] = {}
         self.begin: Begin | None = None
+        self._begun: set[Peer] = set()
+        """Members that have said that they work on the step of `begin`."""
         self.ready: dict[Peer, Ready] = {}
         self.settled: set[Peer] = set()
         self.finished = False
@@ -59,7 +61,7 @@ class Leader:
         """Rule 17: decide when all members have answered."""
         if self.begin is not None:
             if sender in self.core.members:
-                self.core.send(sender, self.begin)
+                self._answer_late(sender, status, self.begin)
             return
         if sender in self.core.members:
             self.statuses[sender] = status
@@ -68,6 +70,21 @@ class Leader:
             for step, loss in status.evaluated:
                 self.core.chronicle.evaluate(step, loss)
         self.decide()
+
+    def _answer_late(self, sender: Peer, status: Status, begin: Begin) -> None:
+        """A Status after the Begin: the sender has not got it, or it has been away in another lineage and dropped its
+        work on this attempt, and with it tensors that it had acknowledged: then nobody can finish the attempt."""
+        if begin.training and status.attempt is None and sender in self._begun:
+            self.core.note("stand", f"{sender} has dropped its work: step {begin.step} is redone")
+            self._begin(begin.base, begin.skipped, begin.installs, None, begin.skip)
+        else:
+            self.core.send(sender, begin)
+
+    def on_heartbeat(self, sender: Peer, heartbeat: Heartbeat) -> None:
+        """Note who has got the Begin."""
+        here = (heartbeat.lineage, heartbeat.view) == (self.view.lineage.id, self.view.number)
+        if here and self.begin is not None and heartbeat.step == self.begin.step:
+            self._begun.add(sender)
 
     def decide(self) -> None:
         """Rule 18, once every member has reported and every stage has a holder."""
@@ -138,7 +155,7 @@ class Leader:
             installs=installs,
             commits=core.chronicle.newest_commits(),
         )
-        self.base, self.ready = base, {}
+        self.base, self.ready, self._begun = base, {}, set()
         for peer in sorted(core.members):
             core.send(peer, self.begin)
 

@@ -51,5 +51,5 @@ def fork(view: View, founder: Peer, survivors: Collection[Peer], reason: str) ->
     lineage = Lineage(
         hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), view.lineage.forks + 1, sum(map(bool, holders))
     )
-    voters = tuple(peer for peer in view.voters if peer in survivors)
+    voters = tuple(peer for peer in view.voters if peer in survivors) or (founder,)
     return View(view.run, lineage, view.number + 1, view.digest(), founder, holders, voters, view.epochs, reason)

@@ -97,6 +97,8 @@ class Watch:
         core = self.core
         if len(core.reports) < REPORTS_MAX or sender in core.reports:
             core.reports[sender] = heartbeat
+        if core.leader is not None:
+            core.leader.on_heartbeat(sender, heartbeat)
         core.follow.on_heartbeat(sender, heartbeat)
         if heartbeat.wants_reply:
             core.send(sender, self.heartbeat(False))
