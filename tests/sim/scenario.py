@@ -145,6 +145,10 @@ class Scenario:
         """I5, I6 and I8 every now and then."""
         world = self.world
         live = world.live()
+        for host in live:
+            participant = host.participant
+            if (host.view is None or host.peer not in host.view.members()) and not participant.waiting():
+                raise Violation("I8", f"{host.peer} waits for something that has no name")
         if world.events > EVENTS_PER_HOST_SECOND * max(30.0, world.now) * len(world.hosts):
             raise Violation("I6", f"{world.events} events in {world.now:.0f} s of {len(world.hosts)} peers")
         quiet = world.now - max(self.last_commit, self.faults.last)

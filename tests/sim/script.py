@@ -4,7 +4,7 @@ A script has one instruction a line; `#` starts a comment. What happened is writ
 
     set stages=4 steps=9 lease=4 minority=6 microbatches=2
     peers a b c d e
-    peers f g hold=2
+    peers f g hold=2 head=no
     commit 3 +0.2: cut a b from c d e
     before Ready sent by stage:3 from commit 4: kill it
     at 40: heal
@@ -99,9 +99,10 @@ class Play:
         if line.startswith(("peers ", "together ")):
             words = line.split()
             hold = next((int(word[5:]) for word in words if word.startswith("hold=")), 1)
+            head = "head=no" not in words
             for name in [word for word in words[1:] if "=" not in word]:
                 self.peers += 1
-                self.world.at(0.3 * self.peers if words[0] == "peers" else 0.1, self.world.start, (name, hold))
+                self.world.at(0.3 * self.peers if words[0] == "peers" else 0.1, self.world.start, (name, hold, head))
             return
         if line.startswith("until commit "):
             self.until = int(line.split()[2])
