@@ -79,13 +79,14 @@ class Balloting:
         self._acceptances.add(sender)
         return self.proposal if self.view.is_quorum(self._acceptances) else None
 
-    def on_outbid(self, outbid: Outbid) -> None:
-        self._highest = max(self._highest, outbid.promised.number)
+    def on_outbid(self, sender: Peer, outbid: Outbid) -> None:
+        if sender in self.view.voters:
+            self._highest = max(self._highest, outbid.promised.number)
 
     # -- acceptor
 
     def on_prepare(self, sender: Peer, prepare: Prepare) -> list[Effect]:
-        if self.me not in self.view.voters:
+        if self.me not in self.view.voters or sender not in self.view.voters:
             return []
         if order(prepare.ballot) < order(self.promised):
             assert self.promised is not None

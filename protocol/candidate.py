@@ -23,6 +23,8 @@ class Candidate:
 
     def on_offer(self, sender: Peer, offer: Offer) -> None:
         core = self.core
+        if core.view is not None and sender != core.view.leader and offer.view <= core.view.number:
+            return  # the leader of a view that is over, or nobody
         self.offer, self.leader = offer, sender
         refusal = self._refusal(sender, offer)
         if refusal:

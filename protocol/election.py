@@ -54,7 +54,7 @@ class Election:
         elif isinstance(message, Promise):
             core.route(core.balloting.on_promise(sender, message))
         elif isinstance(message, Outbid):
-            core.balloting.on_outbid(message)
+            core.balloting.on_outbid(sender, message)
         else:
             chosen = core.balloting.on_accepted(sender, message)
             if chosen is not None:

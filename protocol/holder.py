@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.effects import Apply, Discard, Forget, Install, Release, RestartCompute
+from ftnode.protocol.effects import Apply, Discard, Forget, Install, PublishView, Release, RestartCompute
 from ftnode.protocol.events import ComputeReady, Done, Installed, InstallFailed
 from ftnode.protocol.messages import Begin, Boundary, Plan, Ready, Resign, StageStatus, Status, Stored
 from ftnode.protocol.step import StepWork
@@ -256,7 +256,8 @@ class Holder:
 
     def on_boundary(self, sender: Peer, boundary: Boundary, handle: Handle) -> None:
         core = self.core
-        if not core.member or core.view is None or boundary.lineage != core.view.lineage.id:
+        known = sender in core.members and core.view is not None and boundary.lineage == core.view.lineage.id
+        if not core.member or core.view is None or not known:
             core.emit(Release((handle,)))
             return
         begin = self.begin
@@ -347,13 +348,16 @@ class Holder:
         if out_of_memory_stage >= 0:
             self.refuses.add(out_of_memory_stage)
         core.note("compute", f"compute is lost: {reason}")
+        core.emit(PublishView(None))
         if core.mine:
             self.resign(core.mine, f"compute is lost: {reason}", False)
 
     def resign(self, stages: tuple[int, ...], reason: str, leaving: bool) -> None:
         """Say so to the leader until a view without us in these stages comes."""
-        view = self.core.view
+        view, old = self.core.view, self._resigning
         if view is not None and self.core.member:
+            if old is not None:
+                stages, leaving = tuple(sorted({*old.stages, *stages})), leaving or old.leaving
             self._resigning = Resign(view.lineage.id, view.number, stages, leaving, reason[:500])
             self._send_resign()
 
@@ -374,6 +378,8 @@ class Holder:
         self._send_resign()
         if self.begin is None or self.begin.view != core.view.number:
             self.send_status()
+        if self._give_up_hung_install():
+            return
         work = self.work
         if work is None:
             return
@@ -391,3 +397,14 @@ class Holder:
             reason = f"a task has been running for {self.busy_seconds():.0f} s"
             core.emit(RestartCompute(reason))
             self.on_compute_lost(reason, -1)
+
+    def _give_up_hung_install(self) -> bool:
+        """Whoever rebuilds for too long lets another try (invariant I8); compute may be what hangs."""
+        limit = self.core.settings.install_seconds
+        hung = [stage for stage, (_, _, since) in self._installing.items() if self.core.now - since > limit]
+        if not hung:
+            return False
+        reason = f"the rebuild of stage {hung[0]} takes longer than {limit:.0f} s"
+        self.core.emit(RestartCompute(reason))
+        self.on_compute_lost(reason, -1)
+        return True

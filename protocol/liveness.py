@@ -58,9 +58,10 @@ class Liveness:
         self._last = now
         self._stale_until = now
 
-    def woke(self, now: float) -> bool:
-        """Note that we are running; True if we had been blocked for half a lease (a suspended process, a hung disk)."""
-        blocked = now - self._last > self.lease / 2
+    def woke(self, now: float, deadline: float) -> bool:
+        """Note that we are running; True if we are late for `deadline` by half a lease (a suspended process, a hung
+        disk). Idling until the deadline is no lateness."""
+        blocked = now - max(self._last, min(deadline, now)) > self.lease / 2
         self._last = now
         if blocked:
             self.grace = now

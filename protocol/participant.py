@@ -26,6 +26,7 @@ from typing import Any, Final
 from ftnode.protocol import effects as fx
 from ftnode.protocol import events as ev
 from ftnode.protocol import messages as ms
+from ftnode.protocol.admission import objection
 from ftnode.protocol.candidate import Candidate
 from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.election import Election
@@ -42,6 +43,9 @@ from ftnode.protocol.view import View
 from ftnode.protocol.watchers import Watch
 
 REPORTS_KEPT = 256
+STRANGERS_MAX = 4096
+ADDRESSES_MAX = 32
+ADDRESS_TEXT_MAX = 512
 
 
 class Participant:
@@ -92,7 +96,7 @@ class Participant:
         self.now = now
         if not self._started:
             self._start()
-        if self.liveness.woke(now):
+        if self.liveness.woke(now, self.deadline):
             self.follow.on_blocked()
         kind = type(event)
         if kind is not ev.Received and kind is not ev.Done:
@@ -154,6 +158,7 @@ class Participant:
             self._out.append(fx.Note(kind, text, tuple(fields.items())))
 
     def know(self, peer: Peer, addresses: tuple[str, ...]) -> None:
+        addresses = tuple(address for address in addresses[:ADDRESSES_MAX] if len(address) <= ADDRESS_TEXT_MAX)
         if addresses and peer != self.me and self.contacts.get(peer) != addresses:
             self.contacts[peer] = addresses
             self._out.append(fx.Know(peer, addresses))
@@ -222,6 +227,12 @@ class Participant:
 
     def _receive(self, sender: Peer, message: ms.Message, handle: Handle | None) -> None:
         if sender != self.me:
+            reason = objection(sender, message, self.view, self.settings)
+            if reason:
+                self.note("nonsense", f"{sender} sends {reason}", peer=sender.id)
+                if handle is not None:
+                    self._out.append(fx.Release((handle,)))
+                return
             self.liveness.on_message(sender, self.now)
             if sender in self.errands:
                 self.watch.answer(self.errands.pop(sender), heard=True)
@@ -265,9 +276,11 @@ class Participant:
         return self.view is not None and self.view.lineage.id == lineage and self.view.number == number
 
     def _on_certificate(self, sender: Peer, message: ms.Certificate) -> None:
-        for contact in message.contacts:
-            self.know(contact.peer, contact.addresses)
         self.follow.on_certificate(sender, message)
+        for contact in message.contacts:
+            trusted = sender in self.members or contact.peer not in self.contacts
+            if contact.peer in self.members and trusted:
+                self.know(contact.peer, contact.addresses)
 
     def _on_leader_message(self, sender: Peer, message: Any) -> None:
         """Status, Ready, Suspect, PollReply, Answer, Poisoned, Resign: for the leader of their view."""
@@ -294,6 +307,8 @@ class Participant:
             self.settings.heartbeat_seconds if self.member or self.view is None else self.settings.lease_seconds / 2
         )
         self.timers.set("beat", self.now + period)
+        if len(self.liveness.heard) > STRANGERS_MAX:
+            self.liveness.forget_strangers(set(self.members) | self.presences.keys())
         waiting = self.waiting()
         if waiting:
             self.note("waiting", f"waits for {waiting}" if not waiting.startswith("halted") else waiting)
@@ -322,7 +337,7 @@ class Participant:
 
     def _announce(self) -> None:
         """Keep our presence in the directory as it is now; renewals are the directory's business."""
-        if not self.presence_changed or not self.holder.compute_ready:
+        if not self.presence_changed or (self._announced is None and not self.holder.compute_ready):
             return
         self.presence_changed = False
         presence = presence_of(self)

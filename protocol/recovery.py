@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import HEAD, Peer, Rung
+from ftnode.protocol.types import HEAD, Rung
 
 Choice = tuple[Rung | None, tuple[int, ...], str]
 """(rung, stages that lend their weights, reason); rung None halts the run with that reason."""
@@ -41,12 +41,3 @@ def how_to_go_on(stages: Sequence[int]) -> str:
     """What a person can do about a halted run; its weights are kept where they are."""
     listed = ", ".join(str(stage) for stage in stages)
     return f"the run halts and keeps its weights; it goes on when a former holder of stage {listed} comes back"
-
-
-def blend_weights(omegas: Mapping[Peer, float]) -> dict[Peer, float]:
-    """Normalised weights of the donors, ω_i / Σω; uniform when the sum is zero or any ω is not finite and positive."""
-    total = sum(omegas.values())
-    usable = 0.0 < total < float("inf") and all(0.0 <= omega < float("inf") for omega in omegas.values())
-    if not usable:
-        return {peer: 1.0 / len(omegas) for peer in omegas}
-    return {peer: omega / total for peer, omega in omegas.items()}

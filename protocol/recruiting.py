@@ -107,6 +107,8 @@ class Recruiting:
         return offering is not None and (offering.asked is not None or offering.accepted is not None)
 
     def on_answer(self, sender: Peer, answer: Answer) -> None:
+        if not any(offering.asked == sender for offering in self.offerings.values()):
+            return
         for stage in answer.stages:
             offering = self.offerings.get(stage)
             if offering is None or offering.asked != sender:

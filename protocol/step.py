@@ -287,7 +287,13 @@ class StepWork:
         if not mine or len(path) != self.last + 1 or not 0 <= visit <= self.last or path[visit] != self.me:
             return False
         evaluation = self.settings.evaluation_microbatches if begin.evaluate else 0
-        if not 0 <= boundary.microbatch < self.settings.microbatches + evaluation:
+        first = 0 if begin.training and not begin.skip else self.settings.microbatches
+        if not first <= boundary.microbatch < self.settings.microbatches + evaluation:
+            return False
+        if self._paths.get(boundary.microbatch, path) != path:
+            return False
+        stages = route(self.settings.stages, boundary.microbatch)
+        if any(peer not in self.view.holders[stage] for peer, stage in zip(path, stages)):
             return False
         before = visit - 1 if boundary.direction is Direction.FORWARD else visit + 1
         return 0 <= before <= self.last and path[before] == sender

@@ -1,0 +1,171 @@
+"""What strangers and members may say at all: ranges, sizes, and who may speak of what.
+
+The codec has checked types. This checks sense, once and for every message, before any role looks at it: a stage exists,
+a view has as many holders as the run has stages, numbers stay where they can be written again. A message that fails is
+dropped; nothing in it can reach an index, a table or a Begin of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from ftnode.protocol import messages as ms
+from ftnode.protocol.settings import Settings
+from ftnode.protocol.types import Peer, Version
+from ftnode.protocol.view import View
+
+NUMBER_MAX: Final = 2**48
+BALLOTS_MAX: Final = 2**32
+LOSS_MAX: Final = 1e30
+GROUP_MAX: Final = 512
+"""Holders of one stage, and voters; beyond about 400 holders views would have to be hierarchical."""
+LISTED_MAX: Final = 64
+REASON_MAX: Final = 2500
+"""A view's reason names everybody that comes and goes."""
+
+
+def objection(sender: Peer, message: ms.Message, view: View | None, settings: Settings) -> str:
+    """Why `message` must be dropped; empty when it makes sense. `view` is the one that we go by."""
+    check = _CHECKS.get(type(message))
+    return "" if check is None or check(sender, message, view, settings) else f"a {type(message).__name__} out of range"
+
+
+def well_formed(view: View, settings: Settings) -> bool:
+    """A view of this run that every part of the core can work with."""
+    groups = (*view.holders, view.voters)
+    return (
+        view.run == settings.run
+        and len(view.holders) == len(view.epochs) == settings.stage_count
+        and 0 <= view.number < NUMBER_MAX
+        and 0 <= view.lineage.forks < NUMBER_MAX
+        and all(0 <= epoch <= view.number for epoch in view.epochs)
+        and all(len(set(group)) == len(group) <= GROUP_MAX for group in groups)
+        and view.leader in view.voters
+        and set(view.voters) <= set(view.members())
+        and len(view.reason) <= REASON_MAX
+    )
+
+
+def _number(value: int, limit: int = NUMBER_MAX) -> bool:
+    return 0 <= value < limit
+
+
+def _stages(stages: Iterable[int], settings: Settings) -> bool:
+    listed = list(stages)
+    return len(set(listed)) == len(listed) and all(_number(stage, settings.stage_count) for stage in listed)
+
+
+def _version(version: Version | None) -> bool:
+    return version is None or _number(version.step)
+
+
+def _commits(commits: tuple[ms.Commit, ...], settings: Settings) -> bool:
+    return len(commits) <= LISTED_MAX and all(
+        0 <= commit.step <= settings.steps
+        and _number(commit.tokens)
+        and abs(commit.loss) < LOSS_MAX
+        and len(commit.norms) <= settings.stage_count
+        for commit in commits
+    )
+
+
+def _heartbeat(sender: Peer, message: ms.Heartbeat, view: View | None, settings: Settings) -> bool:
+    return (
+        _stages((report.stage for report in message.stages), settings)
+        and -1 <= message.view < NUMBER_MAX
+        and _number(message.step)
+        and len(message.validation) <= LISTED_MAX
+        and all(0 <= step <= settings.steps for step, _ in message.validation)
+        and _commits(message.commits, settings)
+    )
+
+
+def _certificate(sender: Peer, message: ms.Certificate, view: View | None, settings: Settings) -> bool:
+    members = set(message.view.members())
+    return well_formed(message.view, settings) and all(contact.peer in members for contact in message.contacts)
+
+
+def _offer(sender: Peer, message: ms.Offer, view: View | None, settings: Settings) -> bool:
+    sensible = bool(message.stages) and _stages(message.stages, settings) and _version(message.base)
+    return sensible and len(message.neighbours) <= LISTED_MAX
+
+
+def _listed(sender: Peer, message: ms.Answer | ms.Resign, view: View | None, settings: Settings) -> bool:
+    return _stages(message.stages, settings) and len(message.reason) <= REASON_MAX
+
+
+def _ballot(sender: Peer, message: Any, view: View | None, settings: Settings) -> bool:
+    """Only voters speak in an election, each for itself; numbers stay small enough to be counted on."""
+    ballot = message.promised if isinstance(message, ms.Outbid) else message.ballot
+    own = not isinstance(message, ms.Prepare | ms.Propose) or ballot.proposer == sender
+    if not own or not _number(ballot.number, BALLOTS_MAX):
+        return False
+    if isinstance(message, ms.Promise):
+        accepted = message.accepted_view
+        return (accepted is None) == (message.accepted_ballot is None) and (
+            accepted is None or well_formed(accepted, settings)
+        )
+    return not isinstance(message, ms.Propose) or well_formed(message.view, settings)
+
+
+def _status(sender: Peer, message: ms.Status, view: View | None, settings: Settings) -> bool:
+    return (
+        _stages((stage.stage for stage in message.stages), settings)
+        and all(_version(stage.version) for stage in message.stages)
+        and _version(message.base)
+        and (message.ready is None or _ready(sender, message.ready, view, settings))
+        and len(message.evaluated) <= LISTED_MAX
+        and all(0 <= step <= settings.steps for step, _ in message.evaluated)
+        and _commits(message.commits, settings)
+    )
+
+
+def _ready(sender: Peer, message: ms.Ready, view: View | None, settings: Settings) -> bool:
+    """A member speaks of its own stages only."""
+    stages = [result.stage for result in message.results]
+    own = view is None or set(stages) <= set(view.stages_of(sender)) or view.number != message.view
+    return (
+        own
+        and _stages(stages, settings)
+        and all(result.norm_squared >= 0 for result in message.results)
+        and _number(message.tokens)
+        and abs(message.loss_sum) < LOSS_MAX
+    )
+
+
+def _begin(sender: Peer, message: ms.Begin, view: View | None, settings: Settings) -> bool:
+    installs = message.installs
+    return (
+        message.step == message.base.step + 1
+        and 0 <= message.base.step <= settings.steps
+        and message.training == (message.base.step < settings.steps)
+        and 1 <= message.window <= NUMBER_MAX
+        and len(installs) <= settings.stage_count * GROUP_MAX
+        and all(_number(plan.stage, settings.stage_count) and 0 < plan.rate_factor <= 10 for plan in installs)
+        and all(_number(donor.stage, settings.stage_count) for plan in installs for donor in plan.donors)
+        and all(_number(m, settings.microbatches) for _, share in message.shares for m in share)
+        and _commits(message.commits, settings)
+    )
+
+
+def _poisoned(sender: Peer, message: ms.Poisoned, view: View | None, settings: Settings) -> bool:
+    return _number(message.stage, settings.stage_count) and len(message.reason) <= REASON_MAX
+
+
+_CHECKS: Final[dict[type, Callable[[Peer, Any, View | None, Settings], bool]]] = {
+    ms.Heartbeat: _heartbeat,
+    ms.Certificate: _certificate,
+    ms.Offer: _offer,
+    ms.Answer: _listed,
+    ms.Resign: _listed,
+    ms.Prepare: _ballot,
+    ms.Promise: _ballot,
+    ms.Propose: _ballot,
+    ms.Accepted: _ballot,
+    ms.Outbid: _ballot,
+    ms.Status: _status,
+    ms.Ready: _ready,
+    ms.Begin: _begin,
+    ms.Poisoned: _poisoned,
+}
