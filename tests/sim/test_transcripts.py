@@ -1,7 +1,7 @@
 """Schedules that broke earlier drafts (docs/protocol.md, section 7), played to the real core.
 
-A transcript is a script, a line of dashes, and what happened. `FTNODE_UPDATE=1 pytest tests/sim/test_transcripts.py` writes
-the second part anew; read the difference before you commit it.
+A transcript is a script, a line of dashes, and what happened. With FTNODE_UPDATE=1 in the environment the second part is
+written anew; read the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def one_end_pays(play: Play) -> None:
 
 def skipped_once(play: Play) -> None:
     """A poisoned step is tried twice and then skipped."""
-    assert [line.split(" commits ")[1] for line in play.story if "(skipped)" in line][0].startswith("step 5 ")
+    assert next(line.split(" commits ")[1] for line in play.story if "(skipped)" in line).startswith("step 5 ")
     assert sum("(skipped)" in line for line in play.story) == 1
 
 
