@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ftnode.protocol.errors import LocalError
 from ftnode.protocol.messages import Commit, Donor, Plan, Ready, StageStatus, Status
 from ftnode.protocol.recovery import choose_rung
 from ftnode.protocol.settings import Settings
@@ -32,6 +31,8 @@ class Standing:
     empty: tuple[tuple[int, Peer], ...]
     """(stage, holder) without usable weights of base."""
     reason: str
+    behind: tuple[Peer, ...] = ()
+    """Members whose word cannot be true; nothing is decided with them."""
 
 
 def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
@@ -55,7 +56,9 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     }
     versions = [stage.version for (_, peer), stage in held.items() if peer in parts and stage.version is not None]
     base = max(versions, key=lambda version: version.step, default=initial_version(view.lineage.id))
-    check_nothing_lost(view, parts, base)
+    behind = fallen_behind(view, parts, base)
+    if behind:
+        return Standing(base, False, None, None, False, (), "a member is behind a commit", behind)
     working = {p: s for p, s in parts.items() if any(k[1] == p and _reaches(x, base) for k, x in held.items())}
     attempts = {status.attempt if status.base == base else None for status in working.values()}
     attempt = next(iter(attempts)) if len(attempts) == 1 else None
@@ -89,13 +92,18 @@ def _reaches(stage: StageStatus, base: Version) -> bool:
     return stage.version == base or (stage.version.step == base.step - 1 and stage.reduced == base.attempt)
 
 
-def check_nothing_lost(view: View, participants: Mapping[Peer, Status], base: Version) -> None:
-    """The invariant behind rule 18 (i): a participant with weights is at base or Ready for it. Raises LocalError."""
-    for peer, status in participants.items():
-        for stage in status.stages:
-            lagging = status.attempt is not None and stage.version is not None and not _reaches(stage, base)
-            if lagging and peer in view.holders[stage.stage]:
-                raise LocalError(f"stage {stage.stage} at {peer} is at {stage.version}, not ready for {base}")
+def fallen_behind(view: View, participants: Mapping[Peer, Status], base: Version) -> tuple[Peer, ...]:
+    """Who breaks the invariant behind rule 18 (i): a participant with weights is at base or Ready for it.
+
+    Among honest peers nobody does; the virtual world treats an entry as a violation.
+    """
+    return tuple(
+        peer
+        for peer, status in participants.items()
+        for stage in status.stages
+        if status.attempt is not None and stage.version is not None and not _reaches(stage, base)
+        if peer in view.holders[stage.stage]
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ftnode.protocol.barrier import Hopeless, Standing, plan_installs, standing, summarise
 from ftnode.protocol.effects import Committed
+from ftnode.protocol.errors import LocalError
 from ftnode.protocol.losses import Losses
 from ftnode.protocol.messages import Begin, Commit, Heartbeat, Plan, Poisoned, Ready, Status
 from ftnode.protocol.recruiting import Recruiting
@@ -31,6 +32,8 @@ class Memory:
     """(PeerId, stage) → how often the peer failed on the stage."""
     troubles: dict[tuple[int, int], int] = field(default_factory=dict)
     """(step, stage) → losses, and (step, -1) → poisonings, of the step in progress (rule 25)."""
+    counted: set[tuple[int, int, Peer]] = field(default_factory=set)
+    """(step, stage, newcomer) of the losses counted there."""
     committed_at: float | None = None
     attempts: int = 0
     """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
@@ -86,15 +89,26 @@ class Leader:
         if here and self.begin is not None and heartbeat.step == self.begin.step:
             self._begun.add(sender)
 
-    def decide(self) -> None:
-        """Rule 18, once every member has reported and every stage has a holder."""
+    def _expel(self, behind: tuple[Peer, ...]) -> None:
+        """A peer that says it is behind a commit that needed its Ready: theirs to answer for, unless it is us."""
+        if self.core.me in behind:
+            raise LocalError("our own weights are behind a commit that needed our Ready")
+        for peer in behind:
+            self.losses.lose(peer, "its weights are behind a commit")
+
+    def decide(self, exhausted: bool = False) -> None:
+        """Rule 18, once every member has reported and every stage has a holder; a run whose steps are all committed
+        goes without one when nobody can be found (`exhausted`)."""
         core = self.core
         if self.begin is not None or not self.statuses.keys() >= core.members:
             return
         where = standing(self.view, {peer: self.statuses[peer] for peer in core.members})
+        if where.behind:
+            self._expel(where.behind)
+            return
         self.base = where.base
         over = where.base.step >= core.settings.steps
-        if self.view.vacancies() and not over:
+        if self._vacant and not (over and exhausted):
             return
         plans = plan_installs(self.view, where, core.settings, core.contacts)
         if isinstance(plans, Hopeless):
@@ -115,14 +129,18 @@ class Leader:
         self.core.note("halt", hopeless.reason, stages=",".join(map(str, hopeless.stages)))
 
     def _count_losses(self, where: Standing, plans: tuple[Plan, ...]) -> bool:
-        """Rule 25: two losses of one stage in one step end in a skip."""
+        """Rule 25: two losses of one stage in one step are retried, one more and the step is skipped."""
         step = where.base.step + 1
         self.memory.troubles = {key: count for key, count in self.memory.troubles.items() if key[0] == step}
         if where.base.step == 0:
             return False
         for plan in plans:
-            self.memory.troubles[(step, plan.stage)] = self.memory.troubles.get((step, plan.stage), 0) + 1
-        worst = max((self.memory.troubles[(step, plan.stage)] for plan in plans), default=0)
+            loss = (step, plan.stage, plan.peer)
+            if loss not in self.memory.counted:
+                self.memory.troubles[(step, plan.stage)] = self.memory.troubles.get((step, plan.stage), 0) + 1
+        self.memory.counted = {loss for loss in self.memory.counted if loss[0] == step}
+        self.memory.counted |= {(step, plan.stage, plan.peer) for plan in plans}
+        worst = max((self.memory.troubles.get((step, plan.stage), 0) for plan in plans), default=0)
         if worst > 2:
             self.core.note("skip", f"step {step} is skipped: a stage was lost {worst} times in it", step=str(step))
         return worst > 2
@@ -227,7 +245,7 @@ class Leader:
 
     def advance(self) -> None:
         """Move losses and vacancies forward: offers first, then one view that settles all of them (rules 10, 11)."""
-        if not (self._vacant or self.losses) or self._over() or self.core.balloting.proposing:
+        if not (self._vacant or self.losses) or self.finished or self.core.balloting.proposing:
             return
         stages = self.recruiting.open_stages()
         self.halted = self.recruiting.halt_reason(stages)
@@ -238,9 +256,8 @@ class Leader:
         fills = self.recruiting.fills
         if fills or self.losses:
             self._propose(fills, self._reasons(fills))
-
-    def _over(self) -> bool:
-        return self.finished or (self.begin is not None and not self.begin.training)
+        elif self.begin is None and self.base is not None and self.base.step >= self.core.settings.steps:
+            self.decide(exhausted=True)
 
     def _reasons(self, fills: Mapping[int, Peer]) -> str:
         parts = [f"{peer} is gone ({why})" for peer, why in self.losses.gone.items()]
@@ -263,7 +280,7 @@ class Leader:
             for peer in sorted(core.members - self.ready.keys()):
                 if peer != core.me:
                     core.send(peer, self.begin)
-        if not self._over():
+        if not self.finished:
             self.losses.beat()
         balloting = core.balloting
         if balloting.proposing:

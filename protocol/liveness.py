@@ -30,8 +30,12 @@ class Inquiry:
     silent: set[Peer] = field(default_factory=set)
 
     def concluded(self, now: float) -> bool:
-        """Nobody heard the suspect, and everybody has said so or had the time to."""
-        return self.silent >= self.asked or now >= self.deadline
+        """Nobody heard the suspect, and everybody has said so, or somebody has and the others had the time to."""
+        return self.silent >= self.asked or (now >= self.deadline and bool(self.silent))
+
+    def expired(self, now: float) -> bool:
+        """Nobody has answered at all; whoever suspects the peer still will say so again."""
+        return now >= self.deadline and not self.silent
 
 
 @dataclass(slots=True)

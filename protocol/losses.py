@@ -68,7 +68,9 @@ class Losses:
 
     def conclude_inquiries(self) -> None:
         for inquiry in list(self._inquiries.values()):
-            if inquiry.concluded(self.core.now):
+            if inquiry.expired(self.core.now):
+                del self._inquiries[inquiry.peer]
+            elif inquiry.concluded(self.core.now):
                 del self._inquiries[inquiry.peer]
                 self.lose(inquiry.peer, f"{inquiry.kind}: {inquiry.detail}")
         if self._inquiries:

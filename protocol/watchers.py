@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 ALL_TO_ALL_MAX = 16
 """Up to so many members everybody sends heartbeats to everybody; beyond, to leader, two voters and neighbours."""
-REPORTS_MAX = 256
 
 
 def beats_to(view: View, peer: Peer) -> frozenset[Peer]:
@@ -95,7 +94,7 @@ class Watch:
 
     def on_heartbeat(self, sender: Peer, heartbeat: Heartbeat) -> None:
         core = self.core
-        if len(core.reports) < REPORTS_MAX or sender in core.reports:
+        if sender in core.members:
             core.reports[sender] = heartbeat
         if core.leader is not None:
             core.leader.on_heartbeat(sender, heartbeat)
@@ -148,9 +147,8 @@ class Watch:
             return
         deadline = core.now + core.settings.poll_seconds
         errand = Errand(poll.number, sender, poll.peer, core.now, deadline)
-        if poll.peer in (core.me, *core.errands):
-            if poll.peer == core.me:
-                self.answer(errand, heard=True)
+        if poll.peer == core.me:
+            self.answer(errand, heard=True)
             return
         if poll.peer in core.liveness.refused:
             self.answer(errand, heard=False)
