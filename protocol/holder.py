@@ -314,10 +314,11 @@ class Holder:
         core, work, begin = self.core, self.work, self.begin
         if work is None or begin is None or core.view is None or not self.compute_ready:
             return
-        idle = not work.busy
-        core.route(work.advance(core.now))
-        if idle and work.busy:
-            self._task_since = core.now
+        if work.can_advance:
+            idle = not work.busy
+            core.route(work.advance(core.now))
+            if idle and work.busy:
+                self._task_since = core.now
         if self._ready_sent < 0 and begin.view == core.view.number and work.complete:
             self._send_ready(work.ready())
 

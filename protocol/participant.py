@@ -103,9 +103,10 @@ class Participant:
             self.presence_changed = True
         _EVENTS[kind](self, event)
         self._finish()
-        for name in self.timers.expired(now):
-            _TIMERS[name](self)
-            self._finish()
+        if now >= self.timers.deadline:
+            for name in self.timers.expired(now):
+                _TIMERS[name](self)
+                self._finish()
         self._announce()
         return self._out
 
@@ -158,6 +159,8 @@ class Participant:
             self._out.append(fx.Note(kind, text, tuple(fields.items())))
 
     def know(self, peer: Peer, addresses: tuple[str, ...]) -> None:
+        if self.contacts.get(peer) == addresses:
+            return
         addresses = tuple(address for address in addresses[:ADDRESSES_MAX] if len(address) <= ADDRESS_TEXT_MAX)
         if addresses and peer != self.me and self.contacts.get(peer) != addresses:
             self.contacts[peer] = addresses

@@ -128,6 +128,13 @@ class StepWork:
 
     # -- scheduling
 
+    @property
+    def can_advance(self) -> bool:
+        """There is something to admit, or a task that compute has room for. Asked at every event, so it is cheap."""
+        if self.poison is not None:
+            return False
+        return bool(self._to_admit) or (len(self._running) < COMPUTE_AHEAD and len(self._queue) > 0)
+
     def advance(self, now: float) -> list[Effect]:
         """Admit what the window allows and give tasks to compute."""
         effects: list[Effect] = []

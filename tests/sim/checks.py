@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ftnode.protocol.messages import Begin
+from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Attempt, Peer, Version
 from ftnode.protocol.view import View
 
@@ -111,3 +112,9 @@ class Ledger:
     def top_commit(self) -> int:
         """The highest step that any lineage committed."""
         return max((max(commits) for commits in self.commits.values() if commits), default=0)
+
+
+def handles_bound(settings: Settings) -> int:
+    """I6: per visit and direction, what was received and what is kept, for every microbatch of a step and its
+    evaluation, twice: the attempt that ends and the one that begins."""
+    return 2 * 4 * (settings.microbatches + settings.evaluation_microbatches) * (settings.stages + 2)

@@ -9,7 +9,8 @@ from ftnode.protocol.records import LIFETIME_SECONDS_MAX, Presence
 from ftnode.protocol.view import View
 
 if TYPE_CHECKING:
-    from tests.sim.world import Host, World
+    from tests.sim.host import Host
+    from tests.sim.world import World
 
 Record = TypeVar("Record")
 LAG_SECONDS = 0.3

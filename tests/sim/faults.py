@@ -13,8 +13,9 @@ from collections.abc import Callable
 from ftnode.protocol.events import Leave
 from ftnode.protocol.view import View
 from tests.sim.compute import Poison
+from tests.sim.host import Host
 from tests.sim.targets import best_view, holders, would_halt
-from tests.sim.world import Host, World
+from tests.sim.world import World
 
 
 class Faults:

@@ -9,8 +9,9 @@ from ftnode.protocol.effects import Send
 from ftnode.protocol.messages import Message
 from ftnode.protocol.view import View
 from tests.sim.faults import Faults
+from tests.sim.host import Host
 from tests.sim.targets import best_view, holders, would_halt
-from tests.sim.world import Host, World
+from tests.sim.world import World
 
 MESSAGES_OF_RULES: Final = (
     "Prepare", "Promise", "Propose", "Accepted", "Certificate", "Status", "Begin", "Ready", "Offer", "Answer",

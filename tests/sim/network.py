@@ -12,7 +12,8 @@ from tests.sim.checks import Violation
 from tests.sim.compute import Tensor
 
 if TYPE_CHECKING:
-    from tests.sim.world import Host, World
+    from tests.sim.host import Host
+    from tests.sim.world import World
 
 DIALING, UP, BROKEN = range(3)
 BACKLOG_MAX = 2000

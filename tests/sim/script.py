@@ -25,8 +25,9 @@ from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Version
 from ftnode.protocol.view import View
 from tests.sim.compute import Poison
+from tests.sim.host import Host
 from tests.sim.targets import best_view
-from tests.sim.world import Host, World
+from tests.sim.world import World
 
 DEADLINE_SECONDS = 600.0
 """A script that has not come to its end by then fails."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ftnode.protocol.view import View
-from tests.sim.world import Host, World
+from tests.sim.host import Host
+from tests.sim.world import World
 
 
 def best_view(world: World) -> View | None:

@@ -35,62 +35,21 @@ from ftnode.protocol.effects import (
 from ftnode.protocol.effects import (
     Compute as ComputeTask,
 )
-from ftnode.protocol.events import ComputeLost, ComputeReady, Done, Event, Installed, InstallFailed, Received, Wake
+from ftnode.protocol.events import ComputeLost, ComputeReady, Done, Event, Received, Wake
 from ftnode.protocol.messages import Begin, Message
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Attempt, Handle, Peer, Rung, Version
+from ftnode.protocol.types import Peer, Version
 from ftnode.protocol.view import View
-from tests.sim.checks import Ledger, Violation
-from tests.sim.compute import Compute, Poison, Result, Tensor, Weights, initial_history
+from tests.sim.checks import Ledger, Violation, handles_bound
+from tests.sim.compute import Compute, Poison, Result, Tensor
 from tests.sim.directory import DirectoryService
-from tests.sim.network import Link, Network
+from tests.sim.host import Host
+from tests.sim.network import Network
+from tests.sim.rebuild import Rebuilding
 
 SPINS_MAX = 50
 """So many wakes of one participant at one instant are a busy loop."""
-
-
-class Host:
-    """One life of one node: its participant, its compute process, its links."""
-
-    __slots__ = ("alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "forward_seconds",
-                 "head", "hold", "hung", "inbox", "installing", "known", "links", "next_handle",
-                 "participant", "paused", "peer", "record_luck", "searching", "spins", "stopped",
-                 "tensors", "vanished", "view", "view_numbers", "wake_at", "working")  # fmt: skip
-
-    def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
-        self.peer = peer
-        self.participant = participant
-        self.compute = compute
-        self.hold = hold
-        self.head = head
-        self.alive, self.paused, self.vanished, self.hung, self.searching = True, False, False, False, False
-        self.compute_up = False
-        self.compute_life = 0
-        self.compute_free = 0.0
-        self.forward_seconds = 0.02
-        self.tensors: dict[Handle, Tensor] = {}
-        self.next_handle = 1
-        self.inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self.installing: dict[int, int] = {}
-        self.known: set[str] = set()
-        self.links: dict[Peer, Link] = {}
-        self.wake_at = inf
-        self.spins = 0
-        self.stopped = 0.0
-        self.record_luck = 1.0
-        self.view: View | None = None
-        self.view_numbers: dict[str, int] = {}
-        self.working: Attempt | None = None
-        """The attempt that it takes part in, or took part in and completed."""
-        self.cause = ""
-        """The last fault that hit this life, for the table of faults and rungs."""
-
-    def put(self, tensor: Tensor) -> Handle:
-        handle = self.next_handle
-        self.next_handle = handle + 1
-        self.tensors[handle] = tensor
-        return handle
 
 
 class World:
@@ -111,9 +70,9 @@ class World:
         self.ledger = Ledger()
         self.network = Network(self, duplicates, tensor_seconds, stalls)
         self.directory = DirectoryService(self, miss)
+        self.rebuilding = Rebuilding(self)
         self.poisons: list[Poison] = []
         self.forward_seconds = 0.02
-        self.install_seconds = 0.3
         self.losses = 0
         """How often a stage lost its only holder."""
         self.handles_max = handles_bound(settings)
@@ -239,10 +198,8 @@ class World:
                 return
         deadline = participant.deadline
         if deadline < host.wake_at:
-            if not deadline > -inf:
-                raise Violation("I8", f"{host.peer} has no deadline: {deadline}")
             self._schedule_wake(host, deadline)
-        elif deadline == inf:
+        elif not -inf < deadline < inf:
             raise Violation("I8", f"{host.peer} waits without a deadline after {event}")
         if deadline <= self.now and type(event) is Wake:
             host.spins += 1
@@ -403,78 +360,8 @@ class World:
     def _committed(self, host: Host, effect: Committed) -> None:
         self._commit(effect.lineage, effect.version, effect.skipped)
 
-    # -- rebuilding
-
     def _install(self, host: Host, effect: Install) -> None:
-        stage = effect.plan.stage
-        self._serial += 1
-        host.installing[stage] = serial = self._serial
-        seconds = self.install_seconds * (0.5 + self.chance.random())
-        self.at(self.now + self.chance.random() * 0.1, self._fetch, (host, effect, serial, seconds, self.now))
-
-    def _fetch(self, host: Host, effect: Install, serial: int, seconds: float, begun: float) -> None:
-        """Ask the donors; wait for one that has not applied the base yet; fetch in the second half of the time."""
-        plan = effect.plan
-        if not host.alive or host.installing.get(plan.stage) != serial:
-            return
-        if host.paused:
-            self.at(self.now + 0.5, self._fetch, (host, effect, serial, seconds, begun))
-            return
-        for donor in plan.donors:
-            reason = self._donor_refuses(host, donor.peer, donor.stage, effect)
-            if reason == "wait" and self.now < begun + self.settings.install_seconds:
-                self.at(self.now + 0.1, self._fetch, (host, effect, serial, seconds, begun))
-                return
-            if reason:
-                self._install_failed(host, effect, donor.peer, reason)
-                return
-        if seconds > 0:
-            self.at(self.now + seconds, self._fetch, (host, effect, serial, 0.0, begun))
-        else:
-            self._finish_install(host, effect)
-
-    def _donor_refuses(self, host: Host, donor: Peer, stage: int, effect: Install) -> str:
-        other = self.by_id.get(donor.id)
-        pair = (host.peer.id, donor.id)
-        if other is None or not other.alive or other.peer != donor:
-            return "donor is gone"
-        if pair in self.network.blocked or pair[::-1] in self.network.blocked:
-            return "cannot reach the donor"
-        weights = other.compute.weights.get(stage)
-        if other.paused or other.hung:
-            return "wait"
-        if weights is None:
-            return "wait" if stage in other.installing else "donor has no weights"
-        if weights.version == effect.base:
-            return ""
-        return "wait" if weights.version.step < effect.base.step else f"donor is at {weights.version}"
-
-    def _install_failed(self, host: Host, effect: Install, donor: Peer | None, reason: str) -> None:
-        del host.installing[effect.plan.stage]
-        self.deliver(host, InstallFailed(effect.plan.stage, effect.base, donor, reason))
-
-    def _finish_install(self, host: Host, effect: Install) -> None:
-        plan, base = effect.plan, effect.base
-        del host.installing[plan.stage]
-        if plan.rung is Rung.INITIAL:
-            if base.step:
-                raise Violation("I3", f"{host.peer} takes initial weights for {base}")
-            history = initial_history(base, plan.stage)
-        elif plan.rung is Rung.KEPT:
-            kept = host.compute.weights.get(plan.stage)
-            if kept is None or kept.version != base:
-                self._install_failed(host, effect, None, "the kept weights are gone")
-                return
-            history = kept.history
-        else:
-            lent = [self.by_id[d.peer.id].compute.weights[d.stage].history for d in plan.donors]
-            exact = plan.rung in (Rung.REPLICA, Rung.HANDOVER)
-            history = lent[0] if exact else hash((plan.rung is Rung.BLEND, *lent))
-        host.compute.weights[plan.stage] = Weights(base, history)
-        self.met[self.causes.pop(plan.stage, "start"), plan.rung.value] += 1
-        if self.on_installed is not None:
-            self.on_installed(host, effect)
-        self.deliver(host, Installed(plan.stage, base, 1000, 0.1, 0.1, f"{history:x}"))
+        self.rebuilding.install(host, effect)
 
     # -- faults
 
@@ -508,12 +395,6 @@ class World:
             self.on_remark(text)
         if self.log is not None:
             self.log(self.notes[-1])
-
-
-def handles_bound(settings: Settings) -> int:
-    """I6: per visit and direction, what was received and what is kept, for every microbatch of a step and its
-    evaluation, twice: the attempt that ends and the one that begins."""
-    return 2 * 4 * (settings.microbatches + settings.evaluation_microbatches) * (settings.stages + 2)
 
 
 COST = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5}

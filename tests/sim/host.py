@@ -1,0 +1,56 @@
+"""One life of one node in the virtual world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+from ftnode.protocol.participant import Participant
+from ftnode.protocol.types import Attempt, Handle, Peer
+from ftnode.protocol.view import View
+from tests.sim.compute import Compute, Tensor
+from tests.sim.network import Link
+
+
+class Host:
+    """One life of one node: its participant, its compute process, its links."""
+
+    __slots__ = ("alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "forward_seconds",
+                 "head", "hold", "hung", "inbox", "installing", "known", "links", "next_handle",
+                 "participant", "paused", "peer", "record_luck", "searching", "spins", "stopped",
+                 "tensors", "vanished", "view", "view_numbers", "wake_at", "working")  # fmt: skip
+
+    def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
+        self.peer = peer
+        self.participant = participant
+        self.compute = compute
+        self.hold = hold
+        self.head = head
+        self.alive, self.paused, self.vanished, self.hung, self.searching = True, False, False, False, False
+        self.compute_up = False
+        self.compute_life = 0
+        self.compute_free = 0.0
+        self.forward_seconds = 0.02
+        self.tensors: dict[Handle, Tensor] = {}
+        self.next_handle = 1
+        self.inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self.installing: dict[int, int] = {}
+        self.known: set[str] = set()
+        self.links: dict[Peer, Link] = {}
+        self.wake_at = inf
+        self.spins = 0
+        self.stopped = 0.0
+        self.record_luck = 1.0
+        self.view: View | None = None
+        self.view_numbers: dict[str, int] = {}
+        self.working: Attempt | None = None
+        """The attempt that it takes part in, or took part in and completed."""
+        self.cause = ""
+        """The last fault that hit this life, for the table of faults and rungs."""
+
+    def put(self, tensor: Tensor) -> Handle:
+        handle = self.next_handle
+        self.next_handle = handle + 1
+        self.tensors[handle] = tensor
+        return handle
