@@ -349,6 +349,8 @@ class World:
         self.directory.search(host)
 
     def _note(self, host: Host, effect: Note) -> None:
+        if "behind a commit" in effect.text:  # honest peers never are: rule 18 (i)
+            raise Violation("I3", effect.text)
         line = f"{self.now:9.3f} {host.peer} {effect.kind}: {effect.text}"
         self.notes.append(line)
         if self.log is not None:
