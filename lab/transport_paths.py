@@ -63,6 +63,8 @@ async def _ours_receiver(nursery: trio.Nursery, size: int) -> tuple[str, tuple[s
     arena = Arena(size, 8)
 
     def deliver(event: LinkEvent) -> None:
+        if isinstance(event, Received):
+            transport.handled(event)
         if isinstance(event, Received) and isinstance(event.message, Boundary) and event.handle is not None:
             arena.release(event.handle)
             asked = event.message
@@ -102,20 +104,22 @@ async def _ours_sender(
             path = (Peer(p2pd.peer_id, 1), peer)
             transport.send(peer, Boundary("l" * 24, 1, 1, Attempt(1, 1), number, 1, Direction.FORWARD, path), handle)
             arena.release(handle)
-            await _stored(receiving)
+            await _stored(transport, receiving)
         return time.perf_counter() - started
 
     return measure
 
 
-async def _stored(events: trio.MemoryReceiveChannel[LinkEvent]) -> None:
+async def _stored(transport: Transport, events: trio.MemoryReceiveChannel[LinkEvent]) -> None:
     with trio.fail_after(SECONDS):
         while True:
             event = await events.receive()
             if isinstance(event, LinkDown):
                 raise RuntimeError(event.reason)
-            if isinstance(event, Received) and isinstance(event.message, Stored):
-                return
+            if isinstance(event, Received):
+                transport.handled(event)
+                if isinstance(event.message, Stored):
+                    return
 
 
 # Bare: the same p2pd with nothing but blocking sockets at its ends.

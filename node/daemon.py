@@ -116,8 +116,9 @@ class Node:
             config.log_directory / "compute.log",
         )  # fmt: skip
         self.transport = Transport(
-            p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal
-        )
+            p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
+            self._may_send_tensors,
+        )  # fmt: skip
         self.directory = SwarmDirectory(
             Membership(manifest.run_id, manifest.run.name, self.me, lifetime_of(self.settings.lease_seconds)),
             p2pd, identity.sign, parse_peers(config.peers), self._on_directory,
@@ -207,6 +208,11 @@ class Node:
 
     def _deliver(self, event: Any) -> None:
         self.driver.deliver(event)
+
+    def _may_send_tensors(self, peer: Peer) -> bool:
+        """Members of our view may, and while we are in none, we cannot tell."""
+        core = self.participant
+        return core.view is None or not core.member or peer in core.members
 
     def _on_refusal(self, peer: Peer, reason: str) -> None:
         self.speaking.say("refused", f"{peer} refuses us: {reason}", peer=peer.id)

@@ -16,7 +16,7 @@ import trio
 
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
-from ftnode.node.ports import ComputeError, DirectoryPort, TransportPort
+from ftnode.node.ports import REASON_TEXT_MAX, ComputeError, DirectoryPort, TransportPort
 from ftnode.node.state_donor import Exported, StateDonor
 from ftnode.node.state_transfer import Installer, Outcome
 from ftnode.node.task_runner import TaskRunner
@@ -58,8 +58,8 @@ class Driver:
         self._events: deque[ev.Event] = deque()
         self._arrived = trio.Event()
         self._installs: dict[int, trio.CancelScope] = {}
-        self._outcomes: dict[int, Outcome] = {}
-        self._plans: dict[int, fx.Install] = {}
+        self._outcomes: dict[int, tuple[Outcome, fx.Install]] = {}
+        """Of installations whose event waits in the queue."""
         self._evaluated: set[int] = set()
         self._stopped = ""
         self._nursery: trio.Nursery | None = None
@@ -71,6 +71,7 @@ class Driver:
         if len(self._events) >= EVENTS_MAX and isinstance(event, ev.Received):
             if event.handle is not None:
                 self.arena.release(event.handle)
+            self.transport.handled(event)
             return
         self._events.append(event)
         self._arrived.set()
@@ -100,6 +101,9 @@ class Driver:
             self._perform(effect, now)
         if self.participant.leader is not None:
             self._record_evaluations(now)
+        if isinstance(event, ev.Received):
+            self.transport.handled(event)
+        self.tasks.resume()
 
     def _record_result(self, event: ev.Event, now: float) -> None:
         """What the audit needs to know about a result, from the adapter that made it."""
@@ -117,9 +121,11 @@ class Driver:
                 )  # fmt: skip
         elif isinstance(event, ev.Installed):
             self._record_installed(event, now)
+        elif isinstance(event, ev.InstallFailed):
+            self._outcomes.pop(event.stage, None)
 
     def _record_installed(self, event: ev.Installed, now: float) -> None:
-        outcome, effect = self._outcomes.pop(event.stage), self._plans[event.stage]
+        outcome, effect = self._outcomes.pop(event.stage)
         self.trace.record(
             "installed", now, stage=event.stage, step=event.base.step, commit=event.base.commit,
             rung=effect.plan.rung.value, reason=effect.plan.reason,
@@ -213,17 +219,17 @@ class Driver:
 
     def _fail_compute(self, reason: str, out_of_memory_stage: int) -> None:
         """A command failed in a way that leaves compute's state unknown: start it anew and tell the core."""
-        self._drop_compute_state()
         self.compute.restart(reason)
-        self.deliver(ev.ComputeLost(reason, out_of_memory_stage))
+        self.compute_lost(reason, out_of_memory_stage)
 
     def compute_lost(self, reason: str, out_of_memory_stage: int) -> None:
         """The process ended by itself."""
         self._drop_compute_state()
-        self.deliver(ev.ComputeLost(reason, out_of_memory_stage))
+        self.deliver(ev.ComputeLost(reason[:REASON_TEXT_MAX], out_of_memory_stage))
 
     def _drop_compute_state(self) -> None:
-        for stage in list(self._installs):
+        self.tasks.drop_waiting(None)
+        for stage in self._installs.keys() | self._outcomes.keys():
             self._cancel_install(stage)
 
     def _start_install(self, effect: fx.Install) -> None:
@@ -237,9 +243,14 @@ class Driver:
         self._nursery.start_soon(self._install, effect, scope)
 
     def _cancel_install(self, stage: int) -> None:
+        """Also when it has just ended: a result that the core has not seen is of weights that are no more."""
         scope = self._installs.pop(stage, None)
         if scope is not None:
             scope.cancel()
+        finished = self._outcomes.pop(stage, None)
+        if finished is not None:
+            stale = finished[0].event
+            self._events = deque(event for event in self._events if event is not stale)
 
     async def _install(self, effect: fx.Install, scope: trio.CancelScope) -> None:
         assert self.installer is not None
@@ -248,7 +259,7 @@ class Driver:
             outcome = await self.installer.install(effect)
             if self._installs.get(stage) is scope:
                 del self._installs[stage]
-                self._outcomes[stage], self._plans[stage] = outcome, effect
+                self._outcomes[stage] = outcome, effect
                 if self.donor is not None and effect.plan.rung is not Rung.INITIAL:
                     self.donor.advanced()
                 self.deliver(outcome.event)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
 from ftnode.protocol.errors import FtnodeError
+from ftnode.protocol.events import Received
 from ftnode.protocol.messages import Message
 from ftnode.protocol.records import Presence
 from ftnode.protocol.types import Handle, Peer
 from ftnode.protocol.view import View
+
+REASON_TEXT_MAX: Final = 500
+"""Reasons travel in messages, whose texts have a limit."""
 
 
 class ComputeError(FtnodeError):
     """The compute process says no. `kind`: oom, fault or invalid (docs/architecture.md); `lost` when it is gone."""
 
     def __init__(self, kind: str, reason: str, stage: int = -1) -> None:
+        reason = reason[:REASON_TEXT_MAX]
         super().__init__(f"{kind}: {reason}")
         self.kind = kind
         self.reason = reason
@@ -52,6 +57,10 @@ class TransportPort(Protocol):
 
     def dial(self, peer: Peer) -> None:
         """Make a link; LinkUp or LinkDown follows, also when there is one already."""
+        ...
+
+    def handled(self, event: Received) -> None:
+        """This event was dealt with, or dropped; without it nothing more is read from the sender."""
         ...
 
     def know(self, peer_id: str, addresses: Sequence[str]) -> None:

@@ -15,8 +15,12 @@ from ftnode.protocol.wire import HEADER_BYTES_MAX, PREFIX_BYTES, Framed, encode_
 BUFFER_BYTES: Final = 1 << 16
 """Holds a few dozen control frames; of a tensor, at most this much is copied once more on its way."""
 
-PATIENCE_SECONDS: Final = 0.002
-"""How long other tasks may have to wait for a tensor that is coming in; a millisecond more at worst."""
+TURN_SECONDS: Final = 0.002
+"""How long other tasks may have to wait for one stream on which data keeps coming in; a millisecond more at worst."""
+PIECE_BYTES: Final = 1 << 14
+"""Half of what p2pd hands over at once. Whoever sends less at a time is slow, and waits in the event loop."""
+PATIENT_SHARE: Final = 0.25
+"""Of all time, how much may be waited in the kernel, however many streams there are."""
 
 STREAM_ERRORS: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, EOFError)
 """How a stream fails. None of it is the peer's fault for sure, so none of it is a PeerError."""
@@ -34,32 +38,60 @@ async def read_some(stream: trio.SocketStream, view: memoryview) -> int:
             await trio.lowlevel.wait_readable(stream.socket.fileno())
 
 
+class Patience:
+    """Waits in the kernel, where every other task waits along: a bucket of seconds that fills with the time.
+
+    0 <= left <= TURN_SECONDS before a wait; one wait may overdraw it by a millisecond.
+    """
+
+    def __init__(self) -> None:
+        self._left = TURN_SECONDS
+        self._seen = time.monotonic()
+
+    def readable_soon(self, descriptor: int) -> bool:
+        """Whether there is something to read within a millisecond; False at once when the bucket is empty."""
+        now = time.monotonic()
+        self._left = min(TURN_SECONDS, self._left + PATIENT_SHARE * (now - self._seen))
+        self._seen = now
+        if self._left <= 0:
+            return False
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        found = bool(waiting.poll(1))
+        self._left -= time.monotonic() - now
+        return found
+
+
+PATIENCE: Final = Patience()
+"""One for all streams: they share one event loop."""
+
+
 async def read_into(stream: trio.SocketStream, view: memoryview) -> None:
     """Fill `view` from the stream. Raises EOFError when it ends before.
 
     p2pd hands a tensor over in pieces of 32 KB. While they follow each other closely, waiting for the next one in
     the kernel is cheaper than a round of the event loop for each (a tenth of the time of 4 MB on loopback), so we do
-    that for PATIENCE_SECONDS on end, and then let others run.
+    that while PATIENCE lasts, for TURN_SECONDS on end at most, and then let others run.
     """
-    got, patient_until = 0, 0.0
+    got, fresh, turn_ends = 0, 0, time.monotonic() + TURN_SECONDS
     descriptor = stream.socket.fileno()
     while got < len(view):
+        in_turn = time.monotonic() < turn_ends
+        if not in_turn:
+            await trio.lowlevel.checkpoint()
+            turn_ends = time.monotonic() + TURN_SECONDS
         try:
             count = os.readv(descriptor, [view[got:]])
         except BlockingIOError:
-            if time.monotonic() > patient_until or not _readable_soon(descriptor):
+            if not in_turn or fresh < PIECE_BYTES or not PATIENCE.readable_soon(descriptor):
                 await trio.lowlevel.wait_readable(descriptor)
-                patient_until = time.monotonic() + PATIENCE_SECONDS
+                turn_ends = time.monotonic() + TURN_SECONDS
+            fresh = 0
             continue
         if not count:
             raise EOFError("the stream ended")
         got += count
-
-
-def _readable_soon(descriptor: int) -> bool:
-    waiting = select.poll()
-    waiting.register(descriptor, select.POLLIN)
-    return bool(waiting.poll(1))
+        fresh += count
 
 
 async def read_exactly(stream: trio.SocketStream, size: int) -> bytearray:
@@ -131,6 +163,17 @@ class FrameReader:
         view[:held] = memoryview(self._buffer)[self._start : self._start + held]
         self._start += held
         await read_into(self._stream, view[held:])
+
+    async def skip(self, size: int) -> None:
+        """Pass over a payload that is not wanted, without room for more than a buffer of it."""
+        held = min(size, self._end - self._start)
+        self._start += held
+        size -= held
+        scratch = memoryview(bytearray(min(size, BUFFER_BYTES)))
+        while size:
+            part = scratch[:size]
+            await read_into(self._stream, part)
+            size -= len(part)
 
     async def end(self) -> None:
         """Until the other side closes. Raises PeerError when it sends something instead."""

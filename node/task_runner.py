@@ -5,15 +5,30 @@ A slot that a running task reads or writes is pinned, so that releasing its hand
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
-from ftnode.node.ports import ComputeError
+from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
 from ftnode.protocol.effects import Backward, Forward, Reduce, Task
 from ftnode.protocol.events import Done, Event
 from ftnode.protocol.types import Attempt, Handle
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A task on its way to compute. `used`: its inputs, pinned. `slots`: of its input and its gradient."""
+
+    task: Task
+    used: list[Handle]
+    slots: list[int | None]
 
 
 class TaskRunner:
@@ -28,6 +43,8 @@ class TaskRunner:
     ) -> None:
         self._arena, self._compute, self._deliver, self._fail = arena, compute, deliver, fail
         self._attempts: dict[Handle, Attempt] = {}
+        self._waiting: deque[_Waiting] = deque()
+        """Tasks that got no slot for their output. Bounded by COMPUTE_AHEAD, since the core gives no more."""
         self.covered: dict[Task, list[list[int]]] = {}
         """Per reduction, the visits that the compute process itself counted; taken by the trace."""
 
@@ -44,6 +61,7 @@ class TaskRunner:
 
     def discard(self, keep: Attempt | None) -> None:
         """Free the tensors of every attempt before `keep`, and have compute drop what it accumulated for them."""
+        self.drop_waiting(keep)
         old = [handle for handle, attempt in self._attempts.items() if keep is None or attempt < keep]
         self.release(old)
         self._compute.post("discard", self.check, keep=list(keep) if keep is not None else None)
@@ -51,63 +69,76 @@ class TaskRunner:
     # -- tasks
 
     def start(self, task: Task) -> None:
-        """Give a task to compute; Done follows."""
-        if isinstance(task, Reduce):
-            self._compute.post(
-                "reduce", lambda answer: self._reduced(task, answer), stage=task.stage, step=task.step,
-                attempt=list(task.attempt),
-            )  # fmt: skip
-            return
-        inputs = [task.input, task.gradient if isinstance(task, Backward) else None]
+        """Give a task to compute; Done follows. One whose output finds no slot waits for it, and the next behind it."""
+        inputs = () if isinstance(task, Reduce) else (task.input, task.gradient if isinstance(task, Backward) else None)
         used = [handle for handle in inputs if handle is not None]
-        output = self._arena.take() if _has_output(task, self._compute.config.stages + 1) else None
-        if output is not None:
-            self.own(output, task.attempt)
-            used.append(output)
         for handle in used:
             self._arena.pin(handle)
+        slots = [None if handle is None else self._arena.slot(handle) for handle in inputs]
+        self._waiting.append(_Waiting(task, used, slots))
+        self.resume()
+        if self._waiting:
+            log.warning("%d tasks wait for a slot: all %d are taken", len(self._waiting), self._arena.slots)
+
+    def resume(self) -> None:
+        """Start the tasks that wait for slots, as far as there are any now."""
+        while self._waiting and (self._arena.free or not self._has_output(self._waiting[0].task)):
+            waiting = self._waiting.popleft()
+            if isinstance(waiting.task, Reduce):
+                self._reduce(waiting.task)
+            else:
+                self._run(waiting.task, waiting.used, waiting.slots)
+
+    def drop_waiting(self, keep: Attempt | None) -> None:
+        """Forget the tasks that wait and are of an attempt before `keep` (None: all). Nothing follows for them."""
+        dropped = [waiting for waiting in self._waiting if keep is None or waiting.task.attempt < keep]
+        for waiting in dropped:
+            self._waiting.remove(waiting)
+            for handle in waiting.used:
+                self._arena.unpin(handle)
+
+    def _run(self, task: Forward | Backward, used: list[Handle], slots: list[int | None]) -> None:
+        output = self._arena.take() if self._has_output(task) else None
+        if output is not None:
+            self.own(output, task.attempt)
+            self._arena.pin(output)
+            used.append(output)
 
         def answered(answer: dict[str, Any] | ComputeError) -> None:
             for handle in used:
                 self._arena.unpin(handle)
-            self._done(task, output, answer)
+            if isinstance(answer, ComputeError):
+                self.check(answer)
+                return
+            value, fault = _number(answer, "value")
+            alive = output if output in self._attempts else None
+            self._deliver(Done(task, alive, value, int(answer["tokens"] or 0), "", fault))
 
         fields: dict[str, Any] = {
             "stage": task.stage, "step": task.step, "attempt": list(task.attempt), "microbatch": task.microbatch,
-            "visit": task.visit, "input": self._slot(task.input), "output": self._slot(output),
+            "visit": task.visit, "input": slots[0], "output": None if output is None else self._arena.slot(output),
         }  # fmt: skip
         if isinstance(task, Forward):
             self._compute.post("forward", answered, **fields, save=task.save, validation=task.validation)
         else:
-            gradient = self._slot(task.gradient)
-            self._compute.post("backward", answered, **fields, gradient=gradient, recompute=task.recompute)
+            self._compute.post("backward", answered, **fields, gradient=slots[1], recompute=task.recompute)
 
-    def _slot(self, handle: Handle | None) -> int | None:
-        return None if handle is None else self._arena.slot(handle)
-
-    def _done(self, task: Task, output: Handle | None, answer: dict[str, Any] | ComputeError) -> None:
-        alive = output if output in self._attempts else None
-        if isinstance(answer, ComputeError):
-            if answer.kind != "fault":
+    def _reduce(self, task: Reduce) -> None:
+        def answered(answer: dict[str, Any] | ComputeError) -> None:
+            if isinstance(answer, ComputeError):
                 self.check(answer)
                 return
-            self._deliver(Done(task, alive, 0.0, 0, "", answer.reason))
-            return
-        fault = str(answer.get("fault") or "")
-        value = 0.0 if fault else float(answer["value"] or 0.0)
-        self._deliver(Done(task, alive, value, int(answer["tokens"] or 0), "", fault))
+            norm, fault = _number(answer, "norm_squared")
+            self.covered[task] = [list(pair) for pair in answer["covered"]]
+            self._deliver(Done(task, None, norm, 0, str(answer["gradient"]), fault))
 
-    def _reduced(self, task: Reduce, answer: dict[str, Any] | ComputeError) -> None:
-        if isinstance(answer, ComputeError):
-            if answer.kind != "fault":
-                self.check(answer)
-                return
-            self._deliver(Done(task, None, 0.0, 0, "", answer.reason))
-            return
-        fault = str(answer.get("fault") or "")
-        self.covered[task] = [list(pair) for pair in answer["covered"]]
-        norm = 0.0 if fault else float(answer["norm_squared"])
-        self._deliver(Done(task, None, norm, 0, str(answer["gradient"]), fault))
+        self._compute.post("reduce", answered, stage=task.stage, step=task.step, attempt=list(task.attempt))
+
+    def _has_output(self, task: Task) -> bool:
+        """Forward makes an activation but at the last visit, backward a gradient but at the first."""
+        if isinstance(task, Forward):
+            return task.visit < self._compute.config.stages + 1
+        return isinstance(task, Backward) and task.visit > 0
 
     def check(self, answer: dict[str, Any] | ComputeError) -> None:
         """An answer that should be a success. A process that is gone tells of itself; anything else ends it."""
@@ -115,6 +146,12 @@ class TaskRunner:
             self._fail(f"compute: {answer}", answer.stage if answer.kind == "oom" else -1)
 
 
-def _has_output(task: Forward | Backward, last_visit: int) -> bool:
-    """Forward makes an activation but at the last visit, backward a gradient but at the first."""
-    return task.visit < last_visit if isinstance(task, Forward) else task.visit > 0
+def _number(answer: dict[str, Any], name: str) -> tuple[float, str]:
+    """(value, fault). The fault of a good answer is the data's, and poisons the step: the process is well.
+
+    A number that is not finite never leaves this peer: others would take it for an offence.
+    """
+    fault, value = str(answer.get("fault") or "")[:REASON_TEXT_MAX], float(answer[name] or 0.0)
+    if not fault and not isfinite(value):
+        fault = f"{name} is {value}"
+    return (0.0, fault) if fault else (value, "")

@@ -1,8 +1,8 @@
 """Links between peers: frames in, frames out, and prompt news of who can be reached.
 
 Each peer that we talk to has one outgoing Link (link.py) of two streams; what it tells us comes on streams that it
-opened. When either side of that traffic ends, we ask at once whether the same life still answers: a killed peer is
-known as such within milliseconds, a silent one is the core's business (rule 8). Life of a link:
+opened (inbound.py). When either side of that traffic ends, we ask at once whether the same life still answers: a
+killed peer is known as such within milliseconds, a silent one is the core's business (rule 8). Life of a link:
 
     send, dial → dialling → LinkUp → carrying → LinkDown → one redial → LinkUp | LinkDown(refused?)
                     └→ LinkDown(refused?)
@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 import trio
 
 from ftnode.node.arena import Arena
+from ftnode.node.inbound import Intake
 from ftnode.node.link import HANDSHAKE_SECONDS, Dial, Link, LinkBroken, describe
 from ftnode.node.listening import address_bytes
 from ftnode.node.p2pd import P2pd, P2pdError
@@ -38,15 +39,10 @@ from ftnode.protocol.wire import (
     clean_reason,
     encode_frame,
     read_greeting,
-    read_message,
 )
 
 log = logging.getLogger(__name__)
 
-FRAME_SECONDS: Final = 30.0
-"""From a frame's first byte to its last."""
-IDLE_SECONDS: Final = 600.0
-"""An inbound stream that carries nothing for this long is closed; its owner redials when it has something to say."""
 OPEN_SECONDS: Final = 5.0
 ADDRESSES_SECONDS: Final = 15.0
 """How often we look up our own addresses: a relay may have been found."""
@@ -61,7 +57,9 @@ Value = TypeVar("Value")
 class Transport:
     """The driver's door to other peers. All calls but `start` and `open` return at once.
 
-    `deliver` gets the events and must only queue them: some come from within `send` and `dial`.
+    `deliver` gets the events and must only queue them: some come from within `send` and `dial`. Whoever handles a
+    Received says so with `handled`, or we stop reading from its sender. Tensors of whom `may_send_tensors` does not
+    know are dropped, which is no offence: the sender may know a newer view than we.
     """
 
     def __init__(
@@ -73,6 +71,7 @@ class Transport:
         boundary_bytes: int,
         deliver: Callable[[LinkEvent], None],
         on_refusal: Callable[[Peer, str], None] | None = None,
+        may_send_tensors: Callable[[Peer], bool] | None = None,
     ) -> None:
         self._p2pd = p2pd
         self._arena = arena
@@ -80,6 +79,7 @@ class Transport:
         self._me = Peer(p2pd.peer_id, nonce)
         self._boundary_bytes = boundary_bytes
         self._deliver = deliver
+        self._intake = Intake(arena, boundary_bytes, deliver, may_send_tensors or (lambda peer: True))
         self._on_refusal = on_refusal or (lambda peer, reason: None)
         self._own_addresses: tuple[str, ...] = ()
         self._known: dict[str, tuple[str, ...]] = {}
@@ -118,6 +118,10 @@ class Transport:
         link = self._link(peer)
         if link is not None:
             link.put(head, handle)
+
+    def handled(self, event: Received) -> None:
+        """An event that we delivered is dealt with, or dropped. Once for every Received."""
+        self._intake.backlog.handled(event.sender.id)
 
     def dial(self, peer: Peer) -> None:
         """LinkUp or LinkDown follows; LinkUp at once when there is a link."""
@@ -261,7 +265,7 @@ class Transport:
         self._inbound[key] = scope
         try:
             with scope:
-                await self._receive_all(Peer(peer_id, hello.nonce), reader)
+                await self._receive_all(Peer(peer_id, hello.nonce), hello.lane, reader)
         finally:
             if self._inbound.get(key) is scope:
                 del self._inbound[key]
@@ -285,40 +289,14 @@ class Transport:
         await write_frame(stream, Welcome(self._me.nonce, self._own_addresses))
         return hello
 
-    async def _receive_all(self, sender: Peer, reader: FrameReader) -> None:
+    async def _receive_all(self, sender: Peer, lane: str, reader: FrameReader) -> None:
         """Deliver frames until the stream ends."""
         try:
-            with trio.CancelScope() as scope:
-                while True:
-                    scope.deadline = trio.current_time() + IDLE_SECONDS
-                    await reader.wait()
-                    scope.deadline = trio.current_time() + FRAME_SECONDS
-                    if not await self._receive(sender, reader):
-                        return
-            raise trio.TooSlowError
+            await self._intake.receive_all(sender, lane, reader)
         except PeerError as error:
             self.strike(sender.id, str(error))
         except STREAM_ERRORS as error:
             log.info("stream of %s ended: %s", sender, describe(error))
-
-    async def _receive(self, sender: Peer, reader: FrameReader) -> bool:
-        """One frame; a tensor goes straight into a slot. False when there is none for it: the stream must end."""
-        header, payload_bytes = await reader.header()
-        message = read_message(header, payload_bytes, self._boundary_bytes)
-        if not isinstance(message, Boundary):
-            self._deliver(Received(sender, message, None))
-            return True
-        if not self._arena.free:
-            log.warning("no slot for a tensor of %s: all %d are taken; its stream ends", sender, self._arena.slots)
-            return False
-        handle = self._arena.take()
-        try:
-            await reader.payload(self._arena.view(handle)[: self._boundary_bytes])
-        except BaseException:
-            self._arena.release(handle)
-            raise
-        self._deliver(Received(sender, message, handle))
-        return True
 
 
 def _is_multiaddr(address: str) -> bool:

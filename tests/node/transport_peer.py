@@ -23,6 +23,8 @@ async def main(home: Path, run: str, nonce: int, boundary_bytes: int) -> None:
     arena = Arena(boundary_bytes, 4)
 
     def deliver(event: LinkEvent) -> None:
+        if isinstance(event, Received):
+            transport.handled(event)
         if isinstance(event, Received) and isinstance(event.message, Boundary) and event.handle is not None:
             arena.release(event.handle)
             asked = event.message

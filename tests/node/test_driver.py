@@ -1,0 +1,259 @@
+"""The driver and its books of tensors, with a core and adapters that do what the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import trio
+
+from ftnode.node import driver as driver_module
+from ftnode.node.arena import Arena
+from ftnode.node.compute import ComputeProcess
+from ftnode.node.driver import Driver
+from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
+from ftnode.node.state_transfer import Installer, Outcome
+from ftnode.node.task_runner import TaskRunner
+from ftnode.node.trace import TraceWriter, read_trace
+from ftnode.protocol import effects as fx
+from ftnode.protocol import events as ev
+from ftnode.protocol.messages import Boundary, Plan, Suspect
+from ftnode.protocol.participant import Participant
+from ftnode.protocol.types import Attempt, Direction, Handle, Peer, Rung, Version
+
+ME, OTHER = Peer("me", 1), Peer("other", 1)
+FIRST, SECOND = Attempt(0, 1), Attempt(0, 2)
+Answer = dict[str, Any] | ComputeError
+
+
+class FakeCompute:
+    """Commands and how to answer them."""
+
+    def __init__(self) -> None:
+        self.config = SimpleNamespace(stages=3)
+        self.posted: list[tuple[str, Callable[[Answer], None]]] = []
+        self.restarts: list[str] = []
+
+    def post(self, op: str, answer: Callable[[Answer], None], **fields: Any) -> None:
+        self.posted.append((op, answer))
+
+    def restart(self, reason: str) -> None:
+        self.restarts.append(reason)
+
+    def ops(self) -> list[str]:
+        return [op for op, _ in self.posted]
+
+
+class FakeTransport:
+    def __init__(self) -> None:
+        self.handled_events: list[ev.Received] = []
+
+    def handled(self, event: ev.Received) -> None:
+        self.handled_events.append(event)
+
+
+class ScriptedCore:
+    """Does what the test wants for the events that come; stops at Leave."""
+
+    def __init__(self) -> None:
+        self.deadline = float("inf")
+        self.leader = None
+        self.seen: list[ev.Event] = []
+        self.effects: dict[type, list[fx.Effect]] = {ev.Leave: [fx.Stop("left")]}
+
+    def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
+        self.seen.append(event)
+        return self.effects.get(type(event), [])
+
+
+class Tasks:
+    """A task runner with everything around it."""
+
+    def __init__(self, slots: int = 4) -> None:
+        self.arena, self.compute = Arena(64, slots), FakeCompute()
+        self.events: list[ev.Event] = []
+        self.failures: list[tuple[str, int]] = []
+        self.runner = TaskRunner(
+            self.arena,
+            cast(ComputeProcess, self.compute),
+            self.events.append,
+            lambda reason, stage: self.failures.append((reason, stage)),
+        )
+
+    def received(self, attempt: Attempt = FIRST) -> Handle:
+        handle = self.arena.take()
+        self.runner.own(handle, attempt)
+        return handle
+
+
+def forward(handle: Handle | None, attempt: Attempt = FIRST, visit: int = 1) -> fx.Forward:
+    return fx.Forward(1, 1, attempt, 0, visit, handle, True, False)
+
+
+GOOD = {"value": 0.0, "tokens": 8, "fault": ""}
+TASKS = [
+    ("forward", forward(None)),
+    ("backward", fx.Backward(1, 1, FIRST, 0, 1, None, None, False)),
+    ("reduce", fx.Reduce(1, 1, FIRST)),
+]
+
+
+def test_a_task_without_a_slot_for_its_output_waits_and_the_next_behind_it() -> None:
+    tasks = Tasks(slots=2)
+    handles = [tasks.received(), tasks.received()]
+    tasks.runner.start(forward(handles[0]))
+    tasks.runner.start(fx.Reduce(1, 1, FIRST))
+    assert tasks.compute.ops() == []
+    tasks.runner.release([handles[1]])
+    tasks.runner.resume()
+    assert tasks.compute.ops() == ["forward", "reduce"]
+    tasks.compute.posted[0][1](GOOD)
+    assert isinstance(tasks.events[0], ev.Done) and tasks.events[0].output is not None
+
+
+def test_a_waiting_task_goes_with_its_attempt_and_with_the_process() -> None:
+    for drop in (lambda tasks: tasks.discard(SECOND), lambda tasks: tasks.drop_waiting(None)):
+        tasks = Tasks(slots=1)
+        handle = tasks.received()
+        tasks.runner.start(forward(handle))
+        drop(tasks.runner)
+        tasks.runner.release([handle])
+        assert tasks.arena.free == 1
+        tasks.runner.resume()
+        assert "forward" not in tasks.compute.ops()
+
+
+@pytest.mark.parametrize(("op", "task"), TASKS)
+def test_a_failure_of_the_process_is_no_fault_of_the_data(op: str, task: fx.Task) -> None:
+    """Poisoned would skip every step to come: what failed is this process, not the numbers."""
+    tasks = Tasks()
+    tasks.runner.start(task)
+    assert tasks.compute.ops() == [op]
+    tasks.compute.posted[0][1](ComputeError("fault", "CUDA error: unspecified launch failure" + "!" * 9999, 1))
+    assert tasks.events == []
+    assert [stage for _, stage in tasks.failures] == [-1]
+    assert len(tasks.failures[0][0]) < 2 * REASON_TEXT_MAX
+
+
+@pytest.mark.parametrize(("op", "task"), TASKS)
+def test_broken_numbers_are_a_fault_in_few_words(op: str, task: fx.Task) -> None:
+    for number, fault in ((0.0, "x" * 9999), (float("nan"), ""), (float("inf"), "")):
+        tasks = Tasks()
+        tasks.runner.start(task)
+        answer = {"value": number, "norm_squared": number, "tokens": 0, "gradient": "", "covered": [], "fault": fault}
+        tasks.compute.posted[0][1](answer)
+        (done,) = tasks.events
+        assert isinstance(done, ev.Done) and done.value == 0.0
+        assert 0 < len(done.fault) <= REASON_TEXT_MAX
+        assert tasks.failures == []
+
+
+class Hands:
+    """A driver between fakes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "trace.jsonl"
+        self.core, self.transport, self.compute = ScriptedCore(), FakeTransport(), FakeCompute()
+        self.arena = Arena(64, 4)
+        self.trace = TraceWriter(
+            self.path,
+            {"peer": list(ME), "run": "r", "settings": {}, "chance": 1, "addresses": [], "hold": 1, "wall": 0.0,
+             "version": "test"},
+        )  # fmt: skip
+        self.driver = Driver(
+            cast(Participant, self.core),
+            cast(Any, self.transport),
+            cast(ComputeProcess, self.compute),
+            cast(Any, None),
+            self.arena,
+            self.trace,
+            lambda note: None,
+        )
+
+    def run(self, *events: ev.Event) -> None:
+        """Handle these events and no more."""
+
+        async def main() -> None:
+            with trio.fail_after(5):
+                async with trio.open_nursery() as nursery:
+                    for event in (*events, ev.Leave("")):
+                        self.driver.deliver(event)
+                    await self.driver.run(nursery)
+
+        trio.run(main)
+
+
+def received(handle: Handle | None = None) -> ev.Received:
+    if handle is None:
+        return ev.Received(OTHER, Suspect("l", 0, ME, "silent", ""), None)
+    return ev.Received(OTHER, Boundary("l", 0, 1, FIRST, 0, 1, Direction.FORWARD, ()), handle)
+
+
+def test_the_transport_hears_of_every_message_that_was_handled_or_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "EVENTS_MAX", 2)
+    hands = Hands(tmp_path)
+    events = [received(), received(hands.arena.take()), received(hands.arena.take())]
+    for event in events:
+        hands.driver.deliver(event)
+    assert hands.transport.handled_events == [events[2]]  # there was no room for it
+    assert hands.arena.free == 3
+    hands.run()
+    assert hands.transport.handled_events == [events[2], events[0], events[1]]
+
+
+BASE = Version(5, "c5", Attempt(0, 3))
+INSTALL = fx.Install(Plan(2, ME, Rung.INITIAL, (), 1.0, "because"), BASE)
+
+
+class ScriptedInstaller:
+    """Gives its outcomes, one after the other, at once."""
+
+    def __init__(self, *outcomes: ev.Installed | ev.InstallFailed) -> None:
+        self.outcomes = list(outcomes)
+
+    async def install(self, effect: fx.Install) -> Outcome:
+        return Outcome(self.outcomes.pop(0), (), "")
+
+
+def installed(digest: str) -> ev.Installed:
+    return ev.Installed(2, BASE, 0, 0.0, 0.0, digest)
+
+
+@pytest.mark.parametrize("stale", [installed("old"), ev.InstallFailed(2, BASE, None, "too late")])
+@pytest.mark.parametrize("again", [True, False])
+def test_a_result_that_a_new_installation_overtook_is_dropped(
+    stale: ev.Installed | ev.InstallFailed, again: bool, tmp_path: Path
+) -> None:
+    """Its weights are gone when the core would hear of it."""
+    hands = Hands(tmp_path)
+    driver = hands.driver
+    driver.installer = cast(Installer, ScriptedInstaller(stale, installed("new")))
+
+    async def main() -> None:
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                driver._nursery = nursery
+                driver._start_install(INSTALL)
+                while not driver._events:
+                    await trio.lowlevel.checkpoint()
+                if again:
+                    driver._start_install(INSTALL)
+                else:
+                    driver.compute_lost("killed", -1)
+                while len(driver._events) < 1:
+                    await trio.lowlevel.checkpoint()
+                driver.deliver(ev.Leave(""))
+                await driver.run(nursery)
+
+    trio.run(main)
+    hands.trace.close(0.0, "")
+    seen = [event for event in hands.core.seen if isinstance(event, ev.Installed | ev.InstallFailed)]
+    assert seen == ([installed("new")] if again else [])
+    assert [record["digest"] for record in read_trace(hands.path) if record["k"] == "installed"] == (
+        ["new"] if again else []
+    )
