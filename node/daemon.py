@@ -130,8 +130,10 @@ class Node:
         )
         dumps = config.log_directory if config.dump_rebuilds else None
         self.donor = StateDonor(
-            manifest.run_id, self.arena, self.compute, self.transport.strike, self.driver.record_export, dumps
-        )
+            manifest.run_id, self.arena, self.compute, self.transport.strike, self.driver.record_export, dumps,
+            allowed=lambda peer_id: any(peer.id == peer_id for peer in self.participant.members),
+            held=self.participant.holder.versions.get,
+        )  # fmt: skip
         self.driver.donor = self.donor
         self.driver.installer = Installer(
             self.me, manifest.run_id, self.arena, self.compute, self.transport, self.donor, dumps

@@ -60,8 +60,14 @@ class LinkBroken(Exception):
 class Frame:
     """A message in a queue: what is still to be written. Its tensor stays pinned until it is written or dropped."""
 
+    head: bytes
     rest: list[memoryview]
     handle: Handle | None
+
+    @property
+    def untouched(self) -> bool:
+        """Not a byte of it is written yet."""
+        return len(self.rest) == 2 and len(self.rest[0]) == len(self.head)
 
 
 @dataclass(slots=True)
@@ -71,6 +77,8 @@ class Lane:
     stream: trio.SocketStream | None = None
     queue: deque[Frame] = field(default_factory=deque)
     filled: trio.Event = field(default_factory=trio.Event)
+    tensors: dict[Handle, Frame] = field(default_factory=dict)
+    """The newest frame of the queue with each tensor."""
 
 
 class Link:
@@ -87,9 +95,14 @@ class Link:
         self._lanes = {CONTROL_LANE: Lane(), TENSOR_LANE: Lane()}
 
     def put(self, head: bytes, handle: Handle | None) -> None:
-        """Queue a frame, tensors on their own lane. Breaks the link when the queue is full."""
+        """Queue a frame, tensors on their own lane. Breaks the link when the queue is full.
+
+        A tensor that still waits is not queued again: resends would pile up where the line is slow.
+        """
         name = CONTROL_LANE if handle is None else TENSOR_LANE
         lane = self._lanes[name]
+        if handle is not None and self._waits(lane, head, handle):
+            return
         if len(lane.queue) >= QUEUE_FRAMES_MAX[name]:
             self.fail(LinkBroken(f"{len(lane.queue)} frames wait on the {name} lane: the peer does not read"))
             return
@@ -97,11 +110,21 @@ class Link:
         if handle is not None:
             self._arena.pin(handle)
             rest.append(self._arena.view(handle)[: self._boundary_bytes])
-        frame = Frame(rest, handle)
+        frame = Frame(head, rest, handle)
         if lane.stream is not None and not lane.queue and self._write_at_once(lane.stream, frame):
             return
         lane.queue.append(frame)
+        if handle is not None:
+            lane.tensors[handle] = frame
         lane.filled.set()
+
+    def _waits(self, lane: Lane, head: bytes, handle: Handle) -> bool:
+        """Whether the tensor is on its way under this header. One that says less by now is replaced where it can be:
+        a tensor is sent again under every new view."""
+        frame = lane.tensors.get(handle)
+        if frame is not None and frame.untouched:
+            frame.head, frame.rest[0] = head, memoryview(head)
+        return frame is not None and frame.head == head
 
     def _write_at_once(self, stream: trio.SocketStream, frame: Frame) -> bool:
         """Most frames fit the socket's buffer, and then no task has to wake up for them."""
@@ -149,7 +172,7 @@ class Link:
                 with trio.fail_after(WRITE_SECONDS):
                     await write_all(stream, frame.rest)
                 lane.queue.popleft()
-                self._done_with(frame)
+                self._done_with(frame, lane)
         except STREAM_ERRORS as error:
             self.fail(LinkBroken(f"cannot write: {describe(error)}"))
 
@@ -167,10 +190,12 @@ class Link:
                 lane.stream.socket.close()
                 lane.stream = None
             while lane.queue:
-                self._done_with(lane.queue.popleft())
+                self._done_with(lane.queue.popleft(), lane)
 
-    def _done_with(self, frame: Frame) -> None:
+    def _done_with(self, frame: Frame, lane: Lane | None = None) -> None:
         frame.rest.clear()
+        if lane is not None and frame.handle is not None and lane.tensors.get(frame.handle) is frame:
+            del lane.tensors[frame.handle]
         if frame.handle is not None:
             self._arena.unpin(frame.handle)
 

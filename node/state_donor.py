@@ -37,6 +37,8 @@ SLOT_POLL_SECONDS: Final = 0.005
 RESERVED_SLOTS: Final = 2
 """Left to the step in progress by transfers of state."""
 LENDINGS_MAX: Final = 8
+LENDINGS_PER_PEER_MAX: Final = 4
+"""Two stages rebuilt at once, each blended from two stages that are here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,13 @@ async def take_slot(arena: Arena) -> Handle:
     return arena.take()
 
 
+async def call_in_time(compute: ComputePort, op: str, **fields: Any) -> dict[str, Any]:
+    """A command that names no slot. Raises ComputeError, also when compute hangs."""
+    with trio.move_on_after(COMPUTE_SECONDS):
+        return await compute.call(op, **fields)
+    raise ComputeError("lost", f"{op} took longer than {COMPUTE_SECONDS:g} s")
+
+
 async def call_with_slot(compute: ComputePort, op: str, **fields: Any) -> dict[str, Any]:
     """A command that names a slot. Also when we are cancelled it is awaited, for compute may still write there.
 
@@ -103,6 +112,15 @@ async def call_with_slot(compute: ComputePort, op: str, **fields: Any) -> dict[s
     with trio.CancelScope(deadline=trio.current_time() + COMPUTE_SECONDS, shield=True):
         return await compute.call(op, **fields)
     raise ComputeError("lost", f"{op} took longer than {COMPUTE_SECONDS:g} s")
+
+
+@dataclass(frozen=True, slots=True)
+class Lending:
+    """What is being lent to whom. Compute exports one kind of parts of a stage at a time."""
+
+    stage: int
+    parts: str
+    to: str
 
 
 class NotLent(Exception):
@@ -115,7 +133,7 @@ class NotLent(Exception):
 
 async def begin_reading(compute: ComputePort, arena: Arena, stage: int, step: int, commit: str, parts: str) -> Reading:
     """Raises ComputeError (`invalid`: the weights are of another step) and NotLent (of another history)."""
-    answer = await compute.call("export_begin", stage=stage, step=step, parts=parts)
+    answer = await call_in_time(compute, "export_begin", stage=stage, step=step, parts=parts)
     version_step, version_commit, attempt = answer["version"]
     version = Version(version_step, version_commit, Attempt(*attempt))
     if version.commit != commit:
@@ -153,17 +171,25 @@ class StateDonor:
         strike: Callable[[str, str], None],
         on_export: Callable[[Exported], None],
         dump_folder: Path | None = None,
+        *,
+        allowed: Callable[[str], bool] | None = None,
+        held: Callable[[int], Version | None] | None = None,
     ) -> None:
-        """`dump_folder`: where weights that are lent are also written, for the audit."""
+        """`dump_folder`: where weights that are lent are also written, for the audit.
+
+        `allowed`: may a PeerId borrow now? `held`: the version that a stage here has, or will have when compute has
+        done what it was told; None when we do not hold it.
+        """
         self._run = run
         self._arena = arena
         self._compute = compute
         self._strike = strike
         self._on_export = on_export
         self._dump_folder = dump_folder
+        self._allowed = allowed or (lambda peer_id: True)
+        self._held = held
         self._advance = trio.Event()
-        self._lendings: dict[int, list[str]] = {}
-        """Per stage the parts that are being lent: compute exports one kind of parts at a time."""
+        self._lendings: list[Lending] = []
 
     def advanced(self) -> None:
         """A stage has a new version: look again whether somebody waits for it."""
@@ -178,6 +204,8 @@ class StateDonor:
             if not isinstance(request, StateRequest) or request.parts not in PARTS:
                 raise PeerError("a stream that does not begin with a proper StateRequest")
             try:
+                if not self._allowed(peer_id):
+                    raise NotLent("not a member of the view that we know", retry=True)
                 async with self.lend(request, peer_id) as reading:
                     await self._send(reading, stream)
             except (NotLent, ComputeError) as error:
@@ -195,25 +223,42 @@ class StateDonor:
 
         Raises NotLent, and ComputeError when compute fails.
         """
-        lent = self._lendings.setdefault(request.stage, [])
         if request.run != self._run:
             raise NotLent("another run", retry=False)
-        if any(parts != request.parts for parts in lent) or sum(map(len, self._lendings.values())) >= LENDINGS_MAX:
+        self._check_version(request)
+        if sum(lending.to == to for lending in self._lendings) >= LENDINGS_PER_PEER_MAX:
+            raise NotLent("busy lending to you", retry=True)
+        other_parts = any(each.stage == request.stage and each.parts != request.parts for each in self._lendings)
+        if other_parts or len(self._lendings) >= LENDINGS_MAX:
             raise NotLent("busy lending to others", retry=True)
-        lent.append(request.parts)
+        lending = Lending(request.stage, request.parts, to)
+        self._lendings.append(lending)
         try:
             reading = await self._reach(request)
             with self._open_dump(request, to) as reading.dump:
                 self._record(request, to, reading)
                 yield reading
         finally:
-            lent.remove(request.parts)
+            self._lendings.remove(lending)
+
+    def _check_version(self, request: StateRequest) -> None:
+        """Raises NotLent when waiting would not help: we shall never have what is asked for."""
+        if self._held is None:
+            return
+        held = self._held(request.stage)
+        if held is None:
+            raise NotLent(f"no weights of stage {request.stage} here", retry=True)
+        if held.step > request.step:
+            raise NotLent(f"the weights here are of step {held.step}, not {request.step}", retry=False)
+        if held.step == request.step and held.commit != request.commit:
+            raise NotLent(f"the weights after step {request.step} are of another history", retry=False)
 
     async def _reach(self, request: StateRequest) -> Reading:
         last = "too slow"
         with trio.move_on_after(VERSION_SECONDS):
             while True:
                 advance = self._advance
+                self._check_version(request)
                 try:
                     return await begin_reading(
                         self._compute, self._arena, request.stage, request.step, request.commit, request.parts

@@ -23,7 +23,7 @@ import trio
 from ftnode.node.arena import Arena
 from ftnode.node.link import LinkBroken, describe
 from ftnode.node.ports import ComputeError, ComputePort, StreamOpener
-from ftnode.node.state_donor import NotLent, Reading, StateDonor, call_with_slot, dump_weights, take_slot
+from ftnode.node.state_donor import NotLent, Reading, StateDonor, call_in_time, call_with_slot, dump_weights, take_slot
 from ftnode.node.streams import STREAM_ERRORS, FrameReader, write_frame
 from ftnode.protocol.effects import Install
 from ftnode.protocol.errors import PeerError
@@ -164,7 +164,7 @@ class Installer:
         plan, base = effect.plan, effect.base
         try:
             if plan.rung == Rung.INITIAL:
-                answer = await self._compute.call("initialise", stage=plan.stage, commit=base.commit)
+                answer = await call_in_time(self._compute, "initialise", stage=plan.stage, commit=base.commit)
                 return Outcome(Installed(plan.stage, base, 0, 0.0, 0.0, str(answer["digest"])), (), "")
             return await self._fetch(effect)
         except TransferFailed as failure:
@@ -233,7 +233,8 @@ class Installer:
         """Every donor's shape must be what our own stage needs."""
         plan, base = effect.plan, effect.base
         exact = plan.rung in EXACT
-        answer = await self._compute.call(
+        answer = await call_in_time(
+            self._compute,
             "install_begin",
             stage=plan.stage,
             step=base.step,
@@ -283,7 +284,8 @@ class Installer:
     async def _end(self, effect: Install, donor: Peer, header: StateHeader) -> dict[str, Any]:
         plan = effect.plan
         exact = plan.rung in EXACT
-        answer = await self._compute.call(
+        answer = await call_in_time(
+            self._compute,
             "install_end",
             stage=plan.stage,
             step_count=header.step_count if exact else 0,

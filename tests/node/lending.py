@@ -33,10 +33,13 @@ class FakeCompute:
         self.installing: dict[int, tuple[Version, list[float]]] = {}
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.fails = ""
+        self.hangs = ""
 
     async def call(self, op: str, **fields: Any) -> dict[str, Any]:
         self.calls.append((op, fields))
         await trio.lowlevel.checkpoint()
+        if op == self.hangs:
+            await trio.sleep_forever()
         if op == self.fails:
             raise ComputeError("oom", f"{op} does not fit", fields["stage"])
         answer: dict[str, Any] = getattr(self, op)(**fields)
@@ -102,9 +105,14 @@ class Host:
         self.compute = FakeCompute(self.arena)
         self.exported: list[Exported] = []
         self.struck: list[str] = []
+        self.members = {"newcomer"}
         self.donor = StateDonor(
-            "run", self.arena, self.compute, lambda who, why: self.struck.append(why), self.exported.append, folder
-        )
+            "run", self.arena, self.compute, lambda who, why: self.struck.append(why), self.exported.append, folder,
+            allowed=lambda peer_id: peer_id in self.members, held=self._version,
+        )  # fmt: skip
+
+    def _version(self, stage: int) -> Version | None:
+        return self.compute.stages[stage][0] if stage in self.compute.stages else None
 
     def holds(self, stage: int, start: float, omega: float, version: Version = BASE, numbers: int = NUMBERS) -> Host:
         self.compute.stages[stage] = (version, [start + n for n in range(numbers)], omega, version.step)

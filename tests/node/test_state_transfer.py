@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +254,70 @@ def test_a_donor_refuses_what_it_cannot_serve() -> None:
             busy = await ask(nursery, host, StateRequest("run", 1, 5, "c5", "weights"))
             assert busy == Refusal("busy lending to others", True)
         assert isinstance(await ask(nursery, host, StateRequest("run", 1, 5, "c5", "weights")), StateHeader)
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer"),
+    [
+        (StateRequest("run", 9, 5, "c5", "weights"), Refusal("no weights of stage 9 here", True)),
+        (StateRequest("run", 1, 4, "c4", "weights"), Refusal("the weights here are of step 5, not 4", False)),
+        (StateRequest("run", 1, 5, "x", "weights"), Refusal("the weights after step 5 are of another history", False)),
+    ],
+)
+def test_a_donor_that_will_never_have_it_says_so_at_once(
+    request_: StateRequest, answer: Refusal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_donor, "VERSION_SECONDS", 60.0)
+
+    async def main(nursery: trio.Nursery) -> None:
+        host = Host("donor").holds(1, 0.0, 1.0)
+        assert await ask(nursery, host, request_) == answer
+        assert host.compute.calls == []  # compute is not asked for every stranger's fancy
+        assert host.donor._lendings == []
+
+    run(main)
+
+
+def test_weights_are_lent_to_members_and_to_each_a_few_at_a_time() -> None:
+    wanted = StateRequest("run", 1, 5, "c5", "weights")
+
+    async def main(nursery: trio.Nursery) -> None:
+        host = Host("donor").holds(1, 0.0, 1.0)
+        async with AsyncExitStack() as lent:
+            for _ in range(state_donor.LENDINGS_PER_PEER_MAX):
+                await lent.enter_async_context(host.donor.lend(wanted, "newcomer"))
+            assert await ask(nursery, host, wanted) == Refusal("busy lending to you", True)
+            async with host.donor.lend(wanted, "another"):
+                pass
+        assert host.donor._lendings == []
+        host.members.clear()
+        assert await ask(nursery, host, wanted) == Refusal("not a member of the view that we know", True)
+        assert host.struck == []  # it may know a newer view
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("op", "effect"),
+    [
+        ("initialise", plan(2, Rung.INITIAL)),
+        ("install_begin", plan(2, Rung.COPY, (1, "donor"))),
+        ("install_end", plan(2, Rung.COPY, (1, "donor"))),
+        ("export_begin", plan(2, Rung.COPY, (1, "me"))),
+    ],
+)
+def test_an_installation_ends_when_compute_hangs(op: str, effect: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_donor, "COMPUTE_SECONDS", 0.02)
+    monkeypatch.setattr(state_donor, "VERSION_SECONDS", 60.0)
+
+    async def main(nursery: trio.Nursery) -> None:
+        me, donor = Host("me").holds(1, 0.0, 1.0), Host("donor").holds(1, 0.0, 1.0)
+        me.compute.hangs = op
+        outcome = await installer(me, Network(nursery, donor)).install(effect)
+        assert outcome.event == InstallFailed(2, BASE, None, f"lost: {op} took longer than 0.02 s")
+        assert me.arena.free == me.arena.slots
 
     run(main)
 
