@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ftnode.protocol.early import EarlyTensors
 from ftnode.protocol.effects import Apply, Discard, Forget, Install, PublishView, Release, RestartCompute
 from ftnode.protocol.events import ComputeReady, Done, Installed, InstallFailed
 from ftnode.protocol.messages import Begin, Boundary, Plan, Ready, Resign, StageStatus, Status, Stored
@@ -38,7 +39,7 @@ class Holder:
         self.refuses: set[int] = set()
         self._installing: dict[int, tuple[Plan, Version, float]] = {}
         self._retry: dict[int, float] = {}
-        self._early: dict[tuple[Attempt, int, int, str], tuple[Peer, Boundary, Handle]] = {}
+        self._early = EarlyTensors(2 * core.settings.window)
         self._ready_sent = -1.0
         self._task_since = 0.0
         self._resigning: Resign | None = None
@@ -119,7 +120,7 @@ class Holder:
     def _stop_work(self) -> None:
         """Leave the attempt. One that is complete here is kept, since the others may commit it without us."""
         work, self.work, self.begin = self.work, None, None
-        self._drop_early(None)
+        self._release(self._early.drop(None))
         if work is not None and work.complete and work.begin.training:
             self._retired = work
             self.core.emit(Release(work.kept_handles()))
@@ -190,12 +191,13 @@ class Holder:
         if goes_on and self.work is not None:
             core.route(self.work.continue_in(core.view, begin, core.now))
         else:
-            self._drop_early(begin.attempt)
+            self._release(self._early.drop(begin.attempt))
             core.emit(Discard(begin.attempt))
             self.work = StepWork(core.me, core.view, begin, core.settings)
             self._task_since = core.now
         self.work.installed(self._usable(begin.base))
-        self._take_early()
+        for sender, boundary, handle in self._early.take():
+            self.on_boundary(sender, boundary, handle)
 
     def _usable(self, base: Version) -> list[int]:
         return [stage for stage in self.core.mine if self.versions.get(stage) == base]
@@ -266,29 +268,11 @@ class Holder:
         if begun and (boundary.view, boundary.attempt) == now_at and self.work is not None:
             core.route(self.work.on_boundary(sender, boundary, handle))
         elif (boundary.view, boundary.attempt) > now_at or (boundary.view == core.view.number and not begun):
-            self._keep_early(sender, boundary, handle)
+            self._release(self._early.keep(sender, boundary, handle))
         else:
             core.emit(Release((handle,)))
 
-    def _keep_early(self, sender: Peer, boundary: Boundary, handle: Handle) -> None:
-        """A tensor that overtook its Begin. Bounded; it is not acknowledged, so a dropped one comes again."""
-        key = (boundary.attempt, boundary.microbatch, boundary.visit, boundary.direction.value)
-        limit = 2 * self.core.settings.window
-        if key in self._early:
-            self.core.emit(Release((self._early.pop(key)[2],)))
-        if len(self._early) < limit:
-            self._early[key] = (sender, boundary, handle)
-        else:
-            self.core.emit(Release((handle,)))
-
-    def _take_early(self) -> None:
-        early, self._early = self._early, {}
-        for sender, boundary, handle in early.values():
-            self.on_boundary(sender, boundary, handle)
-
-    def _drop_early(self, keep: Attempt | None) -> None:
-        dropped = [key for key in self._early if keep is None or key[0] != keep]
-        handles = tuple(self._early.pop(key)[2] for key in dropped)
+    def _release(self, handles: tuple[Handle, ...]) -> None:
         if handles:
             self.core.emit(Release(handles))
 
@@ -343,7 +327,7 @@ class Holder:
         self._made_in.clear()
         self._retired = None
         self._installing.clear()
-        self._early.clear()
+        self._early.drop(None)
         self.work = self.begin = None
         core.emit(Discard(None))
         if out_of_memory_stage >= 0:
@@ -387,6 +371,9 @@ class Holder:
         if self._ready_sent >= 0 and now - self._ready_sent >= settings.resend_seconds and work.complete:
             self._send_ready(work.ready())
         core.route(work.resend(now, lambda kept: now - kept.sent >= settings.resend_seconds))
+        for kept in work.stalled(now - settings.stall_seconds):
+            where = f"microbatch {kept.boundary.microbatch} at visit {kept.boundary.visit} is not acknowledged"
+            core.watch.suspect(kept.to, "stalled", where)
         for stage in [stage for stage, at in self._retry.items() if now >= at]:
             del self._retry[stage]
             if stage in self._installing:

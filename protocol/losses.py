@@ -24,6 +24,8 @@ class Losses:
         """(stage, peer) that are given up."""
         self._inquiries: dict[Peer, Inquiry] = {}
         self._inquiry_number = 0
+        self._stalled: dict[Peer, tuple[float, float]] = {}
+        """Who is said not to make progress: when first, and when last."""
         self._broken = BrokenLinks(settings.broken_link_seconds, 3 * settings.heartbeat_seconds)
 
     def __bool__(self) -> bool:
@@ -41,6 +43,9 @@ class Losses:
         if suspect.kind == "broken":
             self._broken.report(sender, peer, self.core.now)
             return
+        if suspect.kind == "stalled":
+            self._stall(peer, suspect.detail)
+            return
         if peer in self._inquiries:
             return
         self._inquiry_number += 1
@@ -53,6 +58,14 @@ class Losses:
         poll = Poll(self.view.lineage.id, self.view.number, self._inquiry_number, peer)
         for voter in sorted(asked):
             self.core.send(voter, poll)
+
+    def _stall(self, peer: Peer, detail: str) -> None:
+        """One report may be a resend away from being wrong; a lease of them is not."""
+        now, settings = self.core.now, self.core.settings
+        first, last = self._stalled.get(peer, (now, now))
+        self._stalled[peer] = (first if now - last <= 3 * settings.heartbeat_seconds else now, now)
+        if now - self._stalled[peer][0] >= settings.lease_seconds:
+            self.lose(peer, f"no progress: {detail}")
 
     def on_poll_reply(self, sender: Peer, reply: PollReply) -> None:
         inquiry = self._inquiries.get(reply.peer)

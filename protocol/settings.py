@@ -82,6 +82,11 @@ class Settings:
         return self.lease_seconds
 
     @property
+    def stall_seconds(self) -> float:
+        """A living peer that does not acknowledge a tensor for so long is stuck; above any queue on a slow link."""
+        return max(30.0, 3 * self.lease_seconds)
+
+    @property
     def task_seconds(self) -> float:
         """A compute task that takes longer has hung."""
         return max(60.0, 6 * self.lease_seconds)

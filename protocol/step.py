@@ -30,6 +30,7 @@ class Kept:
     to: Peer
     handle: Handle
     sent: float
+    made: float
     stored: bool = False
 
 
@@ -264,7 +265,7 @@ class StepWork:
         boundary = Boundary(
             begin.lineage, self.view.number, begin.step, begin.attempt, microbatch, visit, direction, path
         )
-        kept = Kept(boundary, path[visit], handle, now)
+        kept = Kept(boundary, path[visit], handle, now, now)
         self.kept[(microbatch, visit, direction)] = kept
         if kept.to == self.me:
             kept.stored = True
@@ -339,6 +340,11 @@ class StepWork:
                 kept.sent = now
                 effects.append(Send(kept.to, kept.boundary, kept.handle))
         return effects
+
+    def stalled(self, before: float) -> list[Kept]:
+        """Tensors made before then that were not acknowledged, one per receiver."""
+        late = {kept.to: kept for kept in self.kept.values() if not kept.stored and kept.made < before}
+        return [late[peer] for peer in sorted(late)]
 
     def continue_in(self, view: View, begin: Begin, now: float) -> list[Effect]:
         """The same attempt goes on in a new view (rule 18 iii): unacknowledged tensors are sent again under it."""

@@ -112,13 +112,13 @@ class Watch:
             since = core.liveness.down.get(peer)
             if core.liveness.silent(peer, core.now):
                 how = "its address refuses" if peer in core.liveness.refused else "it is silent"
-                self._suspect(peer, "silent", f"{how} for {core.liveness.silence(peer, core.now):.1f} s")
+                self.suspect(peer, "silent", f"{how} for {core.liveness.silence(peer, core.now):.1f} s")
             elif since is not None:
                 core.emit(Dial(peer))
                 if core.now - since > patience:
-                    self._suspect(peer, "broken", f"the link is broken for {core.now - since:.1f} s")
+                    self.suspect(peer, "broken", f"the link is broken for {core.now - since:.1f} s")
 
-    def _suspect(self, peer: Peer, kind: str, detail: str) -> None:
+    def suspect(self, peer: Peer, kind: str, detail: str) -> None:
         core, view = self.core, self.core.view
         assert view is not None
         if peer != view.leader:
@@ -134,7 +134,7 @@ class Watch:
         if not core.member or peer not in core.members:
             return
         if refused:
-            self._suspect(peer, "silent", f"its address refuses: {reason}")
+            self.suspect(peer, "silent", f"its address refuses: {reason}")
         else:
             core.emit(Dial(peer))
 
