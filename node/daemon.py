@@ -110,7 +110,9 @@ class Node:
         self._done = trio.Event()
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes, manifest.slots(config.hold))
-        self.trace = TraceWriter(new_trace_path(config.log_directory), self._trace_header(seed))
+        self.trace = TraceWriter(
+            new_trace_path(config.log_directory), self._trace_header(seed), lambda why: self.speaking.say("trace", why)
+        )
         self.compute = ComputeProcess(
             compute_config(config), self.arena, self._on_compute_ready, self._on_compute_lost,
             config.log_directory / "compute.log",

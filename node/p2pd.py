@@ -25,7 +25,7 @@ from ftnode.node.children import child_ended, start_child
 from ftnode.node.identity import peer_id_bytes, peer_id_text
 from ftnode.node.listening import address_bytes, address_text, check_listen
 from ftnode.node.streams import read_exactly
-from ftnode.protocol.errors import FtnodeError, UserError
+from ftnode.protocol.errors import FtnodeError, LocalError, UserError
 
 log = logging.getLogger(__name__)
 
@@ -214,6 +214,10 @@ class P2pd:
             await self._handlers[info.protocol](peer_id_text(info.peer_id), stream)
         except (OSError, trio.BrokenResourceError, trio.TooSlowError, EOFError, ValueError, KeyError) as error:
             log.info("inbound stream dropped: %s", error)
+        except (LocalError, AssertionError):
+            raise  # an invariant of ours is broken: going on would spread the damage
+        except Exception:
+            log.exception("inbound stream dropped")
         finally:
             self._inbound -= 1
             await trio.aclose_forcefully(stream)

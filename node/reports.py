@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftnode.protocol.effects import Note
+from ftnode.protocol.wire import clean_reason
 
 log = logging.getLogger("ftnode.notes")
 MEBIBYTE = 1 << 20
@@ -21,10 +23,13 @@ class Speaking:
     def __init__(self, as_json: bool) -> None:
         self._json = as_json
         self.last_trouble = ""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # a terminal that knows ASCII alone must not end the node
 
     def say(self, kind: str, text: str, **fields: str) -> None:
-        """One line, whatever lines `text` has: reasons of other programs come through here."""
-        text = " ".join(text.split())
+        """One line of printable characters, whatever `text` has: words of other programs and of strangers come
+        through here, and must not steer a terminal."""
+        kind, text = clean_reason(kind), clean_reason(" ".join(text.split()))
         log.info("%s: %s", kind, text)
         if self._json:
             line = json.dumps({"time": time.time(), "kind": kind, "text": text, **fields})

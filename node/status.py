@@ -202,15 +202,21 @@ def status_handler(
 
 
 async def serve_status(stream: trio.abc.Stream, snapshot: Callable[[], SwarmStatus]) -> None:
-    """Answer one watcher until it hangs up, asks nothing for IDLE_SECONDS or sends nonsense. Never raises for these."""
+    """Answer one watcher until it hangs up, asks nothing for IDLE_SECONDS or sends nonsense. Never raises for these,
+    nor when there is no status: that is logged, and the watcher is hung up on."""
     try:
         while True:
             with trio.fail_after(IDLE_SECONDS):
                 request = await read_frame(stream, REQUEST_BYTES_MAX)
             if not isinstance(msgpack.unpackb(request), dict):
                 raise PeerError("a request that is no map")
+            try:
+                reply = encode_status(snapshot())
+            except Exception:
+                log.exception("no status for a watcher")
+                return
             with trio.fail_after(WRITE_SECONDS):
-                await write_frame(stream, encode_status(snapshot()))
+                await write_frame(stream, reply)
             await trio.sleep(POLL_SECONDS_MIN)
     except EOFError:
         pass  # the watcher has seen enough

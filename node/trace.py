@@ -13,9 +13,10 @@ one against the other: an `accumulated` follows the `Done` of its backward task,
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +26,13 @@ from ftnode.protocol.effects import Note
 from ftnode.protocol.errors import LocalError, UserError
 from ftnode.protocol.events import Event
 
+log = logging.getLogger(__name__)
+
 TRACE_NAME: Final = "trace.jsonl"
 TRACE_PATTERN: Final = "trace*.jsonl"
 LINE_BYTES_MAX: Final = 1 << 20
+TRACE_BYTES_MAX: Final = 256 << 20
+"""Some ten thousand steps of a leader; a volunteer's disk is not ours to fill."""
 
 RECORDS: Final[dict[str, tuple[str, ...]]] = {
     # Always the first line. `settings`, `chance` (the seed), `addresses` and `hold` are what a replay needs.
@@ -61,11 +66,21 @@ class TraceWriter:
     """Appends records; every line is one `write`, so a SIGKILL can tear the last line and no other.
 
     `header` holds the fields of `start` but `format`. Never writes over a trace (see `new_trace_path`). Raises
-    LocalError for a record that `RECORDS` does not know, UserError (73) when the file cannot be created, and OSError
-    when a write fails: the caller decides whether a run goes on without its log.
+    LocalError for a record that `RECORDS` does not know and UserError (73) when the file cannot be created.
+
+    A run goes on without its log: when a write fails, or `bytes_max` is reached, `say` gets one line about it, and
+    nothing more is written. What is written reads like the trace of a node that was killed at that moment.
     """
 
-    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        header: dict[str, Any],
+        say: Callable[[str], None] = log.warning,
+        bytes_max: int = TRACE_BYTES_MAX,
+    ) -> None:
+        self._path, self._say = path, say
+        self._room = bytes_max
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -89,13 +104,29 @@ class TraceWriter:
         """Ends the trace; a second call does nothing."""
         if self._file >= 0:
             self.record("end", now, reason=reason)
-            os.close(self._file)
-            self._file = -1
+        if self._file >= 0:
+            self._stop()
 
     def _write(self, now: float, kind: str, fields: dict[str, Any]) -> None:
-        line = json.dumps({"n": self._sequence, "t": now, "k": kind, **fields}, separators=(",", ":"))
-        os.write(self._file, line.encode() + b"\n")
+        if self._file < 0:
+            return
+        line = json.dumps({"n": self._sequence, "t": now, "k": kind, **fields}, separators=(",", ":")).encode() + b"\n"
+        if len(line) > self._room:
+            self._stop(f"the trace {self._path} is full; what happens from now on is in no trace")
+            return
+        self._room -= len(line)
         self._sequence += 1
+        try:
+            while line:
+                line = line[os.write(self._file, line) :]
+        except OSError as error:
+            self._stop(f"cannot write the trace {self._path}: {error.strerror}; going on without it")
+
+    def _stop(self, why: str = "") -> None:
+        os.close(self._file)
+        self._file = -1
+        if why:
+            self._say(why)
 
 
 def new_trace_path(directory: Path) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,52 @@ def test_records_come_back_in_sequence(tmp_path: Path) -> None:
     assert records[1]["e"] == ["Wake"]
     assert records[2]["fields"] == {"peer": "x"}
     assert (records[3]["t"], records[3]["loss"]) == (3.0, 2.5)
+
+
+def test_a_full_disk_ends_the_trace_and_not_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    trace = TraceWriter(tmp_path / "trace.jsonl", HEADER, said.append)
+    trace.event(1.0, Wake())
+    write = os.write
+    room = 20
+
+    def short(file: int, data: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(file, data[: min(room, 7)])
+        room -= written
+        return written
+
+    monkeypatch.setattr(os, "write", short)
+    trace.event(2.0, Wake())
+    trace.event(3.0, Wake())
+    trace.close(4.0, "stopped")
+    monkeypatch.undo()
+    assert len(said) == 1 and "No space left on device" in said[0]
+    assert (tmp_path / "trace.jsonl").stat().st_size > 20
+    assert [record["n"] for record in read_trace(tmp_path / "trace.jsonl")] == [0, 1]
+
+
+def test_a_line_in_several_writes_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:5]))
+    trace = TraceWriter(tmp_path / "trace.jsonl", HEADER)
+    trace.close(1.0, "stopped")
+    assert [record["k"] for record in read_trace(tmp_path / "trace.jsonl")] == ["start", "end"]
+
+
+def test_a_trace_has_a_size_and_says_so_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    trace = TraceWriter(tmp_path / "trace.jsonl", HEADER, said.append, bytes_max=1000)
+    for number in range(1000):
+        trace.event(float(number), Wake())
+    trace.close(4.0, "stopped")
+    assert len(said) == 1 and "is full" in said[0]
+    assert 900 < (tmp_path / "trace.jsonl").stat().st_size <= 1000
+    records = read_trace(tmp_path / "trace.jsonl")
+    assert [record["n"] for record in records] == list(range(len(records)))
+    assert records[-1]["k"] == "event"  # no `end`: it reads like the trace of a node that was killed
 
 
 def test_a_record_that_is_not_in_the_vocabulary_is_refused(tmp_path: Path) -> None:

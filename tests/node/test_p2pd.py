@@ -41,6 +41,27 @@ def limited(main: Callable[[], Awaitable[None]]) -> None:
     trio.run(bounded)
 
 
+def test_an_exception_in_a_handler_costs_its_stream_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path) as here, daemon(tmp_path) as there:
+
+            async def answer(peer_id: str, stream: trio.SocketStream) -> None:
+                if await stream.receive_some(10) == b"odd":
+                    raise RuntimeError("nobody thought of this")
+                await stream.send_all(b"well")
+
+            await there.serve("/test/1", answer)
+            await here.connect(there.peer_id, await there.addresses(), SECONDS)
+            for sent, answered in ((b"odd", b""), (b"even", b"well")):
+                stream = await here.open(there.peer_id, "/test/1", SECONDS)
+                await stream.send_all(sent)
+                assert await stream.receive_some(10) == answered
+                await stream.aclose()
+
+    limited(main)
+    assert "nobody thought of this" in caplog.text
+
+
 def test_streams_both_ways(tmp_path: Path) -> None:
     async def main() -> None:
         async with daemon(tmp_path) as here, daemon(tmp_path) as there:

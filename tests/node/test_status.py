@@ -129,6 +129,19 @@ def test_a_watcher_that_sends_nonsense_or_nothing_is_dropped(sent: bytes) -> Non
     on_virtual_time(main)
 
 
+def test_a_status_that_cannot_be_made_costs_the_watcher_not_the_node(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> SwarmStatus:
+        raise KeyError("a view that changed meanwhile")
+
+    async def main() -> None:
+        ours, theirs = trio.testing.memory_stream_pair()
+        await write_frame(ours, msgpack.packb({"format": 1}))
+        await serve_status(theirs, broken)
+
+    on_virtual_time(main)
+    assert "a view that changed meanwhile" in caplog.text
+
+
 def test_a_watcher_that_reads_nothing_is_dropped() -> None:
     async def main() -> None:
         ours, theirs = trio.testing.lockstep_stream_pair()

@@ -1,0 +1,38 @@
+"""What a node tells its owner reaches any terminal, and steers none."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stdout
+
+from ftnode.node.reports import Speaking
+from ftnode.protocol.effects import Note
+
+EVIL = "\x1b[2J\x1b]0;owned\x07refused\r\n\x9bforged \u202eline"
+
+
+def said(as_json: bool, *notes: Note) -> list[str]:
+    """What a terminal that knows ASCII alone shows."""
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    with redirect_stdout(terminal):
+        speaking = Speaking(as_json)
+        for note in notes:
+            speaking.note(note)
+    terminal.seek(0)
+    return terminal.read().splitlines()
+
+
+def test_words_of_strangers_do_not_steer_the_terminal() -> None:
+    lines = said(False, Note("refused", EVIL, ()), Note("directory", EVIL, ()))
+    assert len(lines) == 2
+    assert all(line.isprintable() and "forged" in line for line in lines)
+
+
+def test_a_terminal_that_knows_ascii_alone_is_no_error() -> None:
+    assert said(False, Note("rebuilt", "stage 2 \u2192 \u03c9", ()))[0].endswith("stage 2 ? ?")
+
+
+def test_json_is_one_object_a_line() -> None:
+    (line,) = said(True, Note("refused", EVIL, (("peer", EVIL),)))
+    assert "\x1b" not in line and json.loads(line)["peer"] == EVIL
