@@ -21,6 +21,8 @@ LOSS_MAX: Final = 1e30
 GROUP_MAX: Final = 512
 """Holders of one stage, and voters; beyond about 400 holders views would have to be hierarchical."""
 LISTED_MAX: Final = 64
+ADDRESSES_MAX: Final = 32
+ADDRESS_TEXT_MAX: Final = 512
 REASON_MAX: Final = 2500
 """A view's reason names everybody that comes and goes."""
 
@@ -45,6 +47,11 @@ def well_formed(view: View, settings: Settings) -> bool:
         and set(view.voters) <= set(view.members())
         and len(view.reason) <= REASON_MAX
     )
+
+
+def usable_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """As many as are worth remembering of one peer."""
+    return tuple(address for address in addresses[:ADDRESSES_MAX] if len(address) <= ADDRESS_TEXT_MAX)
 
 
 def _number(value: int, limit: int = NUMBER_MAX) -> bool:

@@ -26,7 +26,7 @@ from typing import Any, Final
 from ftnode.protocol import effects as fx
 from ftnode.protocol import events as ev
 from ftnode.protocol import messages as ms
-from ftnode.protocol.admission import objection
+from ftnode.protocol.admission import objection, usable_addresses
 from ftnode.protocol.candidate import Candidate
 from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.election import Election
@@ -44,8 +44,6 @@ from ftnode.protocol.watchers import Watch
 
 REPORTS_KEPT = 256
 STRANGERS_MAX = 4096
-ADDRESSES_MAX = 32
-ADDRESS_TEXT_MAX = 512
 
 
 class Participant:
@@ -161,7 +159,7 @@ class Participant:
     def know(self, peer: Peer, addresses: tuple[str, ...]) -> None:
         if self.contacts.get(peer) == addresses:
             return
-        addresses = tuple(address for address in addresses[:ADDRESSES_MAX] if len(address) <= ADDRESS_TEXT_MAX)
+        addresses = usable_addresses(addresses)
         if addresses and peer != self.me and self.contacts.get(peer) != addresses:
             self.contacts[peer] = addresses
             self._out.append(fx.Know(peer, addresses))
@@ -221,9 +219,6 @@ class Participant:
         return ms.Certificate(self.view, self.follow.quorate and self.member, known)
 
     # -- events
-
-    def _on_wake(self, event: ev.Wake) -> None:
-        pass
 
     def _on_received(self, event: ev.Received) -> None:
         self._receive(event.sender, event.message, event.handle)
@@ -312,9 +307,6 @@ class Participant:
         self.timers.set("beat", self.now + period)
         if len(self.liveness.heard) > STRANGERS_MAX:
             self.liveness.forget_strangers(set(self.members) | self.presences.keys())
-        waiting = self.waiting()
-        if waiting:
-            self.note("waiting", f"waits for {waiting}" if not waiting.startswith("halted") else waiting)
         self.watch.beat()
         self.follow.beat()
         self.holder.beat()
@@ -354,7 +346,7 @@ class Participant:
 
 
 _EVENTS: Final[dict[type, Callable[[Participant, Any], None]]] = {
-    ev.Wake: Participant._on_wake,
+    ev.Wake: lambda core, event: None,
     ev.Received: Participant._on_received,
     ev.LinkUp: Participant._on_link_up,
     ev.LinkDown: Participant._on_link_down,

@@ -76,6 +76,9 @@ class Watch:
     def beat(self) -> None:
         core, view = self.core, self.core.view
         self._look_up()
+        waiting = core.waiting()
+        if waiting:
+            core.note("waiting", waiting if waiting.startswith("halted") else f"waits for {waiting}")
         if core.member:
             heartbeat = self.heartbeat(False)
             for peer in self._targets:
