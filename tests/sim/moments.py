@@ -81,14 +81,15 @@ class Moments(Faults):
         return True
 
     def _cut_off_newcomers(self, host: Host, view: View) -> None:
-        """When a view with holders that do not vote is chosen, those that do are cut off from everybody else."""
-        if not set(view.members()) - set(view.voters) or self.world.network.blocked:
+        """When a view with new holders is chosen, those who were there before are cut off from everybody else."""
+        before = self.world.ledger.views.get((view.lineage.id, view.number - 1))
+        stayed = [peer.id for peer in view.members() if before is not None and peer in before.members()]
+        if len(stayed) == len(view.members()) or not stayed or self.world.network.blocked:
             return
         self.world.on_view = None
-        voters = [peer.id for peer in view.voters]
-        others = [h.peer.id for h in self.world.live() if h.peer.id not in voters]
+        others = [h.peer.id for h in self.world.live() if h.peer.id not in stayed]
         seconds = self.world.settings.lease_seconds * self.chance.choice([3.0, 6.0])
-        self._cut({pair for a in voters for b in others for pair in ((a, b), (b, a))}, seconds, "newcomers")
+        self._cut({pair for a in stayed for b in others for pair in ((a, b), (b, a))}, seconds, "newcomers")
 
     # -- messages
 

@@ -128,6 +128,9 @@ class Scenario:
     def _on_commit(self, lineage: str, version: Version, skipped: bool) -> None:
         self.last_commit = self.world.now
         self.faults.on_commit(version.step)
+        if version.step >= self.settings.steps - 8 and not self.world.losses and not self.faults.ongoing:
+            self.faults.ongoing += 1
+            self.world.at(self.world.now, self.faults.strike, ("kill", 40))
 
     # -- watchdog
 
