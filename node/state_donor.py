@@ -225,7 +225,6 @@ class StateDonor:
         """
         if request.run != self._run:
             raise NotLent("another run", retry=False)
-        self._check_version(request)
         if sum(lending.to == to for lending in self._lendings) >= LENDINGS_PER_PEER_MAX:
             raise NotLent("busy lending to you", retry=True)
         other_parts = any(each.stage == request.stage and each.parts != request.parts for each in self._lendings)
