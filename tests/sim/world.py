@@ -13,28 +13,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from ftnode.protocol.effects import (
-    Announce,
-    Apply,
-    Committed,
-    Dial,
-    Discard,
-    Effect,
-    Forget,
-    Install,
-    Know,
-    Note,
-    PublishView,
-    Release,
-    RestartCompute,
-    Search,
-    Send,
-    Stop,
-    Task,
-)  # fmt: skip
-from ftnode.protocol.effects import (
-    Compute as ComputeTask,
-)
+from ftnode.protocol import effects as fx
 from ftnode.protocol.events import ComputeLost, ComputeReady, Done, Event, Received, Wake
 from ftnode.protocol.messages import Begin, Message
 from ftnode.protocol.participant import Participant
@@ -82,11 +61,11 @@ class World:
         """(fault, rung): how stages that a fault took came back."""
         self.causes: dict[int, str] = {}
         """Stage to the fault that emptied it last."""
-        self.on_send: Callable[[Host, Send], None] | None = None
+        self.on_send: Callable[[Host, fx.Send], None] | None = None
         self.on_receive: Callable[[Host, Message], None] | None = None
         self.on_commit: Callable[[str, Version, bool], None] | None = None
         self.on_view: Callable[[Host, View], None] | None = None
-        self.on_installed: Callable[[Host, Install], None] | None = None
+        self.on_installed: Callable[[Host, fx.Install], None] | None = None
         self.on_remark: Callable[[str], None] | None = None
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
@@ -234,7 +213,7 @@ class World:
 
     # -- effects out of participants
 
-    def _send(self, host: Host, effect: Send) -> None:
+    def _send(self, host: Host, effect: fx.Send) -> None:
         message, tensor = effect.message, None
         if self.on_send is not None:
             self.on_send(host, effect)
@@ -280,13 +259,13 @@ class World:
             if self.on_commit is not None:
                 self.on_commit(lineage, version, skipped)
 
-    def _dial(self, host: Host, effect: Dial) -> None:
+    def _dial(self, host: Host, effect: fx.Dial) -> None:
         self.network.dial(host, effect.peer)
 
-    def _know(self, host: Host, effect: Know) -> None:
+    def _know(self, host: Host, effect: fx.Know) -> None:
         host.known.add(effect.peer.id)
 
-    def _task(self, host: Host, effect: ComputeTask) -> None:
+    def _task(self, host: Host, effect: fx.Compute) -> None:
         if not host.compute_up:
             return
         result = host.compute.perform(effect.task, host.tensors)
@@ -296,7 +275,7 @@ class World:
         host.compute_free = max(host.compute_free, self.now) + seconds
         self.at(host.compute_free, self._done, (host, host.compute_life, effect.task, result))
 
-    def _done(self, host: Host, life: int, task: Task, result: Result) -> None:
+    def _done(self, host: Host, life: int, task: fx.Task, result: Result) -> None:
         if not host.alive or life != host.compute_life or host.hung:
             return
         if host.paused:
@@ -305,25 +284,25 @@ class World:
         output = None if result.output is None else host.put(result.output)
         self.deliver(host, Done(task, output, result.value, result.tokens, result.gradient, result.fault))
 
-    def _apply(self, host: Host, effect: Apply) -> None:
+    def _apply(self, host: Host, effect: fx.Apply) -> None:
         if host.compute_up:
             host.compute.apply(effect)
 
-    def _discard(self, host: Host, effect: Discard) -> None:
+    def _discard(self, host: Host, effect: fx.Discard) -> None:
         host.working = effect.keep
         host.compute.discard(effect.keep)
         host.tensors = {handle: item for handle, item in host.tensors.items() if item.attempt == effect.keep}
 
-    def _release(self, host: Host, effect: Release) -> None:
+    def _release(self, host: Host, effect: fx.Release) -> None:
         for handle in effect.handles:
             if host.tensors.pop(handle, None) is None:
                 raise Violation("I6", f"{host.peer} releases {handle} twice")
 
-    def _forget(self, host: Host, effect: Forget) -> None:
+    def _forget(self, host: Host, effect: fx.Forget) -> None:
         host.installing.pop(effect.stage, None)
         host.compute.weights.pop(effect.stage, None)
 
-    def _restart_compute(self, host: Host, effect: RestartCompute) -> None:
+    def _restart_compute(self, host: Host, effect: fx.RestartCompute) -> None:
         self._lose_compute(host)
 
     def _lose_compute(self, host: Host) -> None:
@@ -337,18 +316,18 @@ class World:
         self._lose_compute(host)
         self.deliver(host, ComputeLost(reason, out_of_memory_stage))
 
-    def _announce(self, host: Host, effect: Announce) -> None:
+    def _announce(self, host: Host, effect: fx.Announce) -> None:
         self.directory.announce(host, effect.presence)
 
-    def _publish(self, host: Host, effect: PublishView) -> None:
+    def _publish(self, host: Host, effect: fx.PublishView) -> None:
         if effect.view is not None:
             self.ledger.view(effect.view)
         self.directory.publish(host, effect.view)
 
-    def _search(self, host: Host, effect: Search) -> None:
+    def _search(self, host: Host, effect: fx.Search) -> None:
         self.directory.search(host)
 
-    def _note(self, host: Host, effect: Note) -> None:
+    def _note(self, host: Host, effect: fx.Note) -> None:
         if "behind a commit" in effect.text:  # honest peers never are: rule 18 (i)
             raise Violation("I3", effect.text)
         line = f"{self.now:9.3f} {host.peer} {effect.kind}: {effect.text}"
@@ -356,13 +335,13 @@ class World:
         if self.log is not None:
             self.log(line)
 
-    def _stop(self, host: Host, effect: Stop) -> None:
+    def _stop(self, host: Host, effect: fx.Stop) -> None:
         self.kill(host, "leave", silently=False)
 
-    def _committed(self, host: Host, effect: Committed) -> None:
+    def _committed(self, host: Host, effect: fx.Committed) -> None:
         self._commit(effect.lineage, effect.version, effect.skipped)
 
-    def _install(self, host: Host, effect: Install) -> None:
+    def _install(self, host: Host, effect: fx.Install) -> None:
         self.rebuilding.install(host, effect)
 
     # -- faults
@@ -400,9 +379,9 @@ class World:
 
 
 COST = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5}
-CARRY_OUT: dict[type[Effect], Callable[[World, Host, Any], None]] = {
-    Send: World._send, Dial: World._dial, Know: World._know, ComputeTask: World._task, Apply: World._apply,
-    Discard: World._discard, Release: World._release, Install: World._install, Forget: World._forget,
-    RestartCompute: World._restart_compute, Announce: World._announce, PublishView: World._publish,
-    Committed: World._committed, Search: World._search, Note: World._note, Stop: World._stop,
+CARRY_OUT: dict[type[fx.Effect], Callable[[World, Host, Any], None]] = {
+    fx.Send: World._send, fx.Dial: World._dial, fx.Know: World._know, fx.Compute: World._task, fx.Apply: World._apply,
+    fx.Discard: World._discard, fx.Release: World._release, fx.Install: World._install, fx.Forget: World._forget,
+    fx.RestartCompute: World._restart_compute, fx.Announce: World._announce, fx.PublishView: World._publish,
+    fx.Committed: World._committed, fx.Search: World._search, fx.Note: World._note, fx.Stop: World._stop,
 }  # fmt: skip
