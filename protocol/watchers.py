@@ -137,7 +137,7 @@ class Watch:
         if not core.member or peer not in core.members:
             return
         if refused:
-            self.suspect(peer, "silent", f"its address refuses: {reason}")
+            self.suspect(peer, "silent", reason)
         else:
             core.emit(Dial(peer))
 
