@@ -95,7 +95,7 @@ class Scenario:
         without_corpus = set(range(chance.choice([0, 1, 1, 2, 3])))
         for index in range(count):
             at = chance.uniform(0, 0.4) if together else index * chance.uniform(0, 2)
-            hold = chance.choice([1, 1, 1, 2, 3])
+            hold = chance.choice([1, 1, 1, 2, 3][: self.settings.stages])  # of three stages, two are adjacent
             self.world.at(at, self.world.start, (f"peer{index}", hold, index not in without_corpus))
         self.outcome.peers = count
 

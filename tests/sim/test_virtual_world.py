@@ -15,16 +15,20 @@ from tests.sim.scenario import Outcome, run_seed
 
 SEEDS = int(os.environ.get("FTNODE_SEEDS", "1000"))
 """More in the background: FTNODE_SEEDS=20000 python -m pytest tests/sim/test_virtual_world.py."""
-MUST_MEET = [
-    (fault, rung)
-    for fault in ("kill", "kill-leader", "vanish", "restart", "pause", "compute", "memory", "leave", "message")
-    for rung in ("blend", "copy")
+HALTED_MAX = 0.02
+"""The share of seeds that may halt by design: the head, or two adjacent stages, cut off at the wrong moment."""
+FAULTS = (
+    "kill", "kill-leader", "vanish", "restart", "pause", "compute", "memory", "hang", "leave", "message", "election",
+    "double", "newcomers", "partition", "isolate", "link", "one-way",
+)  # fmt: skip
+MUST_MEET = [(fault, rung) for fault in FAULTS for rung in ("blend", "copy")] + [
+    (fault, "kept") for fault in ("pause", "partition", "isolate", "split")
 ]
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> list[Outcome]:
-    return list(run_seeds(range(1, SEEDS + 1), 2))
+    return list(run_seeds(range(1, int(SEEDS * (1 + HALTED_MAX)) + 1), 2))
 
 
 def test_every_invariant_holds_in_every_seed(outcomes: list[Outcome]) -> None:
@@ -33,7 +37,9 @@ def test_every_invariant_holds_in_every_seed(outcomes: list[Outcome]) -> None:
 
 
 def test_every_seed_is_a_real_test(outcomes: list[Outcome]) -> None:
-    for outcome in outcomes:
+    whole = [outcome for outcome in outcomes if not outcome.halted]
+    assert len(whole) >= SEEDS
+    for outcome in whole:
         assert outcome.peers >= 6
         assert outcome.commits >= 20
         assert outcome.losses >= 1, f"seed {outcome.seed} lost no sole holder"

@@ -18,7 +18,7 @@ from ftnode.protocol.events import ComputeLost, ComputeReady, Done, Event, Recei
 from ftnode.protocol.messages import Begin, Message
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Peer, Version
+from ftnode.protocol.types import Peer, Rung, Version
 from ftnode.protocol.view import View
 from tests.sim.checks import Ledger, Violation, handles_bound
 from tests.sim.compute import Compute, Poison, Result, Tensor
@@ -210,6 +210,9 @@ class World:
                 lost = next(host for host in self.hosts if host.peer == group[0])
                 self.causes[stage] = lost.cause or "moved"
                 self.losses += 1
+            for peer in set(view.holders[stage]) - set(group):
+                if stage in self.by_id[peer.id].compute.weights and stage in self.causes:
+                    self.met[self.causes[stage], Rung.KEPT.value] += 1
 
     # -- effects out of participants
 
