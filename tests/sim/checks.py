@@ -27,6 +27,8 @@ class Ledger:
         """Lineage to the digest of the view that its founder came from."""
         self.commits: dict[str, dict[int, Version]] = {}
         """Lineage to step to the version that it committed."""
+        self.newest_view: dict[str, int] = {}
+        """Lineage to the view that was the last to commit something new."""
         self.begun: dict[tuple[str, Attempt], Begin] = {}
         self.seen: set[tuple[str, int]] = set()
         """(lineage, step) of the commits that a Begin has told others of."""
@@ -71,6 +73,11 @@ class Ledger:
             raise Violation(
                 "I3", f"attempt {begin.attempt} is step {known.step} on {known.base} and {begin.step} on {begin.base}"
             )
+        newest = max(self.commits.get(begin.lineage, {0: None}))
+        if known is begin and begin.base.step < newest and begin.view >= self.newest_view.get(begin.lineage, 0):
+            raise Violation("I3", f"{sender} begins step {begin.step} after the commit of {newest}: {begin}")
+        if begin.base.step >= newest:
+            self.newest_view[begin.lineage] = max(begin.view, self.newest_view.get(begin.lineage, 0))
         self.bases.setdefault((begin.lineage, begin.attempt, begin.step), begin.base.commit)
         self.commit(begin.lineage, begin.base)
         news = (begin.lineage, begin.base.step) not in self.seen

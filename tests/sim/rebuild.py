@@ -79,6 +79,9 @@ class Rebuilding:
         self.world.deliver(host, InstallFailed(effect.plan.stage, effect.base, donor, reason))
 
     def _finish_install(self, host: Host, effect: Install) -> None:
+        if not host.compute_up:
+            self._install_failed(host, effect, None, "there is no compute process")
+            return
         plan, base = effect.plan, effect.base
         del host.installing[plan.stage]
         if plan.rung is Rung.INITIAL:

@@ -19,8 +19,14 @@ def best_view(world: World) -> View | None:
 def holders(world: World, view: View) -> dict[int, list[Host]]:
     """Per stage, the live hosts that hold it in the view and have weights."""
     known = {host.peer: host for host in world.hosts if host.alive}
+    newest = max(world.ledger.commits.get(view.lineage.id, {0: None}))
+
+    def has(host: Host, stage: int) -> bool:
+        weights = host.compute.weights.get(stage)
+        return weights is not None and weights.version.step >= newest - 1
+
     return {
-        stage: [known[peer] for peer in group if peer in known and stage in known[peer].compute.weights]
+        stage: [known[peer] for peer in group if peer in known and has(known[peer], stage)]
         for stage, group in enumerate(view.holders)
     }
 
