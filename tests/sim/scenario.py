@@ -141,7 +141,8 @@ class Scenario:
         detection = 2 * s.lease_seconds + s.poll_seconds + s.broken_link_seconds
         election = s.takeover_seconds * (1 + live) + 3 * s.ballot_seconds
         offers = s.offer_seconds * live + s.search_seconds * 3
-        hang = s.task_seconds if any(host.hung for host in self.world.live()) or self.faults.counts["hang"] else 0.0
+        # A hung compute is told by a task that does not end, or by a rebuild that waits for what it should lend.
+        hang = s.task_seconds + s.install_seconds if self.faults.counts["hang"] else 0.0
         return detection + election + offers + hang + 2 * s.minority_wait_seconds + 30.0
 
     def watch(self) -> None:
