@@ -34,7 +34,7 @@ class Host:
         self.forward_seconds = 0.02
         self.tensors: dict[Handle, Tensor] = {}
         self.next_handle = 1
-        self.inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self.inbox: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.installing: dict[int, int] = {}
         self.known: set[str] = set()
         self.links: dict[Peer, Link] = {}

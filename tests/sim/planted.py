@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ftnode.protocol import ballot, follow, holder, leader, participant, recruiting, step, succession, view
-from ftnode.protocol.messages import Status
+from ftnode.protocol.effects import Release
+from ftnode.protocol.messages import Begin, Status
 from tests.sim.scenario import SOFT
 
 MODULES = (follow, leader, recruiting, succession)
@@ -84,12 +85,12 @@ def old_attempts_accepted() -> Any:
 
     def on_boundary(self: Any, sender: Any, boundary: Any, handle: Any) -> None:
         if self.work is None or self.core.view is None:
-            self.core.emit(holder.Release((handle,)))
+            self.core.emit(Release((handle,)))
         else:
             self.core.route(self.work.on_boundary(sender, boundary, handle))
 
     def fits(self: Any, sender: Any, boundary: Any) -> bool:
-        return len(boundary.path) == self.last + 1 and boundary.path[boundary.visit] == self.me
+        return bool(len(boundary.path) == self.last + 1 and boundary.path[boundary.visit] == self.me)
 
     return patched((holder.Holder, "on_boundary", on_boundary), (step.StepWork, "_fits", fits))
 
@@ -112,7 +113,7 @@ def stale_begin() -> Any:
             self.holder.on_begin(message)
 
     table = {**participant._MESSAGES}
-    table[participant.ms.Begin] = on_begin
+    table[Begin] = on_begin
     return patched((participant, "_MESSAGES", table))
 
 

@@ -65,7 +65,7 @@ class Play:
         self.until, self.peers = 0, 0
         for line in lines:
             if line.startswith("set "):
-                self.settings.update(pair.split("=") for pair in line[4:].split())
+                self.settings.update({name: value for name, value in (pair.split("=") for pair in line[4:].split())})
         self._make_world()
         for line in lines:
             self._read(line)
@@ -220,7 +220,7 @@ class Play:
             return
 
     def _say(self, text: str) -> None:
-        self.story.append(f"{self.world.now:7.2f}  {text}")
+        self.story.append(f"{self.world.now:6.1f}  {text}")
 
     def _lineage(self, lineage: str) -> str:
         return self.lineages.setdefault(lineage, "ABCDEFGHIJ"[len(self.lineages)])

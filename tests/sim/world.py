@@ -67,14 +67,14 @@ class World:
         self.on_view: Callable[[Host, View], None] | None = None
         self.on_installed: Callable[[Host, fx.Install], None] | None = None
         self.on_remark: Callable[[str], None] | None = None
-        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._serial = 0
         self._nonce = 0
         self._commits_told: set[tuple[str, int]] = set()
 
     # -- time
 
-    def at(self, time: float, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    def at(self, time: float, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self._serial += 1
         heapq.heappush(self._heap, (time, self._serial, function, arguments))
 
