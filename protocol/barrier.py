@@ -38,14 +38,14 @@ class Standing:
 def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     """Decide from the Statuses of all members (rule 18). Requires one from each.
 
-    Only participants, members that work on an attempt, say where the swarm stands. A newcomer that comes back with
+    Only participants, members that have got a Begin, say where the swarm stands. A newcomer that comes back with
     weights of an earlier step must neither hold back a commit that it took no part in nor undo one: it counts as
-    empty unless its weights are exactly those of the base. A Begin is the commit of its base, so whoever works knows
-    of that commit even without weights, as a leader without stages does. When nobody works, the voters say it: only
-    they have been Ready in this lineage.
+    empty unless its weights are exactly those of the base. A Begin is the commit of its base, so they know of
+    that commit even without weights, as a leader without stages does, and even when the run is over. Without any, the
+    voters say it: only they have been Ready in this lineage.
     """
     parts = (
-        {peer: status for peer, status in statuses.items() if status.attempt is not None}
+        {peer: status for peer, status in statuses.items() if status.base is not None}
         or {peer: status for peer, status in statuses.items() if peer in view.voters}
         or dict(statuses)
     )
@@ -56,7 +56,7 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
         if peer in view.holders[stage.stage]
     }
     versions = [stage.version for (_, peer), stage in held.items() if peer in parts and stage.version is not None]
-    versions += [status.base for status in parts.values() if status.attempt is not None and status.base is not None]
+    versions += [status.base for status in parts.values() if status.base is not None]
     base = max(versions, key=lambda version: version.step, default=initial_version(view.lineage.id))
     behind = fallen_behind(view, parts, base)
     if behind:

@@ -65,7 +65,7 @@ class Play:
         self.until, self.peers = 0, 0
         for line in lines:
             if line.startswith("set "):
-                self.settings.update({name: value for name, value in (pair.split("=") for pair in line[4:].split())})
+                self.settings |= {name: value for name, _, value in (pair.partition("=") for pair in line[4:].split())}
         self._make_world()
         for line in lines:
             self._read(line)
