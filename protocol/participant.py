@@ -42,8 +42,7 @@ from ftnode.protocol.types import Handle, Peer
 from ftnode.protocol.view import View
 from ftnode.protocol.watchers import Watch
 
-REPORTS_KEPT = 256
-STRANGERS_MAX = 4096
+REPORTS_KEPT, STRANGERS_MAX = 256, 4096
 
 
 class Participant:
