@@ -106,6 +106,10 @@ class Leader:
         if where.behind:
             self._expel(where.behind)
             return
+        if where.base.step == 0 < core.highest_step():
+            self.halted = f"halted: steps up to {core.highest_step()} are committed and nobody has their weights"
+            core.note("halt", self.halted)
+            return
         self.base = where.base
         over = where.base.step >= core.settings.steps
         if self._vacant and not (over and exhausted):
