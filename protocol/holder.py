@@ -8,8 +8,9 @@ from ftnode.protocol.early import EarlyTensors
 from ftnode.protocol.effects import Apply, Discard, Forget, Install, PublishView, Release, RestartCompute
 from ftnode.protocol.events import ComputeReady, Done, Installed, InstallFailed
 from ftnode.protocol.messages import Begin, Boundary, Plan, Ready, Resign, StageStatus, Status, Stored
+from ftnode.protocol.retired import Retired
 from ftnode.protocol.step import StepWork
-from ftnode.protocol.types import Attempt, Handle, Peer, Version, next_version
+from ftnode.protocol.types import Attempt, Handle, Peer, Version
 from ftnode.protocol.view import View
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ class Holder:
         """Stage → the lineage that made its version."""
         self._lineages: list[str] = []
         """The lineages that this peer has been in, oldest first, each a descendant of the one before."""
-        self._retired: StepWork | None = None
-        """A complete attempt that we had to leave: what its commit would make of our weights is still exact."""
+        self._retired = Retired()
         self.work: StepWork | None = None
         self.begin: Begin | None = None
         self.compute_ready = False
@@ -76,9 +76,14 @@ class Holder:
 
     # -- views and Begin
 
-    def on_view(self, view: View, was: tuple[int, ...]) -> None:
-        """Drop what belongs to a role we no longer have; report to the leader of the new view (rules 15, 17)."""
+    def on_view(self, view: View, was: tuple[int, ...], forked: bool) -> None:
+        """Drop what belongs to a role we no longer have; report to the leader of the new view (rules 15, 17).
+
+        `forked`: the view founds a lineage out of the one before, whose attempts it may commit (rules 16, 18 ii).
+        """
         core = self.core
+        if forked:
+            self._retired.forked(view.lineage.id)
         if view.lineage.id not in self._lineages:
             self._lineages = [*self._lineages[-LINEAGES_KEPT:], view.lineage.id]
         if self._resigning is not None and not set(self._resigning.stages) & set(core.mine) & set(was):
@@ -109,7 +114,7 @@ class Holder:
     def yield_to(self, winner: str) -> None:
         """Our lineage loses: what it made must not mix with the winner's (rule 16); what is older is the winner's."""
         self._stop_work()
-        if self._retired is not None and self._retired.begin.lineage != winner:
+        if self._retired.work_in(winner) is None:
             self._drop_retired()
         self._installing.clear()
         at = self._lineages.index(winner) + 1 if winner in self._lineages else len(self._lineages) - 1
@@ -122,27 +127,21 @@ class Holder:
         work, self.work, self.begin = self.work, None, None
         self._release(self._early.drop(None))
         if work is not None and work.complete and work.begin.training:
-            self._retired = work
+            self._retired.keep(work)
             self.core.emit(Release(work.kept_handles()))
             self.core.emit(Discard(work.begin.attempt))
-        elif work is not None or self._retired is None:
-            self._retired = None
+        elif work is not None or not self._retired:
+            self._retired.drop()
             self.core.emit(Discard(None))
 
     def _drop_retired(self) -> None:
-        if self._retired is not None:
-            self._retired = None
+        if self._retired:
+            self._retired.drop()
             self.core.emit(Discard(None))
 
     def exact(self, lineage: str) -> tuple[tuple[int, Version], ...]:
         """The versions that we have, or can make at once of what a retired attempt reduced."""
-        versions = sorted(self.versions.items())
-        work = self._retired
-        if work is not None and work.begin.lineage == lineage:
-            base = work.begin.base
-            made = next_version(base, lineage, work.begin.attempt, work.begin.skip)
-            versions += [(stage, made) for stage, held in versions if held == base and work.has_reduced(stage)]
-        return tuple(versions)
+        return (*sorted(self.versions.items()), *self._retired.promised(self.versions, lineage))
 
     def send_status(self) -> None:
         core, view = self.core, self.core.view
@@ -154,9 +153,7 @@ class Holder:
         for stage in core.mine:
             has = work is not None and begin is not None and stage in work.stages and attempt is not None
             reduced = attempt if has and work is not None and begin is not None and work.has_reduced(stage) else None
-            retired = self._retired
-            if retired is not None and retired.begin.lineage == view.lineage.id and retired.has_reduced(stage):
-                reduced = retired.begin.attempt
+            reduced = reduced or self._retired.reduced(stage, view.lineage.id)
             stages.append(StageStatus(stage, self.versions.get(stage), reduced))
         core.send(
             view.leader,
@@ -183,11 +180,11 @@ class Holder:
             return
         for stage in core.mine:
             self._bring_to(stage, begin)
-        self._retired = None
         assert core.view is not None
         self._ready_sent = -1.0
         goes_on = self.work is not None and old is not None and old.attempt == begin.attempt and old.step == begin.step
         self.begin = begin
+        self._retired.begun(begin.lineage, goes_on)
         if goes_on and self.work is not None:
             core.route(self.work.continue_in(core.view, begin, core.now))
         else:
@@ -207,8 +204,7 @@ class Holder:
         core, version, work, base = self.core, self.versions.get(stage), self.work, begin.base
         if version == base:
             return
-        if self._retired is not None and self._retired.begin.lineage == begin.lineage:
-            work = self._retired
+        work = self._retired.work_in(begin.lineage) or work
         reduced = work is not None and work.begin.attempt == base.attempt and work.has_reduced(stage)
         if work is not None and reduced and version is not None and version.step == base.step - 1:
             core.emit(Apply(stage, base, base.attempt, work.begin.skip))
@@ -325,7 +321,7 @@ class Holder:
         self.compute_ready = False
         self.versions.clear()
         self._made_in.clear()
-        self._retired = None
+        self._retired.drop()
         self._installing.clear()
         self._early.drop(None)
         self.work = self.begin = None

@@ -203,7 +203,7 @@ class Participant:
         self.follow.on_view(old if same else None, view)
         if self.leaving and not self.member:
             self.emit(fx.Stop(self.leaving))
-        self.holder.on_view(view, was)
+        self.holder.on_view(view, was, old is not None and not same and view.previous == old.digest())
         self.chronicle.view(view)
         self.emit(fx.PublishView(view))
         if self.leader is not None:

@@ -1,0 +1,53 @@
+"""A complete attempt of a view that we had to leave: the others may commit it without us, and then our weights with its
+reduced gradient are exactly what the swarm misses (rules 15, 18 ii)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ftnode.protocol.step import StepWork
+from ftnode.protocol.types import Attempt, Version, next_version
+
+
+class Retired:
+    """At most one attempt, and the lineages in which its name means that attempt: a fork inherits its parent's."""
+
+    def __init__(self) -> None:
+        self._work: StepWork | None = None
+        self._lineages: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return self._work is not None
+
+    def begun(self, lineage: str, goes_on: bool) -> None:
+        """An attempt began in the lineage, or the one before goes on in it."""
+        self._work = None
+        self._lineages = {lineage} | (self._lineages if goes_on else set())
+
+    def forked(self, lineage: str) -> None:
+        """A lineage was founded out of the view that we were in."""
+        self._lineages.add(lineage)
+
+    def keep(self, work: StepWork) -> None:
+        self._work = work
+
+    def drop(self) -> None:
+        self._work = None
+
+    def work_in(self, lineage: str) -> StepWork | None:
+        """The attempt, if a Begin of this lineage may commit it."""
+        return self._work if lineage in self._lineages else None
+
+    def reduced(self, stage: int, lineage: str) -> Attempt | None:
+        """Its name, if it has the reduced gradient of the stage."""
+        work = self.work_in(lineage)
+        return work.begin.attempt if work is not None and work.has_reduced(stage) else None
+
+    def promised(self, versions: Mapping[int, Version], lineage: str) -> tuple[tuple[int, Version], ...]:
+        """The versions that its commit would make of our weights."""
+        work = self.work_in(lineage)
+        if work is None:
+            return ()
+        base = work.begin.base
+        made = next_version(base, lineage, work.begin.attempt, work.begin.skip)
+        return tuple((stage, made) for stage in sorted(versions) if versions[stage] == base and work.has_reduced(stage))
