@@ -59,8 +59,10 @@ def _number(value: int, limit: int = NUMBER_MAX) -> bool:
 
 
 def _stages(stages: Iterable[int], settings: Settings) -> bool:
-    listed = list(stages)
-    return len(set(listed)) == len(listed) and all(_number(stage, settings.stage_count) for stage in listed)
+    listed, count = list(stages), settings.stages + 1
+    if len(listed) == 1:
+        return 0 <= listed[0] < count
+    return len(set(listed)) == len(listed) and all(0 <= stage < count for stage in listed)
 
 
 def _version(version: Version | None) -> bool:
@@ -78,14 +80,18 @@ def _commits(commits: tuple[ms.Commit, ...], settings: Settings) -> bool:
 
 
 def _heartbeat(sender: Peer, message: ms.Heartbeat, view: View | None, settings: Settings) -> bool:
+    # Most messages are heartbeats, and most heartbeats have nothing in their lists.
     return (
-        _stages((report.stage for report in message.stages), settings)
-        and -1 <= message.view < NUMBER_MAX
-        and _number(message.step)
-        and len(message.validation) <= LISTED_MAX
-        and all(0 <= step <= settings.steps for step, _ in message.validation)
-        and _commits(message.commits, settings)
+        -1 <= message.view < NUMBER_MAX
+        and 0 <= message.step < NUMBER_MAX
+        and (not message.stages or _stages([report.stage for report in message.stages], settings))
+        and (not message.validation or _validation(message.validation, settings))
+        and (not message.commits or _commits(message.commits, settings))
     )
+
+
+def _validation(entries: tuple[tuple[int, float], ...], settings: Settings) -> bool:
+    return len(entries) <= LISTED_MAX and all(0 <= step <= settings.steps for step, _ in entries)
 
 
 def _certificate(sender: Peer, message: ms.Certificate, view: View | None, settings: Settings) -> bool:

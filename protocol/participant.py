@@ -95,16 +95,18 @@ class Participant:
             self._start()
         if self.liveness.woke(now, self.deadline):
             self.follow.on_blocked()
-        kind = type(event)
-        if kind is not ev.Received and kind is not ev.Done:
-            self.presence_changed = True
-        _EVENTS[kind](self, event)
+        if isinstance(event, ev.Received):
+            self._receive(event.sender, event.message, event.handle)
+        else:
+            self.presence_changed = self.presence_changed or not isinstance(event, ev.Done)
+            _EVENTS[type(event)](self, event)
         self._finish()
         if now >= self.timers.deadline:
             for name in self.timers.expired(now):
                 _TIMERS[name](self)
                 self._finish()
-        self._announce()
+        if self.presence_changed:
+            self._announce()
         return self._out
 
     def _finish(self) -> None:
@@ -220,9 +222,6 @@ class Participant:
 
     # -- events
 
-    def _on_received(self, event: ev.Received) -> None:
-        self._receive(event.sender, event.message, event.handle)
-
     def _receive(self, sender: Peer, message: ms.Message, handle: Handle | None) -> None:
         if sender != self.me:
             reason = objection(sender, message, self.view, self.settings)
@@ -332,7 +331,7 @@ class Participant:
 
     def _announce(self) -> None:
         """Keep our presence in the directory as it is now; renewals are the directory's business."""
-        if not self.presence_changed or (self._announced is None and not self.holder.compute_ready):
+        if self._announced is None and not self.holder.compute_ready:
             return
         self.presence_changed = False
         presence = presence_of(self)
@@ -347,7 +346,6 @@ class Participant:
 
 _EVENTS: Final[dict[type, Callable[[Participant, Any], None]]] = {
     ev.Wake: lambda core, event: None,
-    ev.Received: Participant._on_received,
     ev.LinkUp: Participant._on_link_up,
     ev.LinkDown: Participant._on_link_down,
     ev.ComputeReady: lambda core, event: core.holder.on_compute_ready(event),

@@ -85,8 +85,12 @@ class DirectoryService:
             if peer_id == reader.peer.id:
                 continue
             presence = None
-            for shelf in shelves:
-                if not _renewed(shelf.host, now) or (self.miss and chance.random() < self.miss):
+            for shelf in list(shelves):
+                if not _renewed(shelf.host, now):
+                    if not shelf.host.alive:
+                        shelves.remove(shelf)
+                    continue
+                if self.miss and chance.random() < self.miss:
                     continue
                 presence = newest(shelf.presences, seen_before) or presence
                 view = newest(shelf.views, seen_before)
@@ -99,6 +103,10 @@ class DirectoryService:
 
 def newest(records: list[tuple[float, Record]], seen_before: float) -> Record | None:
     """The last record that had been stored by then."""
+    if not records:
+        return None
+    if records[-1][0] <= seen_before:
+        return records[-1][1]
     for stored, record in reversed(records):
         if stored <= seen_before:
             return record

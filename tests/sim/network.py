@@ -80,13 +80,9 @@ class Network:
             arrival = link.tensor_clear = max(arrival + self.tensor_seconds, link.tensor_clear)
         else:
             arrival = link.control_clear = max(arrival, link.control_clear)
-        world.at(arrival, self.arrive, (link, message, tensor))
+        world.at(arrival, world.receive, (link, message, tensor))
         if self.duplicates and world.chance.random() < self.duplicates:
-            world.at(arrival + world.chance.expovariate(1.0), self.arrive, (link, message, tensor))
-
-    def arrive(self, link: Link, message: Message, tensor: Tensor | None) -> None:
-        if self.world.now <= link.cut:
-            self.world.receive(link.target, link.source, message, tensor)
+            world.at(arrival + world.chance.expovariate(1.0), world.receive, (link, message, tensor))
 
     def dial(self, source: Host, to: Peer) -> Link | None:
         """Start a link unless there is one. None when no address is known; then LinkDown is under way."""

@@ -24,7 +24,7 @@ from tests.sim.checks import Ledger, Violation, handles_bound
 from tests.sim.compute import Compute, Poison, Result, Tensor
 from tests.sim.directory import DirectoryService
 from tests.sim.host import Host
-from tests.sim.network import Network
+from tests.sim.network import Link, Network
 from tests.sim.rebuild import Rebuilding
 
 SPINS_MAX = 50
@@ -139,23 +139,26 @@ class World:
             host.wake_at = max(deadline, self.now)
             self.at(host.wake_at, self.wake, (host,))
 
-    def receive(self, host: Host, source: Host, message: Message, tensor: Tensor | None) -> None:
-        """A frame has arrived; its tensor gets a handle of the receiver."""
-        if not host.alive:
+    def receive(self, link: Link, message: Message, tensor: Tensor | None) -> None:
+        """A frame has arrived, unless its link broke; its tensor gets a handle of the receiver."""
+        host = link.target
+        if self.now > link.cut or not host.alive:
             return
-        if host.paused:
-            host.inbox.append((self.receive, (host, source, message, tensor)))
-            return
-        if self.on_receive is not None:
+        if not host.paused and self.on_receive is not None:
             self.on_receive(host, message)
-            if host.paused or not host.alive:
-                if host.alive:
-                    host.inbox.append((self.receive, (host, source, message, tensor)))
-                return
-        handle = None if tensor is None else host.put(tensor)
-        if handle is not None and len(host.tensors) > self.handles_max:
+        if host.paused:
+            host.inbox.append((self._unpack, (host, link.source.peer, message, tensor)))
+        elif host.alive:
+            self._unpack(host, link.source.peer, message, tensor)
+
+    def _unpack(self, host: Host, sender: Peer, message: Message, tensor: Tensor | None) -> None:
+        if tensor is None:
+            self.deliver(host, Received(sender, message, None))
+            return
+        handle = host.put(tensor)
+        if len(host.tensors) > self.handles_max:
             raise Violation("I6", f"{host.peer} holds {len(host.tensors)} tensors")
-        self.deliver(host, Received(source.peer, message, handle))
+        self.deliver(host, Received(sender, message, handle))
 
     def deliver(self, host: Host, event: Event) -> None:
         """Hand one event to a participant, carry out the effects, and look at what became of it."""
