@@ -7,6 +7,8 @@ import pytest
 from tests.sim.planted import BUGS
 from tests.sim.run import run_seeds
 
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(name: str) -> None:

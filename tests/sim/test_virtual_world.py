@@ -13,6 +13,8 @@ import pytest
 from tests.sim.run import run_seeds
 from tests.sim.scenario import Outcome, run_seed
 
+pytestmark = pytest.mark.timeout(600 + int(os.environ.get("FTNODE_SEEDS", "0")))
+"""A minute on two cores that have nothing else to do."""
 SEEDS = int(os.environ.get("FTNODE_SEEDS", "1000"))
 """More in the background: FTNODE_SEEDS=20000 python -m pytest tests/sim/test_virtual_world.py."""
 SPARE = 0.03
