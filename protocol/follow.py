@@ -28,8 +28,6 @@ class Follow:
     def __init__(self, core: Participant) -> None:
         self.core = core
         self.quorate_at = 0.0
-        self._told_at = float("-inf")
-        """When the leader of this view last said that it hears a quorum; a view just taken up has not been told."""
         self._leader_silent_at: float | None = None
         self._alone_since: float | None = None
         self._windows = 0
@@ -52,15 +50,6 @@ class Follow:
             return core.liveness.quorate(core.view, core.me, core.now)
         return core.now - self.quorate_at <= core.settings.lease_seconds and self.quorate_at >= core.liveness.grace
 
-    @property
-    def vouches(self) -> bool:
-        """May others yield to our lineage on our word? Taking up a view is no evidence that anybody stands behind it:
-        two peers that came back to a dead lineage would call each other for ever."""
-        core = self.core
-        if not core.member:
-            return False
-        return self.quorate and (core.leader is not None or core.now - self._told_at <= core.settings.lease_seconds)
-
     def on_blocked(self) -> None:
         """We were suspended: suspect ourselves first, and learn what became of the view."""
         core = self.core
@@ -75,7 +64,6 @@ class Follow:
 
     def on_view(self, before: View | None, view: View) -> None:
         self.quorate_at = max(self.core.now, self.quorate_at)
-        self._told_at = float("-inf")
         self._leader_silent_at = self._alone_since = None
         self.core.timers.clear("found")
         if before is None:
@@ -130,7 +118,7 @@ class Follow:
             core.send(sender, core.certificate())
         if sender == view.leader and heartbeat.view == view.number:
             if heartbeat.quorate and not core.liveness.stale(core.now):
-                self.quorate_at = self._told_at = core.now
+                self.quorate_at = core.now
             for commit in heartbeat.commits:
                 core.chronicle.commit(commit, core.now)
             for step, loss in heartbeat.validation:

@@ -218,7 +218,7 @@ class Participant:
     def certificate(self) -> ms.Certificate:
         assert self.view is not None
         known = tuple(ms.Contact(peer, self.contacts.get(peer, ())) for peer in self.view.members())
-        return ms.Certificate(self.view, self.follow.vouches, known)
+        return ms.Certificate(self.view, self.follow.quorate and self.member, known)
 
     # -- events
 
