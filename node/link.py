@@ -39,7 +39,8 @@ HANDSHAKE_SECONDS: Final = 5.0
 WRITE_SECONDS: Final = 30.0
 """Per frame; 1 MB/s carries 30 MB in it."""
 REFUSAL_PROBE_SECONDS: Final = 0.5
-HANDSHAKE_TRIES: Final = 6
+REFUSAL_PAUSES_SECONDS: Final = (0.0, 0.03, 0.1)
+HANDSHAKE_TRY_SECONDS: Final = 0.2
 HANDSHAKE_PAUSE_SECONDS: Final = 0.03
 """A p2pd outlives its node by some milliseconds: it then answers the dial and drops the stream."""
 QUEUE_FRAMES_MAX: Final = {CONTROL_LANE: 1024, TENSOR_LANE: 256}
@@ -230,15 +231,14 @@ class Dial:
 
     async def stream(self, peer: Peer, lane: str) -> trio.SocketStream:
         """A stream to this life of the peer, handshake done. Raises LinkBroken."""
-        for _ in range(HANDSHAKE_TRIES - 1):
+        give_up = trio.current_time() + HANDSHAKE_TRY_SECONDS
+        while True:
             try:
                 return await self._try_stream(peer, lane)
-            except EOFError:
-                await trio.sleep(HANDSHAKE_PAUSE_SECONDS)
-        try:
-            return await self._try_stream(peer, lane)
-        except EOFError:
-            raise LinkBroken("it takes the stream and ends it before the handshake") from None
+            except EOFError as error:
+                if trio.current_time() > give_up:
+                    raise LinkBroken(f"it ends the stream before the handshake: {clean_reason(str(error))}") from None
+            await trio.sleep(HANDSHAKE_PAUSE_SECONDS)
 
     async def _try_stream(self, peer: Peer, lane: str) -> trio.SocketStream:
         await self.connect(peer.id)
@@ -248,7 +248,7 @@ class Dial:
             if "protocols not supported" in str(error):
                 reason = f"it does not speak {STEP_PROTOCOL}: it is in no run, or its version is another"
                 raise LinkBroken(reason, denied=True) from None
-            raise LinkBroken(clean_reason(str(error))) from None
+            raise EOFError(clean_reason(str(error))) from None  # its p2pd went between the two calls, or will say why
         try:
             await self._shake_hands(peer, stream, lane)
         except BaseException:
@@ -262,7 +262,7 @@ class Dial:
             with trio.fail_after(HANDSHAKE_SECONDS):
                 await write_frame(stream, Hello(self.run, self.nonce, self.addresses(), lane))
                 greeting = read_greeting(*await reader.header())
-        except (EOFError, trio.BrokenResourceError) as error:
+        except (EOFError, ConnectionError, trio.BrokenResourceError) as error:
             raise EOFError("the stream ended") from error
         except (PeerError, *STREAM_ERRORS) as error:
             raise LinkBroken(f"handshake failed: {describe(error)}") from None
@@ -277,7 +277,28 @@ class Dial:
 
 async def refuses(addresses: Sequence[str]) -> bool:
     """Whether every address refuses TCP connections, so that nobody listens there. False when one is of another
-    kind, times out or accepts."""
+    kind, accepts or says nothing for half a second.
+
+    While the kernel takes a killed process apart, its port may accept, reset, or swallow the SYN, whose repetition
+    would come a second later. So we ask a few times, some milliseconds apart, and one clear refusal counts.
+    """
+    clear = False
+
+    async def ask(wait: float) -> None:
+        nonlocal clear
+        await trio.sleep(wait)
+        if await _all_refuse(addresses):
+            clear = True
+            scope.cancel()
+
+    with trio.move_on_after(REFUSAL_PROBE_SECONDS) as scope:
+        async with trio.open_nursery() as nursery:
+            for wait in REFUSAL_PAUSES_SECONDS:
+                nursery.start_soon(ask, wait)
+    return clear
+
+
+async def _all_refuse(addresses: Sequence[str]) -> bool:
     verdicts: list[bool] = []
 
     async def ask(address: str) -> None:
@@ -294,11 +315,10 @@ async def refuses(addresses: Sequence[str]) -> bool:
             stream.socket.close()
             verdicts.append(False)
 
-    with trio.move_on_after(REFUSAL_PROBE_SECONDS):
-        async with trio.open_nursery() as nursery:
-            for address in addresses:
-                nursery.start_soon(ask, address)
-    return len(verdicts) == len(addresses) > 0 and all(verdicts)
+    async with trio.open_nursery() as nursery:
+        for address in addresses:
+            nursery.start_soon(ask, address)
+    return len(verdicts) > 0 and all(verdicts)
 
 
 def describe(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -174,6 +175,25 @@ def test_a_killed_peer_is_noticed_in_well_under_half_a_second(tmp_path: Path) ->
                 assert refused < 0.5
                 here.transport.dial(peer)
                 assert (await here.next(LinkDown)).refused
+
+    limited(main)
+
+
+def test_a_port_that_is_being_closed_counts_as_refusing() -> None:
+    """A killed p2pd's port accepts for some milliseconds more."""
+
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            address = f"/ip4/127.0.0.1/tcp/{server.getsockname()[1]}"
+            assert not await refuses([address])
+            async with trio.open_nursery() as nursery:
+
+                async def close() -> None:
+                    await trio.sleep(0.01)
+                    server.close()
+
+                nursery.start_soon(close)
+                assert await refuses([address])
 
     limited(main)
 
