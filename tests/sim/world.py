@@ -372,7 +372,10 @@ class World:
         host.paused = False
         self.remark(f"resume: {host.peer} with {len(host.inbox)} events waiting")
         inbox, host.inbox = host.inbox, []
-        for function, arguments in inbox:
+        for index, (function, arguments) in enumerate(inbox):
+            if host.paused:  # stopped again by what it just did
+                host.inbox = [*inbox[index:], *host.inbox]
+                return
             function(*arguments)
 
     def remark(self, text: str) -> None:
