@@ -118,6 +118,13 @@ class DirectoryLost:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """From now on others can dial us at these addresses: a relay took us in or dropped us, or the network changed."""
+
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """The owner asks the node to stop."""
 
@@ -126,13 +133,13 @@ class Leave:
 
 Event = (
     Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | Done | Installed | InstallFailed | Directory
-    | DirectoryLost | Leave
+    | DirectoryLost | Moved | Leave
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, Done, Installed, InstallFailed, Directory,
-        DirectoryLost, Leave,
+        DirectoryLost, Moved, Leave,
     )
 }  # fmt: skip

@@ -34,7 +34,7 @@ from ftnode.protocol.follow import Follow
 from ftnode.protocol.holder import Holder
 from ftnode.protocol.leader import Leader, Memory
 from ftnode.protocol.liveness import Errand, Liveness
-from ftnode.protocol.presence import presence_of, waiting_for
+from ftnode.protocol.presence import move, presence_of, waiting_for
 from ftnode.protocol.records import Presence
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.timers import Timers
@@ -355,6 +355,7 @@ _EVENTS: Final[dict[type, Callable[[Participant, Any], None]]] = {
     ev.InstallFailed: lambda core, event: core.holder.on_install_failed(event),
     ev.Directory: Participant._on_directory,
     ev.DirectoryLost: Participant._on_directory_lost,
+    ev.Moved: lambda core, event: move(core, event.addresses),
     ev.Leave: Participant._on_leave,
 }
 _MESSAGES: Final[dict[type, Callable[[Participant, Peer, Any], None]]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ftnode.protocol.admission import usable_addresses
 from ftnode.protocol.records import Presence
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ def presence_of(core: Participant) -> Presence:
         exact=exact,
         tokens_per_second=holder.tokens_per_second,
     )
+
+
+def move(core: Participant, addresses: tuple[str, ...]) -> None:
+    """Present ourselves at other addresses from now on, in the directory and in certificates."""
+    core.addresses = core.contacts[core.me] = usable_addresses(addresses)
 
 
 def waiting_for(core: Participant) -> str:
