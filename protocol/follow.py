@@ -28,6 +28,8 @@ class Follow:
     def __init__(self, core: Participant) -> None:
         self.core = core
         self.quorate_at = 0.0
+        self._told_at = float("-inf")
+        """When the leader of this view last said that it hears a quorum; of a view just taken up it has not."""
         self._leader_silent_at: float | None = None
         self._alone_since: float | None = None
         self._windows = 0
@@ -50,6 +52,14 @@ class Follow:
             return core.liveness.quorate(core.view, core.me, core.now)
         return core.now - self.quorate_at <= core.settings.lease_seconds and self.quorate_at >= core.liveness.grace
 
+    @property
+    def vouches(self) -> bool:
+        """May others yield to our lineage on our word? Taking up a view is no evidence that anybody stands behind it:
+        two peers that came back to a dead lineage would call each other for ever."""
+        core = self.core
+        told = core.leader is not None or core.now - self._told_at <= core.settings.lease_seconds
+        return core.member and self.quorate and told
+
     def on_blocked(self) -> None:
         """We were suspended: suspect ourselves first, and learn what became of the view."""
         core = self.core
@@ -64,6 +74,7 @@ class Follow:
 
     def on_view(self, before: View | None, view: View) -> None:
         self.quorate_at = max(self.core.now, self.quorate_at)
+        self._told_at = float("-inf")
         self._leader_silent_at = self._alone_since = None
         self.core.timers.clear("found")
         if before is None:
@@ -84,7 +95,7 @@ class Follow:
             core.install(view)
         elif message.quorate and (not self.quorate or view.lineage.beats(mine.lineage)):
             self._yield_if_sure(sender, view)
-        elif self.quorate and core.member:
+        elif self.vouches:
             core.send(sender, core.certificate())
 
     def _yield_if_sure(self, sender: Peer, view: View) -> None:
@@ -118,7 +129,7 @@ class Follow:
             core.send(sender, core.certificate())
         if sender == view.leader and heartbeat.view == view.number:
             if heartbeat.quorate and not core.liveness.stale(core.now):
-                self.quorate_at = core.now
+                self.quorate_at = self._told_at = core.now
             for commit in heartbeat.commits:
                 core.chronicle.commit(commit, core.now)
             for step, loss in heartbeat.validation:
@@ -265,7 +276,7 @@ class Follow:
             return
         if self._alone_since is None:
             self._alone_since = core.now
-        alive = core.liveness.alive(core.members, core.now) | {core.me}
+        alive = core.liveness.followers(core.members, view.lineage.id, core.now) | {core.me}
         founders = [peer for peer in view.voters if peer in alive] or sorted(alive)
         if core.me not in founders or view.is_quorum(alive):
             return

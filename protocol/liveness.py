@@ -56,6 +56,8 @@ class Liveness:
         self.lease = lease_seconds
         self.grace = now
         self.heard: dict[Peer, float] = {}
+        self.lineages: dict[Peer, str] = {}
+        """Which lineage a peer last spoke of."""
         self.up: set[Peer] = set()
         self.down: dict[Peer, float] = {}
         self.refused: set[Peer] = set()
@@ -76,10 +78,13 @@ class Liveness:
         """We have just woken: what arrives now may have been waiting, and says nothing about the present."""
         return now < self._stale_until
 
-    def on_message(self, peer: Peer, now: float) -> None:
+    def on_message(self, peer: Peer, lineage: str | None, now: float) -> None:
+        """`lineage`: whose business the message is, if it says so."""
         if self.stale(now):
             return
         self.heard[peer] = now
+        if lineage is not None:
+            self.lineages[peer] = lineage
         if peer in self.refused:
             self.refused.discard(peer)
 
@@ -110,12 +115,17 @@ class Liveness:
         since = now - self.lease
         return {peer for peer in peers if self.heard.get(peer, since) > since and peer not in self.refused}
 
+    def followers(self, peers: Iterable[Peer], lineage: str, now: float) -> set[Peer]:
+        """Those heard within a lease who said that they are of this lineage: whoever left for another is alive, but
+        stands behind that one."""
+        return {peer for peer in self.alive(peers, now) if self.lineages.get(peer) == lineage}
+
     def quorate(self, view: View, me: Peer, now: float) -> bool:
-        return view.is_quorum({me, *self.alive(view.voters, now)})
+        return view.is_quorum({me, *self.followers(view.voters, view.lineage.id, now)})
 
     def forget_strangers(self, known: set[Peer]) -> None:
         """Keep the tables as small as the swarm (I6)."""
-        for table in (self.heard, self.down):
+        for table in (self.heard, self.down, self.lineages):
             for peer in [peer for peer in table if peer not in known]:
                 del table[peer]
         self.refused &= known

@@ -85,7 +85,10 @@ class Losses:
                 del self._inquiries[inquiry.peer]
             elif inquiry.concluded(self.core.now):
                 del self._inquiries[inquiry.peer]
-                self.lose(inquiry.peer, f"{inquiry.kind}: {inquiry.detail}")
+                if self.core.liveness.heard_since(inquiry.peer, inquiry.since):
+                    self.core.note("void", f"{inquiry.peer} is alive: the leader hears it", peer=inquiry.peer.id)
+                else:
+                    self.lose(inquiry.peer, f"{inquiry.kind}: {inquiry.detail}")
         if self._inquiries:
             self.core.timers.set("poll", min(inquiry.deadline for inquiry in self._inquiries.values()))
 

@@ -345,5 +345,13 @@ MESSAGES: Final[dict[str, type]] = {
     )
 }  # fmt: skip
 
+
+def lineage_of(message: Message) -> str | None:
+    """The lineage that the message is about, which its sender is then in; None for one that names none."""
+    if isinstance(message, Certificate | Propose):
+        return message.view.lineage.id
+    return getattr(message, "lineage", None)
+
+
 __all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Message", "Plan", "StageReport",
-           "StageResult", "StageStatus"]  # fmt: skip
+           "StageResult", "StageStatus", "lineage_of"]  # fmt: skip

@@ -218,7 +218,7 @@ class Participant:
     def certificate(self) -> ms.Certificate:
         assert self.view is not None
         known = tuple(ms.Contact(peer, self.contacts.get(peer, ())) for peer in self.view.members())
-        return ms.Certificate(self.view, self.follow.quorate and self.member, known)
+        return ms.Certificate(self.view, self.follow.vouches, known)
 
     # -- events
 
@@ -230,7 +230,7 @@ class Participant:
                 if handle is not None:
                     self._out.append(fx.Release((handle,)))
                 return
-            self.liveness.on_message(sender, self.now)
+            self.liveness.on_message(sender, ms.lineage_of(message), self.now)
             if sender in self.errands:
                 self.watch.answer(self.errands.pop(sender), heard=True)
         if isinstance(message, ms.Boundary):

@@ -293,6 +293,7 @@ class Faults:
         host.cause = "memory"
         self.world.remark(f"memory: {host.peer} has none left on stage {stage}")
         self.world.lose_compute(host, "out of memory", stage)
+        self.newcomer()  # it does not stand for this stage again
         return True
 
     def hang(self) -> bool:
