@@ -7,8 +7,6 @@ stage's own buffer only the chunk at hand is in memory. One donor with share 1 i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import isfinite
 from typing import Final
 
 import torch
@@ -18,14 +16,6 @@ from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.tensors import is_finite
 
 SHARES_TOLERANCE: Final = 1e-6
-
-
-def shares(omegas: Sequence[float]) -> tuple[float, ...]:
-    """ω_i / Σω. Uniform when the sum is zero or any ω is negative or not finite."""
-    total = sum(omegas)
-    if not isfinite(total) or total <= 0 or min(omegas) < 0:
-        return (1 / len(omegas),) * len(omegas)
-    return tuple(omega / total for omega in omegas)
 
 
 class Blend:

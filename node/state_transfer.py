@@ -14,7 +14,6 @@ import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -29,6 +28,7 @@ from ftnode.protocol.effects import Install
 from ftnode.protocol.errors import PeerError
 from ftnode.protocol.events import Installed, InstallFailed
 from ftnode.protocol.messages import Donor
+from ftnode.protocol.shares import shares
 from ftnode.protocol.types import Handle, Peer, Rung, Version
 from ftnode.protocol.wire import (
     STATE_PROTOCOL,
@@ -312,14 +312,3 @@ class Installer:
         if isinstance(error, PeerError):
             self._transport.strike(donor.id, str(error))
         return TransferFailed(None if donor == self._me else donor, describe(error))
-
-
-def shares(omegas: Sequence[float]) -> tuple[float, ...]:
-    """Shares of a blend, which add up to 1: by ω = squared gradient norm (CheckFree, Algorithm 1).
-
-    Uniform when the sum is zero or an ω is negative or not finite (protocol.md, section 6).
-    """
-    total = sum(omegas)
-    if not isfinite(total) or total <= 0 or min(omegas) < 0:
-        return (1 / len(omegas),) * len(omegas)
-    return tuple(omega / total for omega in omegas)

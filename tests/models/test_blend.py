@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from ftnode.models.blend import Blend, shares
+from ftnode.models.blend import Blend
 from ftnode.models.faults import Misuse, StageFault
+from ftnode.protocol.shares import shares
 
 SIZE, CHUNK = 1000, 64
 OMEGAS = (0.3, 1.7)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,7 +16,7 @@ from lending import BASE, CHUNK, NUMBERS, Host, Network, digest
 from ftnode.node import state_donor
 from ftnode.node.arena import Arena
 from ftnode.node.state_donor import take_slot
-from ftnode.node.state_transfer import Installer, Outcome, shares
+from ftnode.node.state_transfer import Installer, Outcome
 from ftnode.node.streams import FrameReader, write_frame
 from ftnode.protocol.effects import Install
 from ftnode.protocol.events import Installed, InstallFailed
@@ -333,20 +332,3 @@ def test_transfers_leave_slots_to_the_step_in_progress() -> None:
         await take_slot(arena)
 
     run(main)
-
-
-@pytest.mark.parametrize(
-    ("omegas", "expected"),
-    [
-        ([1.0, 3.0], (0.25, 0.75)),
-        ([5.0], (1.0,)),
-        ([0.0, 2.0], (0.0, 1.0)),
-        ([0.0, 0.0], (0.5, 0.5)),
-        ([math.inf, 1.0], (0.5, 0.5)),
-        ([math.nan, 1.0], (0.5, 0.5)),
-        ([-1.0, 3.0], (0.5, 0.5)),
-        ([1e308, 1e308], (0.5, 0.5)),
-    ],
-)
-def test_shares(omegas: list[float], expected: tuple[float, ...]) -> None:
-    assert shares(omegas) == pytest.approx(expected)
