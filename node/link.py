@@ -23,6 +23,7 @@ from ftnode.protocol.errors import PeerError
 from ftnode.protocol.types import Handle, Peer
 from ftnode.protocol.wire import (
     CONTROL_LANE,
+    PROBE_LANE,
     STEP_PROTOCOL,
     TENSOR_LANE,
     Hello,
@@ -88,7 +89,6 @@ class Link:
     def __init__(self, peer: Peer, arena: Arena, boundary_bytes: int) -> None:
         self.peer = peer
         self.up = False
-        self.dropped = False
         self.scope = trio.CancelScope()
         self._verdict: LinkBroken | None = None
         self._arena = arena
@@ -143,10 +143,16 @@ class Link:
         self._verdict = self._verdict or verdict
         self.scope.cancel()
 
-    async def run(self, dial: Dial, on_up: Callable[[], None]) -> LinkBroken:
-        """Dial, say `on_up`, carry frames until the link breaks; returns why. Queued frames are dropped then."""
+    async def run(self, dial: Dial, on_up: Callable[[], None], ask_first: bool = False) -> LinkBroken:
+        """Dial, say `on_up`, carry frames until the link breaks; returns why. Queued frames are dropped then.
+
+        `ask_first`: probe whether this life answers, for there is a link to another one, and the peer would take our
+        lanes for that one's, opened anew.
+        """
         try:
             with self.scope:
+                if ask_first:
+                    (await dial.stream(self.peer, PROBE_LANE)).socket.close()
                 for name, lane in self._lanes.items():
                     lane.stream = await dial.stream(self.peer, name)
                 self.up = True

@@ -67,10 +67,6 @@ class TransportPort(Protocol):
         """Remember where a peer can be dialled."""
         ...
 
-    def drop(self, peer: Peer) -> None:
-        """Close our link to the peer; what is queued is lost and nothing is reported."""
-        ...
-
     def strike(self, peer_id: str, reason: str) -> None:
         """The peer sent what the protocol forbids; several in a minute and it is banned for one."""
         ...

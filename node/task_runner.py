@@ -60,7 +60,8 @@ class TaskRunner:
                 self._arena.release(handle)
 
     def discard(self, keep: Attempt | None) -> None:
-        """Free the tensors of every attempt before `keep`, and have compute drop what it accumulated for them."""
+        """Free the tensors of every attempt before `keep`. Compute forgets all attempts but `keep`: its commands come
+        in order, so it knows of no later one."""
         self.drop_waiting(keep)
         old = [handle for handle, attempt in self._attempts.items() if keep is None or attempt < keep]
         self.release(old)

@@ -44,8 +44,6 @@ from ftnode.protocol.wire import (
 log = logging.getLogger(__name__)
 
 OPEN_SECONDS: Final = 5.0
-ADDRESSES_SECONDS: Final = 15.0
-"""How often we look up our own addresses: a relay may have been found."""
 LINKS_MAX: Final = 512
 PEERS_MAX: Final = 4096
 """Of whom addresses and lives are remembered; the longest unmentioned are forgotten first."""
@@ -98,15 +96,10 @@ class Transport:
         self._nursery = nursery
         self._own_addresses = await self._p2pd.addresses()
         await self._p2pd.serve(STEP_PROTOCOL, self._serve_inbound)
-        nursery.start_soon(self._refresh_addresses)
 
-    async def _refresh_addresses(self) -> None:
-        while True:
-            await trio.sleep(ADDRESSES_SECONDS)
-            try:
-                self._own_addresses = await self._p2pd.addresses()
-            except P2pdError as error:
-                log.warning("our own addresses are unknown: %s", error)
+    def move(self, addresses: tuple[str, ...]) -> None:
+        """From now on tell peers that we can be dialled there."""
+        self._own_addresses = addresses
 
     # What the driver asks.
 
@@ -134,13 +127,6 @@ class Transport:
         valid = tuple(address for address in addresses[:ADDRESSES_MAX] if _is_multiaddr(address))
         if valid and peer_id != self._me.id:
             _remember(self._known, peer_id, valid)
-
-    def drop(self, peer: Peer) -> None:
-        """Close our link to the peer. Queued frames are lost, nothing is reported."""
-        link = self._links.pop(peer, None)
-        if link is not None:
-            link.dropped = True
-            link.scope.cancel()
 
     def strike(self, peer_id: str, reason: str) -> None:
         """The peer sent what the protocol forbids; with the third time within a minute it is banned for one."""
@@ -197,13 +183,15 @@ class Transport:
             came_up = True
             self._deliver(LinkUp(link.peer))
 
-        verdict = await link.run(self._dial, on_up)
-        if link.dropped:
-            return
+        verdict = await link.run(self._dial, on_up, self._talks_to_another_life(link.peer))
         del self._links[link.peer]
         self._report(link.peer, verdict)
         if came_up and not verdict.refused and link.peer not in self._links:
             self._link(link.peer)  # one redial tells whether it is gone or was only cut off
+
+    def _talks_to_another_life(self, peer: Peer) -> bool:
+        link = self._links.get(Peer(peer.id, self._lives.get(peer.id, peer.nonce)))
+        return link is not None and link.up
 
     def _report(self, peer: Peer, verdict: LinkBroken) -> None:
         if verdict.denied:

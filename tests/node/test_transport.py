@@ -6,84 +6,28 @@ import json
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 import trio
 import trio.testing
+from linked_node import BOUNDARY_BYTES, Node, boundary, limited, node, send_tensor, word
 
-from ftnode.node.arena import Arena
 from ftnode.node.identity import take_identity
 from ftnode.node.inbound import COMPUTE_RESERVE
-from ftnode.node.link import QUEUE_FRAMES_MAX, refuses
+from ftnode.node.link import QUEUE_FRAMES_MAX, REFUSAL_PAUSES_SECONDS, refuses
 from ftnode.node.p2pd import P2pd
 from ftnode.node.streams import FrameReader, write_frame
 from ftnode.node.strikes import BAN_SECONDS, STRIKE_SECONDS, STRIKES, Strikes
-from ftnode.node.transport import LinkEvent, Transport
 from ftnode.protocol.errors import LocalError
 from ftnode.protocol.events import LinkDown, LinkUp, Received
-from ftnode.protocol.messages import Boundary, Message, Suspect
-from ftnode.protocol.types import Attempt, Direction, Peer
+from ftnode.protocol.messages import Message
+from ftnode.protocol.types import Peer
 from ftnode.protocol.wire import STEP_PROTOCOL, Hello, Refusal, Welcome, encode_frame, read_greeting
-
-BOUNDARY_BYTES = 300_000  # more than a reader's buffer and a socket's
-Kind = TypeVar("Kind")
-
-
-class Node:
-    """A transport with its p2pd and arena, and the events that it delivered."""
-
-    def __init__(self, p2pd: P2pd, nonce: int, run: str, slots: int) -> None:
-        self.p2pd = p2pd
-        self.peer = Peer(p2pd.peer_id, nonce)
-        self.arena = Arena(BOUNDARY_BYTES, slots)
-        self.refusals: list[str] = []
-        self._send, self.events = trio.open_memory_channel[LinkEvent](5000)
-        self.transport = Transport(
-            p2pd,
-            self.arena,
-            run,
-            nonce,
-            BOUNDARY_BYTES,
-            self._send.send_nowait,
-            lambda peer, reason: self.refusals.append(reason),
-        )
-
-    async def next(self, kind: type[Kind]) -> Kind:
-        """The next event of a kind; others are passed over."""
-        with trio.fail_after(10):
-            while True:
-                event = await self.events.receive()
-                if isinstance(event, Received):
-                    self.transport.handled(event)
-                if isinstance(event, kind):
-                    return event
-
-    async def meet(self, other: Node) -> None:
-        self.transport.know(other.peer.id, await other.p2pd.addresses())
-        self.transport.dial(other.peer)
-        assert await self.next(LinkUp) == LinkUp(other.peer)
-
-
-@asynccontextmanager
-async def node(home: Path, nonce: int = 1, run: str = "run", slots: int = 4) -> AsyncIterator[Node]:
-    identity = take_identity(home)
-    async with trio.open_nursery() as nursery:
-        p2pd = await P2pd.start(nursery, identity.path)
-        try:
-            made = Node(p2pd, nonce, run, slots)
-            await made.transport.start(nursery)
-            yield made
-        finally:
-            p2pd.close()
-            identity.release()
-            nursery.cancel_scope.cancel()
 
 
 @contextmanager
@@ -98,23 +42,6 @@ def killable(home: Path, nonce: int = 1) -> Iterator[tuple[subprocess.Popen[byte
     finally:
         process.kill()
         process.wait()
-
-
-def limited(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        with trio.fail_after(40):
-            await main()
-
-    trio.run(bounded)
-
-
-def boundary(peer: Peer, microbatch: int = 0) -> Boundary:
-    return Boundary("l", 0, 1, Attempt(0, 0), microbatch, 1, Direction.FORWARD, (peer,))
-
-
-def word(text: str) -> Suspect:
-    """Any control message."""
-    return Suspect("l", 0, Peer("x", 1), "silent", text)
 
 
 def test_messages_and_tensors_arrive_in_order_and_slots_come_back(tmp_path: Path) -> None:
@@ -183,17 +110,20 @@ def test_a_port_that_is_being_closed_counts_as_refusing() -> None:
     """A killed p2pd's port accepts for some milliseconds more."""
 
     async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            address = f"/ip4/127.0.0.1/tcp/{server.getsockname()[1]}"
-            assert not await refuses([address])
-            async with trio.open_nursery() as nursery:
+        server = trio.socket.socket()
+        await server.bind(("127.0.0.1", 0))
+        server.listen()
+        address = f"/ip4/127.0.0.1/tcp/{server.getsockname()[1]}"
+        assert not await refuses([address])
 
-                async def close() -> None:
-                    await trio.sleep(0.01)
-                    server.close()
+        async def close_after_one_more() -> None:
+            for _ in range(len(REFUSAL_PAUSES_SECONDS) + 1):
+                (await server.accept())[0].close()
+            server.close()
 
-                nursery.start_soon(close)
-                assert await refuses([address])
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(close_after_one_more)
+            assert await refuses([address])
 
     limited(main)
 
@@ -220,11 +150,11 @@ def test_another_life_of_the_peer_answers(tmp_path: Path) -> None:
             await here.meet(there)
             earlier = Peer(there.peer.id, 99)
             here.transport.dial(earlier)
-            down = await here.next(LinkDown)
-            while down.peer == there.peer:  # its lanes were opened anew, so the streams before end; a redial follows
-                down = await here.next(LinkDown)
+            down = await here.next(LinkDown)  # the only one: the link to the life that answers stays
             assert (down.peer, down.refused) == (earlier, True)
             assert "another life" in down.reason
+            here.transport.dial(there.peer)
+            assert here.events.receive_nowait() == LinkUp(there.peer), "at once, without a redial"
 
     limited(main)
 
@@ -329,12 +259,6 @@ def test_breaking_the_protocol_costs_the_stream_and_then_a_ban(tmp_path: Path) -
     limited(main)
 
 
-def send_tensor(sender: Node, to: Node, microbatch: int) -> None:
-    handle = sender.arena.take()
-    sender.transport.send(to.peer, boundary(to.peer, microbatch), handle)
-    sender.arena.release(handle)
-
-
 def test_a_full_arena_costs_the_tensor_not_the_link(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Some slots are left to the outputs of our own tasks."""
 
@@ -364,20 +288,6 @@ def test_a_peer_that_does_not_read_costs_a_bounded_queue(tmp_path: Path) -> None
             for _ in range(QUEUE_FRAMES_MAX["control"] + 1):  # no task runs meanwhile, so nothing is sent
                 here.transport.send(silent, word("a"), None)
             assert "does not read" in (await here.next(LinkDown)).reason
-
-    limited(main)
-
-
-def test_a_dropped_link_is_gone_without_a_word_and_gives_its_slots_back(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with node(tmp_path) as here, node(tmp_path, 2) as there:
-            await here.meet(there)
-            handle = here.arena.take()
-            here.transport.send(there.peer, boundary(there.peer), handle)
-            here.transport.drop(there.peer)
-            here.arena.release(handle)
-            await here.meet(there)  # the next event is the new LinkUp
-            assert here.arena.free == here.arena.slots
 
     limited(main)
 
