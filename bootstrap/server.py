@@ -24,6 +24,7 @@ from ftnode.node.directory import read_statements
 from ftnode.node.directory_link import DirectoryDown, DirectoryLink
 from ftnode.node.directory_records import RUNS_KEY, RunNotice, Statement
 from ftnode.node.identity import Identity, take_identity
+from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.p2pd import P2pd
 from ftnode.node.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
 from ftnode.protocol.errors import UserError
@@ -111,6 +112,7 @@ class MeetingPoint:
     async def start(self, nursery: trio.Nursery) -> None:
         """Answers watchers and is noted as running when this returns; the directory follows in a few seconds."""
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
+        await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         addresses = shown_addresses(self.p2pd.peer_id, await self.p2pd.addresses())
         note_running(self.home, Running(os.getpid(), self.p2pd.peer_id, "", addresses))
         nursery.start_soon(self.link.run)

@@ -99,9 +99,10 @@ class Swarm:
         """Start a node that joins the run through the meeting point. `options` come last and win over ours."""
         arguments = [
             "join", str(self.manifest), "--peer", self.address, "--hold", str(hold), "--device", self.device,
-            "--threads", str(self.threads), "--listen", LOOPBACK, "--log-dir", str(self.directory / "logs" / name),
-            "--dump-rebuilds",
+            "--threads", str(self.threads), "--log-dir", str(self.directory / "logs" / name), "--dump-rebuilds",
         ]  # fmt: skip
+        if "--listen" not in options:
+            arguments += ["--listen", LOOPBACK]
         if self.data is not None:
             arguments += ["--data", str(self.data)]
         return self._start(name, [*arguments, *options])

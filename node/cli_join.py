@@ -26,7 +26,7 @@ DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads of torch; default: all cores.")
 @click.option(
     "--listen", multiple=True, metavar="ADDR", default=("/ip4/0.0.0.0/tcp/0",), show_default=True,
-    help="Multiaddr to listen on; repeats.",
+    help="Multiaddr to listen on; repeats. none: nowhere, others reach us through a relay.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
@@ -58,6 +58,7 @@ def join(
     from ftnode.node.identity import home_directory
     from ftnode.node.listening import check_listen
 
+    listen = listen_addresses(listen)
     check_listen(listen)
     folder = home_directory(home)
     config = JoinConfig(
@@ -82,6 +83,15 @@ def join(
     from ftnode.node.daemon import run
 
     return run(config)
+
+
+def listen_addresses(given: tuple[str, ...]) -> tuple[str, ...]:
+    """`none`, by itself, is no address. Raises UserError (64)."""
+    if "none" not in given:
+        return given
+    if len(given) > 1:
+        raise UserError("--listen none stands alone; leave the other --listen out, or none", 64)
+    return ()
 
 
 def _peers(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:

@@ -29,8 +29,10 @@ from ftnode.node.directory_link import DirectoryDown
 from ftnode.node.directory_records import RUNS_KEY, RunNotice
 from ftnode.node.driver import Driver
 from ftnode.node.identity import Identity, take_identity
+from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.p2pd import P2pd
-from ftnode.node.reports import Speaking, capacity_of, describe_compute, reachability
+from ftnode.node.reachability import Reach, Reachability
+from ftnode.node.reports import Speaking, capacity_of, describe_compute
 from ftnode.node.snapshot import snapshot
 from ftnode.node.state_donor import StateDonor
 from ftnode.node.state_transfer import Installer
@@ -38,7 +40,7 @@ from ftnode.node.status import STATUS_PROTOCOL, SwarmStatus, status_handler
 from ftnode.node.trace import TraceWriter, new_trace_path
 from ftnode.node.transport import Transport
 from ftnode.protocol.errors import UserError
-from ftnode.protocol.events import ComputeReady, Directory, DirectoryLost, Leave
+from ftnode.protocol.events import ComputeReady, Directory, DirectoryLost, Leave, Moved
 from ftnode.protocol.manifest import Manifest, settings
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.types import Peer
@@ -78,9 +80,8 @@ async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
         async with trio.open_nursery() as nursery:
             try:
                 p2pd = await P2pd.start(
-                    nursery, identity.path, listen=config.listen, relays=config.peers if not config.listen else (),
-                    log_path=config.log_directory / "p2pd.log",
-                )  # fmt: skip
+                    nursery, identity.path, listen=config.listen, log_path=config.log_directory / "p2pd.log"
+                )
             except UserError as error:
                 nursery.cancel_scope.cancel()
                 return error
@@ -136,6 +137,7 @@ class Node:
             allowed=lambda peer_id: any(peer.id == peer_id for peer in self.participant.members),
             held=self.participant.holder.versions.get,
         )  # fmt: skip
+        self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach)
         self.driver.donor = self.donor
         self.driver.installer = Installer(
             self.me, manifest.run_id, self.arena, self.compute, self.transport, self.donor, dumps
@@ -160,11 +162,12 @@ class Node:
         await self.transport.start(nursery)
         await self.p2pd.serve(STATE_PROTOCOL, self.donor.serve)
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
-        full = full_addresses(self.me.id, self.addresses)
-        note_running(config.home, Running(os.getpid(), self.me.id, config.manifest.run_id, full))
+        await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
+        self._note_running()
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
                           peer=self.me.id, log=str(config.log_directory))  # fmt: skip
         nursery.start_soon(self.directory.run)
+        nursery.start_soon(self.reachability.run)
         nursery.start_soon(self._listen_to_owner, signals)
         nursery.start_soon(self._give_up_alone)
         nursery.start_soon(self._watch_p2pd)
@@ -173,6 +176,10 @@ class Node:
         self.trace.close(time.monotonic(), str(self.failure or "left"))
         self.speaking.say("left", str(self.failure or "left the swarm"))
         return self.failure
+
+    def _note_running(self) -> None:
+        full = full_addresses(self.me.id, self.addresses)
+        note_running(self.config.home, Running(os.getpid(), self.me.id, self.config.manifest.run_id, full))
 
     async def _drive(self, nursery: trio.Nursery) -> None:
         await self.driver.run(nursery)
@@ -220,6 +227,14 @@ class Node:
 
     def _on_refusal(self, peer: Peer, reason: str) -> None:
         self.speaking.say("refused", f"{peer} refuses us: {reason}", peer=peer.id)
+
+    def _on_reach(self, reach: Reach) -> None:
+        self.speaking.say("reachable", str(reach), reach=reach.kind)
+        if reach.addresses != self.addresses:
+            self.addresses = reach.addresses
+            self.transport.move(reach.addresses)
+            self.driver.deliver(Moved(reach.addresses))
+            self._note_running()
 
     def _remember(self, addresses: tuple[str, ...]) -> None:
         remember_peers(self.config.home, addresses)
@@ -270,7 +285,6 @@ class Node:
         head, why = may_hold_head(self.config.manifest, ready)
         for line in describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, head, why):
             self.speaking.say("compute", line)
-        self.speaking.say("reachable", reachability(self.addresses))
         self.driver.deliver(ComputeReady(fitting, head, float(ready["tokens_per_second"])))
 
     def _on_compute_lost(self, reason: str, out_of_memory_stage: int) -> None:

@@ -42,6 +42,15 @@ SOCKET_BUFFER_BYTES = 1 << 21
 GO_ENVIRONMENT = {"GOGC": "400", "GOMEMLIMIT": "256MiB", "GOMAXPROCS": "1"}
 """p2pd allocates a buffer per tensor piece; collecting garbage less often leaves the cores to the tensors. One core
 carries more than 500 MB/s, above any volunteer's line, and with more it burns a sixth on looking for work."""
+RELAY_LIMITS = (
+    "-relayTimeLimit=87600h",
+    f"-relayDataLimit={1 << 62}",
+    f"-relayBufferSize={1 << 18}",
+    "-relayMaxCircuits=256",
+    "-relayMaxReservations=1024",
+)
+"""What a meeting point relays: circuits that last and carry tensors. By default p2pd ends one after half an hour or
+4 GB, gives a peer 16 of them and each two buffers of 16 MB; two of 256 KB carry as much."""
 DIRECTORY_PREFIX = "ftnode-"
 """Of the private folder for the sockets, whose paths may have 107 bytes at most."""
 
@@ -74,12 +83,11 @@ class P2pd:
         listen: Sequence[str] = LOOPBACK,
         announce: Sequence[str] = (),
         relay_service: bool = False,
-        relays: Sequence[str] = (),
         log_path: Path | None = None,
     ) -> P2pd:
-        """Start p2pd with the key in `identity`. `relays`: full multiaddrs of peers that make us reachable.
+        """Start p2pd with the key in `identity`. `relay_service`: relay for others without the usual small limits.
 
-        With no `listen` address we are reached through a relay only. Raises UserError when it cannot start.
+        With no `listen` address we are reached through a relay only (relay.py). Raises UserError when it cannot start.
         """
         check_listen(listen)
         folder, lock = _private_folder()
@@ -87,7 +95,7 @@ class P2pd:
             str(p2pd_binary()),
             f"-listen=/unix{folder}/control",
             f"-id={identity}",
-            *_host_flags(listen, announce, relay_service, relays),
+            *_host_flags(listen, announce, relay_service),
         ]
         output = log_path or folder / "log"
         try:
@@ -123,7 +131,7 @@ class P2pd:
             self._lock = -1
 
     async def addresses(self) -> tuple[str, ...]:
-        """Where we can be dialled now, without the /p2p part. Changes when a relay is found or an interface appears."""
+        """Where we listen now, without the /p2p part. Changes when an interface appears."""
         response = await self._ask(messages.identify(), CONTROL_SECONDS)
         return _texts(response.addresses)
 
@@ -144,8 +152,12 @@ class P2pd:
 
     async def peers(self) -> tuple[str, ...]:
         """PeerIds of everybody we are connected to."""
+        return tuple(peer_id for peer_id, _ in await self.connections())
+
+    async def connections(self) -> tuple[tuple[str, str], ...]:
+        """(PeerId, address at the other end) of every connection; the address is empty when we cannot write it."""
         response = await self._ask(messages.list_peers(), CONTROL_SECONDS)
-        return tuple(peer_id_text(peer) for peer in response.peers)
+        return tuple((peer_id_text(peer), "".join(_texts([address]))) for peer, address in response.connections)
 
     async def disconnect(self, peer_id: str) -> None:
         """Close all connections to a peer."""
@@ -233,20 +245,14 @@ def p2pd_binary() -> Path:
     raise UserError("hivemind's p2pd is not installed; install hivemind from a wheel that has it", 69)
 
 
-def _host_flags(
-    listen: Sequence[str], announce: Sequence[str], relay_service: bool, relays: Sequence[str]
-) -> list[str]:
+def _host_flags(listen: Sequence[str], announce: Sequence[str], relay_service: bool) -> list[str]:
     """TLS alone: with Noise on, p2pd prefers it, and AES in hardware is up to twice as fast. Every libp2p has TLS."""
     flags = ["-tls=1", "-noise=0", "-connManager=0", f"-relayService={int(relay_service)}"]
     flags += [f"-hostAddrs={','.join(listen)}"] if listen else ["-noListenAddrs=1"]
     if relay_service:
-        flags.append("-forceReachabilityPublic=1")
+        flags += ["-forceReachabilityPublic=1", *RELAY_LIMITS]  # a host that doubts its reachability relays nothing
     if announce:
         flags.append(f"-announceAddrs={','.join(announce)}")
-    if relays:
-        flags += ["-autoRelay=1", f"-trustedRelays={','.join(relays)}"]
-        if not listen:
-            flags.append("-forceReachabilityPrivate=1")
     return flags
 
 

@@ -1,4 +1,4 @@
-"""The few protobuf messages of p2pd's control protocol, encoded by hand.
+"""The few protobuf messages of p2pd's control protocol and of relays, encoded by hand.
 
 The generated module lives in hivemind, whose import loads torch and clashes with libp2p's own symbols. Field numbers
 are those of go-libp2p-daemon's p2pd.proto (proto2). Every message on the socket follows a varint with its length.
@@ -38,7 +38,8 @@ class Response:
     error: str
     peer_id: bytes
     addresses: tuple[bytes, ...]
-    peers: tuple[bytes, ...]
+    connections: tuple[tuple[bytes, bytes], ...]
+    """(PeerId, address at the other end) of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,19 @@ class StreamInfo:
 
     peer_id: bytes
     protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A relay's answer (HopMessage of libp2p's spec circuit-v2). `status` 100 is yes; limits of 0 are none."""
+
+    status: int
+    expires_unix_seconds: int
+    addresses: tuple[bytes, ...]
+    """The relay's public ones, with /p2p."""
+    duration_seconds: int
+    data_bytes: int
+    """What one circuit may carry each way."""
 
 
 def varint(number: int) -> bytes:
@@ -107,6 +121,12 @@ def stay_connected() -> bytes:
     return _request(Kind.PERSISTENT_CONN_UPGRADE)
 
 
+def reserve() -> bytes:
+    """Ask a relay for a place: HopMessage{type: RESERVE}."""
+    message = _number(1, 0)
+    return varint(len(message)) + message
+
+
 def unix_multiaddr(path: str) -> bytes:
     """/unix/... as this p2pd reads it: the length, then the path with its leading slash."""
     data = path.encode()
@@ -147,6 +167,22 @@ def _first(data: bytes, field: int) -> bytes:
     return next(iter(_contents(data, field)), b"")
 
 
+def _integer(data: bytes, field: int) -> int:
+    return next((value for number, value in _fields(data) if number == field and isinstance(value, int)), 0)
+
+
+def read_reservation(data: bytes) -> Reservation:
+    """Parse the answer to `reserve`. Raises ValueError when it is none."""
+    place, limit = _first(data, 3), _first(data, 4)
+    return Reservation(
+        status=_integer(data, 5),
+        expires_unix_seconds=_integer(place, 1),
+        addresses=tuple(_contents(place, 2)),
+        duration_seconds=_integer(limit, 1),
+        data_bytes=_integer(limit, 2),
+    )
+
+
 def read_response(data: bytes) -> Response:
     """Parse a Response. Raises ValueError when it is not one."""
     kind = next((value for number, value in _fields(data) if number == 1), None)
@@ -158,7 +194,7 @@ def read_response(data: bytes) -> Response:
         error=error if kind == 1 else "",
         peer_id=_first(identity, 1),
         addresses=tuple(_contents(identity, 2)),
-        peers=tuple(_first(peer, 1) for peer in _contents(data, 6)),
+        connections=tuple((_first(peer, 1), _first(peer, 2)) for peer in _contents(data, 6)),
     )
 
 

@@ -81,16 +81,3 @@ def describe_compute(
     if not head:
         lines.append(f"cannot hold the head: {why}")
     return lines
-
-
-def reachability(addresses: tuple[str, ...]) -> str:
-    """Whether others can dial us, as far as our own addresses tell."""
-    direct = [address for address in addresses if "/p2p-circuit" not in address]
-    public = [address for address in direct if not address.startswith("/ip4/127.")]
-    if public:
-        return f"yes, at {public[0]}, unless a firewall is in between"
-    if direct:
-        return f"yes, on this machine only, at {direct[0]}"
-    if addresses:
-        return f"through a relay, at {addresses[0]}"
-    return "no: no address and no relay yet"

@@ -72,6 +72,16 @@ def test_join_tells_the_daemon_everything(
     ]  # fmt: skip
 
 
+def test_listening_nowhere(
+    manifest_file: Path, tmp_path: Path, peer: str, daemon: list[JoinConfig], ftnode: Callable[..., Seen]
+) -> None:
+    home = ("--home", tmp_path / "home", "--peer", peer)
+    assert ftnode("join", manifest_file, *home, "--listen", "none").code == 0
+    assert daemon[0].listen == ()
+    both = ftnode("join", manifest_file, *home, "--listen", "none", "--listen", "/ip4/127.0.0.1/tcp/0")
+    assert both.refused(64, "stands alone")
+
+
 def test_peers_are_remembered_after_those_given(
     manifest_file: Path, tmp_path: Path, peer: str, daemon: list[JoinConfig], ftnode: Callable[..., Seen]
 ) -> None:

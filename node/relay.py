@@ -1,0 +1,77 @@
+"""A place at a relay: libp2p's circuit relay v2, from the side of who wants to be reached.
+
+We ask for the place ourselves. p2pd's AutoRelay would too, but it insists on a DHT of its own, passes over relays with
+private addresses, and tells nobody whether it has a place. Here the relay's own answer says that, and how much a
+circuit may carry. p2pd takes the circuits that then come in like any other connection.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from ftnode.node import p2pd_messages as messages
+from ftnode.node.addresses import PeerAddress, full_addresses
+from ftnode.node.listening import address_text
+from ftnode.node.p2pd import P2pd, P2pdError, read_message
+from ftnode.node.streams import STREAM_ERRORS
+
+HOP_PROTOCOL: Final = "/libp2p/circuit/relay/0.2.0/hop"
+OK: Final = 100
+STATUS: Final = {
+    200: "it refuses",
+    201: "it has no room",
+    202: "it does not relay for us",
+    400: "it does not understand us",
+}
+"""Of libp2p's spec circuit-v2."""
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 5.0
+CIRCUIT_BYTES_MIN: Final = 1 << 30
+"""Every libp2p host relays 128 KB per circuit, which is no line for tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A relay takes in connections for us as long as we are connected to it."""
+
+    relay: str
+    addresses: tuple[str, ...]
+    """Ours, through it, without /p2p and our PeerId."""
+
+
+async def reserve(p2pd: P2pd, relay: PeerAddress) -> Place:
+    """Take a place, or keep the one that we have. Raises P2pdError with the reason when there is none."""
+    await p2pd.connect(relay.peer_id, relay.addresses, CONNECT_SECONDS)
+    stream = await p2pd.open(relay.peer_id, HOP_PROTOCOL, ANSWER_SECONDS)
+    try:
+        with trio.fail_after(ANSWER_SECONDS):
+            await stream.send_all(messages.reserve())
+            answer = messages.read_reservation(await read_message(stream))
+    except (*STREAM_ERRORS, ValueError) as error:
+        raise P2pdError(f"no answer from the relay: {error}") from None
+    finally:
+        await trio.aclose_forcefully(stream)
+    if answer.status != OK:
+        raise P2pdError(STATUS.get(answer.status, f"it refuses with status {answer.status}"))
+    if 0 < answer.data_bytes < CIRCUIT_BYTES_MIN:
+        raise P2pdError(
+            f"it relays {answer.data_bytes} bytes per circuit at most; a meeting point relays without limit"
+        )
+    return Place(relay.peer_id, circuits(relay, answer.addresses))
+
+
+def circuits(relay: PeerAddress, public: tuple[bytes, ...]) -> tuple[str, ...]:
+    """Addresses through a relay: its public ones as it names them, then those that we dial it at."""
+    named = []
+    for address in public:
+        try:
+            named.append(address_text(address))
+        except ValueError:
+            continue
+    mine = [text for text in named if text.endswith(f"/p2p/{relay.peer_id}")]
+    return tuple(
+        dict.fromkeys(f"{text}/p2p-circuit" for text in (*mine, *full_addresses(relay.peer_id, relay.addresses)))
+    )

@@ -1,0 +1,50 @@
+"""A volunteer that listens nowhere holds a stage: what it sends and gets goes through the meeting point."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from ftnode.lab.trial import Trial
+from tests.swarm.conftest import STAGES, OpenTrial
+
+pytestmark = pytest.mark.timeout(240)
+
+MORE_STEPS = 20
+HEAL_SECONDS = 30.0
+
+
+def places(trace: Path) -> list[str]:
+    """The addresses that a node found out it has, as its core was told them last."""
+    records = [json.loads(line) for line in trace.read_text().splitlines()]
+    moved = [record["e"] for record in records if record["k"] == "event" and record["e"][0] == "Moved"]
+    return list(moved[-1][1])
+
+
+def stage_of(trial: Trial, name: str) -> int | None:
+    return next((stage for stage in range(STAGES + 1) if trial.story.holder(stage) == name), None)
+
+
+def test_a_volunteer_behind_a_relay_trains_and_can_be_replaced(open_swarm: OpenTrial, other_text: Path) -> None:
+    trial = open_swarm(volunteers=0)
+    # With other data it cannot hold the head, whose loss would end the run.
+    hidden = trial.volunteer("hidden", options=("--listen", "none", "--data", str(other_text)))
+    trial.wait("it to found the run", lambda story: stage_of(trial, "hidden") is not None)
+    for number in range(1, STAGES + 2):
+        trial.volunteer(f"v{number}")
+    trial.wait_for_step(MORE_STEPS)
+    stage = stage_of(trial, "hidden")
+    assert stage is not None
+    assert places(hidden.trace) == [f"{trial.swarm.address}/p2p-circuit"]
+    point = trial.swarm.address.rpartition("/p2p/")[2]
+    assert f"relay: through {point}; we listen nowhere" in hidden.output.read_text()
+
+    trial.wait("a standby", lambda story: len({told.node for told, _ in story.views}) == STAGES + 2)
+    killed = time.monotonic()
+    trial.kill("hidden")
+    trial.wait("another holder", lambda story: story.holder(stage) not in (None, "hidden"), HEAL_SECONDS)
+    print(f"another holder after {time.monotonic() - killed:.1f} s")
+    trial.wait_for_step(trial.story.committed + 5, HEAL_SECONDS)
