@@ -46,12 +46,13 @@ def measure(pid: int) -> dict[str, float]:
     """Megabytes (PSS) of a node's process and of those below it, by what they are."""
     found: dict[str, float] = {}
     for process in (pid, *descendants(pid)):
-        name = "node" if process == pid else _name(process)
+        name = "node" if process == pid else process_kind(process)
         found[name] = found.get(name, 0.0) + _pss_bytes(process) / 1e6
     return found
 
 
-def _name(pid: int) -> str:
+def process_kind(pid: int) -> str:
+    """What a process of a node is: p2pd, compute, directory, or else its program. Raises OSError when it is gone."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
     for known in ("p2pd", "compute", "directory"):
         if any(known in word for word in words[:4]):

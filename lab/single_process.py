@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from ftnode.models.llama import BlockWeights, HeadWeights
 
-WARM_UP_STEPS = 2
+WARM_UP_STEPS = 1
 
 
 def measure(preset_name: str, threads: int, steps: int) -> dict[str, Any]:
-    """Tokens per second over `steps` steps of the preset's own batch, after a warm-up."""
+    """Tokens and core-seconds per time and step, over `steps` steps of the preset's own batch after a warm-up."""
     import torch
 
     from ftnode.models import llama
@@ -57,11 +57,12 @@ def measure(preset_name: str, threads: int, steps: int) -> dict[str, Any]:
 
     for number in range(WARM_UP_STEPS):
         step(number)
-    started = time.perf_counter()
+    started, spent = time.perf_counter(), time.process_time()
     for number in range(WARM_UP_STEPS, WARM_UP_STEPS + steps):
         step(number)
-    seconds = time.perf_counter() - started
-    return {"threads": threads, "tokens_per_second": steps * microbatches * sequences * config.context / seconds}
+    seconds, spent = time.perf_counter() - started, time.process_time() - spent
+    tokens = steps * microbatches * sequences * config.context
+    return {"threads": threads, "tokens_per_second": tokens / seconds, "core_seconds_per_step": spent / steps}
 
 
 Weights = TypeVar("Weights", "HeadWeights", "BlockWeights")
