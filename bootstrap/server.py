@@ -26,6 +26,7 @@ from ftnode.node.directory_records import RUNS_KEY, RunNotice, Statement
 from ftnode.node.identity import Identity, take_identity
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.p2pd import P2pd
+from ftnode.node.relay import start_relay
 from ftnode.node.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
 from ftnode.protocol.errors import UserError
 
@@ -61,7 +62,7 @@ async def _serve(identity: Identity, listen: Sequence[str], home: Path, say: Cal
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             try:
-                p2pd = await P2pd.start(nursery, identity.path, listen=listen, relay_service=True)
+                p2pd = await start_relay(nursery, identity.path, listen)
             except UserError as error:
                 nursery.cancel_scope.cancel()
                 return error

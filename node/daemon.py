@@ -166,6 +166,8 @@ class Node:
         self._note_running()
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
                           peer=self.me.id, log=str(config.log_directory))  # fmt: skip
+        self.speaking.say("look", f"ftnode status --watch 2 --home {config.home}")
+        self.speaking.say("log", f"{config.log_directory}")
         nursery.start_soon(self.directory.run)
         nursery.start_soon(self.reachability.run)
         nursery.start_soon(self._listen_to_owner, signals)
@@ -178,7 +180,9 @@ class Node:
         return self.failure
 
     def _note_running(self) -> None:
-        full = full_addresses(self.me.id, self.addresses)
+        """Who watches with `ftnode status` cannot dial through a relay, and asks remembered peers then."""
+        direct = [address for address in self.addresses if "/p2p-circuit" not in address]
+        full = full_addresses(self.me.id, direct)
         note_running(self.config.home, Running(os.getpid(), self.me.id, self.config.manifest.run_id, full))
 
     async def _drive(self, nursery: trio.Nursery) -> None:

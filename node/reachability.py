@@ -138,4 +138,4 @@ class Reachability:
                 self._complain(peer, error)
 
     def _complain(self, peer: PeerAddress, error: P2pdError) -> None:
-        self._trouble = f"{peer.peer_id}: {str(error).splitlines()[0]}"
+        self._trouble = f"{peer.peer_id}: {str(error).splitlines()[-1].strip(' *')}"

@@ -1,4 +1,4 @@
-"""A place at a relay: libp2p's circuit relay v2, from the side of who wants to be reached.
+"""Relays, libp2p's circuit relay v2: a place at one, for who wants to be reached, and a p2pd that is one.
 
 We ask for the place ourselves. p2pd's AutoRelay would too, but it insists on a DHT of its own, passes over relays with
 private addresses, and tells nobody whether it has a place. Here the relay's own answer says that, and how much a
@@ -7,16 +7,24 @@ circuit may carry. p2pd takes the circuits that then come in like any other conn
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import trio
 
 from ftnode.node import p2pd_messages as messages
 from ftnode.node.addresses import PeerAddress, full_addresses
+from ftnode.node.identity import take_identity
 from ftnode.node.listening import address_text
 from ftnode.node.p2pd import P2pd, P2pdError, read_message
 from ftnode.node.streams import STREAM_ERRORS
+from ftnode.protocol.errors import UserError
+
+log = logging.getLogger(__name__)
 
 HOP_PROTOCOL: Final = "/libp2p/circuit/relay/0.2.0/hop"
 OK: Final = 100
@@ -31,6 +39,13 @@ CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 5.0
 CIRCUIT_BYTES_MIN: Final = 1 << 30
 """Every libp2p host relays 128 KB per circuit, which is no line for tensors."""
+STARTS_MAX: Final = 5
+SETTLE_SECONDS: Final = 1.0
+"""After which a relay with small limits will not become one with large ones any more."""
+
+
+class SmallRelay(P2pdError):
+    """It relays, but not enough for tensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +72,7 @@ async def reserve(p2pd: P2pd, relay: PeerAddress) -> Place:
     if answer.status != OK:
         raise P2pdError(STATUS.get(answer.status, f"it refuses with status {answer.status}"))
     if 0 < answer.data_bytes < CIRCUIT_BYTES_MIN:
-        raise P2pdError(
+        raise SmallRelay(
             f"it relays {answer.data_bytes} bytes per circuit at most; a meeting point relays without limit"
         )
     return Place(relay.peer_id, circuits(relay, answer.addresses))
@@ -75,3 +90,51 @@ def circuits(relay: PeerAddress, public: tuple[bytes, ...]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(f"{text}/p2p-circuit" for text in (*mine, *full_addresses(relay.peer_id, relay.addresses)))
     )
+
+
+async def start_relay(nursery: trio.Nursery, identity: Path, listen: Sequence[str]) -> P2pd:
+    """A p2pd that relays tensors. Raises UserError when it cannot start.
+
+    p2pd has two relays for the one protocol: that of its flags starts when it thinks itself reachable, one with
+    libp2p's small limits at the end of its start. The later one answers, and on a busy machine that is sometimes the
+    wrong one. So a stranger asks for a place, and when that is too small p2pd is started again.
+    """
+    for attempt in range(1, STARTS_MAX + 1):
+        p2pd = await P2pd.start(nursery, identity, listen=listen, relay_service=True)
+        if attempt == STARTS_MAX or await _relays_enough(p2pd):
+            break
+        log.info("p2pd relays too little per circuit; it is started again")
+        p2pd.close()
+    return p2pd
+
+
+async def _relays_enough(p2pd: P2pd) -> bool:
+    """True also when nobody can be found who asks."""
+    enough = True
+    with TemporaryDirectory() as folder:
+        identity = take_identity(Path(folder))
+        async with trio.open_nursery() as nursery:
+            try:
+                stranger = await P2pd.start(nursery, identity.path, listen=())
+                try:
+                    enough = await _grants(stranger, PeerAddress(p2pd.peer_id, await p2pd.addresses()))
+                finally:
+                    stranger.close()
+            except (P2pdError, UserError) as error:
+                log.warning("cannot tell whether p2pd relays: %s", error)
+            nursery.cancel_scope.cancel()
+        identity.release()
+    return enough
+
+
+async def _grants(stranger: P2pd, relay: PeerAddress) -> bool:
+    settled = trio.current_time() + SETTLE_SECONDS
+    while True:
+        try:
+            await reserve(stranger, relay)
+        except SmallRelay:
+            if trio.current_time() > settled:
+                return False
+            await trio.sleep(SETTLE_SECONDS / 10)
+        else:
+            return True

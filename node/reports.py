@@ -72,8 +72,9 @@ def describe_compute(
     """What was measured, before a stage is claimed."""
     needed = stage_bytes(ready, live_activations)
     speed = float(ready["tokens_per_second"])
+    threads = "1 thread" if ready["threads"] == 1 else f"{ready['threads']} threads"
     lines = [
-        f"device {ready['device']}, {ready['threads']} threads; a stage needs {needed / MEBIBYTE:.0f} MiB, "
+        f"device {ready['device']}, {threads}; a stage needs {needed / MEBIBYTE:.0f} MiB, "
         f"{int(ready['memory_free']) / MEBIBYTE:.0f} MiB are free; about {speed:,.0f} tokens/s per stage"
     ]
     if capacity < hold:

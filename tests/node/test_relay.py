@@ -23,7 +23,7 @@ from ftnode.node.link import refuses
 from ftnode.node.listening import address_bytes
 from ftnode.node.p2pd import LOOPBACK, P2pd, P2pdError
 from ftnode.node.reachability import ANNOUNCED_MAX, Reach, Reachability, needs_relay, reach_of
-from ftnode.node.relay import Place, circuits, reserve
+from ftnode.node.relay import Place, circuits, reserve, start_relay
 from ftnode.protocol.events import LinkDown, LinkUp, Received
 
 ID = "12D3KooWQPgLiPPAdpzcmTiKSHRZk2X9t1kqiKU67Va7BBDCBpMf"
@@ -38,7 +38,8 @@ async def peer(home: Path, relay_service: bool = False, listen: Sequence[str] = 
     """Somebody who answers knocks; a meeting point relays as well."""
     identity = take_identity(home)
     async with trio.open_nursery() as nursery:
-        p2pd = await P2pd.start(nursery, identity.path, listen=listen, relay_service=relay_service)
+        start = start_relay if relay_service else P2pd.start
+        p2pd = await start(nursery, identity.path, listen=listen)
         try:
             await p2pd.serve(KNOCK_PROTOCOL, knock_handler(p2pd))
             yield p2pd
