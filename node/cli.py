@@ -76,6 +76,7 @@ lab_group = LazyGroup(
         "outage": ("ftnode.node.cli_lab:outage", "Seconds from the loss of a sole holder to the next step."),
         "memory": ("ftnode.node.cli_lab:memory", "Resident memory of an idle node, by process."),
         "world": ("ftnode.node.cli_lab:world", "Speed of the virtual world."),
+        "recovery": ("ftnode.node.cli_lab:recovery", "What each way of rebuilding a lost stage is worth."),
     },
 )
 

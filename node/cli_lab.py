@@ -14,6 +14,7 @@ from ftnode.node.presets import PRESETS, preset
 from ftnode.protocol.errors import UserError
 
 KILL = re.compile(r"(\d{1,3})@(\d{1,7})")
+SEEDS = re.compile(r"\d{1,9}(,\d{1,9})*")
 
 
 @click.command()
@@ -105,6 +106,40 @@ def memory(as_json: bool, home: str | None) -> int:
 def world(as_json: bool, home: str | None) -> int:
     """Seconds that the virtual world needs for one virtual hour of 50 peers."""
     return _bench("world", as_json)
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Two minutes: a little of everything, as CI runs it.")
+@click.option("--full", is_flag=True, help="All experiments, at most 150 minutes; goes on where it was stopped.")
+@click.option("--model", metavar="SIZE", help="mini, tiny, deep, wide or small; default: the mode's own.")
+@click.option("--seeds", metavar="N,N,...", help="Seeds of weights, data and failures; default: 0,1,2, quick: 0.")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option("--out", metavar="DIR", help="Folder of results, tables and pictures; default: reports/recovery.")
+@click.option("--minutes", type=click.FloatRange(0), help="Begin no run after this long; call again to go on.")
+@json_option
+@home_option
+def recovery(
+    quick: bool, full: bool, model: str | None, seeds: str | None, device: str, out: str | None,
+    minutes: float | None, as_json: bool, home: str | None,
+) -> int:  # fmt: skip
+    """What each way of rebuilding a lost stage is worth, in one process; 25 minutes on two cores."""
+    if quick and full:
+        raise UserError("--quick and --full exclude each other")
+    chosen = parse_seeds(seeds)
+    lab = _lab("recovery")
+    return _code(lab.run(lab.RecoveryConfig(
+        mode="quick" if quick else "full" if full else "default", model=model, seeds=chosen, device=device,
+        out=Path(out).expanduser().absolute() if out else None, minutes=minutes, json=as_json,
+    )))  # fmt: skip
+
+
+def parse_seeds(text: str | None) -> tuple[int, ...] | None:
+    """Numbers between commas, each once. Raises UserError (64)."""
+    if text is None:
+        return None
+    if not SEEDS.fullmatch(text):
+        raise UserError(f"--seeds {text} is not a list of numbers like 0,1,2")
+    return tuple(dict.fromkeys(map(int, text.split(","))))
 
 
 def parse_kills(texts: tuple[str, ...], stages: int) -> tuple[tuple[int, int], ...] | None:

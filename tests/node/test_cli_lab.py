@@ -34,3 +34,15 @@ def test_a_path_that_is_not_there(command: tuple[str, ...], tmp_path: Path, ftno
 
 def test_a_demo_with_a_preset_that_is_none(ftnode: Callable[..., Seen]) -> None:
     assert ftnode("demo", "--preset", "huge").refused(64, "no preset is called huge")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--quick", "--full"), "exclude"),
+        (("--seeds", "1;2"), "not a list of numbers"),
+        (("--model", "huge"), "no model is called huge"),
+    ],
+)
+def test_a_recovery_lab_that_cannot_be(options: tuple[str, ...], words: str, ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("lab", "recovery", *options).refused(64, words)

@@ -1,0 +1,140 @@
+"""`ftnode lab recovery`: what each way of answering a lost stage is worth, on the swarm's own code in one process.
+
+Every run leaves one result file, every seed and rate one schedule file that all policies share. Called again with the
+same folder, the lab goes on with what is missing; tables and pictures are made from what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ftnode.lab import failures
+from ftnode.lab.recovery_plan import NONE, REFERENCE_FACTOR, Mode, Runs, mode
+from ftnode.lab.recovery_runs import Policy
+from ftnode.lab.result_files import kept_or_made, write_atomically
+from ftnode.lab.whole_model import SIZES, Size
+from ftnode.protocol.errors import UserError
+
+FOLDER = Path("reports/recovery")
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryConfig:
+    """What a person asked for. `seeds` and `model` None: the mode's own."""
+
+    mode: str = "default"
+    model: str | None = None
+    seeds: tuple[int, ...] | None = None
+    device: str = "cpu"
+    out: Path | None = None
+    minutes: float | None = None
+    """No run is begun after this long; the next call goes on."""
+    json: bool = False
+
+
+@dataclass(slots=True)
+class Results:
+    """What has been measured: experiment 1's files, and each run's with the policy's name and the rate's."""
+
+    at_once: list[dict[str, Any]]
+    runs: list[dict[str, Any]]
+    notes: list[str]
+    complete: bool = True
+
+
+def run(config: RecoveryConfig) -> int:
+    """Measure what is missing, write tables and pictures, print where they are or the tables as JSON."""
+    from ftnode.lab.recovery_pictures import draw_all
+    from ftnode.lab.recovery_tables import markdown, tables, write_csv
+
+    if config.model is not None and config.model not in SIZES:
+        raise UserError(f"no model is called {config.model}; there are {', '.join(SIZES)}")
+    plan = mode(config.mode, config.model, config.seeds)
+    out = config.out or FOLDER
+    results = measure(plan, config, out)
+    found = tables(results)
+    for table in found:
+        write_csv(table, out / f"{table.name}.csv")
+    write_atomically(out / "recovery.md", markdown(found, results))
+    pictures = draw_all(results, out)
+    if config.json:
+        print(json.dumps({table.name: table.as_records() for table in found} | {"complete": results.complete}))
+    else:
+        print(markdown(found, results))
+        print(f"in {out}: recovery.md, {', '.join(table.name + '.csv' for table in found)}, {', '.join(pictures)}")
+    return 0
+
+
+def measure(plan: Mode, config: RecoveryConfig, out: Path) -> Results:
+    """In the plan's order; stops between two runs when the time is up."""
+    import torch
+
+    from ftnode.lab import at_once
+    from ftnode.lab.recovery_runs import run as train
+    from ftnode.lab.texts import held_out_texts
+    from ftnode.models.data import load_corpus
+
+    if config.device == "cpu":
+        torch.set_num_threads(1)
+    size, corpus, started = SIZES[plan.size], load_corpus(""), time.monotonic()
+    texts, missing = held_out_texts(4, size.sequences, size.config.context)
+    results = Results([], [], list(missing))
+
+    def is_time_up() -> bool:
+        results.complete = config.minutes is None or time.monotonic() - started < 60 * config.minutes
+        return not results.complete
+
+    for number, (name, at_once_plan) in enumerate(plan.at_once):
+        for seed in plan.seeds:
+            if is_time_up():
+                return results
+            path = out / "results" / f"at-once-{name}-{number}-s{seed}.json"
+            _say(path)
+            make = partial(at_once.measure, SIZES[name], corpus, seed, at_once_plan, config.device)
+            results.at_once.append(kept_or_made(path, make))
+    for runs, policy, seed, schedule, path in _planned(plan, size, out):
+        if is_time_up():
+            return results
+        _say(path)
+        make = partial(train, size, corpus, texts, policy, schedule, seed, config.device, out, plan.validate_every)
+        found = kept_or_made(path, partial(make, texts_at=plan.iterations))
+        results.runs.append(
+            found
+            | {"rate": runs.rate, "losing": runs.losing, "scale": schedule.scale, "failures": len(schedule.failures)}
+        )
+    return results
+
+
+def _planned(plan: Mode, size: Size, out: Path) -> Iterator[tuple[Runs, Policy, int, failures.Schedule, Path]]:
+    for runs in plan.runs:
+        scale = failures.scale_for(runs.scale_rates, size.stages, plan.iterations, runs.losing)
+        for seed in plan.seeds:
+            schedule = _schedule(runs, seed, size, plan.iterations, scale, out)
+            longer = _schedule(runs, seed, size, int(plan.iterations * REFERENCE_FACTOR), scale, out)
+            for policy in (NONE, *runs.policies):
+                chosen = schedule if policy.loses else longer
+                # A run that loses nothing is the same whatever the rate.
+                rate = f"{runs.losing}-p{1e4 * chosen.probability:.0f}" if policy.loses else "p0"
+                label = policy.name.replace(" ", "-").replace(",", "")
+                path = out / "results" / f"{size.name}-{label}-{rate}-i{chosen.iterations}-s{seed}.json"
+                yield runs, policy, seed, chosen, path
+
+
+def _schedule(runs: Runs, seed: int, size: Size, iterations: int, scale: float, out: Path) -> failures.Schedule:
+    """The file where there is one, so that every policy meets the same losses, else a new one."""
+    path = out / "schedules" / f"{size.name}-{runs.losing}-{runs.rate}-x{scale:.2f}-i{iterations}-s{seed}.json"
+    if not path.exists():
+        drawn = failures.draw(runs.rate, seed, size.stages, iterations, scale, size.warmup_steps + 1, runs.losing)
+        failures.write(drawn, path)
+    return failures.read(path)
+
+
+def _say(path: Path) -> None:
+    print(f"{'have' if path.exists() else 'measuring'} {path.name}", file=sys.stderr, flush=True)

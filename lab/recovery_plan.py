@@ -1,0 +1,135 @@
+"""What the recovery lab runs, by how long it may take: `quick` in CI, `default`, `full`.
+
+A run is named by what it depends on, so that the modes share results and a longer mode goes on from a shorter one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ftnode.lab.at_once import Plan
+from ftnode.lab.recovery_runs import Policy
+
+MODES = ("quick", "default", "full")
+REFERENCE_FACTOR = 1.25
+"""The run without failures goes on for longer, so that a policy that beats it can be seen to."""
+
+NONE = Policy("no failure")
+SWAPPED = Policy("no failure, swapped", swap=True)
+CHECKFREE = Policy("CheckFree", way="squared-norm")
+CHECKFREE_PLUS = Policy("CheckFree+", way="partner", swap=True)
+SHADOW = Policy("shadow 10", way="squared-norm", shadow_every=10)
+MAIN = (Policy("random", way="random"), Policy("previous", way="previous"), CHECKFREE, CHECKFREE_PLUS, SHADOW)
+ALTERNATIVES = (
+    *(Policy(f"checkpoint {every}", checkpoint_every=every) for every in (10, 50, 100)),
+    Policy("redundant", redundant=True),
+    replace(SHADOW, name="shadow 50", shadow_every=50),
+)
+ABLATIONS = (
+    Policy("CheckFree as published", way="norm-after-clipping"),
+    replace(CHECKFREE, name="rate 1.0", rate_factor=1.0),
+    replace(CHECKFREE, name="rate 1.2", rate_factor=1.2),
+    replace(CHECKFREE, name="optimiser blended", optimiser="blended"),
+    replace(CHECKFREE, name="optimiser second moment", optimiser="second-moment"),
+    replace(CHECKFREE, name="plain norm", way="norm"),
+    replace(CHECKFREE, name="squared, after clipping", way="squared-norm-after-clipping"),
+    replace(CHECKFREE, name="inverse norm", way="inverse-norm"),
+    replace(CHECKFREE, name="uniform", way="uniform"),
+    replace(SHADOW, name="shadow 10, with moments", shadow_part="all"),
+    replace(SHADOW, name="shadow 10, 8 bits", shadow_encoding="int8"),
+)
+_GENTLE = Policy("gentle", way="uniform", optimiser="second-moment")
+CANDIDATES = (
+    _GENTLE,
+    replace(_GENTLE, name="gentle, settle 20 at 0", settle_steps=20, settle_factor=0.0),
+    replace(_GENTLE, name="gentle, settle 40 at 0.1", settle_steps=40, settle_factor=0.1),
+    replace(_GENTLE, name="gentle, boost", boost_steps=20, boost_factor=2.0),
+    replace(_GENTLE, name="half blend", way="half-blend"),
+    replace(_GENTLE, name="random outputs", way="blend-random-outputs"),
+    replace(_GENTLE, name="identity", way="identity"),
+    Policy("inverse norm, second moment", way="inverse-norm", optimiser="second-moment"),
+    # Nothing is lost in these, but the survivors settle: what a lower rate alone does to the loss.
+    Policy(
+        "control: settle 20 at 0", way="uniform", shadow_every=1, shadow_encoding="raw", shadow_part="all",
+        settle_steps=20, settle_factor=0.0,
+    ),
+)  # fmt: skip
+WAYS = (
+    "random", "previous", "uniform", "norm", "squared-norm", "inverse-norm", "norm-after-clipping", "identity",
+    "half-blend", "blend-random-outputs",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """All `policies` under schedules of `rate` times `scale_rates`' common factor (see failures.scale_for)."""
+
+    rate: str
+    scale_rates: tuple[str, ...]
+    policies: tuple[Policy, ...]
+    losing: str = "all"
+    """Which block stages fail: all, or the middle ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What is run, in this order; seeds in the outer loop of each part."""
+
+    size: str
+    seeds: tuple[int, ...]
+    iterations: int
+    validate_every: int
+    at_once: tuple[tuple[str, Plan], ...]
+    """(size, plan)."""
+    runs: tuple[Runs, ...]
+
+
+def mode(name: str, size: str | None = None, seeds: tuple[int, ...] | None = None) -> Mode:
+    """Raises KeyError for a name that is none of MODES."""
+    return {"quick": _quick, "default": _default, "full": _full}[name](size, seeds)
+
+
+def _quick(size: str | None, seeds: tuple[int, ...] | None) -> Mode:
+    chosen = size or "mini"
+    plan = Plan((100,), ((1,), (3,), (2, 3)), ("random", "previous", "uniform", "squared-norm"), (0, 10), shadows=False)
+    policies = (*MAIN, ALTERNATIVES[0])
+    return Mode(chosen, seeds or (0,), 100, 10, ((chosen, plan),), (Runs("16%", ("16%",), policies),))
+
+
+def _default(size: str | None, seeds: tuple[int, ...] | None) -> Mode:
+    chosen = size or "tiny"
+    plan = Plan((800,), ((1,), (2,), (4,), (6,), (3, 4)), WAYS, (0, 20, 40))
+    swapped = replace(
+        plan, losses=((1,), (2,), (6,)), ways=("random", "partner", "squared-norm"), swap=True, shadows=False
+    )
+    return Mode(
+        chosen, seeds or (0, 1, 2), 800, 20, ((chosen, _fit(plan, chosen)), (chosen, _fit(swapped, chosen))),
+        (Runs("16%", ("16%",), MAIN),),
+    )  # fmt: skip
+
+
+def _full(size: str | None, seeds: tuple[int, ...] | None) -> Mode:
+    """The default's, experiments 3, 4 and 6 under its schedules; two higher rates; older, deeper, wider models."""
+    base = _default(size, seeds)
+    rates = ("5%", "10%", "16%")
+    few = ("random", "previous", "uniform", "squared-norm", "inverse-norm", "identity")
+    older = Plan((200, 3200), ((2,), (4,)), few, (0, 20, 40))
+    everything = Plan((800,), ((1,), (2,), (3,), (4,), (5,), (6,), (2, 3), (2, 3, 4)), WAYS, (0, 20, 40, 80))
+    other = Plan((800,), ((2,), (4,)), few, (0, 20, 40))
+    sizes = (("deep", other), ("wide", other)) if base.size == "tiny" else ()
+    return replace(
+        base,
+        at_once=(*base.at_once, (base.size, _fit(older, base.size)), *sizes, (base.size, _fit(everything, base.size))),
+        runs=(
+            Runs("16%", ("16%",), (*MAIN, SWAPPED, *ALTERNATIVES, *CANDIDATES, *ABLATIONS)),
+            Runs("16%", ("16%",), (*MAIN[:3], ABLATIONS[4], *CANDIDATES), losing="middle"),
+            Runs("10%", rates, (*MAIN, ALTERNATIVES[0], ALTERNATIVES[1])),
+            Runs("16%", rates, MAIN),
+        ),
+    )
+
+
+def _fit(plan: Plan, size: str) -> Plan:
+    """Losses of stages that the model has; `small` has four."""
+    stages = 4 if size == "small" else 6
+    return replace(plan, losses=tuple(lost for lost in plan.losses if max(lost) <= stages))

@@ -1,0 +1,236 @@
+"""The recovery lab's tables: what each way is worth, as rows of numbers, CSV and Markdown. Decides nothing twice:
+pictures and prose take their figures from here."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from ftnode.lab.failures import PAPER_ITERATION_SECONDS, PER_ITERATION
+from ftnode.lab.recovery_curves import excess_iterations, first_below, level, reached
+from ftnode.lab.recovery_plan import NONE
+from ftnode.lab.result_files import write_atomically
+
+PAPER_SECONDS = {"redundant": 151.0}
+PAPER_OTHER_SECONDS = 92.1
+"""Table 2 at 16 %: seconds per iteration of checkpointing, CheckFree and CheckFree+."""
+PAPER_RECOVERY_SECONDS = 30.0
+TARGET_SHARE = 0.6
+"""Policies are compared by when they reach the loss that the run without failures has at this share of its length."""
+Schedules = tuple[str, str, float, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`about`: what a reader must know to read the numbers."""
+
+    name: str
+    title: str
+    about: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+
+    def as_records(self) -> list[dict[str, Any]]:
+        return [dict(zip(self.columns, row)) for row in self.rows]
+
+
+def tables(results: Any) -> list[Table]:
+    """All that the results allow; a table without rows is left out."""
+    found = [at_once(results.at_once), over_a_run(results.runs), alternatives(results.runs), costs(results.runs),
+             afterwards(results.runs)]  # fmt: skip
+    return [table for table in found if table.rows]
+
+
+def at_once(measured: list[dict[str, Any]]) -> Table:
+    """Mean and range over seeds, per size, routes, age, lost stages and way."""
+    after = max((tuple(one["after"]) for one in measured), key=len, default=())
+    groups: dict[tuple[Any, ...], list[list[float]]] = {}
+    for one in measured:
+        for row in one["rows"]:
+            routes = "swapped" if one["swap"] else "normal"
+            key = (one["size"], routes, row["age"], "+".join(map(str, row["lost"])), row["way"])
+            groups.setdefault(key, []).append(row["excess"])
+    rows = []
+    for key, seeds in groups.items():
+        longest = max(len(excess) for excess in seeds)
+        whole = [excess for excess in seeds if len(excess) == longest]
+        means = [round(mean(values), 4) for values in zip(*whole)]
+        rows.append((*key, len(whole), *means, *[""] * (len(after) - len(means)), _spread([e[0] for e in whole])))
+    return Table(
+        "at_once", "1. At once: a stage is lost and rebuilt, once",
+        "Excess of the validation loss over the undamaged model at the same step, nats per byte, mean of the seeds.",
+        ("size", "routes", "age", "lost", "way", "seeds", *(f"after {steps}" for steps in after), "range at 0"),
+        tuple(rows),
+    )  # fmt: skip
+
+
+def over_a_run(runs: list[dict[str, Any]]) -> Table:
+    """Every policy under every schedule against the run of its seed without failures."""
+    rows = []
+    for (losing, rate, scale, name), found in by_policy(runs).items():
+        excess = [excess_iterations(one["curve"], reference(runs, one)) for one in found]
+        ends = [level(one["curve"], found_until(runs)) for one in found]
+        losses = [one["counted"]["failures"] for one in found]
+        rows.append((
+            losing, rate, round(scale, 2), name, len(found), round(mean(losses), 1), round(mean(ends), 4),
+            round(mean(excess), 1), _spread(excess, 0), _per_failure(excess, losses),
+            sum(one["counted"]["rolled_back_steps"] for one in found) // len(found),
+        ))  # fmt: skip
+    return Table(
+        "runs", "2. Over a run, 6. ablations",
+        "Validation loss: mean over the last quarter. Excess: iterations behind the run without failures at equal "
+        "loss, mean over the second half. `times`: how often the published probability per iteration was multiplied. "
+        + "; ".join(f"{rate} per hour is {p} per iteration in the published code, {_hourly(p):.1%} per hour at "
+                    f"{PAPER_ITERATION_SECONDS} s" for rate, p in PER_ITERATION.items()) + ".",
+        ("losing", "rate", "times", "policy", "seeds", "failures", "validation loss", "excess", "range",
+         "excess per failure", "steps rolled back"),
+        tuple(rows),
+    )  # fmt: skip
+
+
+def alternatives(runs: list[dict[str, Any]]) -> Table:
+    """Iterations and modelled hours to the loss that the run without failures has at TARGET_SHARE of its length."""
+    rows: list[tuple[Any, ...]] = []
+    ours = _iteration_seconds(runs)
+    for (losing, rate, scale, name), found in by_policy(runs).items():
+        at = [first_below(one["curve"], _target(runs, one)) for one in found]
+        there = [iteration for iteration in at if iteration is not None]
+        if not there or len(there) < len(found):
+            rows.append((losing, rate, round(scale, 2), name, f"{len(there)} of {len(found)}", "", "", ""))
+            continue
+        hours, seconds = [], []
+        for one, iteration in zip(found, there):
+            share = iteration / one["iterations"]
+            counted = one["counted"]
+            lost = counted["failures"] * share
+            each = PAPER_SECONDS.get(name, PAPER_OTHER_SECONDS)
+            hours.append((iteration * each + lost * (0 if name == "redundant" else PAPER_RECOVERY_SECONDS)) / 3600)
+            extra = (counted["copy_seconds"] + counted["recovery_seconds"]) * share
+            seconds.append(iteration * ours[name == "redundant"] + extra)
+        rows.append((
+            losing, rate, round(scale, 2), name, f"{len(there)} of {len(found)}", round(mean(there)),
+            round(mean(hours), 2), round(mean(seconds), 1),
+        ))  # fmt: skip
+    return Table(
+        "alternatives", "3. Against the alternatives: to the same validation loss",
+        f"Target: the loss of the run without failures at {TARGET_SHARE:.0%} of the iterations. Hours with the "
+        f"paper's seconds per iteration ({PAPER_OTHER_SECONDS}, redundant {PAPER_SECONDS['redundant']}) and "
+        f"{PAPER_RECOVERY_SECONDS:g} s per recovery; seconds with ours ({ours[False]:.4f} s per iteration, redundant "
+        f"{ours[True]:.4f} s: half microbatches and a second forward pass), copies and recoveries as measured, "
+        "without a network. A checkpoint rolls all stages back.",
+        ("losing", "rate", "times", "policy", "reached", "iterations", "paper's hours", "our seconds"),
+        tuple(rows),
+    )  # fmt: skip
+
+
+def costs(runs: list[dict[str, Any]]) -> Table:
+    """What it costs to be recoverable, counted in the runs, per iteration and relative to the model's weights."""
+    rows = []
+    for (losing, rate, scale, name), found in by_policy(runs).items():
+        counted = [one["counted"] for one in found]
+        steps = found[0]["iterations"]
+        weights = 4 * found[0]["parameters"]
+        failures = sum(c["failures"] for c in counted)
+        rows.append((
+            losing, rate, round(scale, 2), name, round(mean(c["kept_bytes"] for c in counted) / weights, 3),
+            round(mean(c["sent_bytes"] for c in counted) / steps / weights, 4),
+            round(mean(c["copy_seconds"] for c in counted) / steps * 1000, 3),
+            round(sum(c["moved_bytes"] for c in counted) / failures / weights, 3) if failures else "",
+            round(sum(c["recovery_seconds"] for c in counted) / failures * 1000, 2) if failures else "",
+        ))  # fmt: skip
+    return Table(
+        "costs", "4. What being recoverable costs",
+        "Bytes in units of the whole model's float32 weights. Kept: memory or storage held in fault-free time. Sent: "
+        "traffic in fault-free time, per iteration. Copying: milliseconds per iteration. Recovery: per failure.",
+        ("losing", "rate", "times", "policy", "kept", "sent per iteration", "copying ms", "moved per failure",
+         "recovery ms"),
+        tuple(rows),
+    )  # fmt: skip
+
+
+def afterwards(runs: list[dict[str, Any]]) -> Table:
+    """Losses on held-out kinds of text at equal iterations, as perplexities per byte would hide small differences."""
+    kinds = sorted({kind for one in runs for kind in one["texts"]})
+    rows = []
+    for (losing, rate, scale, name), found in by_policy(runs).items():
+        rows.append((
+            losing, rate, round(scale, 2), name, len(found),
+            *(round(mean(one["texts"][kind] for one in found), 4) for kind in kinds),
+        ))  # fmt: skip
+    return Table(
+        "texts", "5. The models afterwards",
+        "Loss in nats per byte on four kinds of held-out text (lab/texts.py), after equally many iterations.",
+        ("losing", "rate", "times", "policy", "seeds", *kinds), tuple(rows) if kinds else (),
+    )  # fmt: skip
+
+
+def by_policy(runs: Iterable[dict[str, Any]]) -> dict[Schedules, list[dict[str, Any]]]:
+    """(losing, rate, scale, policy) → results of all seeds."""
+    groups: dict[Schedules, list[dict[str, Any]]] = {}
+    for one in runs:
+        groups.setdefault((one["losing"], one["rate"], one["scale"], one["policy"]["name"]), []).append(one)
+    return groups
+
+
+def reference(runs: list[dict[str, Any]], one: dict[str, Any]) -> list[tuple[int, float]]:
+    """The curve without failures of the same seed and size."""
+    return next(
+        other["curve"] for other in runs
+        if other["policy"]["name"] == NONE.name and other["seed"] == one["seed"] and other["size"] == one["size"]
+    )  # fmt: skip
+
+
+def found_until(runs: list[dict[str, Any]]) -> int:
+    """How long the runs with failures were."""
+    return min(int(one["iterations"]) for one in runs)
+
+
+def write_csv(table: Table, path: Path) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([table.columns, *table.rows])
+    write_atomically(path, text.getvalue())
+
+
+def markdown(found: list[Table], results: Any) -> str:
+    lines = [] if results.complete else ["Not complete: the lab was stopped before all runs were made.", ""]
+    lines += [*results.notes, *([""] if results.notes else [])]
+    for table in found:
+        lines += [f"## {table.title}", "", table.about, "", _line(table.columns), _line("---" for _ in table.columns)]
+        lines += [*(_line(row) for row in table.rows), ""]
+    return "\n".join(lines)
+
+
+def _line(cells: Iterable[Any]) -> str:
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _target(runs: list[dict[str, Any]], one: dict[str, Any]) -> float:
+    return reached(reference(runs, one), TARGET_SHARE * found_until(runs))
+
+
+def _iteration_seconds(runs: list[dict[str, Any]]) -> tuple[float, float]:
+    """(ordinary, redundant): medians over runs, because a busy machine's caches slow single runs down."""
+
+    def median_of(is_wanted: Callable[[dict[str, Any]], bool]) -> float:
+        each = sorted(one["counted"]["train_seconds"] / one["iterations"] for one in runs if is_wanted(one))
+        return each[len(each) // 2] if each else float("nan")
+
+    return median_of(lambda one: not one["policy"]["redundant"]), median_of(lambda one: one["policy"]["redundant"])
+
+
+def _per_failure(excess: list[float], losses: list[int]) -> Any:
+    return round(sum(excess) / sum(losses), 2) if sum(losses) else ""
+
+
+def _spread(values: list[float], digits: int = 3) -> str:
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+def _hourly(per_iteration: float) -> float:
+    return 1 - float((1 - per_iteration) ** (3600 / PAPER_ITERATION_SECONDS))

@@ -1,0 +1,101 @@
+"""Runs under losses: an exact answer must give the curve without losses, and a rollback must really roll back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftnode.lab.failures import Schedule
+from ftnode.lab.recovery_runs import Policy, Run, run
+from ftnode.lab.whole_model import WholeModel
+from tests.lab.recovery_micro import MICRO, corpus, schedule
+
+LOSSES = ((4, 2), (6, 1), (6, 4))
+
+
+def result(policy: Policy, folder: Path, losses: Schedule | None = None) -> dict[str, Any]:
+    return run(MICRO, corpus(), (), policy, losses or schedule(*LOSSES), 3, "cpu", folder, validate_every=2)
+
+
+def test_a_model_that_was_kept_goes_on_as_if_nothing_had_been() -> None:
+    model = WholeModel(MICRO, corpus(), seed=3)
+    for iteration in (1, 2):
+        model.train(iteration)
+    kept = model.keep()
+    first = [model.train(3), model.train(4), model.validate()]
+    model.restore(kept)
+    assert [model.train(3), model.train(4), model.validate()] == first
+    assert kept.size_bytes == 3 * 4 * MICRO.config.total_parameters()
+
+
+def test_halves_are_the_same_step() -> None:
+    whole, halves = (WholeModel(MICRO, corpus(), seed=3, halves=halves) for halves in (False, True))
+    for iteration in range(1, 5):
+        assert halves.train(iteration) == pytest.approx(whole.train(iteration), abs=1e-4)
+    assert halves.validate() == pytest.approx(whole.validate(), abs=1e-4)
+
+
+def test_swapped_routes_train_another_model() -> None:
+    normal, swapped = (WholeModel(MICRO, corpus(), seed=3, swap=swap) for swap in (False, True))
+    normal.train(1)
+    swapped.train(1)
+    assert normal.validate() != swapped.validate()
+
+
+def test_exact_answers_change_nothing(tmp_path: Path) -> None:
+    clean = result(Policy("none"), tmp_path)["curve"]
+    exact = Policy("exact", way="random", shadow_every=1, shadow_encoding="raw", shadow_part="all")
+    found = result(exact, tmp_path)
+    assert found["curve"] == clean
+    assert found["counted"]["by"] == {"shadow": 3}
+    redundant = result(Policy("redundant", redundant=True), tmp_path)
+    assert redundant["counted"]["by"] == {"redundant": 3}
+    for (_, loss), (_, expected) in zip(redundant["curve"], clean):
+        assert loss == pytest.approx(expected, abs=1e-3)
+
+
+def test_losses_cost(tmp_path: Path) -> None:
+    clean, lossy = result(Policy("none"), tmp_path), result(Policy("random", way="random"), tmp_path)
+    assert lossy["curve"][:2] == clean["curve"][:2]
+    assert lossy["curve"][-1] != clean["curve"][-1]
+    assert lossy["counted"]["failures"] == 3
+    assert clean["counted"]["failures"] == clean["counted"]["kept_bytes"] == 0
+
+
+def test_a_checkpoint_rolls_back_steps_and_not_data(tmp_path: Path) -> None:
+    """Saved at steps 0 and 3; lost before iteration 6, when 5 steps are done: 2 are undone, data go on."""
+    policy = Policy("checkpoint 3", checkpoint_every=3)
+    found = result(policy, tmp_path, schedule((6, 2)))
+    assert (found["final_step"], found["counted"]["rolled_back_steps"]) == (6, 2)
+    by_hand = WholeModel(MICRO, corpus(), seed=3)
+    for iteration in (1, 2, 3, 6, 7, 8):
+        by_hand.train(iteration)
+    assert found["curve"][-1] == (8, by_hand.validate())
+    size = 3 * 4 * MICRO.config.total_parameters()
+    # Steps 0, 3 and 6.
+    assert (found["counted"]["copies"], found["counted"]["sent_bytes"]) == (3, 3 * size)
+    assert list(tmp_path.glob("*.pt")) == []
+
+
+def test_shadows_are_counted(tmp_path: Path) -> None:
+    found = result(Policy("shadow", way="uniform", shadow_every=3), tmp_path)
+    numbers = 4 * WholeModel(MICRO, corpus(), 3).stages[1].layout.size
+    assert found["counted"]["kept_bytes"] == 2 * numbers
+    assert found["counted"]["sent_bytes"] == 2 * 2 * numbers
+    early = result(Policy("shadow", way="uniform", shadow_every=5), tmp_path)
+    assert early["counted"]["by"] == {"uniform": 1, "shadow": 2}
+
+
+def test_survivors_settle_and_the_rebuilt_one_is_quick(tmp_path: Path) -> None:
+    policy = Policy(
+        "settle", way="uniform", settle_steps=2, settle_factor=0.5, boost_steps=1, boost_factor=3.0, rate_factor=1.2
+    )
+    one = Run(MICRO, corpus(), policy, schedule((4, 2)), 3, "cpu", tmp_path)
+    seen = []
+    for iteration in range(1, 8):
+        one.advance(iteration)
+        seen.append([stage.rate_factor for stage in one.model.stages[1:3]])
+    assert seen[:3] == [[1.0, 1.0]] * 3
+    assert seen[3:] == [[0.5, pytest.approx(3.6)], [0.5, 1.2], [1.0, 1.2], [1.0, 1.2]]
