@@ -42,12 +42,18 @@ class ComputeProcess:
         on_ready: Callable[[dict[str, Any]], None],
         on_lost: Callable[[str, int], None],
         log_path: Path | None = None,
+        hang_seconds: float = 60.0,
     ) -> None:
+        """`hang_seconds`: a process that answers nothing for so long while commands wait is killed, and `on_lost`
+        told. The core notices tasks that do not end by itself; an export for a newcomer is no task."""
         self.config = config
         self.pid = 0
         self._arena = arena
         self._on_ready, self._on_lost = on_ready, on_lost
         self._log_path = log_path
+        self._hang_seconds = hang_seconds
+        self._progress = 0.0
+        """When it last answered, or began to have something to answer."""
         self._pending: dict[int, Answer] = {}
         self._outgoing: deque[bytes] = deque()
         self._wakeup = trio.Event()
@@ -63,6 +69,8 @@ class ComputeProcess:
         if not self._up or len(self._pending) >= PENDING_MAX:
             answer(ComputeError("lost", "the compute process is not there"))
             return
+        if not self._pending:
+            self._progress = trio.current_time()
         self._number += 1
         self._pending[self._number] = answer
         body: bytes = msgpack.packb({"op": op, "id": self._number, **fields}, use_bin_type=True)
@@ -144,15 +152,26 @@ class ComputeProcess:
             return str(failure.get("reason", "it ended while it started; see compute.log")), False
         self._up = True
         self._on_ready(first["ready"])
+        hung: list[str] = []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write, stream)
+            nursery.start_soon(self._watch, nursery.cancel_scope, hung)
             while (frame := await _receive(stream)) is not None:
+                self._progress = trio.current_time()
                 answer = self._pending.pop(frame.get("id", -1), None)
                 if answer is not None:
                     failure = frame.get("error")
                     answer(ComputeError(failure["kind"], failure["reason"], failure["stage"]) if failure else frame)
             nursery.cancel_scope.cancel()
-        return "the process ended", True
+        return hung[0] if hung else "the process ended", True
+
+    async def _watch(self, scope: trio.CancelScope, hung: list[str]) -> None:
+        while not hung:
+            await trio.sleep(self._hang_seconds / 20)
+            silent = trio.current_time() - self._progress
+            if self._pending and silent > self._hang_seconds:
+                hung.append(f"it has answered nothing for {silent:.0f} s")
+        scope.cancel()
 
     async def _write(self, stream: trio.SocketStream) -> None:
         while True:

@@ -116,7 +116,7 @@ class Node:
         )
         self.compute = ComputeProcess(
             compute_config(config), self.arena, self._on_compute_ready, self._on_compute_lost,
-            config.log_directory / "compute.log",
+            config.log_directory / "compute.log", self.settings.task_seconds,
         )  # fmt: skip
         self.transport = Transport(
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,

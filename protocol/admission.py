@@ -87,7 +87,12 @@ def _heartbeat(sender: Peer, message: ms.Heartbeat, view: View | None, settings:
         and (not message.stages or _stages([report.stage for report in message.stages], settings))
         and (not message.validation or _validation(message.validation, settings))
         and (not message.commits or _commits(message.commits, settings))
+        and (not message.copies or _copies(message.copies, settings))
     )
+
+
+def _copies(copies: tuple[tuple[int, int], ...], settings: Settings) -> bool:
+    return _stages([stage for stage, _ in copies], settings) and all(_number(step) for _, step in copies)
 
 
 def _validation(entries: tuple[tuple[int, float], ...], settings: Settings) -> bool:
@@ -130,6 +135,7 @@ def _status(sender: Peer, message: ms.Status, view: View | None, settings: Setti
         and (message.ready is None or _ready(sender, message.ready, view, settings))
         and len(message.evaluated) <= LISTED_MAX
         and all(0 <= step <= settings.steps for step, _ in message.evaluated)
+        and _copies(tuple((stage, version.step) for stage, version in message.copies), settings)
         and _commits(message.commits, settings)
     )
 
@@ -157,6 +163,7 @@ def _begin(sender: Peer, message: ms.Begin, view: View | None, settings: Setting
         and len(installs) <= settings.stage_count * GROUP_MAX
         and all(_number(plan.stage, settings.stage_count) and 0 < plan.rate_factor <= 10 for plan in installs)
         and all(_number(donor.stage, settings.stage_count) for plan in installs for donor in plan.donors)
+        and all(plan.copy is None or 0 <= plan.copy.step <= message.base.step for plan in installs)
         and all(_number(m, settings.microbatches) for _, share in message.shares for m in share)
         and _commits(message.commits, settings)
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ftnode.protocol.messages import Commit, Donor, Plan, Ready, StageStatus, Status
-from ftnode.protocol.recovery import choose_rung
+from ftnode.protocol.recovery import REBUILT, choose_rung
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Attempt, Peer, Rung, Version, initial_version, next_version
 from ftnode.protocol.view import View
@@ -117,27 +117,50 @@ class Hopeless:
     reason: str
 
 
+def usable_copies(statuses: Mapping[Peer, Status], base: Version) -> dict[int, tuple[Version, tuple[Peer, ...]]]:
+    """Stage → its newest copy that is not of a later step than `base`, and who keeps it."""
+    found: dict[int, tuple[Version, tuple[Peer, ...]]] = {}
+    for peer in sorted(statuses):
+        for stage, version in statuses[peer].copies:
+            best = found.get(stage)
+            if version.step > base.step or (best is not None and best[0].step > version.step):
+                continue
+            with_it = best[1] if best is not None and best[0] == version else ()
+            found[stage] = version, (*with_it, peer)
+    return found
+
+
 def plan_installs(
-    view: View, where: Standing, settings: Settings, contacts: Mapping[Peer, tuple[str, ...]]
+    view: View,
+    where: Standing,
+    settings: Settings,
+    contacts: Mapping[Peer, tuple[str, ...]],
+    copies: Mapping[int, tuple[Version, tuple[Peer, ...]]],
 ) -> tuple[Plan, ...] | Hopeless:
     """A plan for each empty holder, or what stands in the way."""
     missing = set(where.empty)
+    copied = {stage: version.step for stage, (version, _) in copies.items()}
     whole = frozenset(
         stage for stage, group in enumerate(view.holders) if any((stage, peer) not in missing for peer in group)
     )
     plans, hopeless, reasons = [], [], []
     for stage, peer in where.empty:
-        rung, lenders, reason = choose_rung(stage, whole, where.base.step, settings)
+        rung, lenders, reason = choose_rung(stage, whole, where.base.step, settings, copied)
         if rung is None:
             hopeless.append((stage, peer))
             reasons.append(reason)
             continue
-        donors = []
-        for lender in lenders:
-            donor = next(other for other in view.holders[lender] if (lender, other) not in missing)
-            donors.append(Donor(lender, donor, contacts.get(donor, ())))
-        factor = settings.rate_factor if rung in (Rung.BLEND, Rung.COPY) else 1.0
-        plans.append(Plan(stage, peer, rung, tuple(donors), factor, reason))
+        copy = copies[stage][0] if rung in (Rung.HEAD, Rung.SHADOW) else None
+        if copy is not None:
+            lending = [(stage, keeper) for keeper in copies[stage][1]]
+        else:
+            lending = [
+                (lender, next(other for other in view.holders[lender] if (lender, other) not in missing))
+                for lender in lenders
+            ]
+        donors = tuple(Donor(lender, donor, contacts.get(donor, ())) for lender, donor in lending)
+        factor = settings.rate_factor if rung in REBUILT else 1.0
+        plans.append(Plan(stage, peer, rung, donors, factor, reason, copy))
     if hopeless:
         return Hopeless(tuple(s for s, _ in hopeless), tuple(p for _, p in hopeless), "; ".join(sorted(set(reasons))))
     return tuple(plans)

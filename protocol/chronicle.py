@@ -8,7 +8,9 @@ from ftnode.protocol.messages import Begin, Commit
 from ftnode.protocol.types import Peer, Rung
 from ftnode.protocol.view import View
 
-ENTRIES_KEPT = 64
+ENTRIES_KEPT = 10_000
+"""Of the commits, which travel with copies of the head, so that whoever comes late sees the whole curve."""
+REBUILDS_KEPT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Rebuild:
 
 
 class Chronicle:
-    """Bounded: the newest ENTRIES_KEPT of each kind."""
+    """Bounded: the newest ENTRIES_KEPT commits and validations, the newest REBUILDS_KEPT rebuilds."""
 
     def __init__(self) -> None:
         self.commits: dict[int, Commit] = {}
@@ -35,6 +37,8 @@ class Chronicle:
         """Step → nats per token."""
         self.rebuilds: dict[tuple[int, int], Rebuild] = {}
         """(step, stage)"""
+        self._newest = 0
+        self._asked_up_to = 0
         self._holders: dict[int, Peer] = {}
         self._lost: dict[int, Peer] = {}
 
@@ -43,14 +47,34 @@ class Chronicle:
         if commit.step in self.commits:
             return
         self.commits[commit.step] = commit
+        self._newest = max(self._newest, commit.step)
         for key, rebuild in self.rebuilds.items():
             if rebuild.seconds is None and rebuild.step <= commit.step:
                 self.rebuilds[key] = replace(rebuild, seconds=now - rebuild.began)
-        _keep_newest(self.commits)
+        _keep_newest(self.commits, ENTRIES_KEPT)
+
+    def learn(self, commits: tuple[Commit, ...], now: float) -> None:
+        """Commits from before our time, oldest first. What is missing among them nobody knows."""
+        for commit in commits:
+            self.commit(commit, now)
+        self._asked_up_to = max([self._asked_up_to, *(commit.step for commit in commits)])
+
+    def known_up_to(self) -> int:
+        """The step up to which we know all that is to be known; later ones may have gaps."""
+        step = max(self._asked_up_to, self._newest - ENTRIES_KEPT)
+        while step + 1 in self.commits:
+            step += 1
+        self._asked_up_to = step
+        return step
 
     def evaluate(self, step: int, loss: float) -> None:
         self.validation[step] = loss
-        _keep_newest(self.validation)
+        _keep_newest(self.validation, ENTRIES_KEPT)
+
+    def around(self, rebuild: Rebuild) -> tuple[float | None, float | None]:
+        """The last validation loss before a rebuild, and the one of the step that it interrupted."""
+        before = max((step for step in self.validation if step < rebuild.step), default=None)
+        return (None if before is None else self.validation[before]), self.validation.get(rebuild.step)
 
     def view(self, view: View) -> None:
         """Remember who lost which stage, for the rebuild that follows."""
@@ -71,12 +95,18 @@ class Chronicle:
                     plan.stage, begin.step, plan.rung, view.epochs[plan.stage], self._lost.get(plan.stage), plan.peer,
                     plan.reason, now, None,
                 )  # fmt: skip
-                _keep_newest(self.rebuilds)
+                _keep_newest(self.rebuilds, REBUILDS_KEPT)
 
     def newest_commits(self, count: int = 2) -> tuple[Commit, ...]:
-        return tuple(self.commits[step] for step in sorted(self.commits)[-count:])
+        """Oldest first. Gaps count, so that this takes no longer the more is known."""
+        newest = range(max(0, self._newest - count + 1), self._newest + 1)
+        return tuple(self.commits[step] for step in newest if step in self.commits)
+
+    def after(self, since: int) -> tuple[Commit, ...]:
+        """All commits after step `since`, oldest first."""
+        return tuple(self.commits[step] for step in sorted(self.commits) if step > since)
 
 
-def _keep_newest(table: dict) -> None:  # type: ignore[type-arg]
-    while len(table) > ENTRIES_KEPT:
+def _keep_newest(table: dict, count: int) -> None:  # type: ignore[type-arg]
+    while len(table) > count:
         del table[min(table)]

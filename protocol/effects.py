@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ftnode.protocol.messages import Commit, Message, Plan
+from ftnode.protocol.messages import Commit, Donor, Message, Plan
 from ftnode.protocol.records import Presence
 from ftnode.protocol.types import Attempt, Handle, Peer, Version
 from ftnode.protocol.view import View
@@ -131,6 +131,28 @@ class Install:
 
 
 @dataclass(frozen=True, slots=True)
+class Keep:
+    """Fetch a copy of the donor's stage at `version` and keep it in memory, in place of an older one.
+
+    `parts`: weights, or all (optimiser too); `encoding`: raw, bfloat16 or int8. Answers Kept or KeepFailed, and before
+    it History with the donor's commits after step `since`.
+    """
+
+    donor: Donor
+    version: Version
+    parts: str
+    encoding: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropCopy:
+    """Drop the copy of a stage, and any Keep of it under way."""
+
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
 class Forget:
     """Drop the weights of a stage: it belongs to a lineage that lost, or is superseded."""
 
@@ -192,14 +214,14 @@ class Stop:
 
 
 Effect = (
-    Send | Dial | Know | Compute | Apply | Discard | Release | Install | Forget | RestartCompute | Announce
-    | PublishView | Committed | Search | Note | Stop
+    Send | Dial | Know | Compute | Apply | Discard | Release | Install | Keep | DropCopy | Forget | RestartCompute
+    | Announce | PublishView | Committed | Search | Note | Stop
 )  # fmt: skip
 
 EFFECTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
-        Send, Dial, Know, Compute, Apply, Discard, Release, Install, Forget, RestartCompute, Announce,
+        Send, Dial, Know, Compute, Apply, Discard, Release, Install, Keep, DropCopy, Forget, RestartCompute, Announce,
         PublishView, Committed, Search, Note, Stop,
     )
 }  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ftnode.protocol.effects import Task
-from ftnode.protocol.messages import Message
+from ftnode.protocol.messages import Commit, Message
 from ftnode.protocol.records import Presence
 from ftnode.protocol.types import Handle, Peer, Version
 from ftnode.protocol.view import View
@@ -103,6 +103,32 @@ class InstallFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """A copy of a stage is whole; `bytes_fetched` came over the wire for it."""
+
+    stage: int
+    version: Version
+    bytes_fetched: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeepFailed:
+    """The copy could not be fetched; the older one, if any, is still there."""
+
+    stage: int
+    version: Version
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Commits that a donor told of along with its weights, oldest first."""
+
+    commits: tuple[Commit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Directory:
     """What the DHT says now: live presences and certificates of this run, verified and unexpired, our own left out."""
 
@@ -132,14 +158,14 @@ class Leave:
 
 
 Event = (
-    Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | Done | Installed | InstallFailed | Directory
-    | DirectoryLost | Moved | Leave
+    Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | Done | Installed | InstallFailed | Kept
+    | KeepFailed | History | Directory | DirectoryLost | Moved | Leave
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
-        Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, Done, Installed, InstallFailed, Directory,
-        DirectoryLost, Moved, Leave,
+        Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, Done, Installed, InstallFailed, Kept, KeepFailed,
+        History, Directory, DirectoryLost, Moved, Leave,
     )
 }  # fmt: skip

@@ -33,6 +33,8 @@ class Follow:
         self._leader_silent_at: float | None = None
         self._alone_since: float | None = None
         self._windows = 0
+        self._founded = 0
+        """How many lineages this life of ours has founded."""
         self._searched_empty = False
         self._rivals: tuple[Peer, ...] = ()
         self._leaving_until = 0.0
@@ -289,7 +291,8 @@ class Follow:
         names = ", ".join(str(peer) for peer in sorted(alive))
         reason = f"no quorum of view {view.number} for {waited:.0f} s; survivors {names} go on"
         core.note("fork", reason)
-        core.install(fork(view, core.me, alive, reason))
+        self._founded += 1
+        core.install(fork(view, core.me, self._founded, alive, reason))
         for peer in sorted(alive - {core.me}):
             core.send(peer, core.certificate())
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ftnode.protocol.early import EarlyTensors
 from ftnode.protocol.effects import Apply, Discard, Forget, Install, PublishView, Release, RestartCompute
 from ftnode.protocol.events import ComputeReady, Done, Installed, InstallFailed
+from ftnode.protocol.keeping import Copies
 from ftnode.protocol.messages import Begin, Boundary, Plan, Ready, Resign, StageStatus, Status, Stored
 from ftnode.protocol.retired import Retired
 from ftnode.protocol.step import StepWork
@@ -40,6 +41,7 @@ class Holder:
         self._installing: dict[int, tuple[Plan, Version, float]] = {}
         self._retry: dict[int, float] = {}
         self._early = EarlyTensors(2 * core.settings.window)
+        self.copies: Copies = Copies(core)
         self._ready_sent = -1.0
         self._task_since = 0.0
         self._resigning: Resign | None = None
@@ -95,6 +97,7 @@ class Holder:
                 self._forget(stage)
         for stage in set(self._installing) - set(core.mine):
             del self._installing[stage]
+        self.copies.on_view(view)
         if core.member:
             self.send_status()
 
@@ -108,6 +111,7 @@ class Holder:
         self._stop_work()
         self._drop_retired()
         self._installing.clear()
+        self.copies.forget(None)
         for stage in list(self.versions):
             self._forget(stage)
 
@@ -119,6 +123,7 @@ class Holder:
         self._installing.clear()
         at = self._lineages.index(winner) + 1 if winner in self._lineages else len(self._lineages) - 1
         lost, self._lineages = self._lineages[at:], self._lineages[:at]
+        self.copies.forget(lost)
         for stage in [stage for stage, lineage in self._made_in.items() if lineage in lost]:
             self._forget(stage)
 
@@ -135,8 +140,7 @@ class Holder:
             self.core.emit(Discard(None))
 
     def _drop_retired(self) -> None:
-        if self._retired:
-            self._retired.drop()
+        if self._retired.drop():
             self.core.emit(Discard(None))
 
     def exact(self, lineage: str) -> tuple[tuple[int, Version], ...]:
@@ -168,6 +172,7 @@ class Holder:
                 ready=ready,
                 evaluated=tuple(sorted(core.chronicle.validation.items())[-4:]),
                 commits=core.chronicle.newest_commits(4),
+                copies=tuple(sorted(self.copies.held.items())),
             ),
         )
 
@@ -193,6 +198,7 @@ class Holder:
             self.work = StepWork(core.me, core.view, begin, core.settings)
             self._task_since = core.now
         self.work.installed(self._usable(begin.base))
+        self.copies.on_begin(begin)
         for sender, boundary, handle in self._early.take():
             self.on_boundary(sender, boundary, handle)
 

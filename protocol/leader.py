@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.barrier import Hopeless, Standing, plan_installs, standing, summarise
+from ftnode.protocol.barrier import Hopeless, Standing, plan_installs, standing, summarise, usable_copies
 from ftnode.protocol.effects import Committed
 from ftnode.protocol.errors import LocalError
 from ftnode.protocol.losses import Losses
 from ftnode.protocol.messages import Begin, Commit, Heartbeat, Plan, Poisoned, Ready, Status
+from ftnode.protocol.recovery import LOSSY
 from ftnode.protocol.recruiting import Recruiting
 from ftnode.protocol.succession import next_view
 from ftnode.protocol.types import HEAD, Attempt, Peer, Version, next_version
@@ -35,6 +36,8 @@ class Memory:
     counted: set[tuple[int, int, Peer]] = field(default_factory=set)
     """(step, stage, newcomer) of the losses counted there."""
     committed_at: float | None = None
+    rebuilt_in: int = -1
+    """The last step in which a stage got weights that are not the lost ones: it is evaluated when it is committed."""
     attempts: int = 0
     """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
 
@@ -114,7 +117,8 @@ class Leader:
         over = where.base.step >= core.settings.steps
         if self._vacant and not (over and exhausted):
             return
-        plans = plan_installs(self.view, where, core.settings, core.contacts)
+        copies = usable_copies(self.statuses, where.base)
+        plans = plan_installs(self.view, where, core.settings, core.contacts, copies)
         if isinstance(plans, Hopeless):
             if not over:
                 self._give_up(plans)
@@ -158,6 +162,9 @@ class Leader:
             attempt = Attempt(self.view.number, self.memory.attempts)
         training = base.step < settings.steps
         periodic = settings.evaluate_every > 0 and base.step > 0 and base.step % settings.evaluate_every == 0
+        if any(plan.rung in LOSSY for plan in installs):
+            self.memory.rebuilt_in = base.step + 1
+        wanted = periodic or not training or base.step == self.memory.rebuilt_in
         missing = self.view.vacancies()  # when the run is over, nobody is sought for them
         head = self.view.holders[HEAD]
         shares = ((head[0], tuple(range(settings.microbatches))),) if training and head else ()
@@ -170,7 +177,7 @@ class Leader:
             skipped=skipped,
             skip=skip and training,
             training=training,
-            evaluate=settings.evaluation_microbatches > 0 and (periodic or not training) and not missing,
+            evaluate=settings.evaluation_microbatches > 0 and wanted and not missing,
             window=settings.window,
             shares=shares,
             paths=(),

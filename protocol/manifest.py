@@ -14,6 +14,7 @@ from math import isfinite
 from typing import Any, Final, NoReturn
 
 from ftnode.protocol.errors import UserError
+from ftnode.protocol.keeping import SHADOW_STAGES_MIN
 from ftnode.protocol.manifest_sections import (
     FORMAT,
     Allowed,
@@ -28,6 +29,7 @@ from ftnode.protocol.manifest_sections import (
     Recovery,
     Run,
 )
+from ftnode.protocol.paths import SWAP_STAGES_MIN
 from ftnode.protocol.settings import Settings
 
 __all__ = [
@@ -63,6 +65,15 @@ def settings(manifest: Manifest) -> Settings:
         evaluate_every=manifest.evaluation.every,
         evaluation_microbatches=manifest.evaluation.microbatches,
         ends=manifest.recovery.ends,
+        swap=manifest.pipeline.swap,
+        swapped=manifest.recovery.swapped,
+        weighting=manifest.recovery.weighting,
+        norms=manifest.recovery.norms,
+        optimiser_state=manifest.recovery.optimiser,
+        clip=manifest.optimiser.clip,
+        head_every=manifest.head_every,
+        shadow_every=manifest.recovery.shadow_every,
+        shadow_encoding=manifest.recovery.shadow_encoding,
         rate_factor=manifest.recovery.rate_factor,
         lease_seconds=manifest.liveness.lease_seconds,
         minority_wait_seconds=manifest.recovery.minority_wait_seconds,
@@ -140,6 +151,10 @@ class _Reader:
             if isinstance(found, str) and (found in allowed.choices or _matches(allowed.pattern, found)):
                 return found
             wanted = " or ".join(allowed.choices) or allowed.pattern_name
+        elif kind is bool:
+            if isinstance(found, bool):
+                return found
+            wanted = "true or false"
         else:
             if _number(found, kind, allowed):
                 return kind(found)
@@ -165,6 +180,13 @@ class _Reader:
             self._fail(
                 "model", "dim", f"dim {model.dim} must be a multiple of 2 × heads = {2 * model.heads}, "
                 "because rotary positions turn pairs of numbers",
+            )  # fmt: skip
+        if manifest.pipeline.swap and stages < SWAP_STAGES_MIN:
+            self._fail("pipeline", "swap", f"swapped routes need {SWAP_STAGES_MIN} stages, not {stages}")
+        if manifest.recovery.shadow_every and stages < SHADOW_STAGES_MIN:
+            self._fail(
+                "recovery", "shadow_every", f"shadows need {SHADOW_STAGES_MIN} stages, not {stages}: with fewer, a "
+                "stage has adjacent ones only",
             )  # fmt: skip
         if manifest.boundary_bytes > BOUNDARY_BYTES_MAX:
             self._fail(

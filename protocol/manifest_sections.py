@@ -9,13 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field
+from math import ceil
 from typing import Any
 
-FORMAT = 1
+from ftnode.protocol.shares import MEASURED, WEIGHTINGS
+
+FORMAT = 2
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
 
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2}
 """Bytes of one number of a boundary tensor, by `pipeline.boundary`."""
+HEAD_COPIES_SHARE = 0.1
+"""Of the bytes of a step, at most, go into copies of the head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,10 @@ class Pipeline:
     window: int = key("Microbatches on their way at once.", 1, 1024)
     live_activations: int = key("Beyond this many on one stage, activations are computed again.", 1, 1024)
     boundary: str = key("Numbers that travel between stages.", 0, 0, *NUMBER_BYTES)
+    swap: bool = key(
+        "Every other microbatch meets the first two and the last two stages in the other order (CheckFree+), so that "
+        "either can take the other's place. Needs 4 stages; slows the learning a little."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +116,24 @@ class Recovery:
         "A lost first or last block stage: copy its neighbour, or halt the run.",
         0, 0, "copy", "halt",
     )  # fmt: skip
+    swapped: str = key(
+        "With pipeline.swap, a lost second or last but one stage: copy its partner, or blend its neighbours.",
+        0, 0, "copy", "blend",
+    )  # fmt: skip
+    weighting: str = key("How the donors of a blend count, by their gradient norms.", 0, 0, *WEIGHTINGS)
+    norms: str = key("Those norms, before or after clipping.", 0, 0, *MEASURED)
+    optimiser: str = key(
+        "Adam's moments of a blended or copied stage: new, or blended as well.", 0, 0, "fresh", "blended"
+    )
+    head_every: int = key(
+        "Steps between two copies of the head to the holders of the first and last stage; 0: as often as 10 % of the "
+        "bytes of a step allow.", 0, 1_000_000,
+    )  # fmt: skip
+    shadow_every: int = key(
+        "Steps between two compressed copies of each stage to a peer of a stage that is not adjacent; 0: none. Needs 4 "
+        "stages.", 0, 1_000_000,
+    )  # fmt: skip
+    shadow_encoding: str = key("Numbers of those copies.", 0, 0, "bfloat16", "int8")
     rate_factor: float = key("A rebuilt stage learns faster by this factor.", 0.1, 10.0)
     minority_wait_seconds: float = key("Survivors without a quorum go on alone after this.", 0.1, 86400.0)
 
@@ -146,6 +173,23 @@ class Manifest:
     def boundary_bytes(self) -> int:
         """Bytes of what crosses between two stages: sequences × context × dim numbers."""
         return self.batch.sequences * self.model.context * self.model.dim * NUMBER_BYTES[self.pipeline.boundary]
+
+    @property
+    def head_parameters(self) -> int:
+        """Embedding, final norm, untied LM head."""
+        return (2 * self.model.vocabulary + 1) * self.model.dim
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of all boundary tensors of one step, both directions."""
+        return 2 * (self.pipeline.stages + 1) * self.batch.microbatches * self.boundary_bytes
+
+    @property
+    def head_every(self) -> int:
+        """Steps between two copies of the head: `recovery.head_every`, or so many that two times its weights and
+        moments are at most HEAD_COPIES_SHARE of the bytes of these steps."""
+        copies = min(2, self.pipeline.stages) * 3 * 4 * self.head_parameters
+        return self.recovery.head_every or max(1, ceil(copies / (HEAD_COPIES_SHARE * self.step_bytes)))
 
     @property
     def tokens_per_step(self) -> int:

@@ -72,6 +72,8 @@ class Heartbeat:
     """(step, nats per token) of the newest evaluations."""
     waiting: str
     """What this peer (from the leader: the run) waits for; empty when it works."""
+    copies: tuple[tuple[int, int], ...]
+    """(stage, step) of the copies that this peer keeps of others' stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,8 @@ class Status:
     """This member's Ready for that attempt, if it was."""
     evaluated: tuple[tuple[int, float], ...]
     commits: tuple[Commit, ...]
+    copies: tuple[tuple[int, Version], ...]
+    """Of the stages that this member keeps copies of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +259,9 @@ class Plan:
     rate_factor: float
     """Learning-rate factor of the rebuilt stage; replaces an earlier factor, never compounds."""
     reason: str
+    copy: Version | None
+    """Where the rung takes copies: which one the donors said that they keep. They lend what they keep when they are
+    asked, which may be newer; the stage then has the base's name."""
 
 
 @dataclass(frozen=True, slots=True)

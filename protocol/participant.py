@@ -261,9 +261,6 @@ class Participant:
             self.leader.recruiting.forget_tries()
         self.follow.on_directory(event)
 
-    def _on_directory_lost(self, event: ev.DirectoryLost) -> None:
-        self.note("directory", f"the directory does not answer: {event.reason}")
-
     def _on_leave(self, event: ev.Leave) -> None:
         self.follow.leave(event.reason)
 
@@ -353,8 +350,11 @@ _EVENTS: Final[dict[type, Callable[[Participant, Any], None]]] = {
     ev.Done: lambda core, event: core.holder.on_done(event),
     ev.Installed: lambda core, event: core.holder.on_installed(event),
     ev.InstallFailed: lambda core, event: core.holder.on_install_failed(event),
+    ev.Kept: lambda core, event: core.holder.copies.on_kept(event),
+    ev.KeepFailed: lambda core, event: core.holder.copies.on_failed(event),
+    ev.History: lambda core, event: core.chronicle.learn(event.commits, core.now),
     ev.Directory: Participant._on_directory,
-    ev.DirectoryLost: Participant._on_directory_lost,
+    ev.DirectoryLost: lambda core, event: core.note("directory", f"the directory does not answer: {event.reason}"),
     ev.Moved: lambda core, event: move(core, event.addresses),
     ev.Leave: Participant._on_leave,
 }

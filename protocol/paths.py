@@ -8,11 +8,19 @@ from functools import lru_cache
 from ftnode.protocol.types import HEAD, Peer
 from ftnode.protocol.view import View
 
+SWAP_STAGES_MIN = 4
+"""Below, the first two block stages and the last two are not four."""
+
 
 @lru_cache(maxsize=1024)
-def route(stages: int, microbatch: int) -> tuple[int, ...]:
-    """The stages that a microbatch visits, in order; the head comes first and last. Visits are its positions."""
-    del microbatch  # every microbatch takes the normal route until routes swap (CheckFree+)
+def route(stages: int, microbatch: int, swap: bool = False) -> tuple[int, ...]:
+    """The stages that a microbatch visits, in order; the head comes first and last. Visits are its positions.
+
+    With `swap`, odd microbatches meet the first two and the last two block stages in the other order, so that each of
+    those learns its partner's part (CheckFree+, section 4.3 of "All is Not Lost"). Needs SWAP_STAGES_MIN stages.
+    """
+    if swap and microbatch % 2:
+        return (HEAD, 2, 1, *range(3, stages - 1), stages, stages - 1, HEAD)
     return (HEAD, *range(1, stages + 1), HEAD)
 
 
@@ -22,25 +30,26 @@ def last_visit(stages: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def expected_visits(stages: int, microbatches: int, stage: int) -> frozenset[tuple[int, int]]:
+def expected_visits(stages: int, microbatches: int, stage: int, swap: bool = False) -> frozenset[tuple[int, int]]:
     """The (microbatch, visit) pairs that a stage must accumulate for a step to be complete (rule 23, I1)."""
     return frozenset(
         (microbatch, visit)
         for microbatch in range(microbatches)
-        for visit, visited in enumerate(route(stages, microbatch))
+        for visit, visited in enumerate(route(stages, microbatch, swap))
         if visited == stage
     )
 
 
 def choose_path(
-    view: View, stages: int, microbatch: int, finish_seconds: Mapping[Peer, float], me: Peer
+    view: View, visited: tuple[int, ...], finish_seconds: Mapping[Peer, float], me: Peer
 ) -> tuple[Peer, ...]:
-    """The holder of each visit by least expected finish time; the head's own visits stay with the head that admits.
+    """The holder of each visit of the route `visited`, by least expected finish time.
 
-    A path never leaves a peer that is in the view. Requires a view without vacancies.
+    The head's own visits stay with the head that admits. A path never leaves a peer that is in the view. Requires a
+    view without vacancies.
     """
     chosen = []
-    for stage in route(stages, microbatch):
+    for stage in visited:
         group = view.holders[stage]
         if stage == HEAD and me in group:
             chosen.append(me)
@@ -50,8 +59,12 @@ def choose_path(
 
 
 @lru_cache(maxsize=256)
-def neighbours(view: View, stage: int) -> tuple[Peer, ...]:
-    """The holders of the stages before and after `stage` on the normal route: who a holder must be able to dial."""
-    count = len(view.holders)
-    around = {(stage - 1) % count, (stage + 1) % count} - {stage}
+def neighbours(view: View, stage: int, swap: bool = False) -> tuple[Peer, ...]:
+    """The holders of the stages before and after `stage` on any route: who a holder must be able to dial."""
+    around = {near for way in (0, 1) for near in _beside(route(len(view.holders) - 1, way, swap), stage)} - {stage}
     return tuple(sorted({peer for near in around for peer in view.holders[near]}))
+
+
+def _beside(visited: tuple[int, ...], stage: int) -> set[int]:
+    places = [visit for visit, at in enumerate(visited) if at == stage]
+    return {visited[near] for visit in places for near in (visit - 1, visit + 1) if 0 <= near < len(visited)}

@@ -2,39 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from ftnode.protocol.paths import SWAP_STAGES_MIN
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import HEAD, Rung
 
 Choice = tuple[Rung | None, tuple[int, ...], str]
 """(rung, stages that lend their weights, reason); rung None halts the run with that reason."""
+REBUILT = frozenset((Rung.BLEND, Rung.COPY, Rung.INTERPOLATE))
+"""Rungs that make weights that never were: they learn faster by a factor, once."""
+LOSSY = REBUILT | {Rung.HEAD, Rung.SHADOW}
+"""Rungs after which the model is not the one that was lost; it is evaluated as soon as it has made a step."""
 
 
-def choose_rung(stage: int, alive: frozenset[int], base_step: int, settings: Settings) -> Choice:
-    """How to fill `stage` when the stages `alive` have weights of step `base_step`.
+def choose_rung(
+    stage: int, alive: frozenset[int], base_step: int, settings: Settings, copied: Mapping[int, int]
+) -> Choice:
+    """How to fill `stage` when the stages `alive` have weights of step `base_step`; `copied`: stage → step of a copy.
 
-    CheckFree (All is Not Lost, algorithm 1) blends a middle stage from both neighbours; it knows no answer for the
-    first and last block stage but a copy, which its section 4.2 calls a significant drop, nor for adjacent losses.
+    CheckFree (All is Not Lost, algorithm 1) blends a middle stage from both neighbours. CheckFree+ copies the ends from
+    the partners that learned their part on swapped routes, and keeps copies of embedding and LM head. The paper has no
+    answer for adjacent losses; here the nearest survivors on both sides are interpolated.
     """
-    last = settings.stages
     if base_step == 0:
         return Rung.INITIAL, (), "nothing is committed yet: initial weights are a function of seed and stage"
     if stage in alive:
         return Rung.REPLICA, (stage,), "another holder of the stage is alive"
+    if stage in copied:
+        age = base_step - copied[stage]
+        kept = f"a copy of step {copied[stage]} is kept" + (f", {age} steps old" if age else "")
+        return (Rung.HEAD if stage == HEAD else Rung.SHADOW), (stage,), kept
     if stage == HEAD:
         return None, (), "the head is lost and nobody keeps a copy of embedding and LM head"
-    if 1 < stage < last:
-        missing = [near for near in (stage - 1, stage + 1) if near not in alive]
-        if not missing:
-            return Rung.BLEND, (stage - 1, stage + 1), "middle stage: both neighbours are alive"
-        return None, (), f"adjacent stages {stage} and {missing[0]} are lost together"
-    near = 2 if stage == 1 else last - 1
+    if not alive - {HEAD}:
+        return None, (), "all block stages are lost together"
+    return _from_blocks(stage, sorted(alive - {HEAD}), settings)
+
+
+def _from_blocks(stage: int, blocks: Sequence[int], settings: Settings) -> Choice:
+    """From the weights of other block stages, of which there are some."""
+    partner = partner_of(stage, settings)
+    if partner in blocks and (stage in (1, settings.stages) or settings.swapped == "copy"):
+        return Rung.COPY, (partner,), f"stage {partner} has been taking its place on swapped routes"
+    below = max((block for block in blocks if block < stage), default=None)
+    above = min((block for block in blocks if block > stage), default=None)
+    if below is not None and above is not None:
+        if above - below == 2:
+            return Rung.BLEND, (below, above), "middle stage: both neighbours are alive"
+        return Rung.INTERPOLATE, (below, above), f"adjacent stages are lost: between stages {below} and {above}"
+    nearest = below if below is not None else above
+    assert nearest is not None
     if settings.ends == "halt":
-        return None, (), f"stage {stage} is an end of the pipeline and the manifest says to halt"
-    if last < 2 or near not in alive:
-        return None, (), f"stage {stage} is lost and its block neighbour is not there to copy"
-    return Rung.COPY, (near,), f"stage {stage} is an end of the pipeline: its one block neighbour takes its place"
+        return None, (), f"nobody is left on one side of stage {stage} and the manifest says to halt"
+    if abs(nearest - stage) > 1:
+        why = f"adjacent stages are lost up to the end of the pipeline: stage {nearest} is the nearest"
+        return Rung.COPY, (nearest,), why
+    cost = "" if partner else "; without swapped routes a significant drop (CheckFree, section 4.2)"
+    return (
+        Rung.COPY,
+        (nearest,),
+        f"stage {stage} is an end of the pipeline: its one block neighbour takes its place{cost}",
+    )
+
+
+def partner_of(stage: int, settings: Settings) -> int:
+    """The block stage that takes this one's place on every other microbatch; 0 if none does."""
+    last = settings.stages
+    if not settings.swap or last < SWAP_STAGES_MIN:
+        return 0
+    return {1: 2, 2: 1, last: last - 1, last - 1: last}.get(stage, 0)
 
 
 def how_to_go_on(stages: Sequence[int]) -> str:

@@ -49,11 +49,17 @@ class Recruiting:
         """For each open stage: can it be filled without its weights, and why not."""
         base = self.leader.base.step if self.leader.base is not None else self.core.highest_step()
         alive = frozenset(range(len(self.view.holders))) - set(stages)
+        copied = self._copied()
         found = {}
         for stage in stages:
-            rung, _, reason = choose_rung(stage, alive, base, self.core.settings)
+            rung, _, reason = choose_rung(stage, alive, base, self.core.settings, copied)
             found[stage] = (rung is not None, reason)
         return found
+
+    def _copied(self) -> dict[int, int]:
+        """Stage → step of the newest copy of it that a member has which stays."""
+        told = [report.copies for peer, report in self.core.reports.items() if peer not in self.losses.gone]
+        return dict(sorted(entry for copies in (*told, self.core.holder.copies.steps()) for entry in copies))
 
     def halt_reason(self, stages: list[int]) -> str:
         stuck = {stage: why for stage, (possible, why) in self._rungs(stages).items() if not possible}
@@ -93,7 +99,9 @@ class Recruiting:
                 offering.tried.add(peer)
             core.timers.set_if_clear("offer", core.now + settings.offer_seconds)
             around = (
-                {near for stage in offered for near in neighbours(self.view, stage)} - set(self.losses.gone) - {peer}
+                {near for stage in offered for near in neighbours(self.view, stage, settings.swap)}
+                - set(self.losses.gone)
+                - {peer}
             )
             contacts = tuple(Contact(near, core.contacts.get(near, ())) for near in sorted(around))
             base = self.leader.base or Version(core.highest_step(), "", Attempt(-1, 0))

@@ -31,8 +31,10 @@ class Retired:
     def keep(self, work: StepWork) -> None:
         self._work = work
 
-    def drop(self) -> None:
-        self._work = None
+    def drop(self) -> bool:
+        """Forget it; True if there was one."""
+        had, self._work = self._work is not None, None
+        return had
 
     def work_in(self, lineage: str) -> StepWork | None:
         """The attempt, if a Begin of this lineage may commit it."""

@@ -23,6 +23,22 @@ class Settings:
     evaluation_microbatches: int = 0
     ends: str = "copy"
     """A lost first or last block stage: copy or halt."""
+    swap: bool = False
+    """Half of the microbatches meet the ends of the pipeline in the other order (CheckFree+)."""
+    swapped: str = "copy"
+    """With swapped routes, a lost stage 2 or S-1: copy its partner, or blend as elsewhere."""
+    weighting: str = "squared-norm"
+    """How donors of a blend count; see shares.py."""
+    norms: str = "before-clipping"
+    optimiser_state: str = "fresh"
+    """Of a blended or copied stage: fresh moments, or the donors' blended."""
+    clip: float = 1.0
+    """What gradients are clipped to, for norms after clipping."""
+    head_every: int = 1
+    """Copies of the head are refreshed at commits divisible by this; 0: nobody keeps any."""
+    shadow_every: int = 0
+    """The same for shadows of block stages; 0: none."""
+    shadow_encoding: str = "bfloat16"
     rate_factor: float = 1.1
     lease_seconds: float = 10.0
     """A peer that was silent for this long is suspected."""

@@ -75,11 +75,15 @@ class StepWork:
     def is_validation(self, microbatch: int) -> bool:
         return microbatch >= self.settings.microbatches
 
+    def route(self, microbatch: int) -> tuple[int, ...]:
+        """Validation always takes the normal route."""
+        return route(self.settings.stages, microbatch, self.settings.swap and not self.is_validation(microbatch))
+
     def expected(self, stage: int) -> frozenset[tuple[int, int]]:
         """What this peer must accumulate for the stage."""
         if not self.begin.training or self.begin.skip:
             return frozenset()
-        return expected_visits(self.settings.stages, self.settings.microbatches, stage)
+        return expected_visits(self.settings.stages, self.settings.microbatches, stage, self.settings.swap)
 
     def installed(self, stages: Collection[int]) -> None:
         """These stages have the weights of the step's base; their tasks may run."""
@@ -125,7 +129,7 @@ class StepWork:
         return waiting + (len(self._queue) + len(self._running) if len(self.stages) == 1 else 0)
 
     def accumulated_count(self, stage: int) -> int:
-        return sum(route(self.settings.stages, m)[visit] == stage for m, visit in self.accumulated)
+        return sum(self.route(m)[visit] == stage for m, visit in self.accumulated)
 
     # -- scheduling
 
@@ -151,13 +155,13 @@ class StepWork:
 
     def _admit(self, microbatch: int) -> None:
         self._inflight.add(microbatch)
-        self._paths[microbatch] = choose_path(self.view, self.settings.stages, microbatch, {}, self.me)
+        self._paths[microbatch] = choose_path(self.view, self.route(microbatch), {}, self.me)
         self._inputs[(microbatch, 0)] = None
         self._add_forward(microbatch, 0)
 
     def _add_forward(self, microbatch: int, visit: int) -> None:
         begin, validation = self.begin, self.is_validation(microbatch)
-        stage = route(self.settings.stages, microbatch)[visit]
+        stage = self.route(microbatch)[visit]
         handle = self._inputs[(microbatch, visit)]
         if visit == self.last and not validation:
             self._add(Backward(stage, begin.step, begin.attempt, microbatch, visit, None, handle, False))
@@ -223,7 +227,7 @@ class StepWork:
 
     def _add_backward(self, microbatch: int, visit: int) -> None:
         begin, key = self.begin, (microbatch, visit)
-        stage = route(self.settings.stages, microbatch)[visit]
+        stage = self.route(microbatch)[visit]
         recompute = key not in self._saved
         self._add(
             Backward(
@@ -300,7 +304,7 @@ class StepWork:
             return False
         if self._paths.get(boundary.microbatch, path) != path:
             return False
-        stages = route(self.settings.stages, boundary.microbatch)
+        stages = self.route(boundary.microbatch)
         if any(peer not in self.view.holders[stage] for peer, stage in zip(path, stages)):
             return False
         before = visit - 1 if boundary.direction is Direction.FORWARD else visit + 1

@@ -44,9 +44,13 @@ def next_view(
     )
 
 
-def fork(view: View, founder: Peer, survivors: Collection[Peer], reason: str) -> View:
-    """The first view of a new lineage, founded by survivors of `view` that have no quorum (rule 16)."""
-    text = f"{view.digest()}/{founder.id}/{founder.nonce}/{view.lineage.forks + 1}"
+def fork(view: View, founder: Peer, serial: int, survivors: Collection[Peer], reason: str) -> View:
+    """The first view of a new lineage, founded by survivors of `view` that have no quorum (rule 16).
+
+    `serial` counts what this life of the founder has founded: it may come back to `view` and found again, and two
+    lineages of one name would have two views of one number.
+    """
+    text = f"{view.digest()}/{founder.id}/{founder.nonce}/{serial}"
     holders = tuple(tuple(peer for peer in group if peer in survivors) for group in view.holders)
     lineage = Lineage(
         hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), view.lineage.forks + 1, sum(map(bool, holders))

@@ -43,8 +43,11 @@ class Rung(StrEnum):
     KEPT = "kept"
     REPLICA = "replica"
     HANDOVER = "handover"
+    HEAD = "head"
+    SHADOW = "shadow"
     BLEND = "blend"
     COPY = "copy"
+    INTERPOLATE = "interpolate"
 
 
 @dataclass(frozen=True, slots=True)

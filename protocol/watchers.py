@@ -18,12 +18,12 @@ ALL_TO_ALL_MAX = 16
 """Up to so many members everybody sends heartbeats to everybody; beyond, to leader, two voters and neighbours."""
 
 
-def beats_to(view: View, peer: Peer) -> frozenset[Peer]:
+def beats_to(view: View, peer: Peer, swap: bool) -> frozenset[Peer]:
     """To whom a member sends its heartbeats, so who may suspect it of silence."""
     members = view.members()
     if len(members) <= ALL_TO_ALL_MAX or peer == view.leader:
         return frozenset(members) - {peer}
-    near = {other for stage in view.stages_of(peer) for other in neighbours(view, stage)}
+    near = {other for stage in view.stages_of(peer) for other in neighbours(view, stage, swap)}
     return frozenset({view.leader, *view.voters[:2], *near}) - {peer}
 
 
@@ -40,9 +40,10 @@ class Watch:
         view, me = self.core.view, self.core.me
         if view is not None and view is not self._view:
             self._view = view
-            self._targets = tuple(sorted(beats_to(view, me))) if self.core.member else ()
+            swap = self.core.settings.swap
+            self._targets = tuple(sorted(beats_to(view, me, swap))) if self.core.member else ()
             others = [peer for peer in view.members() if peer != me and self.core.member]
-            self._watched = tuple(sorted(peer for peer in others if me in beats_to(view, peer)))
+            self._watched = tuple(sorted(peer for peer in others if me in beats_to(view, peer, swap)))
 
     # -- heartbeats
 
@@ -71,6 +72,7 @@ class Watch:
             commits=core.chronicle.newest_commits() if leading else (),
             validation=((newest, core.chronicle.validation[newest]),) if leading and newest is not None else (),
             waiting=core.waiting(),
+            copies=holder.copies.steps(),
         )
 
     def beat(self) -> None:

@@ -207,7 +207,7 @@ def test_the_transport_hears_of_every_message_that_was_handled_or_dropped(
 
 
 BASE = Version(5, "c5", Attempt(0, 3))
-INSTALL = fx.Install(Plan(2, ME, Rung.INITIAL, (), 1.0, "because"), BASE)
+INSTALL = fx.Install(Plan(2, ME, Rung.INITIAL, (), 1.0, "because", None), BASE)
 
 
 class ScriptedInstaller:

@@ -31,7 +31,7 @@ def installer(me: Host, network: Network, folder: Path | None = None) -> Install
 
 def plan(stage: int, rung: Rung, *donors: tuple[int, str]) -> Install:
     lent = tuple(Donor(donor_stage, Peer(name, 1), ()) for donor_stage, name in donors)
-    return Install(Plan(stage, Peer("me", 1), rung, lent, 1.1, "because"), BASE)
+    return Install(Plan(stage, Peer("me", 1), rung, lent, 1.1, "because", None), BASE)
 
 
 def run(main: Callable[[trio.Nursery], Awaitable[None]]) -> None:

@@ -18,7 +18,7 @@ A, B, C = (Peer(name, 1) for name in "abc")
 SETTINGS = Settings(run="r", stages=3, steps=9, microbatches=2, window=2, evaluation_microbatches=1, lease_seconds=5.0)
 FOUNDED = genesis("r", A, (0, 1, 2, 3), 4)
 VIEW = next_view(FOUNDED, A, (), (), {1: B, 2: C}, (A, B, C), "all vote")
-ELSEWHERE = fork(VIEW, B, (B, C), "no quorum").lineage.id
+ELSEWHERE = fork(VIEW, B, 1, (B, C), "no quorum").lineage.id
 
 
 def test_a_voter_that_follows_another_lineage_is_alive_but_stands_behind_that_one() -> None:
@@ -35,13 +35,13 @@ def test_a_voter_that_follows_another_lineage_is_alive_but_stands_behind_that_on
 
 
 def heard(sender: Peer, view: View, quorate: bool) -> ev.Received:
-    heartbeat = ms.Heartbeat(view.lineage.id, view.number, quorate, 0, (), 0.0, False, (), (), "")
+    heartbeat = ms.Heartbeat(view.lineage.id, view.number, quorate, 0, (), 0.0, False, (), (), "", ())
     return ev.Received(sender, heartbeat, None)
 
 
 def vouched(core: Participant, now: float) -> bool:
     """Whether it says that its lineage has a quorum, to somebody of another."""
-    other = View("r", fork(VIEW, C, (C,), "alone").lineage, 9, "", C, ((C,), (), (), ()), (C,), (0, 0, 0, 0), "")
+    other = View("r", fork(VIEW, C, 1, (C,), "alone").lineage, 9, "", C, ((C,), (), (), ()), (C,), (0, 0, 0, 0), "")
     effects = core.handle(heard(C, other, False), now)
     answers = [e.message for e in effects if isinstance(e, fx.Send) and isinstance(e.message, ms.Certificate)]
     assert answers

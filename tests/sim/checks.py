@@ -37,6 +37,8 @@ class Ledger:
         """(stage, commit) to the histories before and after its update."""
         self.chain: dict[str, tuple[str, bool]] = {}
         """Commit to the commit before it, and whether the step was skipped."""
+        self.rebuilt: set[tuple[int, str, int]] = set()
+        """(stage, commit, history) of weights that an install gave the commit's name."""
         self.counts: Counter[str] = Counter()
 
     def view(self, view: View) -> bool:
@@ -115,6 +117,21 @@ class Ledger:
         if known != (before, after):
             raise Violation("I4", f"{owner} has another history of stage {stage} at {version} than its replica")
         self.counts["applied"] += 1
+
+    def check_copy(self, owner: str, stage: int, copy: Version, history: int, base: Version) -> None:
+        """A copy that a stage is rebuilt from is what the lineage had at that step, and of the base's own past."""
+        if copy.step > base.step:
+            raise Violation("I3", f"{owner} takes a copy of {copy} for {base}")
+        known = self.updates.get((stage, copy.commit))
+        if known is not None and known[1] != history and (stage, copy.commit, history) not in self.rebuilt:
+            raise Violation("I4", f"{owner} takes a copy of stage {stage} at {copy} that was never its weights")
+        past: str | None = base.commit
+        while past is not None and past != copy.commit:
+            past = self.chain[past][0] if past in self.chain else None
+        if past is None and base.commit in self.chain:
+            raise Violation(
+                "I4", f"{owner} takes a copy of stage {stage} at {copy}, which is not in the past of {base}"
+            )
 
     def top_commit(self) -> int:
         """The highest step that any lineage committed."""

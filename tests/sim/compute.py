@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ftnode.protocol.effects import Apply, Backward, Forward, Reduce, Task
+from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Attempt, Handle, Version
 from tests.sim.checks import Ledger, Violation
 
@@ -64,22 +65,25 @@ NOTHING = Result(None, 0.0, 0, "", "")
 TOKENS = 64
 
 
-def stage_at(visit: int, stages: int) -> int:
-    """Normal routes only: 0, 1 .. S, 0."""
-    return visit if visit <= stages else 0
+def stage_at(visit: int, stages: int, swapped: bool) -> int:
+    """0, 1 .. S, 0; on a swapped route 1 and 2 change places, and S-1 and S."""
+    if visit > stages:
+        return 0
+    return {1: 2, 2: 1, stages - 1: stages, stages: stages - 1}.get(visit, visit) if swapped else visit
 
 
 class Compute:
     """One compute process. Raises Violation when the core asks for what no compute process may be asked for."""
 
     __slots__ = ("accumulated", "ledger", "lineage", "microbatches", "owner", "poisons", "reduced", "saved",
-                 "stages", "visits", "weights")  # fmt: skip
+                 "stages", "swap", "visits", "weights")  # fmt: skip
 
-    def __init__(self, owner: str, stages: int, microbatches: int, ledger: Ledger, poisons: list[Poison]) -> None:
+    def __init__(self, owner: str, settings: Settings, ledger: Ledger, poisons: list[Poison]) -> None:
         self.owner = owner
-        self.stages = stages
-        self.microbatches = microbatches
-        self.visits = stages + 2
+        self.stages = settings.stages
+        self.microbatches = settings.microbatches
+        self.swap = settings.swap
+        self.visits = settings.stages + 2
         self.ledger = ledger
         self.poisons = poisons
         self.lineage = ""
@@ -95,8 +99,16 @@ class Compute:
 
     def full_set(self, stage: int) -> set[tuple[int, int]]:
         """M x visits of a stage: exactly what its reduced gradient must cover."""
-        visits = [visit for visit in range(self.visits) if stage_at(visit, self.stages) == stage]
-        return {(microbatch, visit) for microbatch in range(self.microbatches) for visit in visits}
+        return {
+            (microbatch, visit)
+            for microbatch in range(self.microbatches)
+            for visit in range(self.visits)
+            if stage_at(visit, self.stages, self._swapped(microbatch)) == stage
+        }
+
+    def _swapped(self, microbatch: int) -> bool:
+        """Every other microbatch of the step's own; those of a validation never."""
+        return self.swap and microbatch < self.microbatches and microbatch % 2 == 1
 
     def perform(self, task: Task, tensors: dict[Handle, Tensor]) -> Result:
         if type(task) is Forward:
@@ -106,14 +118,14 @@ class Compute:
         assert type(task) is Reduce
         return self._reduce(task)
 
-    def _working_weights(self, stage: int, step: int, attempt: Attempt, visit: int) -> Weights:
+    def _working_weights(self, stage: int, step: int, attempt: Attempt, microbatch: int, visit: int) -> Weights:
         weights = self.weights.get(stage)
         if weights is None:
             raise Violation("I1", f"{self.owner} computes stage {stage}, of which it has no weights")
         if weights.version.step != step - 1:
             raise Violation("I1", f"{self.owner} computes step {step} of stage {stage} on {weights.version}")
-        if stage_at(visit, self.stages) != stage:
-            raise Violation("I1", f"{self.owner} runs stage {stage} for visit {visit}")
+        if stage_at(visit, self.stages, self._swapped(microbatch)) != stage:
+            raise Violation("I1", f"{self.owner} runs stage {stage} for visit {visit} of microbatch {microbatch}")
         self.ledger.check_base(self.lineage, attempt, step, weights.version)
         return weights
 
@@ -129,7 +141,7 @@ class Compute:
         stage, step, attempt, microbatch, visit, handle, save, validation = (
             task.stage, task.step, task.attempt, task.microbatch, task.visit, task.input, task.save, task.validation
         )  # fmt: skip
-        version, history = self._working_weights(stage, step, attempt, visit)
+        version, history = self._working_weights(stage, step, attempt, microbatch, visit)
         if (handle is None) != (visit == 0):
             raise Violation("I1", f"{self.owner} runs forward with the wrong input: {task}")
         chain = zlib.crc32(f"{step}/{microbatch}".encode())
@@ -154,7 +166,7 @@ class Compute:
 
     def _backward(self, task: Backward, tensors: dict[Handle, Tensor]) -> Result:
         stage, step, attempt, microbatch, visit = task.stage, task.step, task.attempt, task.microbatch, task.visit
-        version, history = self._working_weights(stage, step, attempt, visit)
+        version, history = self._working_weights(stage, step, attempt, microbatch, visit)
         last = visit == self.visits - 1
         if (task.gradient is None) != last:
             raise Violation("I1", f"{self.owner} runs backward with the wrong gradient: {task}")

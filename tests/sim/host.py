@@ -9,16 +9,16 @@ from typing import Any
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.types import Attempt, Handle, Peer
 from ftnode.protocol.view import View
-from tests.sim.compute import Compute, Tensor
+from tests.sim.compute import Compute, Tensor, Weights
 from tests.sim.network import Link
 
 
 class Host:
     """One life of one node: its participant, its compute process, its links."""
 
-    __slots__ = ("alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "forward_seconds",
-                 "head", "hold", "hung", "inbox", "installing", "known", "links", "next_handle",
-                 "participant", "paused", "peer", "record_luck", "searching", "spins", "stopped",
+    __slots__ = ("alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "copies",
+                 "copying", "forward_seconds", "head", "hold", "hung", "inbox", "installing", "known", "links",
+                 "next_handle", "participant", "paused", "peer", "record_luck", "searching", "spins", "stopped",
                  "tensors", "vanished", "view", "view_numbers", "wake_at", "working")  # fmt: skip
 
     def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
@@ -36,6 +36,8 @@ class Host:
         self.next_handle = 1
         self.inbox: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.installing: dict[int, int] = {}
+        self.copies: dict[int, Weights] = {}
+        self.copying: dict[int, int] = {}
         self.known: set[str] = set()
         self.links: dict[Peer, Link] = {}
         self.wake_at = inf

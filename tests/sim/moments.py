@@ -41,7 +41,10 @@ class Moments(Faults):
     def __init__(self, world: World, chance: random.Random) -> None:
         super().__init__(world, chance)
         self.triggers: list[Trigger] = []
-        self.kinds |= {"message": self.message, "election": self.election, "newcomers": self.newcomers_first}
+        self.kinds |= {
+            "message": self.message, "election": self.election, "newcomers": self.newcomers_first,
+            "head": self.head, "adjacent": self.adjacent,
+        }  # fmt: skip
 
     def message(self) -> bool:
         """Any message, any moment."""
@@ -58,6 +61,32 @@ class Moments(Faults):
         for _ in range(self.chance.randint(1, 3)):
             self.arm(*self.chance.choice(ELECTION))
         self.take_away(host, "election")
+        return True
+
+    def head(self) -> bool:
+        """Whoever holds the head goes, as often as not in the rebuild of another stage."""
+        view = best_view(self.world)
+        group = holders(self.world, view)[0] if view is not None else []
+        if not group or group[0].paused or would_halt(self.world, self.gone_with(group[0])):
+            return False
+        self.take_away(group[0], "head")
+        return True
+
+    def adjacent(self) -> bool:
+        """Two block stages that are neighbours, at once; now and then a third."""
+        view = best_view(self.world)
+        if view is None:
+            return False
+        groups = holders(self.world, view)
+        first = self.chance.randint(1, self.world.settings.stages - 1)
+        wide = self.chance.choice([2, 2, 2, 3])
+        hosts = {host for stage in range(first, first + wide) for host in groups.get(stage, []) if not host.paused}
+        names = {name for host in hosts for name in self.gone_with(host)}
+        if not groups[first] or not groups[first + 1] or would_halt(self.world, names):
+            return False
+        for host in sorted(hosts, key=lambda host: host.peer):
+            if host.alive:
+                self.take_away(host, "adjacent")
         return True
 
     def newcomers_first(self) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.effects import Install
-from ftnode.protocol.events import Installed, InstallFailed
+from ftnode.protocol.effects import DropCopy, Install, Keep
+from ftnode.protocol.events import History, Installed, InstallFailed, KeepFailed, Kept
 from ftnode.protocol.types import Peer, Rung
 from tests.sim.checks import Violation
 from tests.sim.compute import Weights, initial_history
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
 class Rebuilding:
     """Installs under way. A newer one of the same stage, a Forget or the loss of compute ends an older one."""
 
-    __slots__ = ("_serial", "seconds", "world")
+    __slots__ = ("_serial", "_watched", "seconds", "world")
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.seconds = 0.3
         """Mean time of one transfer and blend."""
         self._serial = 0
+        self._watched: set[tuple[Peer, int]] = set()
 
     def install(self, host: Host, effect: Install) -> None:
         stage = effect.plan.stage
@@ -45,6 +47,8 @@ class Rebuilding:
         if host.paused:
             self.world.at(self.world.now + 0.5, self._fetch, (host, effect, serial, seconds, begun))
             return
+        if plan.copy is not None:
+            plan = replace(plan, donors=plan.donors[-1:])  # one after the other is asked; the last one's word counts
         for donor in plan.donors:
             reason = self._donor_refuses(host, donor.peer, donor.stage, effect)
             if reason == "wait" and self.world.now < begun + self.world.settings.install_seconds:
@@ -66,13 +70,28 @@ class Rebuilding:
         if pair in self.world.network.blocked or pair[::-1] in self.world.network.blocked:
             return "cannot reach the donor"
         weights = other.compute.weights.get(stage)
-        if other.paused or other.hung:
+        if other.paused:
+            return "wait"
+        if effect.plan.copy is not None:  # not compute's business
+            return "" if stage in other.copies else "donor has no copy"
+        if other.hung:
+            life = (other.peer, other.compute_life)
+            if life not in self._watched:  # its node sees that compute does not answer
+                self._watched.add(life)
+                self.world.at(self.world.now + self.world.settings.task_seconds, self._notice_hang, (other, life[1]))
             return "wait"
         if weights is None:
             return "wait" if stage in other.installing else "donor has no weights"
         if weights.version == effect.base:
             return ""
         return "wait" if weights.version.step < effect.base.step else f"donor is at {weights.version}"
+
+    def _notice_hang(self, host: Host, life: int) -> None:
+        if host.alive and host.hung and host.compute_life == life:
+            if host.paused:
+                self.world.at(self.world.now + 1.0, self._notice_hang, (host, life))
+            else:
+                self.world.lose_compute(host, "it answers nothing", -1)
 
     def _install_failed(self, host: Host, effect: Install, donor: Peer | None, reason: str) -> None:
         del host.installing[effect.plan.stage]
@@ -94,12 +113,65 @@ class Rebuilding:
                 self._install_failed(host, effect, None, "the kept weights are gone")
                 return
             history = kept.history
+        elif plan.copy is not None:
+            copy = self.world.by_id[plan.donors[-1].peer.id].copies[plan.stage]
+            self.world.ledger.check_copy(str(host.peer), plan.stage, copy.version, copy.history, base)
+            history = copy.history
         else:
             lent = [self.world.by_id[d.peer.id].compute.weights[d.stage].history for d in plan.donors]
             exact = plan.rung in (Rung.REPLICA, Rung.HANDOVER)
-            history = lent[0] if exact else hash((plan.rung is Rung.BLEND, *lent))
+            history = lent[0] if exact else hash((plan.rung is not Rung.COPY, *lent))
         host.compute.weights[plan.stage] = Weights(base, history)
+        self.world.ledger.rebuilt.add((plan.stage, base.commit, history))
         self.world.met[self.world.causes.pop(plan.stage, "start"), plan.rung.value] += 1
         if self.world.on_installed is not None:
             self.world.on_installed(host, effect)
         self.world.deliver(host, Installed(plan.stage, base, 1000, 0.1, 0.1, f"{history:x}"))
+
+    # -- copies
+
+    def keep(self, host: Host, effect: Keep) -> None:
+        """The donor freezes its weights when it is asked; the copy is whole after a while."""
+        self._serial += 1
+        host.copying[effect.donor.stage] = serial = self._serial
+        seconds = self.world.chance.uniform(0.01, 0.1)
+        self.world.at(self.world.now + seconds, self._freeze, (host, effect, serial, seconds))
+
+    def _freeze(self, host: Host, effect: Keep, serial: int, seconds: float) -> None:
+        stage = effect.donor.stage
+        donor = self.world.by_id.get(effect.donor.peer.id)
+        if not host.alive or host.copying.get(stage) != serial:
+            return
+        weights = donor.compute.weights.get(stage) if donor is not None and donor.peer == effect.donor.peer else None
+        pair = (host.peer.id, effect.donor.peer.id)
+        cut = pair in self.world.network.blocked or pair[::-1] in self.world.network.blocked
+        if donor is None or not donor.alive or donor.paused or donor.hung or cut or weights is None:
+            self._keep_ends(host, effect, KeepFailed(stage, effect.version, "the donor does not answer"))
+        elif weights.version == effect.version:
+            told = History(donor.participant.chronicle.after(effect.since))
+            whole = self.world.now + self.seconds * self.world.chance.random()
+            self.world.at(whole, self._whole, (host, effect, serial, weights, told))
+        elif weights.version.step < effect.version.step and seconds < 1.0:
+            self.world.at(self.world.now + 0.1, self._freeze, (host, effect, serial, seconds + 0.1))
+        else:
+            self._keep_ends(host, effect, KeepFailed(stage, effect.version, "the donor is elsewhere"))
+
+    def _whole(self, host: Host, effect: Keep, serial: int, weights: Weights, told: History) -> None:
+        stage = effect.donor.stage
+        donor = self.world.by_id[effect.donor.peer.id]
+        if not host.alive or host.copying.get(stage) != serial:
+            return
+        if not donor.alive or donor.peer != effect.donor.peer:
+            self._keep_ends(host, effect, KeepFailed(stage, effect.version, "the donor is gone"))
+            return
+        host.copies[stage] = weights
+        self.world.deliver(host, told)
+        self._keep_ends(host, effect, Kept(stage, effect.version, 1000, 0.1))
+
+    def _keep_ends(self, host: Host, effect: Keep, event: Kept | KeepFailed) -> None:
+        host.copying.pop(effect.donor.stage, None)
+        self.world.deliver(host, event)
+
+    def drop_copy(self, host: Host, effect: DropCopy) -> None:
+        host.copying.pop(effect.stage, None)
+        host.copies.pop(effect.stage, None)

@@ -12,6 +12,7 @@ from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Version
 from tests.sim.checks import Violation
 from tests.sim.moments import Moments
+from tests.sim.targets import hopeless
 from tests.sim.world import World
 
 HARD = ("kill", "vanish", "restart", "pause", "compute", "leave")
@@ -19,7 +20,7 @@ HARD = ("kill", "vanish", "restart", "pause", "compute", "leave")
 SOFT = (
     "kill", "kill-leader", "vanish", "restart", "pause", "nap", "partition", "isolate", "link", "one-way", "directory",
     "compute", "memory", "poison", "spoiled", "slow", "leave", "standby", "message", "message", "election", "election",
-    "election", "double", "double", "flap", "split", "newcomers",
+    "election", "double", "double", "flap", "split", "newcomers", "head", "adjacent", "adjacent",
 )  # fmt: skip
 EVENTS_PER_HOST_SECOND = 400
 """I6: nobody causes more traffic than this; a resend storm does."""
@@ -52,9 +53,14 @@ def draw_settings(chance: random.Random) -> Settings:
     """A small run: short steps, so that many fit into little time."""
     microbatches = chance.choice([2, 2, 3, 4])
     lease = chance.choice([3.0, 4.0, 6.0])
+    stages = chance.choice([3, 3, 4, 4, 5])
     return Settings(
         run="sim",
-        stages=chance.choice([3, 3, 4, 4, 5]),
+        stages=stages,
+        swap=stages > 3 and chance.random() < 0.4,
+        swapped=chance.choice(["copy", "blend"]),
+        head_every=chance.choice([1, 1, 2, 4]),
+        shadow_every=chance.choice([0, 1, 3]) if stages > 3 else 0,
         steps=chance.randint(20, 24),
         microbatches=microbatches,
         window=chance.randint(1, microbatches),
@@ -188,8 +194,8 @@ class Scenario:
             assert host.participant.leader is not None
             base = host.participant.leader.base
             exact = {stage for stage in range(self.settings.stage_count) if base and self.has_exact(stage, base)}
-            lost = set(range(self.settings.stage_count)) - exact
-            if 0 in lost or any(stage + 1 in lost for stage in lost) or len(lost) == self.settings.stages:
+            copied = {stage for member in self.world.live() if member.peer in view.members() for stage in member.copies}
+            if hopeless(set(range(self.settings.stage_count)) - exact - copied, self.settings.stages):
                 return waiting
         return ""
 

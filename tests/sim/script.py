@@ -85,6 +85,9 @@ class Play:
             window=int(chosen.get("window", microbatches)),
             lease_seconds=lease,
             minority_wait_seconds=float(chosen.get("minority", 1.5 * lease)),
+            swap=chosen.get("swap") == "yes",
+            head_every=int(chosen.get("head_every", 0)),
+            shadow_every=int(chosen.get("shadow_every", 0)),
         )
         self.world = World(settings, int(chosen.get("seed", 1)), delay_max=0.02)
         self.world.forward_seconds = 0.01

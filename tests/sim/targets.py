@@ -37,4 +37,11 @@ def would_halt(world: World, losing: set[str]) -> bool:
     if view is None or world.ledger.top_commit() == 0:
         return False
     lost = {stage for stage, group in holders(world, view).items() if not [h for h in group if h.peer.id not in losing]}
-    return 0 in lost or any(stage + 1 in lost for stage in lost) or len(lost) == world.settings.stages
+    members = {host for host in world.hosts if host.alive and host.peer in view.members()}
+    copied = {stage for host in members if host.peer.id not in losing for stage in host.copies}
+    return hopeless(lost - copied, world.settings.stages)
+
+
+def hopeless(lost: set[int], stages: int) -> bool:
+    """Is there no way to get the weights of these back: the head, or every block stage?"""
+    return 0 in lost or lost >= set(range(1, stages + 1))

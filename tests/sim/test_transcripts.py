@@ -102,6 +102,42 @@ def goes_on_alone(play: Play) -> None:
     assert len(play.lineages) == 2
 
 
+def head_is_as_it_was(play: Play) -> None:
+    """The head comes back from a copy, and the run is completed."""
+    assert rungs(play) == ["head"]
+
+
+def between_the_survivors(play: Play) -> None:
+    """Adjacent stages are filled from the nearest on both sides."""
+    assert rungs(play) == ["interpolate", "interpolate"]
+
+
+def begun_again(play: Play) -> None:
+    """A newcomer that dies in its own recovery costs a new view, whose epoch nobody had."""
+    assert rungs(play) == ["blend"], "the first newcomer never had its weights"
+    epochs = [(view.lineage.id, view.epochs[2], view.holders[2]) for view in play.world.ledger.views.values()]
+    owners: dict[tuple[str, int], set[object]] = {}
+    for lineage, epoch, group in epochs:
+        if group:
+            owners.setdefault((lineage, epoch), set()).add(group)
+    assert all(len(groups) == 1 for groups in owners.values())
+
+
+def shadows_before_blends(play: Play) -> None:
+    """Both of two neighbours come back from the peers that keep their shadows."""
+    assert rungs(play) == ["shadow", "shadow"]
+
+
+def partner_takes_its_place(play: Play) -> None:
+    """With swapped routes an end is copied from the stage that learned its part."""
+    assert rungs(play) == ["copy"]
+
+
+def one_is_left(play: Play) -> None:
+    """Of the block stages one survives, and the others come from it."""
+    assert sorted(rungs(play)) == ["copy", "copy", "copy"]
+
+
 MEANINGS: dict[str, Callable[[Play], None]] = {
     "01": one_lineage_is_left,
     "03": redone_whole,
@@ -114,4 +150,10 @@ MEANINGS: dict[str, Callable[[Play], None]] = {
     "11": nothing_is_lost,
     "12": initial_once,
     "13": goes_on_alone,
+    "14": head_is_as_it_was,
+    "15": between_the_survivors,
+    "16": begun_again,
+    "17": shadows_before_blends,
+    "18": partner_takes_its_place,
+    "19": one_is_left,
 }

@@ -97,7 +97,7 @@ class World:
         participant = Participant(
             peer, self.settings, random.Random(self.chance.random()), addresses=(f"/sim/{peer_id}",), hold=hold
         )
-        compute = Compute(str(peer), self.settings.stages, self.settings.microbatches, self.ledger, self.poisons)
+        compute = Compute(str(peer), self.settings, self.ledger, self.poisons)
         host = Host(peer, participant, compute, hold, head)
         host.forward_seconds = self.forward_seconds
         host.record_luck = self.chance.uniform(0.67, 1.0)
@@ -347,9 +347,6 @@ class World:
     def _committed(self, host: Host, effect: fx.Committed) -> None:
         self._commit(effect.lineage, effect.version, effect.skipped)
 
-    def _install(self, host: Host, effect: fx.Install) -> None:
-        self.rebuilding.install(host, effect)
-
     # -- faults
 
     def kill(self, host: Host, cause: str, *, silently: bool, in_flight: bool = False) -> None:
@@ -390,7 +387,10 @@ class World:
 COST = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5}
 CARRY_OUT: dict[type[fx.Effect], Callable[[World, Host, Any], None]] = {
     fx.Send: World._send, fx.Dial: World._dial, fx.Know: World._know, fx.Compute: World._task, fx.Apply: World._apply,
-    fx.Discard: World._discard, fx.Release: World._release, fx.Install: World._install, fx.Forget: World._forget,
+    fx.Discard: World._discard, fx.Release: World._release, fx.Forget: World._forget,
+    fx.Install: lambda world, host, effect: world.rebuilding.install(host, effect),
+    fx.Keep: lambda world, host, effect: world.rebuilding.keep(host, effect),
+    fx.DropCopy: lambda world, host, effect: world.rebuilding.drop_copy(host, effect),
     fx.RestartCompute: World._restart_compute, fx.Announce: World._announce, fx.PublishView: World._publish,
     fx.Committed: World._committed, fx.Search: World._search, fx.Note: World._note, fx.Stop: World._stop,
 }  # fmt: skip

@@ -1,0 +1,113 @@
+"""Copies of stages that others keep in memory, so that a lost stage comes back as it was (design section 7).
+
+The head's copy is exact, weights and optimiser, and lies with the holders of the first and the last block stage, its
+neighbours (CheckFree+, section 4.3 of "All is Not Lost"). A shadow is a block stage's weights, compressed, with a peer
+of a stage that is not adjacent, so that two neighbours lost together do not take each other's shadow along. Both are
+refreshed while the next step is computed, whenever the commit's number is divisible by a setting, and at once when a
+keeper has none. The old copy stays until the new one is whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ftnode.protocol.effects import DropCopy, Keep
+from ftnode.protocol.messages import Begin, Donor
+from ftnode.protocol.types import HEAD, Peer, Version
+from ftnode.protocol.view import View
+
+if TYPE_CHECKING:
+    from ftnode.protocol.events import KeepFailed, Kept
+    from ftnode.protocol.participant import Participant
+    from ftnode.protocol.settings import Settings
+
+SHADOW_STAGES_MIN = 4
+"""Below, some stage has only adjacent ones."""
+
+
+def keeping_stage(stage: int, stages: int) -> int:
+    """The block stage whose first holder keeps the shadow of block stage `stage`: half the pipeline away."""
+    return (stage - 1 + max(2, stages // 2)) % stages + 1
+
+
+def keepers(view: View, stage: int, settings: Settings) -> tuple[Peer, ...]:
+    """Who keeps copies of `stage` in this view. Nobody keeps a copy of what it holds itself."""
+    if stage == HEAD:
+        near = [1, settings.stages] if settings.head_every else []
+    else:
+        near = [keeping_stage(stage, settings.stages)] if settings.shadow_every else []
+    found = {view.holders[other][0] for other in near if view.holders[other]}
+    return tuple(sorted(found - set(view.holders[stage])))
+
+
+class Copies:
+    """The copies that this peer keeps. They live beside compute and outlive it."""
+
+    def __init__(self, core: Participant) -> None:
+        self.core = core
+        self.held: dict[int, Version] = {}
+        self._made_in: dict[int, str] = {}
+        """Stage → the lineage in which its copy was made."""
+        self._pending: dict[int, tuple[Version, str]] = {}
+        """Stage → the version on its way, and the lineage that made it."""
+
+    def steps(self) -> tuple[tuple[int, int], ...]:
+        """(stage, step) of each, for heartbeats."""
+        return tuple((stage, version.step) for stage, version in sorted(self.held.items()))
+
+    def _mine(self, view: View) -> list[int]:
+        core = self.core
+        return [stage for stage in range(len(view.holders)) if core.me in keepers(view, stage, core.settings)]
+
+    def on_view(self, view: View) -> None:
+        """A member drops what it is no longer the keeper of; who is out of the view may come back to it."""
+        if self.core.member:
+            mine = self._mine(view)
+            for stage in sorted((self.held.keys() | self._pending.keys()) - set(mine)):
+                self._drop(stage)
+
+    def on_begin(self, begin: Begin) -> None:
+        """The weights of `begin.base` are there to be copied until the next commit."""
+        core, view, base = self.core, self.core.view, begin.base
+        if view is None or base.step == 0 or not begin.training:
+            return
+        for stage in self._mine(view):
+            every = core.settings.head_every if stage == HEAD else core.settings.shadow_every
+            due = base.step % every == 0 or stage not in self.held
+            pending, _ = self._pending.get(stage, (None, ""))
+            group = view.holders[stage]
+            if not due or not group or base in (self.held.get(stage), pending):
+                continue
+            self._pending[stage] = base, begin.lineage
+            donor = group[0]
+            encoding = "raw" if stage == HEAD else core.settings.shadow_encoding
+            parts = "all" if stage == HEAD else "weights"
+            since = core.chronicle.known_up_to()
+            core.emit(Keep(Donor(stage, donor, core.contacts.get(donor, ())), base, parts, encoding, since))
+
+    def on_kept(self, event: Kept) -> None:
+        """What is kept now, even if a newer version is on its way; nothing, if it was dropped in the meantime."""
+        if event.stage not in self._pending:
+            return
+        pending, lineage = self._pending[event.stage]
+        self.held[event.stage], self._made_in[event.stage] = event.version, lineage
+        if pending == event.version:
+            del self._pending[event.stage]
+
+    def on_failed(self, event: KeepFailed) -> None:
+        """The next commit brings another chance; until then the old copy is the copy."""
+        if self._pending.get(event.stage, (None, ""))[0] == event.version:
+            del self._pending[event.stage]
+            self.core.note("copy", f"no new copy of stage {event.stage}: {event.reason}", stages=str(event.stage))
+
+    def forget(self, lineages: list[str] | None) -> None:
+        """Drop what these lineages made (None: everything): weights of two lineages never mix (rule 16)."""
+        made = {stage: lineage for stage, (_, lineage) in self._pending.items()} | self._made_in
+        for stage in sorted(made):
+            if lineages is None or made[stage] in lineages or stage in self._pending:
+                self._drop(stage)
+
+    def _drop(self, stage: int) -> None:
+        for table in (self.held, self._made_in, self._pending):
+            table.pop(stage, None)
+        self.core.emit(DropCopy(stage))
