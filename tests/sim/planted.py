@@ -6,7 +6,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ftnode.protocol import ballot, follow, holder, leader, participant, recruiting, step, succession, view
+from ftnode.protocol import (
+    ballot,
+    barrier,
+    follow,
+    holder,
+    keeping,
+    leader,
+    participant,
+    paths,
+    recruiting,
+    step,
+    succession,
+    view,
+)  # fmt: skip
 from ftnode.protocol.effects import Release
 from ftnode.protocol.messages import Begin, Status
 from tests.sim.scenario import SOFT
@@ -133,6 +146,38 @@ def nobody_yields() -> Any:
     return patched((view.Lineage, "beats", lambda self, other: False))
 
 
+def copies_cross_lineages() -> Any:
+    """A keeper that yields to another lineage still offers what its own one made (rule 16)."""
+    return patched((keeping.Copies, "forget", lambda self, lineages: None))
+
+
+def kept_before_it_is_whole() -> Any:
+    """A keeper tells of a copy as soon as it has asked for it."""
+    original = keeping.Copies.on_begin
+
+    def on_begin(self: Any, begin: Begin) -> None:
+        original(self, begin)
+        self.held |= {stage: version for stage, (version, _) in self._pending.items()}
+
+    return patched((keeping.Copies, "on_begin", on_begin))
+
+
+def validation_swaps_too() -> Any:
+    """A validation microbatch takes the route of its number (CheckFree+ validates in normal order)."""
+    return patched((step.StepWork, "route", lambda self, m: paths.route(self.settings.stages, m, self.settings.swap)))
+
+
+def one_donor_is_enough() -> Any:
+    """A lender is taken whether it has weights or not."""
+    original = barrier.choose_rung
+
+    def choose(stage: int, alive: Any, base_step: int, settings: Any, copied: Any) -> Any:
+        everywhere = frozenset(range(settings.stage_count)) - {stage}
+        return original(stage, everywhere, base_step, settings, copied)
+
+    return patched((barrier, "choose_rung", choose))
+
+
 ANY = SOFT
 BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int]] = {
     function.__name__: (function, faults, seeds)
@@ -149,6 +194,10 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int]] = {
         (nothing_is_resent, ANY, 200),
         (nobody_yields, ("split", "partition"), 200),
         (stale_begin, ANY, 400),
+        (copies_cross_lineages, ("split", "partition", "head", "adjacent"), 400),
+        (kept_before_it_is_whole, ("head", "double", "adjacent"), 200),
+        (validation_swaps_too, ANY, 200),
+        (one_donor_is_enough, ("adjacent",), 200),
     )
 }
 """Name to the patch, the faults that seeds draw from, and the number of seeds within which it must be found."""

@@ -26,9 +26,12 @@ FAULTS = (
     "kill", "kill-leader", "vanish", "restart", "pause", "compute", "memory", "hang", "leave", "message", "election",
     "double", "newcomers", "partition", "isolate", "link", "one-way",
 )  # fmt: skip
-MUST_MEET = [(fault, rung) for fault in FAULTS for rung in ("blend", "copy")] + [
-    (fault, "kept") for fault in ("pause", "partition")
-]
+MUST_MEET = (
+    [(fault, rung) for fault in FAULTS for rung in ("blend", "copy")]
+    + [(fault, "kept") for fault in ("pause", "partition")]
+    + [(fault, rung) for fault in ("kill", "kill-leader", "vanish", "compute", "double") for rung in ("head", "shadow")]
+    + [("head", "head"), ("adjacent", "interpolate"), ("adjacent", "shadow")]
+)
 
 
 @pytest.fixture(scope="module")
