@@ -7,6 +7,7 @@ same folder, the lab goes on with what is missing; tables and pictures are made 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -91,6 +92,14 @@ def measure(plan: Mode, config: RecoveryConfig, out: Path) -> Results:
         results.complete = config.minutes is None or time.monotonic() - started < 60 * config.minutes
         return not results.complete
 
+    for runs, policy, seed, schedule, path in _planned(plan, size, out):
+        if is_time_up():
+            return results
+        _say(path)
+        make = partial(train, size, corpus, texts, policy, schedule, seed, config.device, out, plan.validate_every)
+        found = kept_or_made(path, partial(make, texts_at=plan.iterations))
+        about = {"rate": runs.rate, "losing": runs.losing, "scale": schedule.scale}
+        results.runs.append(found | about | {"failures": len(schedule.failures)})
     for number, (name, at_once_plan) in enumerate(plan.at_once):
         for seed in plan.seeds:
             if is_time_up():
@@ -99,20 +108,12 @@ def measure(plan: Mode, config: RecoveryConfig, out: Path) -> Results:
             _say(path)
             make = partial(at_once.measure, SIZES[name], corpus, seed, at_once_plan, config.device)
             results.at_once.append(kept_or_made(path, make))
-    for runs, policy, seed, schedule, path in _planned(plan, size, out):
-        if is_time_up():
-            return results
-        _say(path)
-        make = partial(train, size, corpus, texts, policy, schedule, seed, config.device, out, plan.validate_every)
-        found = kept_or_made(path, partial(make, texts_at=plan.iterations))
-        results.runs.append(
-            found
-            | {"rate": runs.rate, "losing": runs.losing, "scale": schedule.scale, "failures": len(schedule.failures)}
-        )
     return results
 
 
 def _planned(plan: Mode, size: Size, out: Path) -> Iterator[tuple[Runs, Policy, int, failures.Schedule, Path]]:
+    """Each run once, though several parts of the plan may name it."""
+    seen: set[tuple[str, str, float, Path]] = set()
     for runs in plan.runs:
         scale = failures.scale_for(runs.scale_rates, size.stages, plan.iterations, runs.losing)
         for seed in plan.seeds:
@@ -122,9 +123,11 @@ def _planned(plan: Mode, size: Size, out: Path) -> Iterator[tuple[Runs, Policy, 
                 chosen = schedule if policy.loses else longer
                 # A run that loses nothing is the same whatever the rate.
                 rate = f"{runs.losing}-p{1e4 * chosen.probability:.0f}" if policy.loses else "p0"
-                label = policy.name.replace(" ", "-").replace(",", "")
+                label = re.sub(r"[^\w.+]+", "-", policy.name)
                 path = out / "results" / f"{size.name}-{label}-{rate}-i{chosen.iterations}-s{seed}.json"
-                yield runs, policy, seed, chosen, path
+                if (runs.losing, runs.rate, scale, path) not in seen:
+                    seen.add((runs.losing, runs.rate, scale, path))
+                    yield runs, policy, seed, chosen, path
 
 
 def _schedule(runs: Runs, seed: int, size: Size, iterations: int, scale: float, out: Path) -> failures.Schedule:

@@ -7,10 +7,12 @@ optimiser and step, not in time: the next iteration has the next batch and meets
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -23,6 +25,8 @@ from ftnode.models.data import Corpus
 from ftnode.models.encoding import decode, encode
 from ftnode.models.stage import Stage
 
+LOSSES_KEPT = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -31,6 +35,7 @@ class Policy:
     `shadow_every`, `checkpoint_every`: commits between two copies, 0 for none. `shadow_part`: "weights", or "all" with
     both moments. `redundant`: every stage's successor has an exact copy, for half-sized microbatches and a second
     forward pass. `settle_steps`: for so long after a loss the survivors learn at `settle_factor` of their rate.
+    `hold_above`: they do so only while the training loss is more than this above what it was (nats; 0: all the time).
     `boost_steps`: for so long the rebuilt stage learns at `boost_factor` times `rate_factor`.
     """
 
@@ -46,6 +51,7 @@ class Policy:
     redundant: bool = False
     settle_steps: int = 0
     settle_factor: float = 1.0
+    hold_above: float = 0.0
     boost_steps: int = 0
     boost_factor: float = 1.0
 
@@ -87,8 +93,13 @@ class Run:
         self._shadows: dict[int, tuple[bytes, int]] = {}
         """By stage: encoded numbers, count of updates."""
         self._rates: dict[int, float] = {}
-        self._settled_at = self._boosted_until = 0
-        self._last_lost: tuple[int, ...] = ()
+        self._lost_at = 0
+        """The last iteration that met a loss; 0: none has."""
+        self._rebuilt_at: dict[int, int] = {}
+        self._losses: deque[float] = deque(maxlen=LOSSES_KEPT)
+        """Training losses of the last steps."""
+        self._before = 0.0
+        """Their mean when the last stage was lost, unless the one before was still being held for."""
 
     def go(
         self, iterations: int, validate_every: int, look: Callable[[int], None] = lambda iteration: None
@@ -114,7 +125,7 @@ class Run:
         self._copy()
 
     def _step(self, iteration: int) -> None:
-        self.model.train(iteration)
+        self._losses.append(self.model.train(iteration))
         if self.policy.redundant:
             self.model.forward_again(iteration)
 
@@ -142,9 +153,11 @@ class Run:
                 self._came_back(self.policy.way, rebuilt.moved_bytes)
                 self._rates[stage] = self.policy.rate_factor
         if not self.policy.redundant:
-            self._settled_at = iteration + self.policy.settle_steps
-            self._boosted_until = iteration + self.policy.boost_steps
-            self._last_lost = lost
+            holding = self._lost_at and iteration < self._lost_at + self.policy.settle_steps
+            if not holding and self._losses:
+                self._before = mean(self._losses)
+            self._lost_at = iteration
+            self._rebuilt_at.update(dict.fromkeys(lost, iteration))
 
     def _came_back(self, how: str, moved_bytes: int) -> None:
         self.counted.by[how] = self.counted.by.get(how, 0) + 1
@@ -205,13 +218,18 @@ class Run:
 
     def _set_rates(self, iteration: int) -> None:
         policy = self.policy
-        if not (policy.settle_steps or policy.boost_steps) or not self._settled_at:
+        if not (policy.settle_steps or policy.boost_steps) or not self._lost_at:
             return
+        holding = iteration < self._lost_at + policy.settle_steps
+        # The first step after a loss has shown nothing yet.
+        if policy.hold_above and iteration > self._lost_at:
+            holding = holding and self._losses[-1] > self._before + policy.hold_above
         for stage in self.model.stages:
             rate = self._rates.get(stage.index, 1.0)
-            if stage.index in self._last_lost:
-                rate *= policy.boost_factor if iteration < self._boosted_until else 1.0
-            elif iteration < self._settled_at:
+            age = iteration - self._rebuilt_at.get(stage.index, -policy.settle_steps - policy.boost_steps)
+            if age < policy.boost_steps:
+                rate *= policy.boost_factor
+            if holding and age >= policy.settle_steps:
                 rate *= policy.settle_factor
             stage.rate_factor = rate
 
