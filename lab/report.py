@@ -48,6 +48,10 @@ class Recovery:
     outage_seconds: float
     """From the demo's own time of the SIGKILL to the next commit."""
     bytes_fetched: int
+    validation_before: float | None
+    """The last validation loss before the interrupted step, nats per token."""
+    validation_after: float | None
+    """That of the weights after the interrupted step, which the swarm evaluates out of turn."""
 
     def as_json(self) -> dict[str, Any]:
         fields = asdict(self)
@@ -70,6 +74,7 @@ def recover(story: Story, kill: Kill) -> Recovery | None:
     if install is None:
         return None
     lost = min((note.time for note in story.notes if _tells_of(note, kill, story)), default=told.time)
+    step = int(install.record["step"]) + 1
     marks = [kill.time, min(lost, told.time), told.time]
     total = commit.time - kill.time
     detect, elect = (later - earlier for earlier, later in pairwise(marks))
@@ -90,6 +95,10 @@ def recover(story: Story, kill: Kill) -> Recovery | None:
         first_step_seconds=total - detect - elect - fetch - blend,
         outage_seconds=total,
         bytes_fetched=int(install.record["bytes_fetched"]),
+        validation_before=next(
+            (story.evaluated[at] for at in sorted(story.evaluated, reverse=True) if at < step), None
+        ),
+        validation_after=story.evaluated.get(step),
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from ftnode.node.status import CommitPoint, RecoveryRow, Speaker, StageRow, SwarmStatus
+from ftnode.node.status import COMMITS_MAX, CommitPoint, RecoveryRow, Speaker, StageRow, SwarmStatus
+from ftnode.protocol.chronicle import Rebuild
 from ftnode.protocol.manifest import Manifest
 from ftnode.protocol.participant import Participant
 
@@ -15,7 +16,7 @@ def snapshot(core: Participant, manifest: Manifest, device: str, now: float) -> 
     """What this node knows; rows of other holders are as of their last heartbeat."""
     role = "volunteer"
     speaker = Speaker(core.me.id, VERSION, device, role)
-    commits = tuple(CommitPoint(step, c.loss, c.seconds) for step, c in sorted(core.chronicle.commits.items()))
+    commits = _curve(core)
     newest = core.chronicle.commits[max(core.chronicle.commits)] if core.chronicle.commits else None
     last_validation = max(core.chronicle.validation, default=None)
     view = core.view
@@ -47,6 +48,14 @@ def snapshot(core: Participant, manifest: Manifest, device: str, now: float) -> 
     )
 
 
+def _curve(core: Participant) -> tuple[CommitPoint, ...]:
+    """The whole curve, thinned evenly to what a status may hold; the newest commit is always there."""
+    commits = core.chronicle.commits
+    every = -(-len(commits) // COMMITS_MAX)
+    steps = sorted(commits, reverse=True)[:: max(1, every)]
+    return tuple(CommitPoint(step, commits[step].loss, commits[step].seconds) for step in reversed(steps))
+
+
 def _state(core: Participant, waiting: str) -> str:
     if waiting.startswith("halted"):
         return "halted"
@@ -58,7 +67,7 @@ def _state(core: Participant, waiting: str) -> str:
 
 def _speed(core: Participant) -> float | None:
     """Tokens per second over the newest commits."""
-    newest = [core.chronicle.commits[step] for step in sorted(core.chronicle.commits)[-8:]]
+    newest = core.chronicle.newest_commits(8)
     seconds = sum(commit.seconds for commit in newest)
     return sum(commit.tokens for commit in newest if commit.seconds > 0) / seconds if seconds > 0 else None
 
@@ -91,6 +100,16 @@ def _recoveries(core: Participant) -> tuple[RecoveryRow, ...]:
         RecoveryRow(
             rebuild.stage, rebuild.step, rebuild.rung.value, rebuild.epoch,
             rebuild.lost.id if rebuild.lost is not None else "", rebuild.newcomer.id, rebuild.reason, rebuild.seconds,
+            _bytes_fetched(core, rebuild), *core.chronicle.around(rebuild),
         )
         for _, rebuild in sorted(core.chronicle.rebuilds.items())
     )  # fmt: skip
+
+
+def _bytes_fetched(core: Participant, rebuild: Rebuild) -> int:
+    """As the newcomer says, while it holds the stage."""
+    if rebuild.newcomer == core.me:
+        return core.holder.fetched.get(rebuild.stage, 0)
+    report = core.reports.get(rebuild.newcomer)
+    stages = report.stages if report is not None else ()
+    return next((told.fetched for told in stages if told.stage == rebuild.stage), 0)

@@ -29,7 +29,7 @@ FORMAT = 1
 REQUEST_BYTES_MAX = 256
 REPLY_BYTES_MAX = 1 << 20
 COMMITS_MAX = 600
-"""Newest commits of the tail; a terminal is narrower."""
+"""Points of the curve, and entries of any other list; a terminal is narrower."""
 IDLE_SECONDS = 60.0
 """A watcher that asks nothing for so long is hung up on."""
 WRITE_SECONDS = 10.0
@@ -66,6 +66,12 @@ class RecoveryRow:
     newcomer: str
     reason: str
     seconds: float | None
+    bytes_fetched: int = 0
+    """0 when nobody who holds the stage says."""
+    validation_before: float | None = None
+    """The last one before the interrupted step, nats per token."""
+    validation_after: float | None = None
+    """Of the weights after that step, which is evaluated out of turn."""
 
 
 @dataclass(frozen=True, slots=True)

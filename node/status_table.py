@@ -84,8 +84,11 @@ def closing_lines(status: SwarmStatus) -> list[str]:
 def _recovery_line(row: RecoveryRow) -> str:
     took = "not yet healed" if row.seconds is None else f"healed in {row.seconds:.1f} s"
     who = f"{short_peer(row.lost)} -> {short_peer(row.newcomer)}"
-    why = f"{printable(row.rung)}, {took} ({printable(row.reason)})"
-    return f"stage {row.stage} lost at step {row.step}: {who} by {why}"
+    fetched = f", {row.bytes_fetched / 1e6:.1f} MB" if row.bytes_fetched else ""
+    why = f"{printable(row.rung)}, {took}{fetched} ({printable(row.reason)})"
+    losses = _figures([("validation before", row.validation_before, ".3f"), ("after", row.validation_after, ".3f")])
+    stage = "the head" if row.stage == 0 else f"stage {row.stage}"
+    return f"{stage} lost at step {row.step}: {who} by {why}{'; ' + losses if losses else ''}"
 
 
 def _member_lines(status: SwarmStatus) -> Iterable[str]:

@@ -28,6 +28,8 @@ class Standing:
     """Case iii: the attempt that goes on."""
     skip: bool
     """The attempt that goes on skips its step."""
+    evaluate: bool
+    """The attempt that goes on validates its base."""
     empty: tuple[tuple[int, Peer], ...]
     """(stage, holder) without usable weights of base."""
     reason: str
@@ -60,7 +62,7 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     base = max(versions, key=lambda version: version.step, default=initial_version(view.lineage.id))
     behind = fallen_behind(view, parts, base)
     if behind:
-        return Standing(base, False, None, None, False, (), "a member is behind a commit", behind)
+        return Standing(base, False, None, None, False, False, (), "a member is behind a commit", behind)
     working = {p: s for p, s in parts.items() if any(k[1] == p and _reaches(x, base) for k, x in held.items())}
     attempts = {status.attempt if status.base == base else None for status in working.values()}
     attempt = next(iter(attempts)) if len(attempts) == 1 else None
@@ -69,12 +71,15 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     if attempt is not None and len(readies) == len(working):
         committed = next_version(base, view.lineage.id, attempt, skip)
         empty = _empty(view, held, committed)
-        return Standing(committed, skip, readies, None, False, empty, "all survivors are ready: the step is committed")
+        why = "all survivors are ready: the step is committed"
+        return Standing(committed, skip, readies, None, False, False, empty, why)
     empty = _empty(view, held, base)
     if attempt is not None and not empty and len(working) == len(statuses):
-        return Standing(base, False, None, attempt, skip, empty, "nobody new and nobody missing: the attempt goes on")
+        evaluate = any(status.evaluate for status in working.values())
+        why = "nobody new and nobody missing: the attempt goes on"
+        return Standing(base, False, None, attempt, skip, evaluate, empty, why)
     why = "nothing is in progress" if attempts <= {None} else "a holder was lost in mid-step: the step is redone"
-    return Standing(base, False, None, None, False, empty, why)
+    return Standing(base, False, None, None, False, False, empty, why)
 
 
 def _empty(view: View, held: Mapping[tuple[int, Peer], StageStatus], base: Version) -> tuple[tuple[int, Peer], ...]:
@@ -117,11 +122,13 @@ class Hopeless:
     reason: str
 
 
-def usable_copies(statuses: Mapping[Peer, Status], base: Version) -> dict[int, tuple[Version, tuple[Peer, ...]]]:
+def usable_copies(
+    kept: Mapping[Peer, tuple[tuple[int, Version], ...]], base: Version
+) -> dict[int, tuple[Version, tuple[Peer, ...]]]:
     """Stage → its newest copy that is not of a later step than `base`, and who keeps it."""
     found: dict[int, tuple[Version, tuple[Peer, ...]]] = {}
-    for peer in sorted(statuses):
-        for stage, version in statuses[peer].copies:
+    for peer in sorted(kept):
+        for stage, version in kept[peer]:
             best = found.get(stage)
             if version.step > base.step or (best is not None and best[0].step > version.step):
                 continue

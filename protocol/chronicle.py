@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ftnode.protocol.messages import Begin, Commit
+from ftnode.protocol.recovery import LOSSY
 from ftnode.protocol.types import Peer, Rung
 from ftnode.protocol.view import View
 
@@ -96,6 +97,10 @@ class Chronicle:
                     plan.reason, now, None,
                 )  # fmt: skip
                 _keep_newest(self.rebuilds, REBUILDS_KEPT)
+
+    def rebuilt_in(self, step: int) -> bool:
+        """Whether some stage got weights in this step that are not the lost ones."""
+        return any(rebuild.step == step and rebuild.rung in LOSSY for rebuild in self.rebuilds.values())
 
     def newest_commits(self, count: int = 2) -> tuple[Commit, ...]:
         """Oldest first. Gaps count, so that this takes no longer the more is known."""

@@ -8,7 +8,8 @@ from ftnode.protocol.early import EarlyTensors
 from ftnode.protocol.effects import Apply, Discard, Forget, Install, PublishView, Release, RestartCompute
 from ftnode.protocol.events import ComputeReady, Done, Installed, InstallFailed
 from ftnode.protocol.keeping import Copies
-from ftnode.protocol.messages import Begin, Boundary, Plan, Ready, Resign, StageStatus, Status, Stored
+from ftnode.protocol.messages import Begin, Boundary, Plan, Ready, Resign, Stored
+from ftnode.protocol.presence import status_of
 from ftnode.protocol.retired import Retired
 from ftnode.protocol.step import StepWork
 from ftnode.protocol.types import Attempt, Handle, Peer, Version
@@ -30,6 +31,8 @@ class Holder:
         """Stage → the lineage that made its version."""
         self._lineages: list[str] = []
         """The lineages that this peer has been in, oldest first, each a descendant of the one before."""
+        self.fetched: dict[int, int] = {}
+        """Stage → bytes that its weights took over the wire when they were installed here."""
         self._retired = Retired()
         self.work: StepWork | None = None
         self.begin: Begin | None = None
@@ -148,33 +151,21 @@ class Holder:
         return (*sorted(self.versions.items()), *self._retired.promised(self.versions, lineage))
 
     def send_status(self) -> None:
-        core, view = self.core, self.core.view
-        assert view is not None
+        assert self.core.view is not None
+        self.core.send(self.core.view.leader, status_of(self.core, self.core.view))
+
+    def reduced(self, stage: int, lineage: str) -> Attempt | None:
+        """The training attempt whose reduced gradient of the stage is here: that in work, or one that we left."""
         work, begin = self.work, self.begin
-        ready = work.ready() if work is not None and work.complete and begin is not None and begin.training else None
-        attempt = begin.attempt if begin is not None and work is not None and begin.training else None
-        stages = []
-        for stage in core.mine:
-            has = work is not None and begin is not None and stage in work.stages and attempt is not None
-            reduced = attempt if has and work is not None and begin is not None and work.has_reduced(stage) else None
-            reduced = reduced or self._retired.reduced(stage, view.lineage.id)
-            stages.append(StageStatus(stage, self.versions.get(stage), reduced))
-        core.send(
-            view.leader,
-            Status(
-                lineage=view.lineage.id,
-                view=view.number,
-                attempt=attempt,
-                step=begin.step if begin is not None else 0,
-                base=begin.base if begin is not None else None,
-                skip=begin.skip if begin is not None and work is not None else False,
-                stages=tuple(stages),
-                ready=ready,
-                evaluated=tuple(sorted(core.chronicle.validation.items())[-4:]),
-                commits=core.chronicle.newest_commits(4),
-                copies=tuple(sorted(self.copies.held.items())),
-            ),
-        )
+        if (
+            work is not None
+            and begin is not None
+            and begin.training
+            and stage in work.stages
+            and work.has_reduced(stage)
+        ):
+            return begin.attempt
+        return self._retired.reduced(stage, lineage)
 
     def on_begin(self, begin: Begin) -> None:
         """Rule 19: commit base, install what is missing, then work on the attempt."""
@@ -236,6 +227,7 @@ class Holder:
             return
         del self._installing[event.stage]
         self._retry.pop(event.stage, None)
+        self.fetched[event.stage] = event.bytes_fetched
         plan = pending[0]
         self.versions[event.stage] = event.base
         assert self.core.view is not None

@@ -60,10 +60,11 @@ class Copies:
         return [stage for stage in range(len(view.holders)) if core.me in keepers(view, stage, core.settings)]
 
     def on_view(self, view: View) -> None:
-        """A member drops what it is no longer the keeper of; who is out of the view may come back to it."""
+        """A member drops what it is no longer the keeper of; who is out of the view may come back to it. Who is to hold
+        the stage itself needs the copy first."""
         if self.core.member:
-            mine = self._mine(view)
-            for stage in sorted((self.held.keys() | self._pending.keys()) - set(mine)):
+            needed = {*self._mine(view), *self.core.mine}
+            for stage in sorted((self.held.keys() | self._pending.keys()) - needed):
                 self._drop(stage)
 
     def on_begin(self, begin: Begin) -> None:
@@ -71,6 +72,9 @@ class Copies:
         core, view, base = self.core, self.core.view, begin.base
         if view is None or base.step == 0 or not begin.training:
             return
+        for stage in [stage for stage in self.core.mine if stage in self.held]:
+            if self.core.holder.versions.get(stage) == base:
+                self._drop(stage)
         for stage in self._mine(view):
             every = core.settings.head_every if stage == HEAD else core.settings.shadow_every
             due = base.step % every == 0 or stage not in self.held

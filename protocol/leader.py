@@ -15,7 +15,6 @@ from ftnode.protocol.effects import Committed
 from ftnode.protocol.errors import LocalError
 from ftnode.protocol.losses import Losses
 from ftnode.protocol.messages import Begin, Commit, Heartbeat, Plan, Poisoned, Ready, Status
-from ftnode.protocol.recovery import LOSSY
 from ftnode.protocol.recruiting import Recruiting
 from ftnode.protocol.succession import next_view
 from ftnode.protocol.types import HEAD, Attempt, Peer, Version, next_version
@@ -36,8 +35,6 @@ class Memory:
     counted: set[tuple[int, int, Peer]] = field(default_factory=set)
     """(step, stage, newcomer) of the losses counted there."""
     committed_at: float | None = None
-    rebuilt_in: int = -1
-    """The last step in which a stage got weights that are not the lost ones: it is evaluated when it is committed."""
     attempts: int = 0
     """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
 
@@ -117,7 +114,8 @@ class Leader:
         over = where.base.step >= core.settings.steps
         if self._vacant and not (over and exhausted):
             return
-        copies = usable_copies(self.statuses, where.base)
+        told = {peer: status.copies for peer, status in self.statuses.items()}
+        copies = usable_copies(self.recruiting.outside_copies() | told, where.base)
         plans = plan_installs(self.view, where, core.settings, core.contacts, copies)
         if isinstance(plans, Hopeless):
             if not over:
@@ -128,7 +126,7 @@ class Leader:
             self._note_commit(where.base, where.skipped, where.commits_now)
         core.note("stand", where.reason, base=str(where.base.step), view=str(self.view.number))
         skip = where.skip or self._count_losses(where, plans)
-        self._begin(where.base, where.skipped, plans, where.continues, skip)
+        self._begin(where.base, where.skipped, plans, where.continues, skip, where.evaluate)
 
     def _give_up(self, hopeless: Hopeless) -> None:
         """Nobody can fill these stages now: vacate them, and wait for a candidate that has their weights."""
@@ -154,17 +152,22 @@ class Leader:
         return worst > 2
 
     def _begin(
-        self, base: Version, skipped: bool, installs: tuple[Plan, ...], attempt: Attempt | None, skip: bool
+        self,
+        base: Version,
+        skipped: bool,
+        installs: tuple[Plan, ...],
+        attempt: Attempt | None,
+        skip: bool,
+        evaluate: bool = False,
     ) -> None:
+        """`attempt`: the one that goes on, which validates if it did before (`evaluate`); None: a new one."""
         core, settings = self.core, self.core.settings
         if attempt is None:
             self.memory.attempts += 1
             attempt = Attempt(self.view.number, self.memory.attempts)
         training = base.step < settings.steps
         periodic = settings.evaluate_every > 0 and base.step > 0 and base.step % settings.evaluate_every == 0
-        if any(plan.rung in LOSSY for plan in installs):
-            self.memory.rebuilt_in = base.step + 1
-        wanted = periodic or not training or base.step == self.memory.rebuilt_in
+        wanted = evaluate or periodic or not training or core.chronicle.rebuilt_in(base.step)
         missing = self.view.vacancies()  # when the run is over, nobody is sought for them
         head = self.view.holders[HEAD]
         shares = ((head[0], tuple(range(settings.microbatches))),) if training and head else ()

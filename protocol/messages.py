@@ -51,6 +51,8 @@ class StageReport:
     applied: int
     accumulated: int
     queue: int
+    fetched: int
+    """Bytes that its present weights took over the wire when they were installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +232,8 @@ class Status:
     base: Version | None
     skip: bool
     """That attempt skips its step."""
+    evaluate: bool
+    """That attempt validates its base as well."""
     stages: tuple[StageStatus, ...]
     ready: Ready | None
     """This member's Ready for that attempt, if it was."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.admission import usable_addresses
+from ftnode.protocol.messages import StageStatus, Status
 from ftnode.protocol.records import Presence
+from ftnode.protocol.view import View
 
 if TYPE_CHECKING:
     from ftnode.protocol.participant import Participant
@@ -25,7 +27,30 @@ def presence_of(core: Participant) -> Presence:
         head=holder.may_head,
         refuses=tuple(sorted(holder.refuses)),
         exact=exact,
+        copies=() if core.member else tuple(sorted(holder.copies.held.items())),
         tokens_per_second=holder.tokens_per_second,
+    )
+
+
+def status_of(core: Participant, view: View) -> Status:
+    """What this member tells the leader of a new view (rule 17)."""
+    holder = core.holder
+    work, begin = holder.work, holder.begin
+    training = begin is not None and work is not None and begin.training
+    versions = holder.versions
+    return Status(
+        lineage=view.lineage.id,
+        view=view.number,
+        attempt=begin.attempt if begin is not None and training else None,
+        step=begin.step if begin is not None else 0,
+        base=begin.base if begin is not None else None,
+        skip=begin.skip if begin is not None and work is not None else False,
+        evaluate=begin is not None and begin.evaluate,
+        stages=tuple(StageStatus(s, versions.get(s), holder.reduced(s, view.lineage.id)) for s in core.mine),
+        ready=work.ready() if work is not None and training and work.complete else None,
+        evaluated=tuple(sorted(core.chronicle.validation.items())[-4:]),
+        commits=core.chronicle.newest_commits(4),
+        copies=tuple(sorted(holder.copies.held.items())),
     )
 
 

@@ -30,4 +30,6 @@ class Presence:
     """Stages on which it failed, say by running out of memory."""
     exact: tuple[tuple[int, Version], ...]
     """Weights that it still has, of stages that it no longer holds."""
+    copies: tuple[tuple[int, Version], ...]
+    """Copies that it keeps of others' stages, made in its lineage or one that led to it."""
     tokens_per_second: float

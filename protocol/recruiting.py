@@ -59,7 +59,18 @@ class Recruiting:
     def _copied(self) -> dict[int, int]:
         """Stage → step of the newest copy of it that a member has which stays."""
         told = [report.copies for peer, report in self.core.reports.items() if peer not in self.losses.gone]
-        return dict(sorted(entry for copies in (*told, self.core.holder.copies.steps()) for entry in copies))
+        outside = [tuple((stage, version.step) for stage, version in kept) for kept in self.outside_copies().values()]
+        return dict(sorted(entry for copies in (*told, *outside, self.core.holder.copies.steps()) for entry in copies))
+
+    def outside_copies(self) -> dict[Peer, tuple[tuple[int, Version], ...]]:
+        """What peers outside the view keep: a keeper that lost its compute, and with it its stage, has its copies."""
+        core, lineage = self.core, self.view.lineage.id
+        return {
+            peer: presence.copies
+            for peer, presence in core.presences.items()
+            if presence.copies and presence.lineage == lineage and peer not in core.members
+            if peer not in core.liveness.refused
+        }  # fmt: skip
 
     def halt_reason(self, stages: list[int]) -> str:
         stuck = {stage: why for stage, (possible, why) in self._rungs(stages).items() if not possible}

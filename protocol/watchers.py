@@ -57,6 +57,7 @@ class Watch:
                 holder.applied(stage),
                 holder.accumulated_count(stage),
                 holder.queue_of(stage),
+                holder.fetched.get(stage, 0),
             )
             for stage in core.mine
         )

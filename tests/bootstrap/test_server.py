@@ -89,7 +89,7 @@ async def volunteer(nursery: trio.Nursery, folder: Path, name: str, start: str) 
         directory = SwarmDirectory(
             Membership(RUN, "tiny", peer, 10.0), p2pd, identity.sign, [parse_peer(start)], send.send_nowait
         )
-        directory.announce(Presence(peer, addresses, "", -1, 1, True, (), (), 1.0))
+        directory.announce(Presence(peer, addresses, "", -1, 1, True, (), (), (), 1.0))
         nursery.start_soon(directory.run)
         yield Volunteer(directory, p2pd.peer_id, receive)
     finally:

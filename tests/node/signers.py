@@ -36,7 +36,7 @@ def signer(number: int) -> Signer:
 
 
 def presence(who: Signer, addresses: tuple[str, ...] = ("/ip4/127.0.0.1/tcp/1",), capacity: int = 1) -> Presence:
-    return Presence(who.peer, addresses, "", -1, capacity, True, (), (), 10.0)
+    return Presence(who.peer, addresses, "", -1, capacity, True, (), (), (), 10.0)
 
 
 def view(*holders: Signer, run: str = RUN, number: int = 0) -> View:

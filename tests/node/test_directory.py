@@ -263,7 +263,7 @@ async def real_node(tmp_path: Path, nursery: trio.Nursery, name: str, *peers: Pe
         membership = Membership(RUN, "tiny", peer, 10.0)
         log_path = tmp_path / f"{name}.log"
         directory = SwarmDirectory(membership, p2pd, identity.sign, peers, send.send_nowait, log_path=log_path)
-        directory.announce(Presence(peer, addresses, "", -1, 1, True, (), (), 1.0))
+        directory.announce(Presence(peer, addresses, "", -1, 1, True, (), (), (), 1.0))
         nursery.start_soon(directory.run)
         yield Node(p2pd, directory, receive, addresses)
     finally:

@@ -73,7 +73,9 @@ class Rebuilding:
         if other.paused:
             return "wait"
         if effect.plan.copy is not None:  # not compute's business
-            return "" if stage in other.copies else "donor has no copy"
+            views = host.view, other.view
+            same = None not in views and views[0].lineage.id == views[1].lineage.id  # type: ignore[union-attr]
+            return "" if same and stage in other.copies else "donor has no copy"
         if other.hung:
             life = (other.peer, other.compute_life)
             if life not in self._watched:  # its node sees that compute does not answer
