@@ -1,8 +1,8 @@
 """Ways to rebuild a lost stage, by name: those of the papers, those of the swarm, and those that try to be better.
 
-Each is a pure choice (`Way`) carried out with what the swarm uses: shares of the donors, a streaming Blend, and
-Stage.become. CheckFree is "All is Not Lost: LLM Recovery without Checkpoints"; its Algorithm 1 is `squared-norm`, its
-published code `norm-after-clipping`, its section 4.2's comparisons `random` and `previous`.
+Each is a pure choice (`Way`) carried out with what the swarm uses: its ladder's choice of donors, their shares, a
+streaming Blend, and Stage.become. CheckFree is "All is Not Lost: LLM Recovery without Checkpoints"; its Algorithm 1 is
+`squared-norm`, its published code `norm-after-clipping`, its section 4.2's comparisons `random` and `previous`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from ftnode.models.initial import initialise
 from ftnode.models.llama import RESIDUAL_OUTPUTS
 from ftnode.models.stage import MOMENT_1, MOMENT_2, Stage
 from ftnode.models.tensors import PASS_NUMBERS
+from ftnode.protocol.recovery import choose_rung
+from ftnode.protocol.settings import Settings
 from ftnode.protocol.shares import shares
 
 OPTIMISERS = ("fresh", "blended", "second-moment")
@@ -70,21 +72,19 @@ class Rebuilt:
 def choose_donors(
     donors: str, stage: int, stages: int, lost: frozenset[int], swap: bool
 ) -> tuple[tuple[int, int], ...]:
-    """(stage, distance) of those who lend: the nearest survivors on each side, where there are any, else nobody."""
-    before = next((near for near in range(stage - 1, 0, -1) if near not in lost), None)
-    after = next((near for near in range(stage + 1, stages + 1) if near not in lost), None)
-    found = tuple((near, abs(near - stage)) for near in (before, after) if near is not None)
+    """(stage, distance) of those who lend: whom the swarm's own ladder names, or the nearest on one side.
+
+    Nobody when nobody is left.
+    """
+    alive = frozenset(range(1, stages + 1)) - lost
+    settings = Settings("lab", stages, steps=0, microbatches=1, window=1, swap=swap and donors == "partner")
+    _, chosen, _ = choose_rung(stage, alive, base_step=1, settings=settings, copied={})
+    found = tuple((near, abs(near - stage)) for near in chosen)
     if donors == "none":
         return ()
-    if donors == "partner" and swap:
-        partner = {1: 2, 2: 1, stages: stages - 1, stages - 1: stages}.get(stage)
-        if partner is not None and partner not in lost:
-            return ((partner, 1),)
     if donors == "previous":
         return found[:1]
-    if donors == "next":
-        return found[-1:]
-    return found
+    return found[-1:] if donors == "next" else found
 
 
 def rebuild(

@@ -14,6 +14,8 @@ from ftnode.lab.recovery_tables import by_policy, found_until, reference
 COLOURS = (
     "#22272e", "#cf222e", "#d9822b", "#1f6feb", "#8250df", "#1a7f37", "#bf3989", "#0a7ea4", "#9a6700", "#57606a",
 )  # fmt: skip
+LINEAR_BELOW = 0.1
+TICKS = (0, 0.05, 0.1, 0.2, 0.5, 1, 2)
 CUT_SHARE = 0.15
 """The first part of a run falls too fast to be seen with the rest."""
 
@@ -124,6 +126,9 @@ def _at_once(measured: list[dict[str, Any]], path: Path) -> None:
         axes.set_yticks(range(len(ways)), ways if moment == 0 else [""] * len(ways))
         axes.invert_yaxis()
         axes.axvline(0, color=FAINT, linewidth=1)
+        # The first stage's loss is worth twenty of the others'.
+        axes.set_xscale("symlog", linthresh=LINEAR_BELOW)
+        axes.set_xticks(TICKS, [f"{tick:g}" for tick in TICKS])
         axes.set_title(f"after {first['after'][moment]} steps", loc="left", fontsize=10, color=INK)
         axes.set_xlabel("validation loss above the undamaged model's, nats per byte", color=INK, fontsize=8.5)
     both[0].legend(frameon=False, fontsize=8)
