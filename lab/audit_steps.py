@@ -53,8 +53,22 @@ def audit_steps(lives: list[Life]) -> StepAudit:
 
 def visits_of(stage: int, settings: Settings) -> Counter[Visit]:
     """What a stage must count in one step: every microbatch at each position that it has on the route 0, 1 .. S, 0."""
-    positions = (0, settings.stages + 1) if stage == HEAD else (stage,)
-    return Counter((microbatch, visit) for microbatch in range(settings.microbatches) for visit in positions)
+    return Counter(
+        (microbatch, visit)
+        for microbatch in range(settings.microbatches)
+        for visit, visited in enumerate(_route(settings, microbatch))
+        if visited == stage
+    )
+
+
+def _route(settings: Settings, microbatch: int) -> list[int]:
+    """Worked out here, not taken from the core that is audited: 0, 1 .. S, 0, of which odd microbatches exchange the
+    first two and the last two where the run swaps routes."""
+    visited = [*range(settings.stages + 1), HEAD]
+    if settings.swap and microbatch % 2:
+        for left in (1, settings.stages - 1):
+            visited[left], visited[left + 1] = visited[left + 1], visited[left]
+    return visited
 
 
 def _committed(lives: list[Life], findings: list[Finding]) -> list[Step]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ftnode.lab.audit import Findings, audit
 from ftnode.lab.baselines import Baselines, baselines
-from ftnode.lab.demo_kills import Planned, plan_kills, strike
+from ftnode.lab.demo_kills import Planned, plan_kills, strike, together
 from ftnode.lab.demo_screen import Screen, open_screen
 from ftnode.lab.report import Kill, Recovery, build_report, recover, vacancies_healed
 from ftnode.lab.story import Story, first_commits
@@ -50,6 +50,8 @@ class DemoConfig:
     device: str = "cpu"
     data: Path | None = None
     seed: int | None = None
+    swap: bool = False
+    """Swapped routes (CheckFree+); needs 4 stages."""
     report: Path | None = None
     """A new or empty folder; None: one named after the time, here."""
     json: bool = False
@@ -134,17 +136,18 @@ def _watch(
         if time.monotonic() > deadline:
             return f"no step was committed for {STALL_SECONDS:.0f} s after step {newest}: {_reason(story)}"
         if waiting and story.committed >= waiting[0].step - 1 and (story.committed or waiting[0].step == 1):
-            kill = strike(swarm, story, waiting[0])
-            if kill is None:
+            struck = strike(swarm, story, together(waiting))
+            if not struck:
                 return (
                     f"stage {waiting[0].stage} never was in the middle of step {waiting[0].step}, so nobody was killed"
                 )
-            waiting.pop(0)
-            kills.append(kill)
-            screen.say(
-                f"SIGKILL: {kill.node}, sole holder of stage {kill.stage}, in step {kill.step} after "
-                f"{kill.accumulated} of {story.microbatches} microbatches"
-            )
+            del waiting[: len(struck)]
+            kills.extend(struck)
+            for kill in struck:
+                screen.say(
+                    f"SIGKILL: {kill.node}, sole holder of stage {kill.stage}, in step {kill.step} after "
+                    f"{kill.accumulated} of {story.microbatches} microbatches"
+                )
         time.sleep(POLL_SECONDS)
 
 
@@ -211,9 +214,16 @@ def summary(outcome: Outcome, directory: Path) -> str:
             f"{name} {entry[name + '_seconds']:.2f}" for name in ("detect", "elect", "fetch", "blend", "first_step")
         )
         lines.append(
-            f"stage {entry['stage']} lost in step {entry['step']}, back by {entry['rung']} after "
-            f"{entry['outage_seconds']:.2f} s ({parts})"
+            f"{'the head' if entry['stage'] == 0 else 'stage ' + str(entry['stage'])} lost in step {entry['step']}, "
+            f"back by {entry['rung']} after {entry['outage_seconds']:.2f} s ({parts})"
         )
+        facts = [f"{entry['bytes_fetched'] / 1e6:.1f} MB fetched"]
+        facts += [
+            f"validation {entry[field]:.3f} {when}"
+            for field, when in (("validation_before", "before"), ("validation_after", "after that step"))
+            if entry[field] is not None
+        ]
+        lines.append(f"  {', '.join(facts)}: {entry['reason']}")
     passed = report["audit"] == "passed"
     lines.append(
         f"audit {'passed' if passed else 'FAILED'}: {report['duplicates_applied']} microbatches applied twice, "
@@ -235,6 +245,7 @@ def _manifest(config: DemoConfig) -> Manifest:
         seed=config.seed,
         lease_seconds=LEASE_SECONDS,
         minority_wait_seconds=MINORITY_WAIT_SECONDS,
+        swap=config.swap,
     )
     return parse(manifest_text(manifest), "the demo's manifest")
 

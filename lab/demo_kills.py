@@ -38,24 +38,34 @@ def plan_kills(given: Sequence[tuple[int, int]] | None, stages: int, steps: int)
     return tuple(Planned(stage, step) for stage, step in sorted(given, key=lambda kill: kill[1]))
 
 
-def strike(swarm: Swarm, story: Story, planned: Planned) -> Kill | None:
-    """Kill the stage's holder in the middle of the step; None when it did not come to that moment.
+def together(waiting: Sequence[Planned]) -> tuple[Planned, ...]:
+    """The next kills: all that are planned for the same step."""
+    return tuple(planned for planned in waiting if planned.step == waiting[0].step)
 
-    Blocks until then, for AIM_SECONDS at most; call it when the step before is committed. If the holder is quicker
-    than we look, a later step will do.
+
+def strike(swarm: Swarm, story: Story, planned: Sequence[Planned]) -> tuple[Kill, ...]:
+    """Kill the stages' holders in the middle of the step, all at once; nobody when it did not come to that moment.
+
+    The moment is that of the stage whose holder is seen in the middle first. Blocks until then, for AIM_SECONDS at
+    most; call it when the step before is committed. If the holders are quicker than we look, a later step will do.
     """
     deadline = time.monotonic() + AIM_SECONDS
     family: dict[str, tuple[int, ...]] = {}
     while time.monotonic() < deadline:
-        node = story.holder(planned.stage)
-        if node is None or not swarm.processes[node].alive:
+        holders = [(one, node) for one in planned if (node := story.holder(one.stage)) is not None]
+        if len(holders) < len(planned) or not all(swarm.processes[node].alive for _, node in holders):
             story.read()
-        elif node not in family:  # looked up now, because it takes longer than a microbatch
+            time.sleep(AIM_POLL_SECONDS)
+            continue
+        for node in {node for _, node in holders} - family.keys():  # now, because it takes longer than a microbatch
             family[node] = descendants(swarm.processes[node].process.pid)
-        elif story.read(only=node) and _in_the_middle(story, node, planned):
-            return _kill(swarm, story, node, planned.stage, family[node])
+        for one, node in holders:
+            if story.read(only=node) and _in_the_middle(story, node, one):
+                moments = {node: swarm.kill(node)}
+                moments |= {other: swarm.kill(other) for _, other in holders if other not in moments}
+                return tuple(_killed(story, name, it.stage, moments[name], family[name]) for it, name in holders)
         time.sleep(AIM_POLL_SECONDS)
-    return None
+    return ()
 
 
 def _in_the_middle(story: Story, node: str, planned: Planned) -> bool:
@@ -64,9 +74,8 @@ def _in_the_middle(story: Story, node: str, planned: Planned) -> bool:
     return step >= planned.step and 1 <= counted <= max(1, (story.microbatches - 1) // 2)
 
 
-def _kill(swarm: Swarm, story: Story, node: str, stage: int, family: tuple[int, ...]) -> Kill:
+def _killed(story: Story, node: str, stage: int, moment: float, family: tuple[int, ...]) -> Kill:
     """Raises UserError (70) when a child outlives its node."""
-    moment = swarm.kill(node)
     left = wait_until_gone(family)
     story.read(only=node)
     step, counted = story.progress(node, stage)

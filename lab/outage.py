@@ -59,9 +59,10 @@ def _lose(trial: Trial, stage: int, standby: str) -> Recovery:
     trial.volunteer(standby)
     trial.wait(f"{standby} to know the view", lambda story: any(told.node == standby for told, _ in story.views))
     trial.wait_for_step(trial.story.committed + SETTLE_STEPS)
-    kill = strike(trial.swarm, trial.story, Planned(stage, trial.story.committed + 2))
-    if kill is None:
+    struck = strike(trial.swarm, trial.story, [Planned(stage, trial.story.committed + 2)])
+    if not struck:
         raise UserError(f"stage {stage} never was in the middle of a step", 75)
+    kill = struck[0]
     trial.expected_dead.add(kill.node)
 
     def is_back(story: Story) -> bool:

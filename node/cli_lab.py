@@ -27,6 +27,7 @@ SEEDS = re.compile(r"\d{1,9}(,\d{1,9})*")
     "--kill", "kills", multiple=True, metavar="STAGE@STEP",
     help="Kill the holder of STAGE in the middle of STEP; repeats; none: nobody. Default: a middle stage, half way.",
 )  # fmt: skip
+@click.option("--swap", is_flag=True, help="Swapped routes (CheckFree+): the ends of the pipeline learn both parts.")
 @click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
 @click.option("--data", metavar="PATH", help="Text file or folder to train on; default: Python's standard library.")
@@ -35,7 +36,7 @@ SEEDS = re.compile(r"\d{1,9}(,\d{1,9})*")
 @json_option
 @home_option
 def demo(
-    stages: int, volunteers: int | None, steps: int | None, kills: tuple[str, ...], start: str, device: str,
+    stages: int, volunteers: int | None, steps: int | None, kills: tuple[str, ...], swap: bool, start: str, device: str,
     data: str | None, seed: int | None, report: str | None, as_json: bool, home: str | None,
 ) -> int:  # fmt: skip
     """A swarm on this machine trains, loses a stage and heals, and shows it."""
@@ -44,7 +45,7 @@ def demo(
     lab = _lab("demo")
     return _code(lab.run(lab.DemoConfig(
         stages=stages, volunteers=volunteers, steps=steps, kills=parsed, preset=start, device=device,
-        data=readable_data(data), seed=seed, report=Path(report).expanduser().absolute() if report else None,
+        data=readable_data(data), seed=seed, swap=swap, report=Path(report).expanduser().absolute() if report else None,
         json=as_json,
     )))  # fmt: skip
 

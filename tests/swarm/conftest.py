@@ -56,16 +56,23 @@ def small_manifest(text: Path, stages: int = STAGES, steps: int = FOREVER) -> Ma
 
 @pytest.fixture
 def open_swarm(tmp_path: Path, text: Path) -> Iterator[OpenTrial]:
-    """`open_swarm(volunteers=…, stages=…, steps=…, hold=…)`: a swarm that has committed its first steps; without
-    volunteers, a meeting point.
+    """`open_swarm(volunteers=…, stages=…, steps=…, hold=…, change=…)`: a swarm that has committed its first steps;
+    without volunteers, a meeting point. `change` may make another manifest of the small one.
 
     At the end everything is stopped, nothing that was started is left, and the audit of the whole run passes.
     """
     opened: list[Trial] = []
     with ExitStack() as stack:
 
-        def start(volunteers: int, stages: int = STAGES, steps: int = FOREVER, hold: int = 1) -> Trial:
-            trial = stack.enter_context(open_trial(small_manifest(text, stages, steps), tmp_path, text))
+        def start(
+            volunteers: int,
+            stages: int = STAGES,
+            steps: int = FOREVER,
+            hold: int = 1,
+            change: Callable[[Manifest], Manifest] = lambda manifest: manifest,
+        ) -> Trial:
+            manifest = change(small_manifest(text, stages, steps))
+            trial = stack.enter_context(open_trial(manifest, tmp_path, text))
             opened.append(trial)
             for number in range(1, volunteers + 1):
                 trial.volunteer(f"v{number}", hold=hold)

@@ -43,8 +43,7 @@ def moves_on(trial: Trial, seconds: float = HEAL_SECONDS) -> None:
 
 
 def kill_in_mid_step(trial: Trial, stage: int) -> None:
-    kill = strike(trial.swarm, trial.story, Planned(stage, trial.story.committed + 2))
-    assert kill is not None
+    (kill,) = strike(trial.swarm, trial.story, [Planned(stage, trial.story.committed + 2)])
     trial.expected_dead.add(kill.node)
     trial.wait(f"stage {stage} to come back", lambda story: recover(story, kill) is not None, HEAL_SECONDS)
     recovery = recover(trial.story, kill)
