@@ -42,6 +42,12 @@ class Offering:
     accepted: Peer | None = None
 
 
+def _only_head(presences: Iterable[Presence], taken: Mapping[Peer, list[int]]) -> Peer | None:
+    """The one peer that may take an open head. With its room full of block stages nobody could."""
+    able = [p.peer for p in presences if suitable(p, HEAD) and len(taken.get(p.peer, [])) < p.capacity]
+    return able[0] if len(able) == 1 else None
+
+
 def assign(
     stages: Iterable[int],
     presences: Mapping[Peer, Presence],
@@ -66,14 +72,17 @@ def assign(
         adjacent = sum(abs(stage - other) == 1 for other in mine)
         return (exact, presence.peer in members, len(mine), adjacent, *rest)
 
+    stages = list(stages)
+    reserved = _only_head(presences.values(), taken) if HEAD in stages else None
     chosen = []
     for stage in stages:
         tried = offerings[stage].tried if stage in offerings else set()
         candidates = [
             presence
             for peer, presence in presences.items()
-            if peer not in tried and suitable(presence, stage) and len(taken.get(peer, [])) < presence.capacity
-        ]
+            if peer not in tried and suitable(presence, stage)
+            if len(taken.get(peer, [])) + (peer == reserved and stage != HEAD) < presence.capacity
+        ]  # fmt: skip
         if stage in only_exact:
             candidates = [p for p in candidates if base is not None and (stage, base) in p.exact]
         if candidates:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Version
 from tests.sim.checks import Violation
+from tests.sim.host import Host
 from tests.sim.moments import Moments
 from tests.sim.targets import hopeless
 from tests.sim.world import World
@@ -187,6 +188,8 @@ class Scenario:
 
     def rightly_halted(self) -> str:
         """The reason that a leader halts with, if nobody has, or was Ready for, what it misses (design section 7)."""
+        if not any(self.has_weights(host) for host in self.world.live()):
+            return "everybody who had weights is gone"
         for host in self.world.live():
             view, waiting = host.view, host.participant.waiting()
             if view is None or view.leader != host.peer or not waiting.startswith("halted: "):
@@ -198,6 +201,10 @@ class Scenario:
             if hopeless(set(range(self.settings.stage_count)) - exact - copied, self.settings.stages):
                 return waiting
         return ""
+
+    def has_weights(self, host: Host) -> bool:
+        """Of any stage, after some commit."""
+        return any(weights.version.step for weights in host.compute.weights.values())
 
     def has_exact(self, stage: int, version: Version) -> bool:
         """Some live peer has the stage at this version, or holds the reduced gradient that makes it so."""
