@@ -99,3 +99,24 @@ def test_survivors_settle_and_the_rebuilt_one_is_quick(tmp_path: Path) -> None:
         seen.append([stage.rate_factor for stage in one.model.stages[1:3]])
     assert seen[:3] == [[1.0, 1.0]] * 3
     assert seen[3:] == [[0.5, pytest.approx(3.6)], [0.5, 1.2], [1.0, 1.2], [1.0, 1.2]]
+
+
+def test_survivors_hold_only_while_the_loss_is_high(tmp_path: Path) -> None:
+    held = {}
+    for above in (1e-9, 1e9):
+        policy = Policy("hold", way="random", settle_steps=3, settle_factor=0.0, hold_above=above)
+        one = Run(MICRO, corpus(), policy, schedule((4, 1)), 3, "cpu", tmp_path)
+        before = one.model.keep()
+        for iteration in range(1, 8):
+            if iteration == 4:
+                before = one.model.keep()
+            one.advance(iteration)
+            held.setdefault(above, []).append(one.model.stages[3].rate_factor)
+            if iteration == 4:
+                assert (
+                    one.model.keep()
+                    .states[3][: one.model.stages[3].layout.size]
+                    .equal(before.states[3][: one.model.stages[3].layout.size])
+                )
+    assert held[1e9] == [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]
+    assert held[1e-9][:4] == [1.0, 1.0, 1.0, 0.0] and held[1e-9][6] == 1.0
