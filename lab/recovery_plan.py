@@ -47,6 +47,8 @@ CANDIDATES = (
     replace(_HOLD, name="hold, random", way="random", optimiser="fresh"),
     Policy("gentle", way="uniform", optimiser="second-moment"),
     replace(_HOLD, name="hold, no boost", boost_steps=0, boost_factor=1.0),
+    replace(CHECKFREE, name="CheckFree, hold", settle_steps=20, settle_factor=0.0, hold_above=0.3),
+    replace(CHECKFREE_PLUS, name="CheckFree+, hold", settle_steps=20, settle_factor=0.0, hold_above=0.3),
 )
 """Rules beyond the paper's that cost nothing in fault-free time. gentle: the rebuilt stage takes the neighbours' second
 moments and no first ones. hold: the survivors stand still while the training loss is 0.3 nats above what it was."""
@@ -129,9 +131,9 @@ def _full(size: str | None, seeds: tuple[int, ...] | None) -> Mode:
         at_once=(*base.at_once, (base.size, _fit(older, base.size)), *sizes, (base.size, _fit(everything, base.size))),
         runs=(
             *base.runs,
-            Runs("16%", ("16%",), CANDIDATES),
             Runs("16%", ("16%",), (SWAPPED, *ALTERNATIVES)),
-            Runs("16%", ("16%",), (*MAIN[:3], *CANDIDATES[:3]), losing="middle"),
+            Runs("16%", ("16%",), CANDIDATES),
+            Runs("16%", ("16%",), (*MAIN[:3], CANDIDATES[2], ABLATIONS[4]), losing="middle"),
             Runs("16%", ("16%",), (*ABLATIONS, *OTHER_CANDIDATES)),
             Runs("10%", rates, (*MAIN, ALTERNATIVES[0], ALTERNATIVES[1])),
             Runs("16%", rates, MAIN),
