@@ -25,7 +25,7 @@ def shares(
     `norms_squared`: of each donor's last committed gradient, before clipping. `distances`: stages between donor and
     lost stage, 1 for a neighbour; a donor counts in inverse proportion to it, which between two donors is linear
     interpolation. `clip`: the norm that gradients are clipped to, where norms after clipping are wanted. By distance
-    alone when a norm is zero everywhere, negative or not finite (docs/protocol.md, section 6).
+    alone when a norm is zero everywhere, negative or not finite (docs/protocol.md, section 7).
     """
     if weighting not in WEIGHTINGS:
         raise ValueError(f"weighting is one of {', '.join(WEIGHTINGS)}, not {weighting}")
