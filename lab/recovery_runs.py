@@ -89,6 +89,8 @@ class Run:
         self.size, self.policy, self.schedule = size, policy, schedule
         self.model = WholeModel(size, corpus, seed, device, policy.swap, policy.redundant)
         self.counted = Counted()
+        self.damages: list[tuple[int, tuple[int, ...], float]] = []
+        """(iteration, stages lost, by how much the validation loss rose when they were rebuilt)."""
         self._checkpoint = folder / f"checkpoint-{policy.name}-{seed}.pt"
         self._shadows: dict[int, tuple[bytes, int]] = {}
         """By stage: encoded numbers, count of updates."""
@@ -134,7 +136,10 @@ class Run:
         if not lost:
             return
         self.counted.failures += len(lost)
+        before = self.model.validate() if self.policy.way else 0.0
         self.counted.recovery_seconds += _timed(lambda: self._recover(iteration, lost))
+        if self.policy.way:
+            self.damages.append((iteration, lost, self.model.validate() - before))
 
     def _recover(self, iteration: int, lost: tuple[int, ...]) -> None:
         if self.policy.checkpoint_every:
@@ -255,6 +260,7 @@ def run(
     return {
         "size": size.name, "seed": seed, "policy": asdict(policy), "probability": schedule.probability,
         "iterations": schedule.iterations, "curve": curve, "texts": afterwards, "counted": asdict(one.counted),
+        "damages": one.damages,
         "parameters": size.config.total_parameters(), "final_step": one.model.step,
     }  # fmt: skip
 

@@ -15,6 +15,7 @@ from ftnode.lab.failures import PAPER_ITERATION_SECONDS, PER_ITERATION
 from ftnode.lab.recovery_curves import excess_iterations, first_below, level, reached
 from ftnode.lab.recovery_plan import NONE
 from ftnode.lab.result_files import write_atomically
+from ftnode.lab.whole_model import SIZES
 
 PAPER_SECONDS = {"redundant": 151.0}
 PAPER_OTHER_SECONDS = 92.1
@@ -42,7 +43,7 @@ class Table:
 def tables(results: Any) -> list[Table]:
     """All that the results allow; a table without rows is left out."""
     found = [at_once(results.at_once), over_a_run(results.runs), alternatives(results.runs), costs(results.runs),
-             afterwards(results.runs)]  # fmt: skip
+             damages(results.runs), afterwards(results.runs)]  # fmt: skip
     return [table for table in found if table.rows]
 
 
@@ -89,6 +90,31 @@ def over_a_run(runs: list[dict[str, Any]]) -> Table:
                     f"{PAPER_ITERATION_SECONDS} s" for rate, p in PER_ITERATION.items()) + ".",
         ("losing", "rate", "times", "policy", "seeds", "failures", "validation loss", "excess", "range",
          "excess per failure", "steps rolled back"),
+        tuple(rows),
+    )  # fmt: skip
+
+
+def damages(runs: list[dict[str, Any]]) -> Table:
+    """What one loss costs at once inside a run, early and late in it: whether the others have learned to stand in."""
+    rows = []
+    for (losing, rate, scale, name), found in by_policy(runs).items():
+        half = found[0]["iterations"] / 2
+        for part in ("first", "middle", "last"):
+            early: list[float] = []
+            late: list[float] = []
+            for one in found:
+                stages = SIZES[one["size"]].stages
+                for iteration, lost, rise in one.get("damages", ()):
+                    if len(lost) == 1 and part == {1: "first", stages: "last"}.get(lost[0], "middle"):
+                        (early if iteration <= half else late).append(rise)
+            if early and late:
+                rows.append((losing, rate, round(scale, 2), name, part, len(early), round(mean(early), 3), len(late),
+                             round(mean(late), 3)))  # fmt: skip
+    return Table(
+        "damages", "2b. What one loss costs at once, in the course of a run",
+        "Rise of the validation loss when a stage that was lost alone is rebuilt, mean over such losses of all seeds.",
+        ("losing", "rate", "times", "policy", "stage", "losses, first half", "rise, first half", "losses, second half",
+         "rise, second half"),
         tuple(rows),
     )  # fmt: skip
 
