@@ -40,6 +40,7 @@ class Ledger:
         self.rebuilt: set[tuple[int, str, int]] = set()
         """(stage, commit, history) of weights that an install gave the commit's name."""
         self.counts: Counter[str] = Counter()
+        self._top_commit = 0
 
     def view(self, view: View) -> bool:
         """I2: one view, so one owner list, per lineage and number. True when it is news."""
@@ -94,6 +95,7 @@ class Ledger:
             if commits and version.step < max(commits):
                 raise Violation("I3", f"lineage {lineage} goes back from {max(commits)} to {version.step}")
             commits[version.step] = version
+            self._top_commit = max(self._top_commit, version.step)
             return True
         if committed != version:
             raise Violation("I3", f"step {version.step} of {lineage} is committed as {committed} and {version}")
@@ -135,7 +137,7 @@ class Ledger:
 
     def top_commit(self) -> int:
         """The highest step that any lineage committed."""
-        return max((max(commits) for commits in self.commits.values() if commits), default=0)
+        return self._top_commit
 
 
 def handles_bound(settings: Settings) -> int:
