@@ -34,13 +34,17 @@ class Blend:
     def chunks(self) -> int:
         return len(self._pieces)
 
-    def add(self, index: int, share: float, chunk: Tensor) -> None:
-        """Add share · chunk at its place. Raises Misuse for a wrong index, size or share, StageFault for NaN."""
+    def numbers(self, index: int) -> int:
+        """How many numbers chunk `index` has. Raises Misuse."""
         if not 0 <= index < self.chunks:
             raise Misuse(f"there is no chunk {index}; there are {self.chunks}", self.stage)
+        return self._pieces[index].numel()
+
+    def add(self, index: int, share: float, chunk: Tensor) -> None:
+        """Add share · chunk at its place. Raises Misuse for a wrong index, size or share, StageFault for NaN."""
+        if chunk.dim() != 1 or chunk.numel() != self.numbers(index):
+            raise Misuse(f"chunk {index} has {chunk.numel()} numbers instead of {self.numbers(index)}", self.stage)
         piece = self._pieces[index]
-        if chunk.shape != piece.shape:
-            raise Misuse(f"chunk {index} has {chunk.numel()} numbers instead of {piece.numel()}", self.stage)
         if not 0 <= share <= 1 or self._received[index] + share > 1 + SHARES_TOLERANCE:
             raise Misuse(
                 f"chunk {index} was given more than once: share {share} of {self._received[index]}", self.stage
@@ -49,7 +53,10 @@ class Blend:
             raise StageFault(f"chunk {index} of a donor holds a number that is not finite", self.stage)
         self._received[index] += share
         with torch.no_grad():
-            piece.add_(chunk.to(piece.device) * share)
+            if share == 1:
+                piece.copy_(chunk)  # adding to zero would turn -0 into 0, and a copy is exact to the bit
+            else:
+                piece.add_(chunk.to(piece.device) * share)
 
     def finish(self) -> None:
         """Raises Misuse if any chunk's shares do not add up to 1."""

@@ -12,25 +12,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from ftnode.models.encoded_size import BLOCK_NUMBERS, blocks, encoded_bytes
 from ftnode.models.tensors import as_bytes, is_finite
 
-ENCODINGS: Final = ("raw", "bfloat16", "int8")
-BLOCK_NUMBERS: Final = 256
-"""A scale of 4 bytes for 256 of one byte: 1.6 % on top."""
 LEVELS: Final = 127
-
-
-def encoded_bytes(n: int, encoding: str) -> int:
-    """Size of `n` encoded numbers. Raises ValueError for an unknown encoding or a negative n."""
-    if n < 0:
-        raise ValueError(f"{n} numbers cannot be encoded")
-    if encoding == "raw":
-        return 4 * n
-    if encoding == "bfloat16":
-        return 2 * n
-    if encoding == "int8":
-        return 4 * _blocks(n) + n
-    raise ValueError(f"an encoding is one of {', '.join(ENCODINGS)}, not {encoding}")
 
 
 def encode(flat: Tensor, encoding: str) -> bytes:
@@ -69,14 +54,10 @@ def decode(content: bytes | bytearray | memoryview, encoding: str, n: int) -> Te
         return own.view(torch.float32)
     if encoding == "bfloat16":
         return own.view(torch.bfloat16).float()
-    count = _blocks(n)
+    count = blocks(n)
     scales = own[: 4 * count].view(torch.float32)
     rows = _padded(own[4 * count :].view(torch.int8).float())
     return (rows * scales[:, None]).view(-1)[:n].contiguous()
-
-
-def _blocks(n: int) -> int:
-    return -(-n // BLOCK_NUMBERS)
 
 
 def _padded(flat: Tensor) -> Tensor:

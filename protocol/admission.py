@@ -70,7 +70,12 @@ def _version(version: Version | None) -> bool:
 
 
 def _commits(commits: tuple[ms.Commit, ...], settings: Settings) -> bool:
-    return len(commits) <= LISTED_MAX and all(
+    return len(commits) <= LISTED_MAX and credible(commits, settings)
+
+
+def credible(commits: Iterable[ms.Commit], settings: Settings) -> bool:
+    """Whether these can be commits of the run at all."""
+    return all(
         0 <= commit.step <= settings.steps
         and _number(commit.tokens)
         and abs(commit.loss) < LOSS_MAX

@@ -7,7 +7,8 @@ import struct
 import pytest
 import torch
 
-from ftnode.models.encoding import BLOCK_NUMBERS, ENCODINGS, decode, encode, encoded_bytes
+from ftnode.models.encoded_size import BLOCK_NUMBERS, ENCODINGS, encoded_bytes
+from ftnode.models.encoding import decode, encode
 
 SIZES = (0, 1, 255, 256, 257, 1000)
 
