@@ -268,7 +268,7 @@ class Leader:
         if self.recruiting.pending:
             return
         fills = self.recruiting.fills
-        if fills or self.losses:
+        if (fills or self.losses) and self.losses.may_settle():
             self._propose(fills, self._reasons(fills))
         elif self.begin is None and self.base is not None and self.base.step >= self.core.settings.steps:
             self.decide(exhausted=True)

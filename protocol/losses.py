@@ -20,6 +20,8 @@ class Losses:
         self.leader, self.core, self.view = leader, leader.core, leader.view
         self.gone: dict[Peer, str] = {}
         """Peers that go as a whole, with the reason."""
+        self._unheard: dict[Peer, float] = {}
+        """Those of `gone` whom nobody heard, and since when: one that is heard again stays."""
         self.vacated: dict[tuple[int, Peer], str] = {}
         """(stage, peer) that are given up."""
         self._inquiries: dict[Peer, Inquiry] = {}
@@ -89,6 +91,7 @@ class Losses:
                     self.core.note("void", f"{inquiry.peer} is alive: the leader hears it", peer=inquiry.peer.id)
                 else:
                     self.lose(inquiry.peer, f"{inquiry.kind}: {inquiry.detail}")
+                    self._unheard[inquiry.peer] = self.core.now
         if self._inquiries:
             self.core.timers.set("poll", min(inquiry.deadline for inquiry in self._inquiries.values()))
 
@@ -122,9 +125,24 @@ class Losses:
         """The peer stays, without this stage."""
         self.vacated[(stage, peer)] = reason
 
+    def may_settle(self) -> bool:
+        """Whether the voters that are not lost could choose a view. Otherwise those that a new view would remove would
+        have to accept it, which shows that they are alive: a leader that was cut off would throw all weights away."""
+        return self.view.is_quorum({voter for voter in self.view.voters if voter not in self._unheard})
+
+    def _forgive(self) -> None:
+        """Nobody is lost who is heard again before a view was proposed without it."""
+        for peer, since in list(self._unheard.items()):
+            if self.core.liveness.heard_since(peer, since) and peer not in self.core.liveness.refused:
+                del self._unheard[peer]
+                self.gone.pop(peer, None)
+                self.core.note("void", f"{peer} is alive: the leader hears it again", peer=peer.id)
+
     def beat(self) -> None:
         """Look at links that stay broken and at computes that hang."""
         core = self.core
+        if not core.balloting.proposing:
+            self._forgive()
         victim = self._broken.victim(self.view, core.now)
         if victim is not None:
             self.lose(*victim)
