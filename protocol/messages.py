@@ -119,7 +119,6 @@ class PollReply:
     peer: Peer
     heard: bool
     refused: bool
-    good_links: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,9 +168,7 @@ class Watch:
         if view is None:
             return
         refused = errand.peer in core.liveness.refused
-        reply = PollReply(
-            view.lineage.id, view.number, errand.number, errand.peer, heard, refused, len(core.liveness.up)
-        )
+        reply = PollReply(view.lineage.id, view.number, errand.number, errand.peer, heard, refused)
         core.send(errand.leader, reply)
 
     def errands_due(self) -> None:

@@ -66,7 +66,7 @@ def test_a_peer_that_the_leader_hears_by_now_is_not_lost() -> None:
     core.handle(heard(C, VIEW, False), 6.0)
     assert core.leader is not None
     core.leader.losses.on_suspect(C, ms.Suspect(VIEW.lineage.id, VIEW.number, B, "silent", "silent"))
-    reply = ms.PollReply(VIEW.lineage.id, VIEW.number, 1, B, False, False, 1)
+    reply = ms.PollReply(VIEW.lineage.id, VIEW.number, 1, B, False, False)
     core.handle(heard(B, VIEW, False), 6.7)
     for voter in (A, C):
         core.leader.losses.on_poll_reply(voter, reply)
@@ -80,5 +80,5 @@ def test_a_peer_that_nobody_hears_is_lost() -> None:
     assert core.leader is not None
     core.leader.losses.on_suspect(C, ms.Suspect(VIEW.lineage.id, VIEW.number, B, "silent", "silent"))
     for voter in (A, C):
-        core.leader.losses.on_poll_reply(voter, ms.PollReply(VIEW.lineage.id, VIEW.number, 1, B, False, False, 1))
+        core.leader.losses.on_poll_reply(voter, ms.PollReply(VIEW.lineage.id, VIEW.number, 1, B, False, False))
     assert B in core.leader.losses.gone
