@@ -16,7 +16,7 @@ from ftnode.node.trace import TRACE_PATTERN, read_trace
 from ftnode.protocol.codec import from_plain, from_tagged
 from ftnode.protocol.effects import Backward, Reduce
 from ftnode.protocol.errors import PeerError, UserError
-from ftnode.protocol.events import EVENTS, Done, Installed, InstallFailed
+from ftnode.protocol.events import EVENTS, Done, Installed, InstallFailed, Kept
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Attempt, Peer, Version, next_version
 from ftnode.protocol.view import View
@@ -56,6 +56,8 @@ class Life:
     installed: list[Record] = field(default_factory=list)
     install_failures: Counter[tuple[int, str]] = field(default_factory=Counter)
     """How often (stage, donor's id) did not give."""
+    kept: set[tuple[int, int, str]] = field(default_factory=set)
+    """(stage, step, commit) of every copy that was whole."""
     evaluated: list[tuple[int, float]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -168,7 +170,7 @@ class _Reading:
     def _owe(self, record: Record) -> None:
         self._owed_by = record
         name = record["e"][0]
-        if name not in ("Done", "Installed", "InstallFailed"):
+        if name not in ("Done", "Installed", "InstallFailed", "Kept"):
             return
         match from_tagged(EVENTS, record["e"]):
             case Done(task=Backward() as task, fault=""):
@@ -179,6 +181,8 @@ class _Reading:
                 self._owed[("installed", stage, base.step, base.commit, digest)] += 1
             case InstallFailed(stage=stage, donor=donor):
                 self._life.install_failures[(stage, donor.id if donor else "")] += 1
+            case Kept(stage=stage, version=version):
+                self._life.kept.add((stage, version.step, version.commit))
 
     def _note(self, record: Record) -> None:
         """The core says when it takes up a view, and when it gives one up without another."""

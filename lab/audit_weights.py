@@ -1,7 +1,9 @@
 """Rebuilt weights, recomputed from what the donors had (design section 7; CheckFree, Algorithm 1).
 
 The donors' and the newcomer's weights lie beside their traces as flat little-endian float32, each bound to the trace by
-its digest. The blend is made again here with numpy in float64, by other code than the swarm's.
+its digest. The blend is made again here with numpy in float64, by other code than the swarm's. A kept copy is followed
+from the holder that gave it to its keeper, and from there to the newcomer: its digest, which is of the weights after
+they are decoded, must stay the same on the whole way.
 """
 
 from __future__ import annotations
@@ -16,11 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ftnode.lab.audit_trace import Finding, Life
+from ftnode.protocol.settings import Settings
+from ftnode.protocol.shares import shares
 from ftnode.protocol.types import Attempt, Rung
 
 TOLERANCE = 1e-6
 EXACT = (Rung.REPLICA, Rung.HANDOVER)
 """Rungs that copy bit by bit, with the optimiser's state: equal digests say all."""
+COPIES = (Rung.HEAD, Rung.SHADOW)
+"""Rungs that take a copy that somebody kept."""
 Weights = npt.NDArray[np.float32]
 
 
@@ -43,52 +49,116 @@ def audit_weights(lives: list[Life]) -> tuple[int, list[Finding]]:
                 text = f"stage {record['stage']} rebuilt at step {record['step']}: {reason}"
                 findings.append(Finding("rebuild", text, f"{life.name} line {record['n']}"))
     findings += _check_exports(lives)
+    findings += _check_kept(lives)
     return rebuilds, findings
 
 
 def _check_rebuild(lives: list[Life], life: Life, record: dict[str, Any]) -> None:
     """Raises Unusable with what is wrong."""
-    donors = record["donors"]
-    _check_donors(record["rung"], record["stage"], [donor[0] for donor in donors])
+    donors, rung = record["donors"], Rung(record["rung"])
+    _check_donors(lives, record, life.settings)
+    if rung in COPIES:
+        _check_copy(lives, life, record)
+        return
     weights, omegas = [], []
     for stage, peer, omega, digest in donors:
         donor, export = _find_export(lives, peer, stage, record, life.peer.id, digest)
-        if record["rung"] in EXACT:
+        if rung in EXACT:
             if record["digest"] != digest:
-                raise Unusable(f"{record['rung']} of weights {digest} gave {record['digest']}")
+                raise Unusable(f"{rung} of weights {digest} gave {record['digest']}")
             continue
         _check_omega(donor, export, omega)
         weights.append(read_dump(donor.path.parent, export["dump"], digest))
         omegas.append(float(omega))
-    if record["rung"] in EXACT:
+    if rung in EXACT:
         return
     rebuilt = read_dump(life.path.parent, record["dump"], record["digest"])
     if any(donor.shape != rebuilt.shape for donor in weights):
         raise Unusable(f"{rebuilt.size} weights from donors with {[donor.size for donor in weights]}")
-    expected = blend(weights, omegas) if record["rung"] == Rung.BLEND else weights[0].astype(np.float64)
+    distances = [abs(donor[0] - record["stage"]) for donor in donors]
+    expected = blend(weights, omegas, distances, life.settings)
     worst = float(np.max(np.abs(rebuilt - expected), initial=0.0))
     if not worst <= TOLERANCE:
-        raise Unusable(f"the weights differ by {worst:.2e} from the {record['rung']} of their donors")
+        raise Unusable(f"the weights differ by {worst:.2e} from the {rung} of their donors")
 
 
-def _check_donors(rung: str, stage: int, donors: list[int]) -> None:
-    expected = {
-        Rung.BLEND: [[stage - 1, stage + 1]],
-        Rung.COPY: [[stage - 1], [stage + 1]],
-        Rung.REPLICA: [[stage]],
-        Rung.HANDOVER: [[stage]],
-    }
-    if sorted(donors) not in expected.get(Rung(rung), []):
+def _check_donors(lives: list[Life], record: dict[str, Any], settings: Settings) -> None:
+    """The stages that lend are those of the rung; whoever is nearer than they are was lost at the same time."""
+    rung, stage, donors = Rung(record["rung"]), record["stage"], sorted(donor[0] for donor in record["donors"])
+    blocks = all(1 <= donor <= settings.stages and donor != stage for donor in donors)
+    match rung:
+        case Rung.BLEND:
+            fits = donors == [stage - 1, stage + 1]
+        case Rung.INTERPOLATE:
+            fits = blocks and len(donors) == 2 and donors[0] < stage < donors[1]
+        case Rung.COPY:
+            fits = blocks and len(donors) == 1
+        case _:
+            fits = donors == [stage]
+    if not fits:
         raise Unusable(f"rung {rung} with donors of the stages {donors}")
+    lost = {other["stage"] for life in lives for other in life.installed if other["step"] == record["step"]}
+    nearer = {other for donor in donors for other in range(min(donor, stage) + 1, max(donor, stage))}
+    if nearer - lost:
+        raise Unusable(f"rung {rung} with donors of the stages {donors}, though stage {min(nearer - lost)} was there")
 
 
-def blend(weights: list[Weights], omegas: list[float]) -> npt.NDArray[np.float64]:
-    """The average weighted by ω; uniform when Σω is zero or not finite (docs/protocol.md, section 6)."""
-    total = sum(omegas)
-    if not math.isfinite(total) or total <= 0:
-        omegas, total = [1.0] * len(weights), float(len(weights))
-    shares = [omega / total * donor.astype(np.float64) for omega, donor in zip(omegas, weights)]
-    average: npt.NDArray[np.float64] = np.sum(shares, axis=0)
+def _check_copy(lives: list[Life], life: Life, record: dict[str, Any]) -> None:
+    """Raises Unusable unless the newcomer has what its keeper kept, and that is what a holder once gave to it."""
+    stage, peer, _, digest = record["donors"][0]
+    step = record["copy_step"]
+    if type(step) is not int or not 0 < step <= record["step"]:
+        raise Unusable(f"a copy of step {step}")
+    if record["digest"] != digest:
+        raise Unusable(f"a copy of weights {digest} gave {record['digest']}")
+    if record["dump"]:
+        read_dump(life.path.parent, record["dump"], digest)
+    keepers = [other for other in lives if list(other.peer) == peer]
+    lent = [
+        (keeper, export)
+        for keeper in keepers
+        for export in keeper.exported
+        if (export["purpose"], export["stage"], export["step"], export["to"], export["digest"])
+        == ("copy", stage, step, life.peer.id, digest)
+    ]
+    if not lent:
+        raise Unusable("its keeper has no record of what it gave")
+    keeper, given = lent[0]
+    if (stage, step, given["commit"]) not in keeper.kept:
+        raise Unusable(f"its keeper never had a copy of step {step}")
+    origins = [
+        export
+        for holder in lives
+        if _had(holder, stage, step, given["commit"])
+        for export in holder.exported
+        if _is_keep(export, stage, step, given["commit"], keeper.peer.id) and export["digest"] == digest
+    ]
+    if not origins:
+        raise Unusable(f"no holder of step {step} gave these weights to their keeper")
+
+
+def _is_keep(export: dict[str, Any], stage: int, step: int, commit: str, to: str) -> bool:
+    found = tuple(export[name] for name in ("purpose", "stage", "step", "commit", "to"))
+    return found == ("keep", stage, step, commit, to)
+
+
+def _had(holder: Life, stage: int, step: int, commit: str) -> bool:
+    """Whether this life applied or installed these weights."""
+    return any(
+        (done["stage"], done["step"], done["commit"]) == (stage, step, commit)
+        for done in (*holder.applied, *holder.installed)
+    )
+
+
+def blend(
+    weights: list[Weights], omegas: list[float], distances: list[int], settings: Settings
+) -> npt.NDArray[np.float64]:
+    """The average by the run's weighting (docs/protocol.md, section 6)."""
+    clip = settings.clip if settings.norms == "after-clipping" else float("inf")
+    parts = shares(omegas, distances, settings.weighting, clip)
+    average: npt.NDArray[np.float64] = np.sum(
+        [share * donor.astype(np.float64) for share, donor in zip(parts, weights)], axis=0
+    )
     return average
 
 
@@ -96,11 +166,12 @@ def _find_export(
     lives: list[Life], peer: list[Any], stage: int, record: dict[str, Any], to: str, digest: str
 ) -> tuple[Life, dict[str, Any]]:
     """The donor's own record of what it gave: same stage, same version, same newcomer, same weights."""
-    wanted = (stage, record["step"], record["commit"], to, digest)
+    wanted = ("install", stage, record["step"], record["commit"], to, digest)
     for life in lives:
         if list(life.peer) == peer:
             for export in life.exported:
-                if tuple(export[name] for name in ("stage", "step", "commit", "to", "digest")) == wanted:
+                found = tuple(export[name] for name in ("purpose", "stage", "step", "commit", "to", "digest"))
+                if found == wanted:
                     return life, export
     raise Unusable(f"the donor of stage {stage} has no record of what it gave")
 
@@ -133,24 +204,46 @@ def read_dump(directory: Path, name: str, digest: str) -> Weights:
 
 
 def _check_exports(lives: list[Life]) -> list[Finding]:
-    """Every export went into one install, or into one that failed or died with its newcomer."""
+    """Every export for a rebuild went into one, or into one that failed or died with its newcomer."""
     findings = []
     by_id = {life.peer.id: life for life in lives}
     used: Counter[tuple[Any, ...]] = Counter()
     for life in lives:
         for record in life.installed:
+            step = record["step"] if record["copy_step"] is None else record["copy_step"]
             for stage, peer, _, digest in record["donors"]:
-                used[(peer[0], stage, record["step"], record["commit"], life.peer.id, digest)] += 1
+                used[(peer[0], stage, step, life.peer.id, digest)] += 1
     for life in lives:
         given = Counter(
-            (life.peer.id, *(record[name] for name in ("stage", "step", "commit", "to", "digest")))
+            (life.peer.id, *(record[name] for name in ("stage", "step", "to", "digest")))
             for record in life.exported
+            if record["purpose"] != "keep"
         )
         for key, number in given.items():
-            newcomer = by_id.get(key[4])
-            excuse = sum(newcomer.install_failures.values()) if newcomer else 0
-            excuse += int(newcomer is None or not newcomer.ended)
-            if number > used[key] + excuse:
+            if number > used[key] + _excuses(by_id.get(key[3]), key[1], key[0]):
                 text = f"stage {key[1]} at step {key[2]} was given {number} times for {used[key]} rebuilds"
                 findings.append(Finding("rebuild", text, life.name))
     return findings
+
+
+def _excuses(newcomer: Life | None, stage: int, donor: str) -> int:
+    """How many exports of this donor may have come to nothing: the newcomer died, failed, or asked another."""
+    if newcomer is None or not newcomer.ended:
+        return 1 + (sum(newcomer.install_failures.values()) if newcomer else 0)
+    elsewhere = [
+        record
+        for record in newcomer.installed
+        if record["stage"] == stage and Rung(record["rung"]) in (*EXACT, *COPIES)
+        if donor not in [peer[0] for _, peer, _, _ in record["donors"]]
+    ]
+    return sum(newcomer.install_failures.values()) + len(elsewhere)
+
+
+def _check_kept(lives: list[Life]) -> list[Finding]:
+    """Every copy was given by somebody."""
+    return [
+        Finding("copy", f"a copy of stage {stage} at step {step} that nobody gave", life.name)
+        for life in lives
+        for stage, step, commit in sorted(life.kept)
+        if not any(_is_keep(export, stage, step, commit, life.peer.id) for other in lives for export in other.exported)
+    ]

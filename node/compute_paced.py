@@ -7,20 +7,20 @@ Two cores that run four stages hide the bubbles of a pipeline; sleeping stages s
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import log
 from typing import Any
 
-from ftnode.models.config import ModelConfig
 from ftnode.models.faults import Misuse
 from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.state_shape import shape_of
 
 Answer = dict[str, Any]
-ROWS = {"weights": 1, "all": 3}
 
 
 @dataclass(slots=True)
@@ -33,19 +33,26 @@ class _Paced:
     saved: set[tuple[AttemptId, int, int]] = field(default_factory=set)
 
 
+@dataclass(frozen=True, slots=True)
+class _Export:
+    """`step`: of the weights that are read; None when they are frozen. `lengths`: of its chunks."""
+
+    stage: int
+    step: int | None
+    lengths: tuple[int, ...]
+
+
 class PacedStages:
     """`forward_seconds` and `backward_seconds` are those of one block stage and microbatch; the head takes no time."""
 
     def __init__(self, config: ComputeConfig, slots: SlotMap) -> None:
         self.config, self.slots = config, slots
-        self.model = ModelConfig(
-            config.dim, config.heads, config.layers, config.context, config.hidden, config.vocabulary
-        )  # fmt: skip
+        self.shape = shape_of(config)
         self.last_visit = config.stages + 1
         self._tokens = config.sequences * config.context
         self._stages: dict[int, _Paced] = {}
         self._installs: dict[int, _Paced] = {}
-        self._parts: dict[int, str] = {}
+        self._exports: dict[int, _Export] = {}
 
     def out_of_memory(self, error: Exception) -> bool:
         return False
@@ -113,7 +120,7 @@ class PacedStages:
         held.ledger.clear()
         held.saved.clear()
         every = self.config.digest_every
-        digest = _zeros_digest(self._bytes(stage, "weights")) if every and step % every == 0 else ""
+        digest = _zeros_digest(self.shape.size(stage, "weights")) if every and step % every == 0 else ""
         return {"digest": digest, "learning_rate": 0.0}
 
     def discard(self, keep: list[int] | None) -> Answer:
@@ -126,16 +133,18 @@ class PacedStages:
 
     def initialise(self, stage: int, commit: str) -> Answer:
         self._stages[stage] = _Paced(Ledger(stage), 0, commit, (-1, 0))
-        return {"digest": _zeros_digest(self._bytes(stage, "weights"))}
+        return {"digest": _zeros_digest(self.shape.size(stage, "weights"))}
 
     def install_begin(
         self, stage: int, step: int, commit: str, attempt: list[int], parts: str, rate_factor: float
     ) -> Answer:
         self.forget(stage)
         self._installs[stage] = _Paced(Ledger(stage), step, commit, _attempt(attempt))
-        return {"chunks": self._chunks(stage, parts), "bytes": self._bytes(stage, parts)}
+        return {"chunks": len(self.shape.lengths(stage, parts, "raw")), "bytes": self.shape.size(stage, parts)}
 
-    def install_chunk(self, stage: int, index: int, weight: float, slot: int, length: int) -> Answer:
+    def install_chunk(
+        self, stage: int, index: int, weight: float, slot: int, length: int, encoding: str = "raw"
+    ) -> Answer:
         if stage not in self._installs:
             raise Misuse(f"no install of stage {stage} has begun", stage)
         return {}
@@ -145,31 +154,41 @@ class PacedStages:
             raise Misuse(f"no install of stage {stage} has begun", stage)
         self._stages[stage] = self._installs.pop(stage)
         self._stages[stage].updates = step_count
-        return {"digest": _zeros_digest(self._bytes(stage, "weights")), "blend_seconds": 0.0}
+        return {"digest": _zeros_digest(self.shape.size(stage, "weights")), "blend_seconds": 0.0}
 
-    def export_begin(self, stage: int, step: int, parts: str) -> Answer:
+    def export_begin(self, stage: int, step: int, parts: str, encoding: str = "raw", freeze: bool = False) -> Answer:
         held = self._held(stage)
         if held.step != step:
             raise Misuse(f"the weights here are of step {held.step}, not {step}", stage)
-        self._parts[stage] = parts
+        export = secrets.randbits(48)
+        self._exports[export] = _Export(stage, None if freeze else step, self.shape.lengths(stage, parts, encoding))
         return {
+            "export": export,
             "version": [held.step, held.commit, list(held.attempt)],
             "norm_squared": 1.0,
             "rate_factor": 1.0,
-            "chunks": self._chunks(stage, parts),
-            "bytes": self._bytes(stage, parts),
-            "digest": _zeros_digest(self._bytes(stage, "weights")),
+            "chunks": len(self._exports[export].lengths),
+            "bytes": self.shape.size(stage, parts),
+            "digest": _zeros_digest(self.shape.size(stage, "weights")),
             "step_count": held.updates,
         }
 
-    def export_chunk(self, stage: int, index: int, slot: int) -> Answer:
-        self._held(stage)
-        size = self._bytes(stage, self._parts.get(stage, "weights"))
-        length = min(self.config.chunk_bytes, size - index * self.config.chunk_bytes)
-        if index < 0 or length <= 0:
-            raise Misuse(f"there is no chunk {index}", stage)
+    def export_chunk(self, export: int, index: int, slot: int) -> Answer:
+        if export not in self._exports:
+            raise Misuse(f"no export {export} has begun", -1)
+        begun = self._exports[export]
+        if begun.step not in (None, self._held(begun.stage).step):
+            raise Misuse(f"the weights have moved on from step {begun.step} since the export began", begun.stage)
+        if not 0 <= index < len(begun.lengths):
+            raise Misuse(f"there is no chunk {index}", begun.stage)
+        length = begun.lengths[index]
         self.slots.view(slot)[:length] = bytes(length)
         return {"length": length, "hash": _zeros_digest(length)}
+
+    def export_end(self, export: int) -> Answer:
+        if self._exports.pop(export, None) is None:
+            raise Misuse(f"no export {export} has begun", -1)
+        return {}
 
     def forget(self, stage: int) -> Answer:
         self._stages.pop(stage, None)
@@ -188,12 +207,6 @@ class PacedStages:
     def _write(self, slot: int) -> None:
         size = self.config.boundary_bytes
         self.slots.view(slot)[:size] = bytes(size)
-
-    def _bytes(self, stage: int, parts: str) -> int:
-        return 4 * ROWS[parts] * self.model.stage_parameters(self.config.stages, stage)
-
-    def _chunks(self, stage: int, parts: str) -> int:
-        return -(-self._bytes(stage, parts) // self.config.chunk_bytes)
 
     def _done(self, value: float) -> Answer:
         return {"value": value, "tokens": self._tokens, "fault": ""}

@@ -27,7 +27,7 @@ from ftnode.protocol.errors import LocalError
 FRAME_BYTES_MAX: Final = 1 << 20
 COMMANDS: Final = (
     "forward", "backward", "reduce", "apply", "discard", "initialise", "forget",
-    "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk",
+    "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
 )  # fmt: skip
 _log = logging.getLogger("ftnode.compute")
 

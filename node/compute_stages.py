@@ -13,12 +13,15 @@ from torch import Tensor
 from ftnode.models.blend import Blend
 from ftnode.models.config import ModelConfig
 from ftnode.models.data import Bytes, Corpus, DataError, corpus_hash, load_corpus, training_batch, validation_batch
+from ftnode.models.encoded_size import encoded_bytes
+from ftnode.models.encoding import decode
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.optimiser import OptimiserConfig
-from ftnode.models.stage import EXPORTED_ROWS, SavedKey, Stage, StageVersion
-from ftnode.models.tensors import as_bytes, digest
+from ftnode.models.stage import SavedKey, Stage, StageVersion
+from ftnode.models.tensors import digest
 from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.compute_exports import Exports, state_of
 from ftnode.node.compute_measure import device_name, measure
 
 Answer = dict[str, Any]
@@ -52,7 +55,7 @@ class TorchStages:
         self._boundary_type: torch.dtype = getattr(torch, config.boundary_dtype)
         self._stages: dict[int, Stage] = {}
         self._installs: dict[int, _Install] = {}
-        self._exports: dict[int, tuple[str, StageVersion]] = {}
+        self._exports = Exports(self._stages, config.chunk_bytes)
         self._text: Corpus | None = None
         self._corpus_hash = ""
 
@@ -172,20 +175,24 @@ class TorchStages:
         """The stage is unusable until `install_end`."""
         self.forget(stage)
         made = self._new_stage(stage)
-        state = _state(made, parts)
+        state = state_of(made, parts)
         version = StageVersion(step, commit, _attempt(attempt))
         blend = Blend(state, self.config.chunk_bytes // 4, stage)
         self._installs[stage] = _Install(made, blend, version, rate_factor)
         return {"chunks": blend.chunks, "bytes": state.nbytes}
 
-    def install_chunk(self, stage: int, index: int, weight: float, slot: int, length: int) -> Answer:
+    def install_chunk(
+        self, stage: int, index: int, weight: float, slot: int, length: int, encoding: str = "raw"
+    ) -> Answer:
         install = self._installing(stage)
-        if not 0 < length <= self.config.chunk_bytes or length % 4:
-            raise Misuse(f"a chunk of {length} bytes", stage)
         started = time.perf_counter()
-        install.blend.add(
-            index, weight, torch.frombuffer(self.slots.view(slot), dtype=torch.float32, count=length // 4)
-        )
+        numbers = install.blend.numbers(index)
+        if length != encoded_bytes(numbers, encoding):
+            raise Misuse(f"a chunk of {length} bytes", stage)
+        content = self.slots.view(slot)[:length]
+        raw = encoding == "raw"
+        chunk = torch.frombuffer(content, dtype=torch.float32) if raw else decode(content, encoding, numbers)
+        install.blend.add(index, weight, chunk)
         install.seconds += time.perf_counter() - started
         return {}
 
@@ -200,39 +207,36 @@ class TorchStages:
         del self._installs[stage]
         return {"digest": weights_digest, "blend_seconds": install.seconds + time.perf_counter() - started}
 
-    def export_begin(self, stage: int, step: int, parts: str) -> Answer:
+    def export_begin(self, stage: int, step: int, parts: str, encoding: str = "raw", freeze: bool = False) -> Answer:
+        """`freeze`: as it is now, until `export_end`, though the stage moves on."""
         held = self._held(stage)
         if held.version is None or held.version.step != step:
             raise Misuse(f"the weights here are of step {held.version and held.version.step}, not {step}", stage)
-        state = _state(held, parts)
-        self._exports[stage] = (parts, held.version)
+        size = state_of(held, parts).nbytes
+        export, weights_digest = self._exports.begin(held, parts, encoding, freeze)
         return {
+            "export": export,
             "version": [held.version.step, held.version.commit, list(held.version.attempt)],
             "norm_squared": held.norm_squared,
             "rate_factor": held.rate_factor,
-            "chunks": -(-state.nbytes // self.config.chunk_bytes),
-            "bytes": state.nbytes,
-            "digest": digest(held.weights),
+            "chunks": -(-size // self.config.chunk_bytes),
+            "bytes": size,
+            "digest": weights_digest,
             "step_count": held.updates,
         }
 
-    def export_chunk(self, stage: int, index: int, slot: int) -> Answer:
-        held = self._held(stage)
-        if stage not in self._exports:
-            raise Misuse("export_chunk before export_begin", stage)
-        parts, version = self._exports[stage]
-        if held.version != version:
-            raise Misuse(f"the weights have moved on from step {version.step} since the export began", stage)
-        numbers = self.config.chunk_bytes // 4
-        chunk = _state(held, parts)[index * numbers : (index + 1) * numbers].cpu()
-        if index < 0 or not chunk.numel():
-            raise Misuse(f"there is no chunk {index}", stage)
-        self.slots.view(slot)[: chunk.nbytes] = as_bytes(chunk)
-        return {"length": chunk.nbytes, "hash": hashlib.blake2b(as_bytes(chunk), digest_size=16).hexdigest()}
+    def export_chunk(self, export: int, index: int, slot: int) -> Answer:
+        chunk = self._exports.chunk(export, index)
+        self.slots.view(slot)[: len(chunk)] = chunk
+        return {"length": len(chunk), "hash": hashlib.blake2b(chunk, digest_size=16).hexdigest()}
+
+    def export_end(self, export: int) -> Answer:
+        self._exports.end(export)
+        return {}
 
     def forget(self, stage: int) -> Answer:
-        for kept in (self._stages, self._installs, self._exports):
-            kept.pop(stage, None)
+        self._stages.pop(stage, None)
+        self._installs.pop(stage, None)
         return {}
 
     # Parts of the above.
@@ -309,9 +313,3 @@ def _attempt(plain: PlainAttempt) -> tuple[int, int]:
 
 def _key(attempt: PlainAttempt, microbatch: int, visit: int) -> SavedKey:
     return _attempt(attempt), microbatch, visit
-
-
-def _state(stage: Stage, parts: str) -> Tensor:
-    if parts not in EXPORTED_ROWS:
-        raise Misuse(f"parts must be one of {', '.join(EXPORTED_ROWS)}, not {parts}", stage.index)
-    return stage.state(parts)

@@ -29,12 +29,15 @@ from ftnode.node.directory_link import DirectoryDown
 from ftnode.node.directory_records import RUNS_KEY, RunNotice
 from ftnode.node.driver import Driver
 from ftnode.node.identity import Identity, take_identity
+from ftnode.node.keeper import Keeper
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.p2pd import P2pd
 from ftnode.node.reachability import Reach, Reachability
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
 from ftnode.node.snapshot import snapshot
 from ftnode.node.state_donor import StateDonor
+from ftnode.node.state_shape import shape_of
+from ftnode.node.state_source import Borrower
 from ftnode.node.state_transfer import Installer
 from ftnode.node.status import STATUS_PROTOCOL, SwarmStatus, status_handler
 from ftnode.node.trace import TraceWriter, new_trace_path
@@ -134,14 +137,20 @@ class Node:
         dumps = config.log_directory if config.dump_rebuilds else None
         self.donor = StateDonor(
             manifest.run_id, self.arena, self.compute, self.transport.strike, self.driver.record_export, dumps,
-            allowed=lambda peer_id: any(peer.id == peer_id for peer in self.participant.members),
-            held=self.participant.holder.versions.get,
+            dumped_parts=("weights",) if self.settings.optimiser_state == "fresh" else ("weights", "all"),
+            copies=self.driver.copies, allowed=self._may_borrow, held=self.participant.holder.versions.get,
+            history=self.participant.chronicle.after,
         )  # fmt: skip
         self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach)
-        self.driver.donor = self.donor
-        self.driver.installer = Installer(
-            self.me, manifest.run_id, self.arena, self.compute, self.transport, self.donor, dumps
+        borrower = Borrower(
+            self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
+        self.driver.donor = self.donor
+        self.driver.keeper = Keeper(manifest.run_id, borrower)
+        self.driver.installer = Installer(
+            manifest.run_id, self.settings, self.arena, self.compute, borrower,
+            self.participant.chronicle.known_up_to, dumps,
+        )  # fmt: skip
 
     def _trace_header(self, seed: int) -> dict[str, Any]:
         return {
@@ -228,6 +237,11 @@ class Node:
         """Members of our view may, and while we are in none, we cannot tell."""
         core = self.participant
         return core.view is None or not core.member or peer in core.members
+
+    def _may_borrow(self, peer_id: str) -> bool:
+        """As above; outside of a view we have but copies to lend, to members of a view that we may not know."""
+        core = self.participant
+        return not core.member or any(peer.id == peer_id for peer in core.members)
 
     def _on_refusal(self, peer: Peer, reason: str) -> None:
         self.speaking.say("refused", f"{peer} refuses us: {reason}", peer=peer.id)

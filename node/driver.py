@@ -16,6 +16,8 @@ import trio
 
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
+from ftnode.node.copies import Copies
+from ftnode.node.keeper import Keeper
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError, DirectoryPort, TransportPort
 from ftnode.node.state_donor import Exported, StateDonor
 from ftnode.node.state_transfer import Installer, Outcome
@@ -55,11 +57,15 @@ class Driver:
         self.tasks = TaskRunner(arena, compute, self.deliver, self._fail_compute)
         self.installer: Installer | None = None
         self.donor: StateDonor | None = None
+        self.keeper: Keeper | None = None
+        self.copies = Copies()
         self._events: deque[ev.Event] = deque()
         self._arrived = trio.Event()
         self._installs: dict[int, trio.CancelScope] = {}
         self._outcomes: dict[int, tuple[Outcome, fx.Install]] = {}
         """Of installations whose event waits in the queue."""
+        self._keeps: dict[int, trio.CancelScope] = {}
+        """Copies under way, by stage."""
         self._evaluated: set[int] = set()
         self._stopped = ""
         self._nursery: trio.Nursery | None = None
@@ -99,6 +105,9 @@ class Driver:
             self.tasks.own(event.handle, event.message.attempt)
         for effect in self.participant.handle(event, now):
             self._perform(effect, now)
+        if isinstance(event, ev.History):
+            known = self.participant.chronicle.commits
+            self.trace.record("history", now, count=len(known), last=max(known, default=0))
         if self.participant.leader is not None:
             self._record_evaluations(now)
         if isinstance(event, ev.Received):
@@ -128,7 +137,7 @@ class Driver:
         outcome, effect = self._outcomes.pop(event.stage)
         self.trace.record(
             "installed", now, stage=event.stage, step=event.base.step, commit=event.base.commit,
-            rung=effect.plan.rung.value, reason=effect.plan.reason,
+            rung=effect.plan.rung.value, reason=effect.plan.reason, copy_step=outcome.copy_step,
             donors=[[donor.stage, list(donor.peer), donor.omega, donor.digest] for donor in outcome.donors],
             digest=event.digest, dump=outcome.dump, bytes_fetched=event.bytes_fetched,
             fetch_seconds=event.fetch_seconds, blend_seconds=event.blend_seconds,
@@ -142,7 +151,8 @@ class Driver:
     def record_export(self, exported: Exported) -> None:
         self.trace.record(
             "exported", time.monotonic(), stage=exported.stage, step=exported.step, commit=exported.commit,
-            norm_squared=exported.norm_squared, digest=exported.digest, dump=exported.dump, to=exported.to,
+            purpose=exported.purpose, norm_squared=exported.norm_squared, digest=exported.digest, dump=exported.dump,
+            to=exported.to,
         )  # fmt: skip
 
     # -- effects
@@ -165,6 +175,10 @@ class Driver:
                 self.tasks.discard(keep)
             case fx.Install():
                 self._start_install(effect)
+            case fx.Keep():
+                self._start_keep(effect)
+            case fx.DropCopy(stage):
+                self._drop_copy(stage)
             case fx.Forget(stage):
                 self._cancel_install(stage)
                 self.compute.post("forget", self.tasks.check, stage=stage)
@@ -262,4 +276,40 @@ class Driver:
                 self._outcomes[stage] = outcome, effect
                 if self.donor is not None and effect.plan.rung is not Rung.INITIAL:
                     self.donor.advanced()
-                self.deliver(outcome.event)
+                for event in (*outcome.history, outcome.event):
+                    self.deliver(event)
+
+    # -- copies
+
+    def _start_keep(self, effect: fx.Keep) -> None:
+        assert self._nursery is not None
+        stage = effect.donor.stage
+        self._cancel_keep(stage)
+        self.transport.know(effect.donor.peer.id, effect.donor.contact)
+        self._keeps[stage] = scope = trio.CancelScope()
+        self._nursery.start_soon(self._keep, effect, scope)
+
+    def _cancel_keep(self, stage: int) -> None:
+        scope = self._keeps.pop(stage, None)
+        if scope is not None:
+            scope.cancel()
+
+    def _drop_copy(self, stage: int) -> None:
+        """With the word of it that the core has not heard."""
+        self._cancel_keep(stage)
+        self.copies.held.pop(stage, None)
+        self._events = deque(
+            event for event in self._events if not (isinstance(event, ev.Kept | ev.KeepFailed) and event.stage == stage)
+        )
+
+    async def _keep(self, effect: fx.Keep, scope: trio.CancelScope) -> None:
+        assert self.keeper is not None
+        stage = effect.donor.stage
+        with scope:
+            fetched = await self.keeper.fetch(effect)
+            if self._keeps.get(stage) is scope:
+                del self._keeps[stage]
+                if fetched.copy is not None:
+                    self.copies.held[stage] = fetched.copy
+                for event in (*fetched.history, fetched.event):
+                    self.deliver(event)

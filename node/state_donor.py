@@ -1,30 +1,33 @@
-"""The lending side of `/ftnode/state/1`: reads a stage's state out of compute, chunk by chunk (state_transfer.py).
+"""The lending side of `/ftnode/state/1`: a stage's state out of compute, chunk by chunk, or a copy kept in memory.
 
-A request for a version that we have not applied yet waits for it: the newcomer hears of a commit when we do.
+A request for a version that we have not applied yet waits for it: the borrower hears of a commit when we do. A copy is
+lent as it is kept. state_source.py is the other side.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Protocol
 
 import trio
 
 from ftnode.node.arena import Arena
+from ftnode.node.copies import Copies, Copy
 from ftnode.node.ports import ComputeError, ComputePort
+from ftnode.node.state_shape import ROWS
 from ftnode.node.streams import STREAM_ERRORS, FrameReader, write_frame
 from ftnode.protocol.errors import PeerError
+from ftnode.protocol.messages import Commit
 from ftnode.protocol.types import Attempt, Handle, Version
-from ftnode.protocol.wire import Refusal, StateChunk, StateHeader, StateRequest, read_transfer
+from ftnode.protocol.wire import Refusal, StateChunk, StateHeader, StateRequest, history_pieces, read_transfer
 
 log = logging.getLogger(__name__)
 
-PARTS: Final = ("weights", "all")
 REQUEST_SECONDS: Final = 5.0
 VERSION_SECONDS: Final = 20.0
 """How long we wait to reach the version asked for; less than the newcomer waits for the header."""
@@ -48,6 +51,8 @@ class Exported:
     stage: int
     step: int
     commit: str
+    purpose: str
+    """install; keep: it will keep a copy; copy: what it gets is the copy that we keep."""
     to: str
     norm_squared: float
     digest: str
@@ -63,30 +68,62 @@ class Chunk:
     hash: bytes
 
 
-class Reading:
-    """An export that has begun: `header`, then the chunks one after the other."""
+class Reading(Protocol):
+    """State that is lent: `header`, then the chunks one after the other."""
 
-    def __init__(self, compute: ComputePort, arena: Arena, stage: int, header: StateHeader) -> None:
-        self.header = header
-        self.dump: BinaryIO | None = None
-        """Gets what is read, too."""
-        self._compute = compute
-        self._arena = arena
-        self._stage = stage
+    header: StateHeader
 
     async def chunk(self, index: int) -> Chunk:
         """Chunk `index` in a slot that the caller releases. Raises ComputeError; TooSlowError without a slot."""
+        ...
+
+
+class StageReading:
+    """An export of compute that has begun."""
+
+    def __init__(self, compute: ComputePort, arena: Arena, export: int, header: StateHeader, parts: str) -> None:
+        self.header = header
+        self.dump: BinaryIO | None = None
+        """Gets the weights that are read, too."""
+        self._compute, self._arena, self._export = compute, arena, export
+        self._undumped = header.size // ROWS[parts]
+        """Bytes of weights that the dump still lacks."""
+
+    async def chunk(self, index: int) -> Chunk:
         handle = await take_slot(self._arena)
         try:
             slot = self._arena.slot(handle)
-            answer = await call_with_slot(self._compute, "export_chunk", stage=self._stage, index=index, slot=slot)
+            answer = await call_with_slot(self._compute, "export_chunk", export=self._export, index=index, slot=slot)
             chunk = Chunk(handle, int(answer["length"]), bytes.fromhex(str(answer["hash"])))
             if self.dump is not None:
-                self.dump.write(self._arena.view(handle)[: chunk.length])
+                weights = min(chunk.length, self._undumped)
+                self.dump.write(self._arena.view(handle)[:weights])
+                self._undumped -= weights
         except BaseException:
             self._arena.release(handle)
             raise
         return chunk
+
+    async def end(self) -> None:
+        """Compute may be gone, and the export with it."""
+        try:
+            await call_with_slot(self._compute, "export_end", export=self._export)
+        except ComputeError as error:
+            log.info("an export did not end: %s", error)
+
+
+class CopyReading:
+    """A copy that we keep, as it was when it was asked for, even if a newer one takes its place meanwhile."""
+
+    def __init__(self, arena: Arena, copy: Copy) -> None:
+        self.header = copy.header
+        self._arena, self._copy = arena, copy
+
+    async def chunk(self, index: int) -> Chunk:
+        handle = await take_slot(self._arena)
+        content = self._copy.chunks[index]
+        self._arena.view(handle)[: len(content)] = content
+        return Chunk(handle, len(content), self._copy.hashes[index])
 
 
 async def take_slot(arena: Arena) -> Handle:
@@ -105,7 +142,8 @@ async def call_in_time(compute: ComputePort, op: str, **fields: Any) -> dict[str
 
 
 async def call_with_slot(compute: ComputePort, op: str, **fields: Any) -> dict[str, Any]:
-    """A command that names a slot. Also when we are cancelled it is awaited, for compute may still write there.
+    """A command that names a slot, or begins or ends an export. Also when we are cancelled it is awaited, for compute
+    may still write there, or hold something for us that has to be given back.
 
     Raises ComputeError, also when compute hangs: then it is about to be killed (task_seconds in settings.py).
     """
@@ -116,10 +154,9 @@ async def call_with_slot(compute: ComputePort, op: str, **fields: Any) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class Lending:
-    """What is being lent to whom. Compute exports one kind of parts of a stage at a time."""
+    """What is being lent to whom."""
 
     stage: int
-    parts: str
     to: str
 
 
@@ -131,32 +168,43 @@ class NotLent(Exception):
         self.retry = retry
 
 
-async def begin_reading(compute: ComputePort, arena: Arena, stage: int, step: int, commit: str, parts: str) -> Reading:
-    """Raises ComputeError (`invalid`: the weights are of another step) and NotLent (of another history)."""
-    answer = await call_in_time(compute, "export_begin", stage=stage, step=step, parts=parts)
+async def begin_reading(
+    compute: ComputePort, arena: Arena, stage: int, step: int, parts: str, encoding: str = "raw", freeze: bool = False
+) -> StageReading:
+    """To be closed by `closing`. Raises ComputeError (`invalid`: the weights are of another step)."""
+    answer = await call_with_slot(
+        compute, "export_begin", stage=stage, step=step, parts=parts, encoding=encoding, freeze=freeze
+    )
     version_step, version_commit, attempt = answer["version"]
-    version = Version(version_step, version_commit, Attempt(*attempt))
-    if version.commit != commit:
-        raise NotLent(f"the weights after step {step} are of another history", retry=False)
     norm = float(answer["norm_squared"])
     header = StateHeader(
-        version=version,
+        version=Version(version_step, version_commit, Attempt(*attempt)),
         norm_squared=norm if isfinite(norm) else 0.0,
         chunks=int(answer["chunks"]),
         size=int(answer["bytes"]),
         digest=str(answer["digest"]),
         step_count=int(answer["step_count"]),
-        rate_factor=float(answer.get("rate_factor", 1.0)),
+        rate_factor=float(answer["rate_factor"]),
+        encoding=encoding,
     )
-    return Reading(compute, arena, stage, header)
+    return StageReading(compute, arena, int(answer["export"]), header, parts)
+
+
+@asynccontextmanager
+async def closing(reading: StageReading) -> AsyncIterator[StageReading]:
+    """Ends the export, so that compute need not hold anything for it."""
+    try:
+        yield reading
+    finally:
+        await reading.end()
 
 
 async def dump_weights(compute: ComputePort, arena: Arena, stage: int, version: Version, path: Path) -> str:
     """Write our weights of a stage as flat little-endian float32; their digest. Raises ComputeError, OSError."""
-    reading = await begin_reading(compute, arena, stage, version.step, version.commit, "weights")
-    with path.open("wb") as reading.dump:
-        for index in range(reading.header.chunks):
-            arena.release((await reading.chunk(index)).handle)
+    async with closing(await begin_reading(compute, arena, stage, version.step, "weights")) as reading:
+        with path.open("wb") as reading.dump:
+            for index in range(reading.header.chunks):
+                arena.release((await reading.chunk(index)).handle)
     return reading.header.digest
 
 
@@ -172,13 +220,16 @@ class StateDonor:
         on_export: Callable[[Exported], None],
         dump_folder: Path | None = None,
         *,
+        dumped_parts: tuple[str, ...] = ("weights",),
+        copies: Copies | None = None,
         allowed: Callable[[str], bool] | None = None,
         held: Callable[[int], Version | None] | None = None,
+        history: Callable[[int], tuple[Commit, ...]] | None = None,
     ) -> None:
-        """`dump_folder`: where weights that are lent are also written, for the audit.
+        """`dump_folder`: where weights that are lent for a rebuild are also written, for the audit.
 
         `allowed`: may a PeerId borrow now? `held`: the version that a stage here has, or will have when compute has
-        done what it was told; None when we do not hold it.
+        done what it was told; None when we do not hold it. `history`: the commits after a step.
         """
         self._run = run
         self._arena = arena
@@ -186,8 +237,11 @@ class StateDonor:
         self._strike = strike
         self._on_export = on_export
         self._dump_folder = dump_folder
+        self._dumped_parts = dumped_parts
         self._allowed = allowed or (lambda peer_id: True)
         self._held = held
+        self._copies = copies or Copies()
+        self._history = history or (lambda since: ())
         self._advance = trio.Event()
         self._lendings: list[Lending] = []
 
@@ -201,13 +255,15 @@ class StateDonor:
         try:
             with trio.fail_after(REQUEST_SECONDS):
                 request = read_transfer(*await FrameReader(stream).header(), 0)
-            if not isinstance(request, StateRequest) or request.parts not in PARTS:
+            if not isinstance(request, StateRequest):
                 raise PeerError("a stream that does not begin with a proper StateRequest")
             try:
                 if not self._allowed(peer_id):
                     raise NotLent("not a member of the view that we know", retry=True)
                 async with self.lend(request, peer_id) as reading:
                     await self._send(reading, stream)
+                if request.since >= 0:
+                    await self._tell(request.since, stream)
             except (NotLent, ComputeError) as error:
                 log.info("stage %d not lent to %s: %s", request.stage, peer_id, error)
                 with trio.fail_after(REQUEST_SECONDS):
@@ -227,18 +283,32 @@ class StateDonor:
             raise NotLent("another run", retry=False)
         if sum(lending.to == to for lending in self._lendings) >= LENDINGS_PER_PEER_MAX:
             raise NotLent("busy lending to you", retry=True)
-        other_parts = any(each.stage == request.stage and each.parts != request.parts for each in self._lendings)
-        if other_parts or len(self._lendings) >= LENDINGS_MAX:
+        if len(self._lendings) >= LENDINGS_MAX:
             raise NotLent("busy lending to others", retry=True)
-        lending = Lending(request.stage, request.parts, to)
+        lending = Lending(request.stage, to)
         self._lendings.append(lending)
         try:
-            reading = await self._reach(request)
-            with self._open_dump(request, to) as reading.dump:
-                self._record(request, to, reading)
+            if request.copy:
+                kept = CopyReading(self._arena, self._kept(request))
+                self._record(request, to, kept.header, "")
+                yield kept
+                return
+            async with AsyncExitStack() as stack:
+                reading = await stack.enter_async_context(closing(await self._reach(request)))
+                reading.dump = stack.enter_context(self._open_dump(request, to))
+                name = "" if reading.dump is None else Path(reading.dump.name).name
+                self._record(request, to, reading.header, name)
                 yield reading
         finally:
             self._lendings.remove(lending)
+
+    def _kept(self, request: StateRequest) -> Copy:
+        copy = self._copies.held.get(request.stage)
+        if copy is None or copy.parts != request.parts:
+            raise NotLent(f"no copy of stage {request.stage} is kept here", retry=True)
+        if copy.header.version.step > request.step:
+            raise NotLent(f"the copy here is of step {copy.header.version.step}, after {request.step}", retry=False)
+        return copy
 
     def _check_version(self, request: StateRequest) -> None:
         """Raises NotLent when waiting would not help: we shall never have what is asked for."""
@@ -252,20 +322,27 @@ class StateDonor:
         if held.step == request.step and held.commit != request.commit:
             raise NotLent(f"the weights after step {request.step} are of another history", retry=False)
 
-    async def _reach(self, request: StateRequest) -> Reading:
+    async def _reach(self, request: StateRequest) -> StageReading:
+        """To be closed. Commands of compute come in order, so that its version is the one that was looked up."""
         last = "too slow"
         with trio.move_on_after(VERSION_SECONDS):
             while True:
                 advance = self._advance
                 self._check_version(request)
                 try:
-                    return await begin_reading(
-                        self._compute, self._arena, request.stage, request.step, request.commit, request.parts
-                    )
+                    reading = await begin_reading(
+                        self._compute, self._arena, request.stage, request.step, request.parts, request.encoding,
+                        request.freeze,
+                    )  # fmt: skip
                 except ComputeError as error:
                     if error.kind != "invalid":
                         raise
                     last = error.reason
+                else:
+                    if reading.header.version.commit == request.commit:
+                        return reading
+                    await reading.end()
+                    raise NotLent(f"the weights after step {request.step} are of another history", retry=False)
                 with trio.move_on_after(VERSION_POLL_SECONDS):
                     await advance.wait()
         raise NotLent(last, retry=True)
@@ -282,16 +359,20 @@ class StateDonor:
             finally:
                 self._arena.release(chunk.handle)
 
+    async def _tell(self, since: int, stream: trio.SocketStream) -> None:
+        for piece in history_pieces(self._history(since)):
+            with trio.fail_after(CHUNK_SECONDS):
+                await write_frame(stream, piece)
+
     def _open_dump(self, request: StateRequest, to: str) -> AbstractContextManager[BinaryIO | None]:
-        if self._dump_folder is None or request.parts != "weights":
+        """Exact copies need none: equal digests say all. What is kept is checked when it is used."""
+        if self._dump_folder is None or request.freeze or request.parts not in self._dumped_parts:
             return nullcontext()
         return (self._dump_folder / f"lent-{request.stage}-{request.step}-{request.commit[:12]}-{to[-6:]}.f32").open(
             "wb"
         )
 
-    def _record(self, request: StateRequest, to: str, reading: Reading) -> None:
-        name = "" if reading.dump is None else Path(reading.dump.name).name
-        header = reading.header
-        self._on_export(
-            Exported(request.stage, request.step, request.commit, to, header.norm_squared, header.digest, name)
-        )
+    def _record(self, request: StateRequest, to: str, header: StateHeader, dump: str) -> None:
+        purpose = "copy" if request.copy else "keep" if request.freeze else "install"
+        version, norm, digest = header.version, header.norm_squared, header.digest
+        self._on_export(Exported(request.stage, version.step, version.commit, purpose, to, norm, digest, dump))

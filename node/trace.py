@@ -48,14 +48,18 @@ RECORDS: Final[dict[str, tuple[str, ...]]] = {
     "commit": ("lineage", "step", "commit", "attempt", "skipped", "loss", "tokens", "seconds", "norms"),
     "evaluated": ("step", "loss"),
     "view": ("view",),
-    # A donor's side of a rebuild: `to` is the newcomer; `digest` covers the flat float32 weights; `dump` is a file
-    # beside the trace that holds them, or empty.
-    "exported": ("stage", "step", "commit", "norm_squared", "digest", "dump", "to"),
-    # `donors`: [[stage, peer, omega, digest], ...] in the plan's order.
+    # A donor's side: `to` gets the weights of this version. `purpose`: install; keep, to keep a copy of them; copy,
+    # when what it gets is the copy that we keep. `digest` covers the flat float32 weights that it will have; `dump` is
+    # a file beside the trace that holds them, or empty.
+    "exported": ("stage", "step", "commit", "purpose", "norm_squared", "digest", "dump", "to"),
+    # `donors`: [[stage, peer, omega, digest], ...] in the plan's order. `copy_step`: which step a kept copy was of, or
+    # null where none was taken.
     "installed": (
-        "stage", "step", "commit", "rung", "reason", "donors", "digest", "dump", "bytes_fetched", "fetch_seconds",
-        "blend_seconds",
+        "stage", "step", "commit", "rung", "reason", "copy_step", "donors", "digest", "dump", "bytes_fetched",
+        "fetch_seconds", "blend_seconds",
     ),
+    # What a donor told of the past has been heard: so many commits are known now, up to step `last`.
+    "history": ("count", "last"),
     # The last line of a node that was not killed.
     "end": ("reason",),
 }  # fmt: skip

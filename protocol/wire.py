@@ -12,14 +12,16 @@ whose length is what the header's kind demands. Bytes from strangers raise PeerE
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import msgpack
 
 from ftnode.protocol.codec import from_tagged, tagged
 from ftnode.protocol.errors import LocalError, PeerError
-from ftnode.protocol.messages import MESSAGES, Boundary, Message
+from ftnode.protocol.messages import MESSAGES, Boundary, Commit, Message
 from ftnode.protocol.types import Version
 
 STEP_PROTOCOL: Final = "/ftnode/step/1"
@@ -39,6 +41,15 @@ TENSOR_LANE: Final = "tensor"
 PROBE_LANE: Final = "probe"
 """A stream that only wants to know whether the same life still answers."""
 LANES: Final = (CONTROL_LANE, TENSOR_LANE, PROBE_LANE)
+
+PARTS: Final = ("weights", "all")
+ENCODINGS: Final = ("raw", "bfloat16", "int8")
+DIGEST_TEXT_MAX: Final = 64
+RATE_FACTOR_MAX: Final = 100.0
+COUNT_MAX: Final = 1 << 53
+HISTORY_COMMITS_MAX: Final = 1000
+HISTORY_NUMBERS_MAX: Final = 32_000
+"""Of one StateHistory: 9 bytes each in a frame, some 25 in a line of the trace; both end at 1 MiB."""
 
 _PREFIX = struct.Struct(">II")
 
@@ -78,13 +89,23 @@ class StateRequest:
     step: int
     commit: str
     parts: str
+    encoding: str
+    """One of ENCODINGS; a lossy one only for weights, frozen. Of a copy: whatever it is kept in."""
+    freeze: bool
+    """To be kept: as the state is now, though the donor goes on while it is read."""
+    copy: bool
+    """The copy of the stage that the donor keeps, of this version or an earlier one."""
+    since: int
+    """Tell your commits after this step, too, behind the last chunk; -1: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateHeader:
-    """What follows: `chunks` StateChunks with `size` bytes together. `norm_squared` is ω of design section 7.
+    """What follows: `chunks` StateChunks, `size` bytes together before they are encoded.
 
-    `step_count` and `rate_factor` are the optimiser's."""
+    `norm_squared` is ω of design section 7, `digest` the hash of the weights as they are once they are decoded;
+    `step_count` and `rate_factor` are the optimiser's.
+    """
 
     version: Version
     norm_squared: float
@@ -93,6 +114,7 @@ class StateHeader:
     digest: str
     step_count: int
     rate_factor: float
+    encoding: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +125,20 @@ class StateChunk:
     hash: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class StateHistory:
+    """Commits, oldest first. An empty one is the last."""
+
+    commits: tuple[Commit, ...]
+
+
 Greeting = Hello | Welcome | Refusal
-Transfer = StateRequest | StateHeader | StateChunk | Refusal
+Transfer = StateRequest | StateHeader | StateChunk | StateHistory | Refusal
 Framed = Message | Greeting | Transfer
 GREETINGS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Hello, Welcome, Refusal)}
-TRANSFERS: Final[dict[str, type]] = {kind.__name__: kind for kind in (StateRequest, StateHeader, StateChunk, Refusal)}
+TRANSFERS: Final[dict[str, type]] = {
+    kind.__name__: kind for kind in (StateRequest, StateHeader, StateChunk, StateHistory, Refusal)
+}
 
 
 def encode_frame(message: Framed, payload_bytes: int = 0) -> bytes:
@@ -155,7 +186,40 @@ def read_transfer(header: bytes | bytearray, payload_bytes: int, chunk_bytes_max
             raise PeerError(f"a chunk of {payload_bytes} bytes, where at most {chunk_bytes_max} fit")
     elif payload_bytes:
         raise PeerError(f"{type(transfer).__name__} with bytes behind it")
+    if isinstance(transfer, StateRequest) and not _is_proper(transfer):
+        raise PeerError("a StateRequest for what nobody lends")
+    if isinstance(transfer, StateHeader) and not _is_possible(transfer):
+        raise PeerError("a StateHeader of what cannot be")
+    if isinstance(transfer, StateHistory) and not _is_ordered(transfer.commits):
+        raise PeerError(f"a history of {len(transfer.commits)} commits, or not in order")
     return transfer
+
+
+def _is_proper(request: StateRequest) -> bool:
+    raw = request.encoding == "raw" or (request.freeze and request.parts == "weights")
+    known = request.parts in PARTS and request.encoding in ENCODINGS
+    return known and raw and not (request.freeze and request.copy) and request.since >= -1
+
+
+def _is_possible(header: StateHeader) -> bool:
+    counts = (header.version.step, header.chunks, header.size, header.step_count)
+    factors = 0 < header.rate_factor <= RATE_FACTOR_MAX and header.norm_squared >= 0
+    known = header.encoding in ENCODINGS and len(header.digest) <= DIGEST_TEXT_MAX
+    return all(0 <= count < COUNT_MAX for count in counts) and factors and known
+
+
+def _is_ordered(commits: tuple[Commit, ...]) -> bool:
+    steps = [commit.step for commit in commits]
+    return len(steps) <= HISTORY_COMMITS_MAX and all(a < b for a, b in pairwise([0, *steps]))
+
+
+def history_pieces(commits: Sequence[Commit]) -> Iterator[StateHistory]:
+    """As many as a frame holds at a time, then the empty one that ends them."""
+    widest = max((len(commit.norms) for commit in commits), default=0) + 5
+    count = max(1, min(HISTORY_COMMITS_MAX, HISTORY_NUMBERS_MAX // widest))
+    for start in range(0, len(commits), count):
+        yield StateHistory(tuple(commits[start : start + count]))
+    yield StateHistory(())
 
 
 def clean_reason(text: str) -> str:

@@ -101,13 +101,15 @@ class Miniature:
         self.current = new
 
     def install(
-        self, name: str, stage: int, base: Version, rung: str, donors: list[list[Any]], weights: np.ndarray[Any, Any]
-    ) -> None:
+        self, name: str, stage: int, base: Version, rung: str, donors: list[list[Any]], weights: np.ndarray[Any, Any],
+        copy_step: int | None = None,
+    ) -> None:  # fmt: skip
         digest, dump = self.dump(name, f"installed-{stage}.f32", weights)
         self.event(name, Installed(stage, base, 64, 0.05, 0.01, digest))
         self.record(
-            name, "installed", stage=stage, step=base.step, commit=base.commit, rung=rung, reason="", donors=donors,
-            digest=digest, dump=dump, bytes_fetched=64, fetch_seconds=0.05, blend_seconds=0.01,
+            name, "installed", stage=stage, step=base.step, commit=base.commit, rung=rung, reason="",
+            copy_step=copy_step, donors=donors, digest=digest, dump=dump, bytes_fetched=64,
+            fetch_seconds=0.05, blend_seconds=0.01,
         )  # fmt: skip
 
     def dump(self, name: str, file: str, weights: np.ndarray[Any, Any]) -> tuple[str, str]:
@@ -163,8 +165,8 @@ class Miniature:
             omega = float(stage + base.step)
             digest, dump = self.dump(name, f"exported-{stage}.f32", theirs)
             self.record(
-                name, "exported", stage=stage, step=base.step, commit=base.commit, norm_squared=omega, digest=digest,
-                dump=dump, to=PEERS["standby"].id,
+                name, "exported", stage=stage, step=base.step, commit=base.commit, purpose="install",
+                norm_squared=omega, digest=digest, dump=dump, to=PEERS["standby"].id,
             )  # fmt: skip
             donors.append([stage, list(PEERS[name]), omega, digest])
             weights, total = weights + omega * theirs.astype(float), total + omega

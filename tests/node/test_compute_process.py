@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import socket
 import subprocess
@@ -141,26 +142,37 @@ def train(compute: Direct, step: int, recompute: bool = False) -> dict[str, Any]
     return {"losses": losses, "reduced": reduced, "digests": [answer["digest"] for answer in applied]}
 
 
-def exported(compute: Direct, stage: int, step: int, parts: str) -> tuple[dict[str, Any], list[bytes]]:
-    begun = compute.call("export_begin", stage=stage, step=step, parts=parts)
-    chunks = []
-    for index in range(begun["chunks"]):
-        answer = compute.call("export_chunk", stage=stage, index=index, slot=0)
-        chunks.append(compute.numbers(0).tobytes()[: answer["length"]])
-    assert sum(map(len, chunks)) == begun["bytes"]
+def exported(
+    compute: Direct, stage: int, step: int, parts: str, encoding: str = "raw", freeze: bool = False
+) -> tuple[dict[str, Any], list[bytes]]:
+    begun = compute.call("export_begin", stage=stage, step=step, parts=parts, encoding=encoding, freeze=freeze)
+    chunks = read_out(compute, begun)
+    assert encoding != "raw" or sum(map(len, chunks)) == begun["bytes"]
+    compute.call("export_end", export=begun.pop("export"))
     return begun, chunks
 
 
+def read_out(compute: Direct, begun: dict[str, Any]) -> list[bytes]:
+    chunks = []
+    for index in range(begun["chunks"]):
+        answer = compute.call("export_chunk", export=begun["export"], index=index, slot=0)
+        chunks.append(compute.numbers(0).tobytes()[: answer["length"]])
+        assert hashlib.blake2b(chunks[-1], digest_size=16).hexdigest() == answer["hash"]
+    return chunks
+
+
 def install(
-    compute: Direct, stage: int, step: int, parts: str, donors: list[tuple[float, list[bytes]]], count: int = 0
-) -> dict[str, Any]:
+    compute: Direct, stage: int, step: int, parts: str, donors: list[tuple[float, list[bytes]]], count: int = 0,
+    encoding: str = "raw",
+) -> dict[str, Any]:  # fmt: skip
     compute.call(
         "install_begin", stage=stage, step=step, commit=f"c{step}", attempt=ATTEMPT, parts=parts, rate_factor=1.0
     )
     for index in range(len(donors[0][1])):
         for weight, chunks in donors:
             compute.arena._map.view(1)[: len(chunks[index])] = chunks[index]
-            compute.call("install_chunk", stage=stage, index=index, weight=weight, slot=1, length=len(chunks[index]))
+            compute.call("install_chunk", stage=stage, index=index, weight=weight, slot=1, length=len(chunks[index]),
+                         encoding=encoding)  # fmt: skip
     return compute.call("install_end", stage=stage, step_count=count)
 
 
@@ -235,15 +247,19 @@ def test_an_incomplete_install_is_no_stage(config: ComputeConfig) -> None:
         swarm.call("export_begin", stage=2, step=0, parts="weights")
 
 
-def test_exports_are_of_the_step_asked_for(config: ComputeConfig) -> None:
-    swarm = direct(config)
-    swarm.call("export_begin", stage=1, step=0, parts="weights")
+@pytest.mark.parametrize("backend", ["torch", "paced"])
+def test_exports_are_of_the_step_asked_for(backend: str, config: ComputeConfig) -> None:
+    swarm = direct(replace(config, backend=backend))
+    export = swarm.call("export_begin", stage=1, step=0, parts="weights")["export"]
     train(swarm, 1)
     with pytest.raises(Refused, match="moved on"):
-        swarm.call("export_chunk", stage=1, index=0, slot=0)
+        swarm.call("export_chunk", export=export, index=0, slot=0)
     with pytest.raises(Refused, match="of step 1, not 0") as refused:
         swarm.call("export_begin", stage=1, step=0, parts="weights")
     assert refused.value.kind == "invalid"
+    swarm.call("export_end", export=export)
+    with pytest.raises(Refused, match="no export"):
+        swarm.call("export_end", export=export)
 
 
 def test_poison_is_answered_as_a_fault(config: ComputeConfig) -> None:
@@ -266,7 +282,8 @@ def test_poison_is_answered_as_a_fault(config: ComputeConfig) -> None:
         ("reduce", {"stage": 1}, "missing a required argument"),
         ("initialise", {"stage": 9, "commit": ""}, "no stage 9"),
         ("export_begin", {"stage": 1, "step": 0, "parts": "half"}, "parts"),
-        ("export_chunk", {"stage": 2, "index": 0, "slot": 0}, "before export_begin"),
+        ("export_begin", {"stage": 1, "step": 0, "parts": "weights", "encoding": "int8"}, "no export"),
+        ("export_chunk", {"export": 2, "index": 0, "slot": 0}, "no export 2"),
         ("install_chunk", {"stage": 1, "index": 0, "weight": 1.0, "slot": 0, "length": 4}, "no install"),
         ("apply", {"stage": 1, "step": 1, "commit": "c", "attempt": [0, 1], "skipped": False}, "attempt"),
         ("discard", {"keep": 7}, "int"),

@@ -16,17 +16,13 @@ from lending import BASE, CHUNK, NUMBERS, Host, Network, digest
 from ftnode.node import state_donor
 from ftnode.node.arena import Arena
 from ftnode.node.state_donor import take_slot
-from ftnode.node.state_transfer import Installer, Outcome
+from ftnode.node.state_transfer import Outcome
 from ftnode.node.streams import FrameReader, write_frame
 from ftnode.protocol.effects import Install
 from ftnode.protocol.events import Installed, InstallFailed
 from ftnode.protocol.messages import Donor, Plan
 from ftnode.protocol.types import Attempt, Peer, Rung, Version
 from ftnode.protocol.wire import STATE_PROTOCOL, Refusal, StateChunk, StateHeader, StateRequest, read_transfer
-
-
-def installer(me: Host, network: Network, folder: Path | None = None) -> Installer:
-    return Installer(me.peer, "run", me.arena, me.compute, network, me.donor, folder)
 
 
 def plan(stage: int, rung: Rung, *donors: tuple[int, str]) -> Install:
@@ -46,10 +42,10 @@ def run(main: Callable[[trio.Nursery], Awaitable[None]]) -> None:
 
 async def install(nursery: trio.Nursery, effect: Install, *hosts: Host) -> tuple[Outcome, Host, Network]:
     me, network = Host("me"), Network(nursery, *hosts)
-    outcome = await installer(me, network).install(effect)
+    outcome = await me.installer(network).install(effect)
     assert me.arena.free == me.arena.slots
     await trio.testing.wait_all_tasks_blocked()  # the donors notice that their streams are closed
-    assert all(host.arena.free == host.arena.slots for host in hosts)
+    assert all(host.arena.free == host.arena.slots and not host.compute.exports for host in hosts)
     return outcome, me, network
 
 
@@ -79,8 +75,12 @@ def test_a_replica_takes_the_optimiser_along() -> None:
         donor = Host("donor").holds(2, 7.0, 2.0)
         outcome, me, _ = await install(nursery, plan(2, Rung.REPLICA, (2, "donor")), donor)
         assert me.compute.stages[2] == donor.compute.stages[2]
+        assert me.compute.moments[2] == donor.compute.moments[2]
         assert isinstance(outcome.event, Installed)
-        assert donor.compute.calls[0] == ("export_begin", {"stage": 2, "step": 5, "parts": "all"})
+        assert donor.compute.calls[0] == (
+            "export_begin",
+            {"stage": 2, "step": 5, "parts": "all", "encoding": "raw", "freeze": False},
+        )
 
     run(main)
 
@@ -89,7 +89,7 @@ def test_a_stage_of_our_own_is_lent_without_the_network(tmp_path: Path) -> None:
     async def main(nursery: trio.Nursery) -> None:
         me, other = Host("me", tmp_path).holds(1, 0.0, 1.0), Host("other").holds(3, 8.0, 1.0)
         effect = plan(2, Rung.BLEND, (1, "me"), (3, "other"))
-        outcome = await installer(me, Network(nursery, other), tmp_path).install(effect)
+        outcome = await me.installer(Network(nursery, other), tmp_path).install(effect)
         assert isinstance(outcome.event, Installed)
         assert me.compute.stages[2][1] == [4.0 + n for n in range(NUMBERS)]
         assert [export.to for export in me.exported] == ["me"]
@@ -129,7 +129,7 @@ def test_the_donor_waits_for_the_version(monkeypatch: pytest.MonkeyPatch) -> Non
         outcomes: list[Outcome] = []
 
         async def fetch() -> None:
-            outcomes.append(await installer(me, network).install(plan(2, Rung.COPY, (1, "donor"))))
+            outcomes.append(await me.installer(network).install(plan(2, Rung.COPY, (1, "donor"))))
 
         async with trio.open_nursery() as fetching:
             fetching.start_soon(fetch)
@@ -179,7 +179,7 @@ def test_our_own_fault_names_no_donor(op: str) -> None:
         donors = Host("a").holds(1, 0.0, 1.0), Host("b").holds(3, 0.0, 1.0)
         me = Host("me")
         me.compute.fails = op
-        outcome = await installer(me, Network(nursery, *donors)).install(plan(2, Rung.BLEND, (1, "a"), (3, "b")))
+        outcome = await me.installer(Network(nursery, *donors)).install(plan(2, Rung.BLEND, (1, "a"), (3, "b")))
         assert outcome.event == InstallFailed(2, BASE, None, f"oom: {op} does not fit")
         assert me.arena.free == me.arena.slots
 
@@ -199,7 +199,7 @@ def test_a_donor_whose_compute_fails_says_so(op: str) -> None:
     run(main)
 
 
-HEADER = StateHeader(BASE, 1.0, 3, 4 * NUMBERS, "d", 5, 1.0)
+HEADER = StateHeader(BASE, 1.0, 3, 4 * NUMBERS, "d", 5, 1.0, "raw")
 DATA = bytes(CHUNK)
 HASH = hashlib.blake2b(DATA, digest_size=16).digest()
 
@@ -210,7 +210,11 @@ HASH = hashlib.blake2b(DATA, digest_size=16).digest()
         ([], "the stream ended", False),
         ([HEADER], "the stream ended", False),
         ([StateChunk(0, HASH)], "a chunk of 64 bytes", True),
-        ([StateHeader(Version(6, "c6", Attempt(1, 2)), 1.0, 3, 160, "d", 5, 1.0)], "not the state asked for", True),
+        (
+            [StateHeader(Version(6, "c6", Attempt(1, 2)), 1.0, 3, 160, "d", 5, 1.0, "raw")],
+            "not the state asked for",
+            True,
+        ),
         ([HEADER, StateChunk(1, HASH)], "something else than chunk 0", True),
         ([HEADER, StateChunk(0, bytes(16))], "does not have its hash", True),
         ([HEADER, StateChunk(0, HASH), HEADER], "something else than chunk 1", True),
@@ -226,7 +230,7 @@ def test_a_donor_that_breaks_off_or_lies(frames: list[Any], says: str, struck: b
     async def main(nursery: trio.Nursery) -> None:
         me, network = Host("me"), Network(nursery)
         network.answers["liar"] = lie
-        outcome = await installer(me, network).install(plan(2, Rung.COPY, (1, "liar")))
+        outcome = await me.installer(network).install(plan(2, Rung.COPY, (1, "liar")))
         assert isinstance(outcome.event, InstallFailed)
         assert outcome.event.donor == Peer("liar", 1) and says in outcome.event.reason
         assert bool(network.struck) == struck
@@ -235,24 +239,30 @@ def test_a_donor_that_breaks_off_or_lies(frames: list[Any], says: str, struck: b
     run(main)
 
 
-async def ask(nursery: trio.Nursery, host: Host, request: Any) -> Any:
+def request(
+    stage: int, step: int, commit: str, parts: str, run: str = "run", encoding: str = "raw", freeze: bool = False,
+    copy: bool = False, since: int = -1,
+) -> StateRequest:  # fmt: skip
+    return StateRequest(run, stage, step, commit, parts, encoding, freeze, copy, since)
+
+
+async def ask(nursery: trio.Nursery, host: Host, wanted: Any) -> Any:
     stream = await Network(nursery, host).open(host.peer.id, STATE_PROTOCOL)
-    await write_frame(stream, request)
+    await write_frame(stream, wanted)
     return read_transfer(*await FrameReader(stream).header(), CHUNK)
 
 
 def test_a_donor_refuses_what_it_cannot_serve() -> None:
     async def main(nursery: trio.Nursery) -> None:
         host = Host("donor").holds(1, 0.0, 1.0)
-        assert await ask(nursery, host, StateRequest("other", 1, 5, "c5", "weights")) == Refusal("another run", False)
-        for wrong in (StateRequest("run", 1, 5, "c5", "everything"), HEADER):
+        assert await ask(nursery, host, request(1, 5, "c5", "weights", run="other")) == Refusal("another run", False)
+        for wrong in (request(1, 5, "c5", "everything"), HEADER):
             with pytest.raises(EOFError):
                 await ask(nursery, host, wrong)
         assert len(host.struck) == 2
-        async with host.donor.lend(StateRequest("run", 1, 5, "c5", "all"), "x"):
-            busy = await ask(nursery, host, StateRequest("run", 1, 5, "c5", "weights"))
-            assert busy == Refusal("busy lending to others", True)
-        assert isinstance(await ask(nursery, host, StateRequest("run", 1, 5, "c5", "weights")), StateHeader)
+        async with host.donor.lend(request(1, 5, "c5", "all"), "x"):  # other parts at the same time do no harm
+            assert isinstance(await ask(nursery, host, request(1, 5, "c5", "weights")), StateHeader)
+        assert isinstance(await ask(nursery, host, request(1, 5, "c5", "weights")), StateHeader)
 
     run(main)
 
@@ -260,9 +270,9 @@ def test_a_donor_refuses_what_it_cannot_serve() -> None:
 @pytest.mark.parametrize(
     ("request_", "answer"),
     [
-        (StateRequest("run", 9, 5, "c5", "weights"), Refusal("no weights of stage 9 here", True)),
-        (StateRequest("run", 1, 4, "c4", "weights"), Refusal("the weights here are of step 5, not 4", False)),
-        (StateRequest("run", 1, 5, "x", "weights"), Refusal("the weights after step 5 are of another history", False)),
+        (request(9, 5, "c5", "weights"), Refusal("no weights of stage 9 here", True)),
+        (request(1, 4, "c4", "weights"), Refusal("the weights here are of step 5, not 4", False)),
+        (request(1, 5, "x", "weights"), Refusal("the weights after step 5 are of another history", False)),
     ],
 )
 def test_a_donor_that_will_never_have_it_says_so_at_once(
@@ -280,7 +290,7 @@ def test_a_donor_that_will_never_have_it_says_so_at_once(
 
 
 def test_weights_are_lent_to_members_and_to_each_a_few_at_a_time() -> None:
-    wanted = StateRequest("run", 1, 5, "c5", "weights")
+    wanted = request(1, 5, "c5", "weights")
 
     async def main(nursery: trio.Nursery) -> None:
         host = Host("donor").holds(1, 0.0, 1.0)
@@ -314,7 +324,7 @@ def test_an_installation_ends_when_compute_hangs(op: str, effect: Install, monke
     async def main(nursery: trio.Nursery) -> None:
         me, donor = Host("me").holds(1, 0.0, 1.0), Host("donor").holds(1, 0.0, 1.0)
         me.compute.hangs = op
-        outcome = await installer(me, Network(nursery, donor)).install(effect)
+        outcome = await me.installer(Network(nursery, donor)).install(effect)
         assert outcome.event == InstallFailed(2, BASE, None, f"lost: {op} took longer than 0.02 s")
         assert me.arena.free == me.arena.slots
 

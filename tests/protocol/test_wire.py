@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from random import Random
 
 import msgpack
 import pytest
 
+from ftnode.models import encoded_size
 from ftnode.protocol.codec import tagged
 from ftnode.protocol.errors import PeerError
-from ftnode.protocol.messages import Ballot, Boundary, Contact, Offer, Prepare, Stored
+from ftnode.protocol.messages import Ballot, Boundary, Commit, Contact, Offer, Prepare, Stored
 from ftnode.protocol.types import Attempt, Direction, Peer, Version
 from ftnode.protocol.wire import (
     ADDRESSES_MAX,
     DEPTH_MAX,
+    ENCODINGS,
     HEADER_BYTES_MAX,
+    HISTORY_COMMITS_MAX,
     PREFIX_BYTES,
     Hello,
     Refusal,
     StateChunk,
     StateHeader,
+    StateHistory,
     StateRequest,
     Welcome,
     clean_reason,
     encode_frame,
+    history_pieces,
     read_greeting,
     read_message,
     read_prefix,
@@ -41,9 +47,13 @@ MESSAGES = (
     Prepare("l", 2, Ballot(3, PEER)),
 )
 GREETINGS = (Hello("run", 1, ("/ip4/1.2.3.4/tcp/5",), "control"), Welcome(2, ()), Refusal("no", False))
+REQUEST = StateRequest("run", 2, 3, "abc", "weights", "int8", True, False, 17)
+HEADER = StateHeader(VERSION, 1.5, 4, 400, "d", 3, 1.1, "raw")
+COMMIT = Commit(7, 5.5, 64, 0.25, False, (1.0, 2.0, 3.0))
 TRANSFERS = (
-    StateRequest("run", 2, 3, "abc", "weights"),
-    StateHeader(VERSION, 1.5, 4, 400, "d", 3, 1.1),
+    REQUEST,
+    HEADER,
+    StateHistory((COMMIT, replace(COMMIT, step=8))),
     Refusal("later", True),
 )
 
@@ -66,7 +76,7 @@ def test_a_greeting_survives(greeting: Hello | Welcome | Refusal) -> None:
 
 
 @pytest.mark.parametrize("transfer", TRANSFERS, ids=lambda message: type(message).__name__)
-def test_a_transfer_survives(transfer: StateRequest | StateHeader | Refusal) -> None:
+def test_a_transfer_survives(transfer: StateRequest | StateHeader | StateHistory | Refusal) -> None:
     assert read_transfer(*parts(encode_frame(transfer)), 100) == transfer
 
 
@@ -97,6 +107,48 @@ def test_a_chunk_fits_its_slot(size: int, fits: bool) -> None:
     else:
         with pytest.raises(PeerError):
             read_transfer(*frame, 100)
+
+
+@pytest.mark.parametrize(
+    "transfer",
+    [
+        replace(REQUEST, parts="everything"),
+        replace(REQUEST, parts="all"),  # moments are kept to the bit
+        replace(REQUEST, freeze=False),
+        replace(REQUEST, encoding="zip"),
+        replace(REQUEST, copy=True),
+        replace(REQUEST, since=-2),
+        replace(HEADER, encoding="zip"),
+        replace(HEADER, chunks=-1),
+        replace(HEADER, size=1 << 60),
+        replace(HEADER, step_count=-1),
+        replace(HEADER, rate_factor=0.0),
+        replace(HEADER, rate_factor=1e9),
+        replace(HEADER, norm_squared=-1.0),
+        replace(HEADER, digest="d" * 100),
+        replace(HEADER, version=replace(VERSION, step=-1)),
+        StateHistory((COMMIT, COMMIT)),
+        StateHistory((replace(COMMIT, step=0),)),
+        StateHistory(tuple(replace(COMMIT, step=step) for step in range(1, HISTORY_COMMITS_MAX + 2))),
+    ],
+)
+def test_a_transfer_of_what_cannot_be_is_refused(transfer: StateRequest | StateHeader | StateHistory) -> None:
+    with pytest.raises(PeerError):
+        read_transfer(*parts(encode_frame(transfer)), 100)
+
+
+def test_a_long_history_comes_in_frames_that_fit_and_an_empty_one() -> None:
+    for stages, commits in ((3, 2500), (256, 10_000)):
+        past = [replace(COMMIT, step=step, norms=(1e300,) * stages) for step in range(1, commits + 1)]
+        frames = [encode_frame(piece) for piece in history_pieces(past)]
+        told = [read_transfer(*parts(frame), 100) for frame in frames]
+        assert [commit for piece in told if isinstance(piece, StateHistory) for commit in piece.commits] == past
+        assert told[-1] == StateHistory(()) and max(map(len, frames)) < HEADER_BYTES_MAX / 2
+    assert list(history_pieces(())) == [StateHistory(())]
+
+
+def test_encodings_have_the_same_names_on_the_wire_and_in_compute() -> None:
+    assert ENCODINGS == encoded_size.ENCODINGS
 
 
 @pytest.mark.parametrize("size", [0, HEADER_BYTES_MAX + 1, 2**32 - 1])

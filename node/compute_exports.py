@@ -1,0 +1,120 @@
+"""Stages that are being read by others, chunk by chunk.
+
+Weights move on at the next commit. Who rebuilds a stage reads them while the step waits for it; who keeps a copy reads
+while the next step is computed, from what was frozen when it asked. A frozen state lies in host memory, encoded, once
+for all who read the same, and goes with the last of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from ftnode.models.encoded_size import ENCODINGS
+from ftnode.models.encoding import decode, encode
+from ftnode.models.faults import Misuse
+from ftnode.models.stage import EXPORTED_ROWS, Stage, StageVersion
+from ftnode.models.tensors import as_bytes, digest
+
+EXPORTS_MAX = 64
+"""The node lends to fewer; more are a leak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of a stage is read."""
+
+    stage: int
+    version: StageVersion
+    parts: str
+    encoding: str
+
+
+@dataclass(slots=True)
+class _Frozen:
+    digest: str
+    chunks: list[bytes]
+    readers: set[int] = field(default_factory=set)
+
+
+class Exports:
+    """Names of exports are drawn, so that none is that of another in a compute process before this one."""
+
+    def __init__(self, stages: Mapping[int, Stage], chunk_bytes: int) -> None:
+        self._stages, self._numbers = stages, chunk_bytes // 4
+        self._live: dict[int, Wanted] = {}
+        self._frozen: dict[Wanted, _Frozen] = {}
+
+    def begin(self, held: Stage, parts: str, encoding: str, freeze: bool) -> tuple[int, str]:
+        """Name of the export, and the digest of the weights that its reader will have."""
+        if encoding not in ENCODINGS or (encoding != "raw" and not (freeze and parts == "weights")):
+            raise Misuse(f"{parts} as {encoding} is no export", held.index)
+        if held.version is None:
+            raise Misuse(f"stage {held.index} has no weights here", held.index)
+        if len(self._live) + sum(len(frozen.readers) for frozen in self._frozen.values()) >= EXPORTS_MAX:
+            raise Misuse(f"{EXPORTS_MAX} exports are under way", held.index)
+        flat, name = state_of(held, parts), secrets.randbits(48)
+        wanted = Wanted(held.index, held.version, parts, encoding)
+        if not freeze:
+            self._live[name] = wanted
+            return name, digest(held.weights)
+        if wanted not in self._frozen:
+            self._frozen[wanted] = self._freeze(held, flat, encoding)
+        self._frozen[wanted].readers.add(name)
+        return name, self._frozen[wanted].digest
+
+    def chunk(self, name: int, index: int) -> bytes | memoryview:
+        """Raises Misuse when there is no such export or chunk, or the stage has moved on and was not frozen."""
+        if name in self._live:
+            wanted = self._live[name]
+            held = self._stages.get(wanted.stage)
+            if held is None or held.version != wanted.version:
+                raise Misuse(
+                    f"the weights have moved on from step {wanted.version.step} since the export began", wanted.stage
+                )
+            flat = state_of(held, wanted.parts)
+            if not 0 <= index * self._numbers < flat.numel():
+                raise Misuse(f"there is no chunk {index}", wanted.stage)
+            return as_bytes(flat[index * self._numbers : (index + 1) * self._numbers].cpu())
+        wanted, frozen = self._reading(name)
+        if not 0 <= index < len(frozen.chunks):
+            raise Misuse(f"there is no chunk {index}", wanted.stage)
+        return frozen.chunks[index]
+
+    def end(self, name: int) -> None:
+        """Raises Misuse for an export that has not begun."""
+        if name in self._live:
+            del self._live[name]
+            return
+        wanted, frozen = self._reading(name)
+        frozen.readers.remove(name)
+        if not frozen.readers:
+            del self._frozen[wanted]
+
+    def _reading(self, name: int) -> tuple[Wanted, _Frozen]:
+        for wanted, frozen in self._frozen.items():
+            if name in frozen.readers:
+                return wanted, frozen
+        raise Misuse(f"no export {name} has begun", -1)
+
+    def _freeze(self, held: Stage, flat: Tensor, encoding: str) -> _Frozen:
+        pieces = torch.split(flat, self._numbers)
+        if encoding == "raw":
+            return _Frozen(digest(held.weights), [bytes(as_bytes(piece.cpu())) for piece in pieces])
+        hash_, chunks = hashlib.blake2b(digest_size=16), []
+        for piece in pieces:
+            chunks.append(encode(piece, encoding))
+            hash_.update(as_bytes(decode(chunks[-1], encoding, piece.numel())))
+        return _Frozen(hash_.hexdigest(), chunks)
+
+
+def state_of(stage: Stage, parts: str) -> Tensor:
+    """The flat numbers that `parts` names. Raises Misuse."""
+    if parts not in EXPORTED_ROWS:
+        raise Misuse(f"parts must be one of {', '.join(EXPORTED_ROWS)}, not {parts}", stage.index)
+    return stage.state(parts)
