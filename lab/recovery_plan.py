@@ -49,6 +49,8 @@ CANDIDATES = (
     replace(_HOLD, name="hold, no boost", boost_steps=0, boost_factor=1.0),
     replace(CHECKFREE, name="CheckFree, hold", settle_steps=20, settle_factor=0.0, hold_above=0.3),
     replace(CHECKFREE_PLUS, name="CheckFree+, hold", settle_steps=20, settle_factor=0.0, hold_above=0.3),
+    replace(CHECKFREE_PLUS, name="CheckFree+, 4th steps", swap_every=4),
+    replace(CHECKFREE_PLUS, name="CheckFree+, 8th steps", swap_every=8),
 )
 """Rules beyond the paper's that cost nothing in fault-free time. gentle: the rebuilt stage takes the neighbours' second
 moments and no first ones. hold: the survivors stand still while the training loss is 0.3 nats above what it was."""

@@ -32,6 +32,7 @@ LOSSES_KEPT = 10
 class Policy:
     """What a run does about a loss. With `way` empty and nothing else set, nothing is ever lost.
 
+    `swap_every`: iterations from one with swapped routes to the next.
     `shadow_every`, `checkpoint_every`: commits between two copies, 0 for none. `shadow_part`: "weights", or "all" with
     both moments. `redundant`: every stage's successor has an exact copy, for half-sized microbatches and a second
     forward pass. `settle_steps`: for so long after a loss the survivors learn at `settle_factor` of their rate.
@@ -42,6 +43,7 @@ class Policy:
     name: str
     way: str = ""
     swap: bool = False
+    swap_every: int = 1
     optimiser: str = "fresh"
     rate_factor: float = 1.1
     shadow_every: int = 0
@@ -87,7 +89,7 @@ class Run:
         self, size: Size, corpus: Corpus, policy: Policy, schedule: Schedule, seed: int, device: str, folder: Path
     ) -> None:
         self.size, self.policy, self.schedule = size, policy, schedule
-        self.model = WholeModel(size, corpus, seed, device, policy.swap, policy.redundant)
+        self.model = WholeModel(size, corpus, seed, device, policy.swap, policy.redundant, policy.swap_every)
         self.counted = Counted()
         self.damages: list[tuple[int, tuple[int, ...], float]] = []
         """(iteration, stages lost, by how much the validation loss rose when they were rebuilt)."""

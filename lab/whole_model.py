@@ -75,16 +75,18 @@ class Kept:
 
 
 class WholeModel:
-    """Stages 0..S with initial weights of `seed`; `swap`: odd microbatches take CheckFree+'s route while training.
+    """Stages 0..S with initial weights of `seed`; `swap`: odd microbatches take CheckFree+'s route while training, in
+    every `swap_every`-th iteration.
 
     `halves` cuts every microbatch in two, as redundant computation has to for want of memory.
     """
 
     def __init__(
-        self, size: Size, corpus: Corpus, seed: int, device: str = "cpu", swap: bool = False, halves: bool = False
-    ) -> None:
+        self, size: Size, corpus: Corpus, seed: int, device: str = "cpu", swap: bool = False, halves: bool = False,
+        swap_every: int = 1,
+    ) -> None:  # fmt: skip
         self.size, self.corpus, self.seed, self.device = size, corpus, seed, torch.device(device)
-        self.swap, self.halves = swap, halves
+        self.swap, self.halves, self.swap_every = swap, halves, swap_every
         self.microbatches = size.microbatches * (2 if halves else 1)
         self.stages = [
             Stage(size.config, size.stages, index, size.optimiser(), self.microbatches, device)
@@ -162,7 +164,7 @@ class WholeModel:
         return found
 
     def _microbatch(self, attempt: tuple[int, int], number: int, tokens: Tensor) -> float:
-        visits = route(self.size.stages, number, self.swap)
+        visits = route(self.size.stages, number, self.swap and attempt[1] % self.swap_every == 0)
         x = tokens[:, :-1]
         for visit, index in enumerate(visits[:-1]):
             x = self.stages[index].forward((attempt, number, visit), x, save=visit > 0)

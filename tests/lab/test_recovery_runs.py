@@ -44,6 +44,16 @@ def test_swapped_routes_train_another_model() -> None:
     assert normal.validate() != swapped.validate()
 
 
+def test_routes_are_swapped_as_often_as_asked() -> None:
+    normal, seldom = (WholeModel(MICRO, corpus(), 3, swap=swap, swap_every=3) for swap in (False, True))
+    same = []
+    for iteration in range(1, 4):
+        normal.train(iteration)
+        seldom.train(iteration)
+        same.append(normal.validate() == seldom.validate())
+    assert same == [True, True, False]
+
+
 def test_exact_answers_change_nothing(tmp_path: Path) -> None:
     clean = result(Policy("none"), tmp_path)["curve"]
     exact = Policy("exact", way="random", shadow_every=1, shadow_encoding="raw", shadow_part="all")
