@@ -74,7 +74,7 @@ def run(config: RecoveryConfig) -> int:
 
 
 def measure(plan: Mode, config: RecoveryConfig, out: Path) -> Results:
-    """In the plan's order; stops between two runs when the time is up."""
+    """In the plan's order; when the time is up, only what is there already."""
     import torch
 
     from ftnode.lab import at_once
@@ -88,13 +88,15 @@ def measure(plan: Mode, config: RecoveryConfig, out: Path) -> Results:
     texts, missing = held_out_texts(4, size.sequences, size.config.context)
     results = Results([], [], list(missing))
 
-    def is_time_up() -> bool:
-        results.complete = config.minutes is None or time.monotonic() - started < 60 * config.minutes
-        return not results.complete
+    def is_left_out(path: Path) -> bool:
+        if path.exists() or config.minutes is None or time.monotonic() - started < 60 * config.minutes:
+            return False
+        results.complete = False
+        return True
 
     for runs, policy, seed, schedule, path in _planned(plan, size, out):
-        if is_time_up():
-            return results
+        if is_left_out(path):
+            continue
         _say(path)
         make = partial(train, size, corpus, texts, policy, schedule, seed, config.device, out, plan.validate_every)
         found = kept_or_made(path, partial(make, texts_at=plan.iterations))
@@ -102,9 +104,9 @@ def measure(plan: Mode, config: RecoveryConfig, out: Path) -> Results:
         results.runs.append(found | about | {"failures": len(schedule.failures)})
     for number, (name, at_once_plan) in enumerate(plan.at_once):
         for seed in plan.seeds:
-            if is_time_up():
-                return results
             path = out / "results" / f"at-once-{name}-{number}-s{seed}.json"
+            if is_left_out(path):
+                continue
             _say(path)
             make = partial(at_once.measure, SIZES[name], corpus, seed, at_once_plan, config.device)
             results.at_once.append(kept_or_made(path, make))
