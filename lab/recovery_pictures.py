@@ -9,7 +9,7 @@ from typing import Any
 from ftnode.lab.pictures import FAINT, INK
 from ftnode.lab.recovery_curves import excess_iterations, smoothed
 from ftnode.lab.recovery_plan import ALTERNATIVES, MAIN, NONE, SWAPPED
-from ftnode.lab.recovery_tables import by_policy, found_until, reference
+from ftnode.lab.recovery_tables import by_policy, compared, found_until, reference
 
 COLOURS = (
     "#22272e", "#cf222e", "#d9822b", "#1f6feb", "#8250df", "#1a7f37", "#bf3989", "#0a7ea4", "#9a6700", "#57606a",
@@ -26,22 +26,23 @@ def draw_all(results: Any, out: Path) -> list[str]:
     if results.at_once:
         _at_once(results.at_once, out / "at_once.png")
         drawn.append("at_once.png")
-    names = {one["policy"]["name"] for one in results.runs}
-    kinds = {(one["scale"], one["rate"], one["losing"]) for one in results.runs}
+    measured = compared(results.runs)
+    kinds = {(one["scale"], one["rate"], one["losing"]) for one in measured}
     for scale, rate, losing in sorted(kinds):
-        runs = [one for one in results.runs if (one["scale"], one["rate"], one["losing"]) == (scale, rate, losing)]
+        runs = [one for one in measured if (one["scale"], one["rate"], one["losing"]) == (scale, rate, losing)]
         stem = f"{losing}-{rate.rstrip('%')}x{scale:.1f}"
         title = f"Losing {losing} block stages: {rate} per hour, its probability per iteration times {scale:.2f}"
         _curves(runs, [NONE.name, *(policy.name for policy in MAIN)], title, out / f"runs-{stem}.png")
         _behind(runs, title, out / f"behind-{stem}.png")
         drawn += [f"runs-{stem}.png", f"behind-{stem}.png"]
+    rarest = min((scale for scale, _, losing in kinds if losing == "all"), default=0.0)
+    runs = [one for one in measured if (one["scale"], one["losing"]) == (rarest, "all")]
+    names = {one["policy"]["name"] for one in runs}
     for name, wanted, title in (
         ("alternatives", [NONE.name, *(p.name for p in (*ALTERNATIVES, *MAIN[2:]))], "Against the alternatives"),
         ("swap", [NONE.name, SWAPPED.name], "The cost of swapped routes without a failure"),
     ):
-        scales = [one["scale"] for one in results.runs if one["losing"] == "all"]
-        runs = [one for one in results.runs if one["losing"] == "all" and one["scale"] == min(scales)]
-        if set(wanted) & names > {NONE.name} and (SWAPPED.name in names or name != "swap"):
+        if set(wanted) & names > {NONE.name}:
             _curves(runs, wanted, title, out / f"{name}.png")
             drawn.append(f"{name}.png")
     return drawn

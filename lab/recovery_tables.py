@@ -42,8 +42,10 @@ class Table:
 
 def tables(results: Any) -> list[Table]:
     """All that the results allow; a table without rows is left out."""
-    found = [at_once(results.at_once), over_a_run(results.runs), alternatives(results.runs), costs(results.runs),
-             damages(results.runs), afterwards(results.runs)]  # fmt: skip
+    runs = compared(results.runs)
+    found = [
+        at_once(results.at_once), over_a_run(runs), damages(runs), alternatives(runs), costs(runs), afterwards(runs)
+    ]  # fmt: skip
     return [table for table in found if table.rows]
 
 
@@ -193,6 +195,12 @@ def afterwards(runs: list[dict[str, Any]]) -> Table:
         "Loss in nats per byte on four kinds of held-out text (lab/texts.py), after equally many iterations.",
         ("losing", "rate", "times", "policy", "seeds", *kinds), tuple(rows) if kinds else (),
     )  # fmt: skip
+
+
+def compared(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without schedules of which there is nothing but the run that loses nothing."""
+    used = {(one["losing"], one["scale"], one["rate"]) for one in runs if one["policy"]["name"] != NONE.name}
+    return [one for one in runs if (one["losing"], one["scale"], one["rate"]) in used]
 
 
 def by_policy(runs: Iterable[dict[str, Any]]) -> dict[Schedules, list[dict[str, Any]]]:
