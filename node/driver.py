@@ -105,9 +105,8 @@ class Driver:
             self.tasks.own(event.handle, event.message.attempt)
         for effect in self.participant.handle(event, now):
             self._perform(effect, now)
-        if isinstance(event, ev.History):
-            known = self.participant.chronicle.commits
-            self.trace.record("history", now, count=len(known), last=max(known, default=0))
+        if isinstance(event, ev.History | ev.Installed) and (known := self.participant.chronicle.commits):
+            self.trace.record("history", now, count=len(known), last=max(known))
         if self.participant.leader is not None:
             self._record_evaluations(now)
         if isinstance(event, ev.Received):

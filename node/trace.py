@@ -58,7 +58,7 @@ RECORDS: Final[dict[str, tuple[str, ...]]] = {
         "stage", "step", "commit", "rung", "reason", "copy_step", "donors", "digest", "dump", "bytes_fetched",
         "fetch_seconds", "blend_seconds",
     ),
-    # What a donor told of the past has been heard: so many commits are known now, up to step `last`.
+    # After an installation, and when a donor has told of the past: so many commits are known, up to step `last`.
     "history": ("count", "last"),
     # The last line of a node that was not killed.
     "end": ("reason",),

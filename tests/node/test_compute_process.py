@@ -2,86 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from computing import (
+    ATTEMPT,
+    CONFIG,
+    LAST_VISIT,
+    SLOTS,
+    STAGES,
+    Direct,
+    Refused,
+    direct,
+    exported,
+    install,
+    process,
+    read_out,
+    train,
+)
 
 from ftnode.models.config import ModelConfig
-from ftnode.node.arena import Arena
 from ftnode.node.compute_config import ComputeConfig, config_from_dict
-from ftnode.node.compute_process import carry_out, make_backend, receive, send
-
-STAGES, MICROBATCHES, LAST_VISIT = 3, 2, 4
-SLOTS = 12
-CONFIG = ComputeConfig(
-    dim=16, heads=2, layers=3, context=8, hidden=24, stages=STAGES, microbatches=MICROBATCHES, sequences=2, steps=10,
-    learning_rate=1e-2, slot_bytes=2 * 8 * 16 * 4, slots=SLOTS, seed=3, digest_every=1, live_activations=2,
-)  # fmt: skip
-ATTEMPT = [0, 1]
-
-
-class Refused(Exception):
-    """An error answer."""
-
-    def __init__(self, error: dict[str, Any]) -> None:
-        super().__init__(error["reason"])
-        self.kind, self.stage = error["kind"], error["stage"]
-
-
-class Direct:
-    """Commands without a process between."""
-
-    def __init__(self, config: ComputeConfig) -> None:
-        self.arena = Arena(config.slot_bytes, config.slots)
-        self.backend = make_backend(config, self.arena._map)
-
-    def call(self, op: str, **fields: Any) -> dict[str, Any]:
-        answer = carry_out(self.backend, {"op": op, "id": 1, **fields})
-        if "error" in answer:
-            raise Refused(answer["error"])
-        return answer
-
-    def numbers(self, slot: int, count: int | None = None) -> np.ndarray[Any, np.dtype[np.float32]]:
-        return np.frombuffer(self.arena._map.view(slot), dtype=np.float32)[:count]
-
-
-class Process(Direct):
-    """The real thing."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        self.arena = Arena(config.get("slot_bytes", 64), config.get("slots", 1))
-        self.link, theirs = socket.socketpair()
-        self.link.settimeout(60)
-        argv = [sys.executable, "-m", "ftnode.node.compute_process", "--socket-fd", str(theirs.fileno()), "--arena-fd"]
-        descriptors = (theirs.fileno(), self.arena.descriptor)
-        self.child = subprocess.Popen([*argv, str(self.arena.descriptor)], pass_fds=descriptors)
-        theirs.close()
-        send(self.link, {"config": config})
-        self.first = receive(self.link)
-        self.sent = 0
-
-    def call(self, op: str, **fields: Any) -> dict[str, Any]:
-        self.sent += 1
-        send(self.link, {"op": op, "id": self.sent, **fields})
-        answer = receive(self.link)
-        assert answer is not None and answer.pop("id") == self.sent
-        if "error" in answer:
-            raise Refused(answer["error"])
-        return answer
-
-    def close(self) -> int:
-        self.link.close()
-        return self.child.wait(timeout=30)
+from ftnode.node.compute_exports import EXPORTS_MAX
 
 
 @pytest.fixture(scope="module")
@@ -95,85 +43,6 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def config(text: Path) -> ComputeConfig:
     return replace(CONFIG, data=str(text))
-
-
-@contextlib.contextmanager
-def process(config: dict[str, Any]) -> Iterator[Process]:
-    made = Process(config)
-    try:
-        yield made
-    finally:
-        made.link.close()
-        made.child.kill()
-        made.child.wait()
-
-
-def direct(config: ComputeConfig, stages: range = range(STAGES + 1)) -> Direct:
-    made = Direct(config)
-    made.backend.ready()
-    for stage in stages:
-        made.call("initialise", stage=stage, commit="lineage")
-    return made
-
-
-def train(compute: Direct, step: int, recompute: bool = False) -> dict[str, Any]:
-    """One committed step on a process that holds everything; returns answers worth comparing."""
-    common: dict[str, Any] = {"step": step, "attempt": ATTEMPT}
-    losses = []
-    for m in range(MICROBATCHES):
-        for visit in range(STAGES + 1):
-            source = visit - 1 if visit else None
-            compute.call("forward", **common, stage=visit, microbatch=m, visit=visit, input=source, output=visit,
-                         save=not recompute, validation=False)  # fmt: skip
-        answer = compute.call("backward", **common, stage=0, microbatch=m, visit=LAST_VISIT, gradient=None,
-                              input=STAGES, output=LAST_VISIT, recompute=False)  # fmt: skip
-        losses.append(answer["value"])
-        for visit in range(STAGES, -1, -1):
-            kept = visit - 1 if recompute and visit else None
-            output = 5 + visit if visit else None
-            gradient = LAST_VISIT if visit == STAGES else 6 + visit
-            compute.call("backward", **common, stage=visit, microbatch=m, visit=visit, gradient=gradient, input=kept,
-                         output=output, recompute=recompute)  # fmt: skip
-    reduced = [compute.call("reduce", **common, stage=stage) for stage in range(STAGES + 1)]
-    applied = [
-        compute.call("apply", **common, stage=stage, commit=f"c{step}", skipped=False) for stage in range(STAGES + 1)
-    ]
-    compute.call("discard", keep=None)
-    return {"losses": losses, "reduced": reduced, "digests": [answer["digest"] for answer in applied]}
-
-
-def exported(
-    compute: Direct, stage: int, step: int, parts: str, encoding: str = "raw", freeze: bool = False
-) -> tuple[dict[str, Any], list[bytes]]:
-    begun = compute.call("export_begin", stage=stage, step=step, parts=parts, encoding=encoding, freeze=freeze)
-    chunks = read_out(compute, begun)
-    assert encoding != "raw" or sum(map(len, chunks)) == begun["bytes"]
-    compute.call("export_end", export=begun.pop("export"))
-    return begun, chunks
-
-
-def read_out(compute: Direct, begun: dict[str, Any]) -> list[bytes]:
-    chunks = []
-    for index in range(begun["chunks"]):
-        answer = compute.call("export_chunk", export=begun["export"], index=index, slot=0)
-        chunks.append(compute.numbers(0).tobytes()[: answer["length"]])
-        assert hashlib.blake2b(chunks[-1], digest_size=16).hexdigest() == answer["hash"]
-    return chunks
-
-
-def install(
-    compute: Direct, stage: int, step: int, parts: str, donors: list[tuple[float, list[bytes]]], count: int = 0,
-    encoding: str = "raw",
-) -> dict[str, Any]:  # fmt: skip
-    compute.call(
-        "install_begin", stage=stage, step=step, commit=f"c{step}", attempt=ATTEMPT, parts=parts, rate_factor=1.0
-    )
-    for index in range(len(donors[0][1])):
-        for weight, chunks in donors:
-            compute.arena._map.view(1)[: len(chunks[index])] = chunks[index]
-            compute.call("install_chunk", stage=stage, index=index, weight=weight, slot=1, length=len(chunks[index]),
-                         encoding=encoding)  # fmt: skip
-    return compute.call("install_end", stage=stage, step_count=count)
 
 
 def test_a_process_answers_as_the_commands_do_and_ends_with_its_socket(config: ComputeConfig) -> None:
@@ -260,6 +129,81 @@ def test_exports_are_of_the_step_asked_for(backend: str, config: ComputeConfig) 
     swarm.call("export_end", export=export)
     with pytest.raises(Refused, match="no export"):
         swarm.call("export_end", export=export)
+
+
+@pytest.mark.parametrize("backend", ["torch", "paced"])
+def test_a_frozen_export_stays_as_it_was_while_the_stage_goes_on(backend: str, config: ComputeConfig) -> None:
+    swarm = direct(replace(config, backend=backend))
+    train(swarm, 1)
+    _, expected = exported(swarm, 0, 1, "all")
+    fields = {"stage": 0, "step": 1, "parts": "all", "freeze": True}
+    first, second = swarm.call("export_begin", **fields), swarm.call("export_begin", **fields)
+    other = swarm.call("export_begin", stage=2, step=1, parts="weights", encoding="int8", freeze=True)
+    train(swarm, 2)
+    assert read_out(swarm, first) == expected == read_out(swarm, second)
+    assert (first["version"], first["digest"], first["step_count"]) == ([1, "c1", ATTEMPT], second["digest"], 1)
+    assert len(read_out(swarm, other)) == other["chunks"]
+    for begun in (first, second, other):
+        swarm.call("export_end", export=begun["export"])
+    with pytest.raises(Refused, match="no export"):
+        read_out(swarm, first)
+
+
+def test_what_is_frozen_lies_there_once_and_goes_with_its_last_reader(config: ComputeConfig) -> None:
+    swarm = direct(config)
+    exports = swarm.backend._exports  # type: ignore[attr-defined]
+    fields = {"stage": 0, "step": 0, "parts": "all", "freeze": True}
+    begun = [swarm.call("export_begin", **fields)["export"] for _ in range(3)]
+    assert len(set(begun)) == 3 and len(exports._frozen) == 1
+    for export in begun:
+        assert len(exports._frozen) == 1
+        swarm.call("export_end", export=export)
+    assert not exports._frozen and not exports._live
+    for _ in range(EXPORTS_MAX):
+        swarm.call("export_begin", **fields)
+    with pytest.raises(Refused, match="under way"):
+        swarm.call("export_begin", **fields)
+
+
+@pytest.mark.parametrize(("encoding", "tolerance"), [("bfloat16", 2**-8), ("int8", 1 / 254)])
+def test_encoded_chunks_give_nearly_the_same_weights_and_exactly_the_announced_ones(
+    encoding: str, tolerance: float, config: ComputeConfig
+) -> None:
+    swarm, newcomer = direct(config), direct(config, stages=range(0))
+    train(swarm, 1)
+    begun, chunks = exported(swarm, 2, 1, "weights", encoding, freeze=True)
+    assert sum(map(len, chunks)) < 0.6 * begun["bytes"]
+    assert install(newcomer, 2, 1, "weights", [(1.0, chunks)], encoding=encoding)["digest"] == begun["digest"]
+    mine, theirs = (
+        np.frombuffer(b"".join(exported(compute, 2, 1, "weights")[1]), np.float32) for compute in (newcomer, swarm)
+    )
+    assert 0 < np.abs(mine - theirs).max() <= tolerance * np.abs(theirs).max()
+    with pytest.raises(Refused, match="a chunk of"):
+        install(newcomer, 2, 1, "weights", [(1.0, chunks)], encoding="raw")
+
+
+def test_a_stage_is_rebuilt_in_its_own_memory_and_little_more(config: ComputeConfig) -> None:
+    """100 MB of weights, optimiser and gradient from two donors of 26 MB each, in chunks of 1 MB."""
+    model = {"dim": 512, "hidden": 1408, "heads": 8, "layers": 2, "stages": 1, "context": 128, "sequences": 4}
+    large = replace(config, **model, slot_bytes=4 * 128 * 512 * 4)  # type: ignore[arg-type]
+    numbers = ModelConfig(512, 8, 2, 128, 1408).stage_parameters(1, 1)
+    with process(large.to_dict()) as compute:
+        status = Path(f"/proc/{compute.child.pid}")
+        compute.call("initialise", stage=0, commit="lineage")
+        (status / "clear_refs").write_text("5")  # the peak starts again from here
+
+        def peak() -> int:
+            lines = (status / "status").read_text().splitlines()
+            return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
+
+        before = peak()
+        chunk = np.arange(large.chunk_bytes // 4, dtype=np.float32).tobytes()
+        lengths = [min(large.chunk_bytes, 4 * numbers - at) for at in range(0, 4 * numbers, large.chunk_bytes)]
+        donor = [chunk[:length] for length in lengths]
+        install(compute, 1, 1, "weights", [(0.25, donor), (0.75, donor)])
+        state = 16 * numbers
+        assert state > 100_000_000 and len(lengths) > 20
+        assert 4 * numbers < peak() - before < state + (16 << 20)
 
 
 def test_poison_is_answered_as_a_fault(config: ComputeConfig) -> None:

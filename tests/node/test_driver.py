@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
 from ftnode.node import driver as driver_module
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
+from ftnode.node.copies import Copy
 from ftnode.node.driver import Driver
+from ftnode.node.keeper import Fetched, Keeper
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
 from ftnode.node.state_transfer import Installer, Outcome
 from ftnode.node.task_runner import TaskRunner
 from ftnode.node.trace import TraceWriter, read_trace
 from ftnode.protocol import effects as fx
 from ftnode.protocol import events as ev
-from ftnode.protocol.messages import Boundary, Plan, Suspect
+from ftnode.protocol.messages import Boundary, Commit, Donor, Plan, Suspect
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.types import Attempt, Direction, Handle, Peer, Rung, Version
+from ftnode.protocol.wire import StateHeader
 
 ME, OTHER = Peer("me", 1), Peer("other", 1)
 FIRST, SECOND = Attempt(0, 1), Attempt(0, 2)
@@ -50,6 +55,10 @@ class FakeCompute:
 class FakeTransport:
     def __init__(self) -> None:
         self.handled_events: list[ev.Received] = []
+        self.known: list[str] = []
+
+    def know(self, peer_id: str, addresses: tuple[str, ...]) -> None:
+        self.known.append(peer_id)
 
     def handled(self, event: ev.Received) -> None:
         self.handled_events.append(event)
@@ -61,6 +70,7 @@ class ScriptedCore:
     def __init__(self) -> None:
         self.deadline = float("inf")
         self.leader = None
+        self.chronicle = SimpleNamespace(commits={})
         self.seen: list[ev.Event] = []
         self.effects: dict[type, list[fx.Effect]] = {ev.Leave: [fx.Stop("left")]}
 
@@ -257,3 +267,89 @@ def test_a_result_that_a_new_installation_overtook_is_dropped(
     assert [record["digest"] for record in read_trace(hands.path) if record["k"] == "installed"] == (
         ["new"] if again else []
     )
+
+
+KEEP = fx.Keep(Donor(0, OTHER, ()), BASE, "all", "raw", 0)
+TOLD = ev.History((Commit(1, 5.0, 8, 0.1, False, (1.0,)),))
+
+
+def copy_of(version: Version) -> Copy:
+    return Copy(StateHeader(version, 1.0, 1, 4, "d", 1, 1.0, "raw"), "all", (bytearray(4),), (b"",))
+
+
+class ScriptedKeeper:
+    """Answers when it is let go."""
+
+    def __init__(self) -> None:
+        self.go = trio.Event()
+        self.asked: list[fx.Keep] = []
+
+    async def fetch(self, effect: fx.Keep) -> Fetched:
+        self.asked.append(effect)
+        await self.go.wait()
+        return Fetched(ev.Kept(0, effect.version, 4, 0.1), copy_of(effect.version), (TOLD,))
+
+
+def keeping(folder: Path, main: Callable[[Hands, ScriptedKeeper], Awaitable[None]]) -> list[ev.Event]:
+    """What the core sees of copies, when `main` has done with the driver what it wants."""
+    hands, keeper = Hands(folder), ScriptedKeeper()
+    hands.driver.keeper = cast(Keeper, keeper)
+
+    async def bounded() -> None:
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                hands.driver._nursery = nursery
+                await main(hands, keeper)
+                hands.driver.deliver(ev.Leave(""))
+                await hands.driver.run(nursery)
+
+    trio.run(bounded)
+    return [event for event in hands.core.seen if not isinstance(event, ev.Leave)]
+
+
+def test_a_copy_is_kept_and_then_told_and_compute_has_no_part_in_it(tmp_path: Path) -> None:
+    async def main(hands: Hands, keeper: ScriptedKeeper) -> None:
+        hands.driver._perform(KEEP, 0.0)
+        keeper.go.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert hands.driver.copies.versions() == {0: BASE} and hands.transport.known == [OTHER.id]
+        hands.driver._perform(fx.RestartCompute("why not"), 0.0)
+        hands.driver.compute_lost("killed", -1)
+        assert hands.driver.copies.versions() == {0: BASE}
+
+    assert keeping(tmp_path, main) == [TOLD, ev.Kept(0, BASE, 4, 0.1), ev.ComputeLost("killed", -1)]
+
+
+def test_a_newer_copy_ends_the_older_one_on_its_way(tmp_path: Path) -> None:
+    newer = replace(KEEP, version=Version(6, "c6", FIRST))
+
+    async def main(hands: Hands, keeper: ScriptedKeeper) -> None:
+        hands.driver.copies.held[0] = copy_of(Version(4, "c4", FIRST))
+        for effect in (KEEP, newer):
+            hands.driver._perform(effect, 0.0)
+            await trio.testing.wait_all_tasks_blocked()
+        assert hands.driver.copies.held[0].header.version.step == 4  # until a whole one is here
+        keeper.go.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert keeper.asked == [KEEP, newer] and hands.driver.copies.held[0].header.version == newer.version
+
+    assert keeping(tmp_path, main) == [TOLD, ev.Kept(0, newer.version, 4, 0.1)]
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_dropped_copy_is_gone_and_so_is_the_word_of_it(arrived: bool, tmp_path: Path) -> None:
+    async def main(hands: Hands, keeper: ScriptedKeeper) -> None:
+        hands.driver._perform(KEEP, 0.0)
+        await trio.testing.wait_all_tasks_blocked()
+        if arrived:
+            keeper.go.set()
+            await trio.testing.wait_all_tasks_blocked()
+        hands.driver.deliver(ev.KeepFailed(0, BASE, "an older one"))
+        hands.driver.deliver(ev.KeepFailed(3, BASE, "another stage's"))
+        hands.driver._perform(fx.DropCopy(0), 0.0)
+        keeper.go.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert hands.driver.copies.held == {} and hands.driver._keeps == {}
+
+    others = ev.KeepFailed(3, BASE, "another stage's")
+    assert keeping(tmp_path, main) == ([TOLD, others] if arrived else [others])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
-from lending import BASE, CHUNK, NUMBERS, Host, Network, digest
+from lending import BASE, CHUNK, NUMBERS, SETTINGS, Host, Network, digest
 
 from ftnode.node import state_donor
 from ftnode.node.arena import Arena
@@ -66,6 +67,55 @@ def test_a_blend_is_weighted_by_omega() -> None:
         assert [donor.digest for donor in outcome.donors] == [low.exported[0].digest, high.exported[0].digest]
         assert low.exported[0].to == "newcomer"
         assert me.compute.calls[0][1]["rate_factor"] == 1.1
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("change", "low_share"),
+    [
+        ({}, 1 / 3),  # 1 · 1 and 4 · ½
+        ({"weighting": "uniform"}, 2 / 3),
+        ({"weighting": "norm"}, 1 / 2),  # 1 · 1 and 2 · ½
+        ({"weighting": "inverse-norm"}, 4 / 5),  # 2 · 1 and 1 · ½
+        ({"norms": "after-clipping", "clip": 1.0}, 2 / 3),
+    ],
+)
+def test_survivors_far_away_count_less(change: dict[str, Any], low_share: float) -> None:
+    """Stages 2 and 3 are lost: stage 2 is made of stage 1, one away, and stage 4, two away."""
+
+    async def main(nursery: trio.Nursery) -> None:
+        low, high = Host("low").holds(1, 0.0, 1.0), Host("high").holds(4, 100.0, 4.0)
+        me = Host("me")
+        me.settings = replace(SETTINGS, **change)
+        effect = plan(2, Rung.INTERPOLATE, (1, "low"), (4, "high"))
+        outcome = await me.installer(Network(nursery, low, high)).install(effect)
+        assert isinstance(outcome.event, Installed), outcome.event
+        assert [donor.weight for donor in outcome.donors] == pytest.approx([low_share, 1 - low_share])
+        version, numbers, _, count = me.compute.stages[2]
+        assert numbers == pytest.approx([n + (1 - low_share) * 100 for n in range(NUMBERS)])
+        assert (version, count, set(me.compute.moments[2])) == (BASE, 0, set())
+        assert outcome.copy_step is None
+
+    run(main)
+
+
+@pytest.mark.parametrize("rung", [Rung.BLEND, Rung.COPY])
+def test_moments_are_blended_where_the_manifest_says_so(rung: Rung) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        low, high = Host("low").holds(1, 0.0, 1.0), Host("high").holds(3, 100.0, 3.0)
+        low.compute.stages[1] = (*low.compute.stages[1][:3], 11)
+        high.compute.stages[3] = (*high.compute.stages[3][:3], 20)
+        me = Host("me")
+        me.settings = replace(SETTINGS, optimiser_state="blended")
+        donors = ((1, "low"), (3, "high"))[: 2 if rung is Rung.BLEND else 1]
+        outcome = await me.installer(Network(nursery, low, high)).install(plan(2, rung, *donors))
+        assert isinstance(outcome.event, Installed), outcome.event
+        shift, count = (75.0, 18) if rung is Rung.BLEND else (0.0, 11)  # 11 / 4 + 3 · 20 / 4 = 17.75
+        assert me.compute.stages[2][1] == [n + shift for n in range(NUMBERS)]
+        assert me.compute.moments[2] == [0.5 * n + shift for n in range(2 * NUMBERS)]
+        assert me.compute.stages[2][2:] == (0.0, count)
+        assert next(fields for op, fields in me.compute.calls if op == "install_begin")["rate_factor"] == 1.1
 
     run(main)
 
