@@ -14,6 +14,7 @@ from ftnode.lab.recovery_tables import by_policy, compared, found_until, referen
 COLOURS = (
     "#22272e", "#cf222e", "#d9822b", "#1f6feb", "#8250df", "#1a7f37", "#bf3989", "#0a7ea4", "#9a6700", "#57606a",
 )  # fmt: skip
+HEADROOM = 0.35
 LINEAR_BELOW = 0.1
 TICKS = (0, 0.05, 0.1, 0.2, 0.5, 1, 2)
 CUT_SHARE = 0.15
@@ -48,7 +49,7 @@ def draw_all(results: Any, out: Path) -> list[str]:
     return drawn
 
 
-def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, list[Any]]:
+def _figure(width: float, height: float, columns: int = 1, grid: str = "y") -> tuple[Any, list[Any]]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -58,7 +59,7 @@ def _figure(width: float, height: float, columns: int = 1) -> tuple[Any, list[An
     for one in axes:
         for side in ("top", "right"):
             one.spines[side].set_visible(False)
-        one.grid(axis="x" if columns == 1 and height > width else "y", color="#eaeef2", linewidth=0.8)
+        one.grid(axis=grid, color="#eaeef2", linewidth=0.8)
         one.set_axisbelow(True)
         one.tick_params(colors=INK, labelsize=8)
     return figure, list(axes)
@@ -78,6 +79,10 @@ def _curves(runs: list[dict[str, Any]], wanted: list[str], title: str, path: Pat
         ]
         colour = COLOURS[wanted.index(name) % len(COLOURS)]
         axes.plot(*zip(*points), label=name, color=colour, linewidth=2.4 if name == NONE.name else 1.5)
+        if name == NONE.name:
+            losses = [loss for _, loss in points]
+            # What never gets anywhere may leave the picture.
+            axes.set_ylim(min(losses) - 0.05, max(losses) + HEADROOM * (max(losses) - min(losses)))
     axes.set_xlabel("iteration", color=INK)
     axes.set_ylabel("validation loss, nats per byte", color=INK)
     axes.set_title(title, loc="left", fontsize=11, color=INK)
@@ -92,7 +97,7 @@ def _behind(runs: list[dict[str, Any]], title: str, path: Path) -> None:
         if name != NONE.name:
             rows.append((name, [excess_iterations(one["curve"], reference(runs, one)) for one in found]))
     rows.sort(key=lambda row: -mean(row[1]))
-    figure, (axes,) = _figure(8, 1.2 + 0.3 * len(rows))
+    figure, (axes,) = _figure(8, 1.2 + 0.3 * len(rows), grid="x")
     for number, (_, values) in enumerate(rows):
         axes.barh(number, mean(values), color="#b6d3f7", height=0.7)
         axes.plot(values, [number] * len(values), "o", color="#1f6feb", markersize=4)
@@ -115,9 +120,8 @@ def _at_once(measured: list[dict[str, Any]], path: Path) -> None:
     losses = list(dict.fromkeys(lost for lost, _ in groups))
     ways = list(dict.fromkeys(way for _, way in groups))
     moments = (0, 1)
-    figure, both = _figure(11, 1.4 + 0.3 * len(ways), columns=len(moments))
+    figure, both = _figure(11, 1.4 + 0.3 * len(ways), columns=len(moments), grid="x")
     for axes, moment in zip(both, moments):
-        axes.grid(axis="x", color="#eaeef2", linewidth=0.8)
         for number, lost in enumerate(losses):
             values = [mean(e[moment] for e in groups[lost, way]) if (lost, way) in groups else None for way in ways]
             points = [(value, row) for row, value in enumerate(values) if value is not None]
