@@ -108,7 +108,7 @@ def fallen_behind(view: View, participants: Mapping[Peer, Status], base: Version
         peer
         for peer, status in participants.items()
         for stage in status.stages
-        if status.attempt is not None and stage.version is not None and not _reaches(stage, base)
+        if status.attempt is not None and stage.working and stage.version is not None and not _reaches(stage, base)
         if peer in view.holders[stage.stage]
     )
 

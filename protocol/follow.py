@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ftnode.protocol.effects import PublishView, Search, Stop
 from ftnode.protocol.events import Directory
 from ftnode.protocol.messages import Certificate, Heartbeat
-from ftnode.protocol.succession import fork, genesis, next_view
+from ftnode.protocol.succession import fork, genesis, next_view, revive
 from ftnode.protocol.types import Peer
 from ftnode.protocol.vacancy import choose_stages
 from ftnode.protocol.view import View
@@ -237,10 +237,33 @@ class Follow:
         if self._everybody_gone():
             core.note("gone", "no member of the view answers; waits for its members or for a new certificate")
             core.emit(PublishView(None))
+        if self._revive():
+            return
         if core.now - self.quorate_at > core.settings.minority_wait_seconds + 3 * core.settings.lease_seconds:
             core.note("gone", "the view is given up: nobody has answered for too long")
             core.view, core.members, core.balloting = None, frozenset(), None
             self._windows = 0
+
+    def _revive(self) -> bool:
+        """Rule 16 for a former holder: when no voter is left and we have newest weights, go on with them."""
+        core, view, settings = self.core, self.core.view, self.core.settings
+        assert view is not None
+        newest, held = core.highest_step(), core.holder.versions
+        room = min(core.hold, core.holder.capacity)
+        stages = sorted(stage for stage in held if held[stage].step == newest > 0)[:room]
+        if not stages or core.leaving or not core.holder.compute_ready or core.liveness.alive(view.voters, core.now):
+            return False
+        others = [p.peer.id for p in core.presences.values() if any(v.step == newest for _, v in p.exact)]
+        rank = sum(other < core.me.id for other in others)
+        waited = core.now - self.quorate_at
+        if waited < settings.minority_wait_seconds + 2 * (1 + rank) * settings.lease_seconds:
+            return False
+        listed = ", ".join(map(str, stages))
+        reason = f"no voter of view {view.number} is left; a former holder goes on with stage {listed} of step {newest}"
+        core.note("fork", reason)
+        self._founded += 1
+        core.install(revive(view, core.me, self._founded, stages, reason))
+        return True
 
     def _take_over(self) -> None:
         """Rule 11: the i-th voter proposes after D (1 + i) of a silent leader."""

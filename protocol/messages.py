@@ -194,6 +194,8 @@ class StageStatus:
     stage: int
     version: Version | None
     reduced: Attempt | None
+    working: bool
+    """It is part of the attempt that the member takes part in. A stage just taken over may have weights of long ago."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,15 @@ def status_of(core: Participant, view: View) -> Status:
         base=begin.base if begin is not None else None,
         skip=begin.skip if begin is not None and work is not None else False,
         evaluate=begin is not None and begin.evaluate,
-        stages=tuple(StageStatus(s, versions.get(s), holder.reduced(s, view.lineage.id)) for s in core.mine),
+        stages=tuple(
+            StageStatus(
+                stage,
+                versions.get(stage),
+                holder.reduced(stage, view.lineage.id),
+                training and work is not None and stage in work.stages,
+            )
+            for stage in core.mine
+        ),
         ready=work.ready() if work is not None and training and work.complete else None,
         evaluated=tuple(sorted(core.chronicle.validation.items())[-4:]),
         commits=core.chronicle.newest_commits(4),

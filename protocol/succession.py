@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from ftnode.protocol.types import Peer
 from ftnode.protocol.view import Lineage, View
@@ -44,16 +45,27 @@ def next_view(
     )
 
 
-def fork(view: View, founder: Peer, serial: int, survivors: Collection[Peer], reason: str) -> View:
+def revive(view: View, founder: Peer, serial: int, stages: Collection[int], reason: str) -> View:
+    """The first view of a new lineage, founded by a former holder when no voter of `view` is left (rule 16): it has the
+    newest weights of `stages`, so it is a survivor in all but name."""
+    everywhere = range(len(view.holders))
+    holders = tuple((founder,) if stage in stages else () for stage in everywhere)
+    epochs = tuple(view.number + 1 if stage in stages else view.epochs[stage] for stage in everywhere)
+    as_if = replace(view, holders=holders, voters=(founder,), epochs=epochs)
+    return fork(as_if, founder, serial, (founder,), reason, view.digest())
+
+
+def fork(view: View, founder: Peer, serial: int, survivors: Collection[Peer], reason: str, parent: str = "") -> View:
     """The first view of a new lineage, founded by survivors of `view` that have no quorum (rule 16).
 
     `serial` counts what this life of the founder has founded: it may come back to `view` and found again, and two
     lineages of one name would have two views of one number.
     """
-    text = f"{view.digest()}/{founder.id}/{founder.nonce}/{serial}"
+    parent = parent or view.digest()
+    text = f"{parent}/{founder.id}/{founder.nonce}/{serial}"
     holders = tuple(tuple(peer for peer in group if peer in survivors) for group in view.holders)
     lineage = Lineage(
         hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), view.lineage.forks + 1, sum(map(bool, holders))
     )
     voters = tuple(peer for peer in view.voters if peer in survivors) or (founder,)
-    return View(view.run, lineage, view.number + 1, view.digest(), founder, holders, voters, view.epochs, reason)
+    return View(view.run, lineage, view.number + 1, parent, founder, holders, voters, view.epochs, reason)
