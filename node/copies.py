@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ftnode.protocol.types import Version
 from ftnode.protocol.wire import StateHeader
 
 
@@ -31,6 +30,3 @@ class Copies:
 
     def __init__(self) -> None:
         self.held: dict[int, Copy] = {}
-
-    def versions(self) -> dict[int, Version]:
-        return {stage: copy.header.version for stage, copy in self.held.items()}

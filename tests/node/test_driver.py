@@ -312,10 +312,10 @@ def test_a_copy_is_kept_and_then_told_and_compute_has_no_part_in_it(tmp_path: Pa
         hands.driver._perform(KEEP, 0.0)
         keeper.go.set()
         await trio.testing.wait_all_tasks_blocked()
-        assert hands.driver.copies.versions() == {0: BASE} and hands.transport.known == [OTHER.id]
+        assert hands.driver.copies.held[0].header.version == BASE and hands.transport.known == [OTHER.id]
         hands.driver._perform(fx.RestartCompute("why not"), 0.0)
         hands.driver.compute_lost("killed", -1)
-        assert hands.driver.copies.versions() == {0: BASE}
+        assert hands.driver.copies.held[0].header.version == BASE
 
     assert keeping(tmp_path, main) == [TOLD, ev.Kept(0, BASE, 4, 0.1), ev.ComputeLost("killed", -1)]
 
