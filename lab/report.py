@@ -61,18 +61,18 @@ class Recovery:
 def recover(story: Story, kill: Kill) -> Recovery | None:
     """How the stage of `kill` came back; None when it has not, or no step was committed since."""
     commit = next((told for told in first_commits(story.commits) if told.time > kill.time), None)
-    settled = _new_owner(story, kill)
-    if commit is None or settled is None:
+    if commit is None:
+        return None
+    installs = sorted(
+        (found for found in story.installed if found.record["stage"] == kill.stage and found.time > kill.time),
+        key=lambda found: found.time,
+    )
+    # A newcomer may die in its turn: the one counts with whose weights the step was committed.
+    install = next((found for found in reversed(installs) if found.time <= commit.time), next(iter(installs), None))
+    settled = _taken_over(story, kill, install.node) if install is not None else None
+    if install is None or settled is None:
         return None
     told, view = settled
-    owner = story.name(view.holders[kill.stage][0])
-    install = next(
-        (found for found in sorted(story.installed, key=lambda found: found.time)
-         if found.node == owner and found.record["stage"] == kill.stage and found.time >= told.time),
-        None,
-    )  # fmt: skip
-    if install is None:
-        return None
     lost = min((note.time for note in story.notes if _tells_of(note, kill, story)), default=told.time)
     step = int(install.record["step"]) + 1
     marks = [kill.time, min(lost, told.time), told.time]
@@ -102,15 +102,14 @@ def recover(story: Story, kill: Kill) -> Recovery | None:
     )
 
 
-def _new_owner(story: Story, kill: Kill) -> tuple[Told, View] | None:
-    """The first view after the kill that gives the stage to another peer, as its leader wrote it down."""
-    killed = story.peers[kill.node]
+def _taken_over(story: Story, kill: Kill, owner: str) -> tuple[Told, View] | None:
+    """The first view after the kill that gives the stage to `owner`, as its leader wrote it down."""
     found = [
         (told, view)
         for told, view in story.views
         if told.time > kill.time
         and view.holders[kill.stage]
-        and killed not in view.holders[kill.stage]
+        and story.name(view.holders[kill.stage][0]) == owner
         and story.name(view.leader) == told.node
     ]
     return min(found, key=lambda pair: pair[0].time, default=None)
