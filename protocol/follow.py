@@ -33,6 +33,8 @@ class Follow:
         self._leader_silent_at: float | None = None
         self._alone_since: float | None = None
         self._windows = 0
+        self._given_up = ""
+        """The lineage whose last view nobody stood behind: another one goes before it."""
         self._founded = 0
         """How many lineages this life of ours has founded."""
         self._searched_empty = False
@@ -150,7 +152,8 @@ class Follow:
 
     def on_directory(self, event: Directory) -> None:
         core, view = self.core, self.core.view
-        for certificate in event.certificates:
+        fresh = [certificate for certificate in event.certificates if certificate.lineage.id != self._given_up]
+        for certificate in fresh if view is None and fresh else event.certificates:
             if certificate.run == core.settings.run and len(certificate.holders) == core.settings.stage_count:
                 self._consider(certificate)
         self._rivals = tuple(
@@ -240,9 +243,14 @@ class Follow:
         if self._revive():
             return
         if core.now - self.quorate_at > core.settings.minority_wait_seconds + 3 * core.settings.lease_seconds:
-            core.note("gone", "the view is given up: nobody has answered for too long")
-            core.view, core.members, core.balloting = None, frozenset(), None
-            self._windows = 0
+            self._give_up_view()
+
+    def _give_up_view(self) -> None:
+        core = self.core
+        core.note("gone", "the view is given up: nobody has answered for too long")
+        self._given_up = core.view.lineage.id if core.view is not None else ""
+        core.view, core.members, core.mine, core.balloting, core.leader = None, frozenset(), (), None, None
+        self._windows = 0
 
     def _revive(self) -> bool:
         """Rule 16 for a former holder: when no voter is left and we have newest weights, go on with them."""
@@ -306,7 +314,13 @@ class Follow:
         if core.me not in founders or view.is_quorum(alive):
             return
         if core.me not in view.voters and not core.holder.versions:
-            return  # a newcomer without weights has nothing to go on with
+            # A newcomer without weights has nothing to go on with. When no voter is left, others may have.
+            alone = core.now - self._alone_since > settings.minority_wait_seconds + 5 * settings.lease_seconds
+            if alone and not core.liveness.alive(view.voters, core.now):
+                core.holder.abandon()
+                core.emit(PublishView(None))
+                self._give_up_view()
+            return
         patience = settings.minority_wait_seconds + founders.index(core.me) * 2 * settings.lease_seconds
         if core.now - self._alone_since < patience:
             return

@@ -118,6 +118,11 @@ class Holder:
         for stage in list(self.versions):
             self._forget(stage)
 
+    def abandon(self) -> None:
+        """The view is given up before we had any weights of it."""
+        self._stop_work()
+        self._installing.clear()
+
     def yield_to(self, winner: str) -> None:
         """Our lineage loses: what it made must not mix with the winner's (rule 16); what is older is the winner's."""
         self._stop_work()
