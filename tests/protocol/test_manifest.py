@@ -126,6 +126,32 @@ def test_refusals_name_the_line_and_what_is_allowed(old: str, new: str, says: st
     assert message.startswith(f"tiny.toml, line {line_of(text, new)}: {says}")
 
 
+def test_what_needs_four_stages_is_refused_with_fewer() -> None:
+    """Two of the first and two of the last block stages are four; with three, each stage has adjacent ones only."""
+    for key, says in (
+        ("swap = true", "swapped routes need 4 stages, not 2"),
+        ("shadow_every = 5", "shadows need 4 stages, not 2"),
+    ):
+        name = key.split(" = ")[0]
+        before = next(line for line in TEXT.splitlines() if line.startswith(f"{name} = "))
+        text = changed("stages = 4", "stages = 2").replace(f"\n{before}\n", f"\n{key}\n")
+        assert says in refusal(text)
+    assert 'pipeline.swap must be true or false, not "yes"' in refusal(changed("swap = false", 'swap = "yes"'))
+
+
+def test_copies_of_the_head_take_a_tenth_of_the_bytes_at_most() -> None:
+    """Two copies of weights and both moments against all boundary tensors of the steps between them, by hand."""
+    state = 3 * 4 * (256 * 96 + 96 * 256 + 96)
+    step = 2 * 5 * 8 * TINY.boundary_bytes
+    assert TINY.head_parameters == 49248
+    assert TINY.head_every == 1 and 2 * state <= 0.1 * step
+    large = replace(TINY, model=replace(TINY.model, vocabulary=32000))
+    every = large.head_every
+    copies = 2 * 3 * 4 * large.head_parameters
+    assert copies <= 0.1 * every * step < copies * every / (every - 1)
+    assert replace(TINY, recovery=replace(TINY.recovery, head_every=7)).head_every == 7
+
+
 def test_a_missing_key_is_named_with_its_section() -> None:
     text = changed("seed = 1", "")
     assert refusal(text).startswith(f"tiny.toml, line {line_of(text, '[run]')}: run.seed is missing")
