@@ -21,6 +21,7 @@ from ftnode.lab.recovery_plan import NONE, REFERENCE_FACTOR, Mode, Runs, mode
 from ftnode.lab.recovery_runs import Policy
 from ftnode.lab.result_files import kept_or_made, write_atomically
 from ftnode.lab.whole_model import SIZES, Size
+from ftnode.models.faults import StageFault
 from ftnode.protocol.errors import UserError
 
 FOLDER = Path("reports/recovery")
@@ -59,7 +60,12 @@ def run(config: RecoveryConfig) -> int:
         raise UserError(f"no model is called {config.model}; there are {', '.join(SIZES)}")
     plan = mode(config.mode, config.model, config.seeds)
     out = config.out or FOLDER
-    results = measure(plan, config, out)
+    try:
+        results = measure(plan, config, out)
+    except StageFault as fault:
+        raise UserError(
+            f"training has exploded ({fault}); what was finished lies in {out}; try other --seeds", 70
+        ) from None
     found = tables(results)
     for table in found:
         write_csv(table, out / f"{table.name}.csv")
