@@ -193,6 +193,9 @@ class Follow:
         core = self.core
         if core.view is not None or not core.holder.compute_ready:
             return
+        if core.highest_step() > 0:
+            core.note("gone", "steps of this run are committed: waits for those who have them instead of founding anew")
+            return
         rivals = [peer for peer in self._rivals if peer not in core.liveness.refused]
         self._windows += 1
         if rivals and self._windows <= FOUNDER_PATIENCE_WINDOWS:

@@ -64,7 +64,7 @@ def test_a_demo_that_is_ended_leaves_no_process(text: Path, tmp_path: Path, numb
             assert process.poll() is None, (tmp_path / "output").read_text()
             time.sleep(0.1)
         process.send_signal(number)
-        code = process.wait(30)
+        code = process.wait(60)
     finally:
         process.kill()
         process.wait()
