@@ -17,7 +17,7 @@ def snapshot(core: Participant, manifest: Manifest, device: str, now: float) -> 
     role = "volunteer"
     speaker = Speaker(core.me.id, VERSION, device, role)
     commits = _curve(core)
-    newest = core.chronicle.commits[max(core.chronicle.commits)] if core.chronicle.commits else None
+    newest = core.chronicle.commits.get(core.chronicle.newest_step)
     last_validation = max(core.chronicle.validation, default=None)
     view = core.view
     if view is None:
@@ -61,7 +61,7 @@ def _state(core: Participant, waiting: str) -> str:
         return "halted"
     if waiting:
         return "waiting"
-    over = max(core.chronicle.commits, default=0) >= core.settings.steps
+    over = core.chronicle.newest_step >= core.settings.steps
     return "finished" if core.holder.finished or over else "training"
 
 

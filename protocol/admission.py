@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from ftnode.protocol import messages as ms
+from ftnode.protocol.keeping import steps_of
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Peer, Version
 from ftnode.protocol.view import View
@@ -140,7 +141,7 @@ def _status(sender: Peer, message: ms.Status, view: View | None, settings: Setti
         and (message.ready is None or _ready(sender, message.ready, view, settings))
         and len(message.evaluated) <= LISTED_MAX
         and all(0 <= step <= settings.steps for step, _ in message.evaluated)
-        and _copies(tuple((stage, version.step) for stage, version in message.copies), settings)
+        and _copies(steps_of(message.copies), settings)
         and _commits(message.commits, settings)
     )
 

@@ -38,7 +38,8 @@ class Chronicle:
         """Step → nats per token."""
         self.rebuilds: dict[tuple[int, int], Rebuild] = {}
         """(step, stage)"""
-        self._newest = 0
+        self.newest_step = 0
+        """The highest committed step that we were told of."""
         self._asked_up_to = 0
         self._holders: dict[int, Peer] = {}
         self._lost: dict[int, Peer] = {}
@@ -48,7 +49,7 @@ class Chronicle:
         if commit.step in self.commits:
             return
         self.commits[commit.step] = commit
-        self._newest = max(self._newest, commit.step)
+        self.newest_step = max(self.newest_step, commit.step)
         for key, rebuild in self.rebuilds.items():
             if rebuild.seconds is None and rebuild.step <= commit.step:
                 self.rebuilds[key] = replace(rebuild, seconds=now - rebuild.began)
@@ -62,7 +63,7 @@ class Chronicle:
 
     def known_up_to(self) -> int:
         """The step up to which we know all that is to be known; later ones may have gaps."""
-        step = max(self._asked_up_to, self._newest - ENTRIES_KEPT)
+        step = max(self._asked_up_to, self.newest_step - ENTRIES_KEPT)
         while step + 1 in self.commits:
             step += 1
         self._asked_up_to = step
@@ -104,7 +105,7 @@ class Chronicle:
 
     def newest_commits(self, count: int = 2) -> tuple[Commit, ...]:
         """Oldest first. Gaps count, so that this takes no longer the more is known."""
-        newest = range(max(0, self._newest - count + 1), self._newest + 1)
+        newest = range(max(0, self.newest_step - count + 1), self.newest_step + 1)
         return tuple(self.commits[step] for step in newest if step in self.commits)
 
     def after(self, since: int) -> tuple[Commit, ...]:

@@ -9,6 +9,7 @@ keeper has none. The old copy stays until the new one is whole.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.effects import DropCopy, Keep
@@ -40,6 +41,11 @@ def keepers(view: View, stage: int, settings: Settings) -> tuple[Peer, ...]:
     return tuple(sorted(found - set(view.holders[stage])))
 
 
+def steps_of(copies: Iterable[tuple[int, Version]]) -> tuple[tuple[int, int], ...]:
+    """(stage, step) of each (stage, version)."""
+    return tuple((stage, version.step) for stage, version in copies)
+
+
 class Copies:
     """The copies that this peer keeps. They live beside compute and outlive it."""
 
@@ -51,9 +57,13 @@ class Copies:
         self._pending: dict[int, tuple[Version, str]] = {}
         """Stage → the version on its way, and the lineage that made it."""
 
+    def versions(self) -> tuple[tuple[int, Version], ...]:
+        """(stage, version) of each, for Statuses and presences."""
+        return tuple(sorted(self.held.items()))
+
     def steps(self) -> tuple[tuple[int, int], ...]:
         """(stage, step) of each, for heartbeats."""
-        return tuple((stage, version.step) for stage, version in sorted(self.held.items()))
+        return steps_of(self.versions())
 
     def _mine(self, view: View) -> list[int]:
         core = self.core

@@ -262,9 +262,10 @@ class Leader:
         if not (self._vacant or self.losses) or self.finished or self.core.balloting.proposing:
             return
         stages = self.recruiting.open_stages()
-        self.halted = self.recruiting.halt_reason(stages)
+        rungs = self.recruiting.rungs(stages)
+        self.halted = self.recruiting.halt_reason(rungs)
         self.recruiting.close(stages)
-        self.recruiting.offer(stages)
+        self.recruiting.offer(stages, rungs)
         if self.recruiting.pending:
             return
         fills = self.recruiting.fills

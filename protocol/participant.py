@@ -169,8 +169,7 @@ class Participant:
         """The highest committed step that we know of."""
         begun = self.holder.begin.base.step if self.holder.begin is not None else 0
         held = max((version.step for version in self.holder.versions.values()), default=0)
-        told = max((commit.step for commit in self.chronicle.newest_commits(1)), default=0)
-        return max(begun, held, told)
+        return max(begun, held, self.chronicle.newest_step)
 
     @property
     def member(self) -> bool:

@@ -27,7 +27,7 @@ def presence_of(core: Participant) -> Presence:
         head=holder.may_head,
         refuses=tuple(sorted(holder.refuses)),
         exact=exact,
-        copies=() if core.member else tuple(sorted(holder.copies.held.items())),
+        copies=() if core.member else holder.copies.versions(),
         tokens_per_second=holder.tokens_per_second,
     )
 
@@ -58,7 +58,7 @@ def status_of(core: Participant, view: View) -> Status:
         ready=work.ready() if work is not None and training and work.complete else None,
         evaluated=tuple(sorted(core.chronicle.validation.items())[-4:]),
         commits=core.chronicle.newest_commits(4),
-        copies=tuple(sorted(holder.copies.held.items())),
+        copies=holder.copies.versions(),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from ftnode.protocol.keeping import steps_of
 from ftnode.protocol.messages import Answer, Contact, Offer
 from ftnode.protocol.paths import neighbours
 from ftnode.protocol.recovery import choose_rung, how_to_go_on
@@ -45,7 +46,7 @@ class Recruiting:
             if not any(peer not in self.losses.gone and (stage, peer) not in self.losses.vacated for peer in group)
         ]
 
-    def _rungs(self, stages: list[int]) -> Mapping[int, tuple[bool, str]]:
+    def rungs(self, stages: list[int]) -> Mapping[int, tuple[bool, str]]:
         """For each open stage: can it be filled without its weights, and why not."""
         base = self.leader.base.step if self.leader.base is not None else self.core.highest_step()
         alive = frozenset(range(len(self.view.holders))) - set(stages)
@@ -59,7 +60,7 @@ class Recruiting:
     def _copied(self) -> dict[int, int]:
         """Stage → step of the newest copy of it that a member has which stays."""
         told = [report.copies for peer, report in self.core.reports.items() if peer not in self.losses.gone]
-        outside = [tuple((stage, version.step) for stage, version in kept) for kept in self.outside_copies().values()]
+        outside = [steps_of(kept) for kept in self.outside_copies().values()]
         return dict(sorted(entry for copies in (*told, *outside, self.core.holder.copies.steps()) for entry in copies))
 
     def outside_copies(self) -> dict[Peer, tuple[tuple[int, Version], ...]]:
@@ -72,18 +73,18 @@ class Recruiting:
             if peer not in core.liveness.refused
         }  # fmt: skip
 
-    def halt_reason(self, stages: list[int]) -> str:
-        stuck = {stage: why for stage, (possible, why) in self._rungs(stages).items() if not possible}
+    def halt_reason(self, rungs: Mapping[int, tuple[bool, str]]) -> str:
+        stuck = {stage: why for stage, (possible, why) in rungs.items() if not possible}
         if not stuck:
             return ""
         return f"halted: {'; '.join(sorted(set(stuck.values())))}; {how_to_go_on(sorted(stuck))}"
 
-    def offer(self, stages: list[int]) -> None:
+    def offer(self, stages: list[int], rungs: Mapping[int, tuple[bool, str]]) -> None:
         core, settings = self.core, self.core.settings
         if not stages:
             return
         wanting = [stage for stage in stages if not self._taken(stage)]
-        only_exact = [stage for stage, (possible, _) in self._rungs(stages).items() if not possible]
+        only_exact = [stage for stage, (possible, _) in rungs.items() if not possible]
         presences = {
             peer: presence
             for peer, presence in core.presences.items()
