@@ -50,18 +50,19 @@ class Recruiting:
         """For each open stage: can it be filled without its weights, and why not."""
         base = self.leader.base.step if self.leader.base is not None else self.core.highest_step()
         alive = frozenset(range(len(self.view.holders))) - set(stages)
-        copied = self._copied()
+        copied = self._copied(base)
         found = {}
         for stage in stages:
             rung, _, reason = choose_rung(stage, alive, base, self.core.settings, copied)
             found[stage] = (rung is not None, reason)
         return found
 
-    def _copied(self) -> dict[int, int]:
-        """Stage → step of the newest copy of it that a member has which stays."""
+    def _copied(self, base: int) -> dict[int, int]:
+        """Stage → step of the newest copy of it, not later than `base`, that a member has which stays."""
         told = [report.copies for peer, report in self.core.reports.items() if peer not in self.losses.gone]
         outside = [steps_of(kept) for kept in self.outside_copies().values()]
-        return dict(sorted(entry for copies in (*told, *outside, self.core.holder.copies.steps()) for entry in copies))
+        every = (entry for copies in (*told, *outside, self.core.holder.copies.steps()) for entry in copies)
+        return dict(sorted((stage, step) for stage, step in every if step <= base))
 
     def outside_copies(self) -> dict[Peer, tuple[tuple[int, Version], ...]]:
         """What peers outside the view keep: a keeper that lost its compute, and with it its stage, has its copies."""
