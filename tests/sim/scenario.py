@@ -197,7 +197,13 @@ class Scenario:
             assert host.participant.leader is not None
             base = host.participant.leader.base
             exact = {stage for stage in range(self.settings.stage_count) if base and self.has_exact(stage, base)}
-            copied = {stage for member in self.world.live() if member.peer in view.members() for stage in member.copies}
+            copied = {
+                stage
+                for member in self.world.live()
+                if member.peer in view.members()
+                for stage, copy in member.copies.items()
+                if base is None or copy.version.step <= base.step
+            }
             if hopeless(set(range(self.settings.stage_count)) - exact - copied, self.settings.stages):
                 return waiting
         return ""
