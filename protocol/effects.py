@@ -49,11 +49,21 @@ class Backward:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """Stage the accumulated gradient of the step: norm, clip, hash. Weights do not change yet."""
+    """Stage the gradient of the step: norm, clip, hash. Weights do not change yet.
+
+    Alone (`group` empty) it is what this peer accumulated. In a group it is the sum of what the contributors have, in
+    the group's order, made once and given to all, so that replicas agree to the bit. What this peer accumulated stays
+    as it is, since the reduction may have to be repeated without somebody who died in it. Answered when the whole
+    result is here; never, when somebody of the group is gone: then another view comes, and another Reduce.
+    """
 
     stage: int
     step: int
     attempt: Attempt
+    view: int = 0
+    """In which the group reduces; a later one replaces it."""
+    group: tuple[tuple[Peer, int], ...] = ()
+    """Who gets the result, and how many visits each has accumulated: none for a learner, or who was given no work."""
 
 
 Task = Forward | Backward | Reduce
