@@ -75,7 +75,10 @@ class Rebuilding:
         if effect.plan.copy is not None:  # not compute's business
             views = host.view, other.view
             same = None not in views and views[0].lineage.id == views[1].lineage.id  # type: ignore[union-attr]
-            return "" if same and stage in other.copies else "donor has no copy"
+            if not same or stage not in other.copies:
+                return "donor has no copy"
+            copy = other.copies[stage].version
+            return "" if copy.step <= effect.base.step else f"the copy there is of step {copy.step}"
         if other.hung:
             life = (other.peer, other.compute_life)
             if life not in self._watched:  # its node sees that compute does not answer
