@@ -36,6 +36,12 @@ class Standing:
     behind: tuple[Peer, ...] = ()
     """Members whose word cannot be true; nothing is decided with them."""
 
+    def vacuous(self, view: View) -> frozenset[int]:
+        """Stages that have holders, and none with usable weights."""
+        missing = set(self.empty)
+        groups = enumerate(view.holders)
+        return frozenset(stage for stage, group in groups if group and all((stage, peer) in missing for peer in group))
+
 
 def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     """Decide from the Statuses of all members (rule 18). Requires one from each.
@@ -63,6 +69,7 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     behind = fallen_behind(view, parts, base)
     if behind:
         return Standing(base, False, None, None, False, False, (), "a member is behind a commit", behind)
+    skipped = any(status.skipped for status in parts.values() if status.base == base)
     working = {p: s for p, s in parts.items() if any(k[1] == p and _reaches(x, base) for k, x in held.items())}
     attempts = {status.attempt if status.base == base else None for status in working.values()}
     attempt = next(iter(attempts)) if len(attempts) == 1 else None
@@ -77,9 +84,9 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     if attempt is not None and not empty and len(working) == len(statuses):
         evaluate = any(status.evaluate for status in working.values())
         why = "nobody new and nobody missing: the attempt goes on"
-        return Standing(base, False, None, attempt, skip, evaluate, empty, why)
+        return Standing(base, skipped, None, attempt, skip, evaluate, empty, why)
     why = "nothing is in progress" if attempts <= {None} else "a holder was lost in mid-step: the step is redone"
-    return Standing(base, False, None, None, False, False, empty, why)
+    return Standing(base, skipped, None, None, False, False, empty, why)
 
 
 def _empty(view: View, held: Mapping[tuple[int, Peer], StageStatus], base: Version) -> tuple[tuple[int, Peer], ...]:
@@ -152,7 +159,8 @@ def plan_installs(
     )
     plans, hopeless, reasons = [], [], []
     for stage, peer in where.empty:
-        rung, lenders, reason = choose_rung(stage, whole, where.base.step, settings, copied)
+        alive = whole | (copied.keys() - {stage})  # what comes back from a copy lends as soon as it is back
+        rung, lenders, reason = choose_rung(stage, alive, where.base.step, settings, copied)
         if rung is None:
             hopeless.append((stage, peer))
             reasons.append(reason)
@@ -162,8 +170,7 @@ def plan_installs(
             lending = [(stage, keeper) for keeper in copies[stage][1]]
         else:
             lending = [
-                (lender, next(other for other in view.holders[lender] if (lender, other) not in missing))
-                for lender in lenders
+                (lender, min(view.holders[lender], key=lambda other: (lender, other) in missing)) for lender in lenders
             ]
         donors = tuple(Donor(lender, donor, contacts.get(donor, ())) for lender, donor in lending)
         factor = settings.rate_factor if rung in REBUILT else 1.0

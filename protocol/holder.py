@@ -45,6 +45,8 @@ class Holder:
         self._retry: dict[int, float] = {}
         self._early = EarlyTensors(2 * core.settings.window)
         self.copies: Copies = Copies(core)
+        self._left: Attempt | None = None
+        """The attempt whose work we dropped last: should it go on with us, nobody can finish it."""
         self._ready_sent = -1.0
         self._task_since = 0.0
         self._resigning: Resign | None = None
@@ -65,15 +67,9 @@ class Holder:
         version = self.versions.get(stage)
         return version.step if version is not None else -1
 
-    def accumulated_count(self, stage: int) -> int:
-        return self.work.accumulated_count(stage) if self.work is not None else 0
-
-    def queue_of(self, stage: int) -> int:
-        return self.work.queue_length(stage) if self.work is not None else 0
-
     @property
     def finished(self) -> bool:
-        """All steps are committed; what is left is to serve."""
+        """All steps are committed."""
         return self.begin is not None and not self.begin.training
 
     def busy_seconds(self) -> float:
@@ -90,6 +86,8 @@ class Holder:
         if forked:
             self._retired.forked(view.lineage.id)
         if view.lineage.id not in self._lineages:
+            if not forked:  # a copy may be of a past that is not this lineage's
+                self.copies.forget(None)
             self._lineages = [*self._lineages[-LINEAGES_KEPT:], view.lineage.id]
         if self._resigning is not None and not set(self._resigning.stages) & set(core.mine) & set(was):
             self._resigning = None
@@ -138,6 +136,8 @@ class Holder:
     def _stop_work(self) -> None:
         """Leave the attempt. One that is complete here is kept, since the others may commit it without us."""
         work, self.work, self.begin = self.work, None, None
+        if work is not None and work.begin.training:
+            self._left = work.begin.attempt
         self._release(self._early.drop(None))
         if work is not None and work.complete and work.begin.training:
             self._retired.keep(work)
@@ -193,6 +193,8 @@ class Holder:
             core.emit(Discard(begin.attempt))
             self.work = StepWork(core.me, core.view, begin, core.settings)
             self._task_since = core.now
+            if begin.attempt == self._left:
+                self.work.give_up("its work on this attempt was dropped")
         self.work.installed(self._usable(begin.base))
         self.copies.on_begin(begin)
         for sender, boundary, handle in self._early.take():

@@ -53,6 +53,8 @@ class Leader:
         self.finished = False
         self.halted = ""
         self.base: Version | None = None
+        self.empty: frozenset[int] = frozenset()
+        """Stages that have holders, and none with the weights of `base`."""
         self._settling = False
         self._vacant = bool(view.vacancies())
         self.losses = Losses(self)
@@ -110,7 +112,7 @@ class Leader:
             self.halted = f"halted: steps up to {core.highest_step()} are committed and nobody has their weights"
             core.note("halt", self.halted)
             return
-        self.base = where.base
+        self.base, self.empty = where.base, where.vacuous(self.view)
         over = where.base.step >= core.settings.steps
         if self._vacant and not (over and exhausted):
             return

@@ -231,6 +231,8 @@ class Status:
     """The attempt this member takes part in, or None: a newcomer, or nothing begun."""
     step: int
     base: Version | None
+    skipped: bool
+    """The base's step was skipped."""
     skip: bool
     """That attempt skips its step."""
     evaluate: bool

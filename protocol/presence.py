@@ -44,6 +44,7 @@ def status_of(core: Participant, view: View) -> Status:
         attempt=begin.attempt if begin is not None and training else None,
         step=begin.step if begin is not None else 0,
         base=begin.base if begin is not None else None,
+        skipped=begin is not None and begin.skipped,
         skip=begin.skip if begin is not None and work is not None else False,
         evaluate=begin is not None and begin.evaluate,
         stages=tuple(

@@ -49,11 +49,11 @@ class Recruiting:
     def rungs(self, stages: list[int]) -> Mapping[int, tuple[bool, str]]:
         """For each open stage: can it be filled without its weights, and why not."""
         base = self.leader.base.step if self.leader.base is not None else self.core.highest_step()
-        alive = frozenset(range(len(self.view.holders))) - set(stages)
         copied = self._copied(base)
+        alive = frozenset(range(len(self.view.holders))) - set(stages) - self.leader.empty | copied.keys()
         found = {}
         for stage in stages:
-            rung, _, reason = choose_rung(stage, alive, base, self.core.settings, copied)
+            rung, _, reason = choose_rung(stage, alive - {stage}, base, self.core.settings, copied)
             found[stage] = (rung is not None, reason)
         return found
 

@@ -194,11 +194,8 @@ class StepWork:
             return [] if done.output is None else [Release((done.output,))]
         self._running.remove(task)
         if done.fault:
-            microbatch = -1 if isinstance(task, Reduce) else task.microbatch
-            begin = self.begin
-            self.poison = Poisoned(
-                begin.lineage, self.view.number, begin.step, begin.attempt, task.stage, microbatch, done.fault
-            )
+            self.give_up(done.fault, task.stage, -1 if isinstance(task, Reduce) else task.microbatch)
+            assert self.poison is not None
             effects: list[Effect] = [] if done.output is None else [Release((done.output,))]
             return [*effects, Send(leader, self.poison, None)]
         if isinstance(task, Forward):
@@ -209,6 +206,11 @@ class StepWork:
             self.results[task.stage] = StageResult(task.stage, done.value, done.gradient)
             effects = []
         return effects
+
+    def give_up(self, reason: str, stage: int = HEAD, microbatch: int = -1) -> None:
+        """This attempt cannot be finished here; the leader is told (rule 25)."""
+        begin = self.begin
+        self.poison = Poisoned(begin.lineage, self.view.number, begin.step, begin.attempt, stage, microbatch, reason)
 
     def _on_forward(self, task: Forward, done: Done, now: float) -> list[Effect]:
         key = (task.microbatch, task.visit)

@@ -55,8 +55,8 @@ class Watch:
                 stage,
                 holder.state_of(stage),
                 holder.applied(stage),
-                holder.accumulated_count(stage),
-                holder.queue_of(stage),
+                holder.work.accumulated_count(stage) if holder.work is not None else 0,
+                holder.work.queue_length(stage) if holder.work is not None else 0,
                 holder.fetched.get(stage, 0),
             )
             for stage in core.mine

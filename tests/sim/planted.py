@@ -57,7 +57,9 @@ def no_barrier() -> Any:
     def decide(self: leader.Leader) -> None:
         missing = sorted(self.core.members - self.statuses.keys())
         if self.begin is None and len(self.statuses) > len(missing):
-            nothing = Status(self.view.lineage.id, self.view.number, None, 0, None, False, False, (), None, (), (), ())
+            nothing = Status(
+                self.view.lineage.id, self.view.number, None, 0, None, False, False, False, (), None, (), (), ()
+            )
             self.statuses |= dict.fromkeys(missing, nothing)
         original(self)
 

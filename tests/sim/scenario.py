@@ -196,6 +196,11 @@ class Scenario:
                 continue
             assert host.participant.leader is not None
             base = host.participant.leader.base
+            if (
+                waiting.startswith("halted: steps up to")
+                and self.newest_weights() + 1 < host.participant.highest_step()
+            ):
+                return waiting
             exact = {stage for stage in range(self.settings.stage_count) if base and self.has_exact(stage, base)}
             copied = {
                 stage
@@ -207,6 +212,10 @@ class Scenario:
             if hopeless(set(range(self.settings.stage_count)) - exact - copied, self.settings.stages):
                 return waiting
         return ""
+
+    def newest_weights(self) -> int:
+        """The highest step of which a live peer has weights."""
+        return max((w.version.step for host in self.world.live() for w in host.compute.weights.values()), default=0)
 
     def has_weights(self, host: Host) -> bool:
         """Of any stage, after some commit."""
