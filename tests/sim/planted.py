@@ -196,7 +196,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int]] = {
         (nothing_is_resent, ANY, 200),
         (nobody_yields, ("split", "partition"), 200),
         (stale_begin, ANY, 400),
-        (copies_cross_lineages, ("split", "partition", "head", "adjacent"), 400),
+        (copies_cross_lineages, ("split", "adjacent"), 1200),
         (kept_before_it_is_whole, ("head", "double", "adjacent"), 200),
         (validation_swaps_too, ANY, 200),
         (one_donor_is_enough, ("adjacent",), 200),
