@@ -245,11 +245,12 @@ class Holder:
             self.work.installed(self._usable(self.begin.base))
 
     def on_install_failed(self, event: InstallFailed) -> None:
-        """Ask again after a while; a donor that is gone is the leader's to notice, and brings a new plan."""
+        """Ask again after a while; a member that is gone is the leader's to notice, and brings a new plan."""
         pending = self._installing.get(event.stage)
         if pending is None or pending[1] != event.base:
             return
-        if self.core.now - pending[2] > self.core.settings.install_seconds:
+        settings, outside = self.core.settings, event.donor is not None and event.donor not in self.core.members
+        if self.core.now - pending[2] > (settings.lease_seconds if outside else settings.install_seconds):
             self.resign((event.stage,), f"could not rebuild: {event.reason}", False)
         else:
             self.core.note("rebuild", f"stage {event.stage} again: {event.reason}", stages=str(event.stage))

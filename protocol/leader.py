@@ -35,6 +35,8 @@ class Memory:
     counted: set[tuple[int, int, Peer]] = field(default_factory=set)
     """(step, stage, newcomer) of the losses counted there."""
     committed_at: float | None = None
+    unheard: dict[Peer, float] = field(default_factory=dict)
+    """Peers outside the view that did not lend the copy that they keep, and since when."""
     attempts: int = 0
     """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
 

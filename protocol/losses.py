@@ -114,6 +114,7 @@ class Losses:
             self.lose(sender, resign.reason)
             return
         for stage in resign.stages:
+            self.leader.recruiting.on_given_up(sender, stage)
             if sender in self.view.holders[stage] and (stage, sender) not in self.vacated:
                 self.vacated[(stage, sender)] = resign.reason
                 key = (sender.id, stage)

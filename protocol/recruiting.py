@@ -66,13 +66,23 @@ class Recruiting:
 
     def outside_copies(self) -> dict[Peer, tuple[tuple[int, Version], ...]]:
         """What peers outside the view keep: a keeper that lost its compute, and with it its stage, has its copies."""
-        core, lineage = self.core, self.view.lineage.id
+        core, lineage, unheard = self.core, self.view.lineage.id, self.leader.memory.unheard
         return {
             peer: presence.copies
             for peer, presence in core.presences.items()
             if presence.copies and presence.lineage == lineage and peer not in core.members
             if peer not in core.liveness.refused
+            and (peer not in unheard or core.liveness.heard_since(peer, unheard[peer]))
         }  # fmt: skip
+
+    def on_given_up(self, peer: Peer, stage: int) -> None:
+        """Whoever was to rebuild a stage did not: peers outside the view that were to lend a copy may be gone, which
+        nobody else would notice. They are counted on again when they are heard."""
+        begin, core = self.leader.begin, self.core
+        for plan in begin.installs if begin is not None else ():
+            if (plan.stage, plan.peer) == (stage, peer):
+                outside = [donor.peer for donor in plan.donors if donor.peer not in core.members]
+                self.leader.memory.unheard.update(dict.fromkeys(outside, core.now))
 
     def halt_reason(self, rungs: Mapping[int, tuple[bool, str]]) -> str:
         stuck = {stage: why for stage, (possible, why) in rungs.items() if not possible}
