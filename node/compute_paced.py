@@ -18,6 +18,7 @@ from ftnode.models.faults import Misuse
 from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.gradient_memory import GradientMap
 from ftnode.node.state_shape import shape_of
 
 Answer = dict[str, Any]
@@ -45,7 +46,7 @@ class _Export:
 class PacedStages:
     """`forward_seconds` and `backward_seconds` are those of one block stage and microbatch; the head takes no time."""
 
-    def __init__(self, config: ComputeConfig, slots: SlotMap) -> None:
+    def __init__(self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None) -> None:
         self.config, self.slots = config, slots
         self.shape = shape_of(config)
         self.last_visit = config.stages + 1
@@ -53,6 +54,10 @@ class PacedStages:
         self._stages: dict[int, _Paced] = {}
         self._installs: dict[int, _Paced] = {}
         self._exports: dict[int, _Export] = {}
+        self._opened: dict[int, tuple[AttemptId, list[list[int]]]] = {}
+        self._staged: set[tuple[int, AttemptId]] = set()
+        """What groups have reduced; the exchange adds up the zeros that the shared memory holds."""
+        self._shelf: set[tuple[int, AttemptId]] = set()
 
     def out_of_memory(self, error: Exception) -> bool:
         return False
@@ -109,11 +114,41 @@ class PacedStages:
         ledger.reduced = True
         return {"norm_squared": 1.0, "gradient": _zeros_digest(4), "covered": ledger.covered(), "fault": ""}
 
+    def reduce_open(self, stage: int, step: int, attempt: list[int], count: int) -> Answer:
+        covered: list[list[int]] = []
+        if count:
+            ledger = self._held(stage).ledger
+            ledger.require_accumulated(_attempt(attempt))
+            covered = ledger.covered()
+        if len(covered) != count:
+            raise Misuse(f"{len(covered)} visits are accumulated here, not the {count} that the group says", stage)
+        self._staged = {key for key in self._staged if key[0] != stage}
+        self._opened[stage] = _attempt(attempt), covered
+        return {"covered": covered, "fault": ""}
+
+    def reduce_close(self, stage: int, step: int, attempt: list[int]) -> Answer:
+        opened, covered = self._opened.pop(stage, (None, []))
+        if opened != _attempt(attempt):
+            raise Misuse(f"no sum of attempt {attempt} has begun", stage)
+        self._staged.add((stage, _attempt(attempt)))
+        return {"norm_squared": 1.0, "gradient": _zeros_digest(4), "covered": covered, "fault": ""}
+
+    def shelve(self, stage: int, attempt: list[int]) -> Answer:
+        if (stage, _attempt(attempt)) not in self._staged:
+            raise Misuse(f"attempt {attempt} has no reduced gradient", stage)
+        self._shelf.add((stage, _attempt(attempt)))
+        return {}
+
     def apply(self, stage: int, step: int, commit: str, attempt: list[int], skipped: bool) -> Answer:
         held = self._held(stage)
         if step != held.step + 1:
             raise Misuse(f"step {step} does not follow {held.step}", stage)
-        if not skipped:
+        key = stage, _attempt(attempt)
+        staged = key in self._shelf | self._staged
+        self._shelf.discard(key)
+        if not skipped and staged:
+            held.updates += 1
+        elif not skipped:
             held.ledger.require_reduced(_attempt(attempt))
             held.updates += 1
         held.step, held.commit, held.attempt = step, commit, _attempt(attempt)
@@ -129,6 +164,7 @@ class PacedStages:
             held.saved = {key for key in held.saved if key[0] == kept}
             if held.ledger.attempt != kept:
                 held.ledger.clear()
+        self._staged = {key for key in self._staged if key[1] == kept}
         return {}
 
     def initialise(self, stage: int, commit: str) -> Answer:
@@ -138,7 +174,7 @@ class PacedStages:
     def install_begin(
         self, stage: int, step: int, commit: str, attempt: list[int], parts: str, rate_factor: float
     ) -> Answer:
-        self.forget(stage)
+        self._drop_weights(stage)
         self._installs[stage] = _Paced(Ledger(stage), step, commit, _attempt(attempt))
         return {"chunks": len(self.shape.lengths(stage, parts, "raw")), "bytes": self.shape.size(stage, parts)}
 
@@ -191,9 +227,14 @@ class PacedStages:
         return {}
 
     def forget(self, stage: int) -> Answer:
+        self._drop_weights(stage)
+        self._staged = {key for key in self._staged if key[0] != stage}
+        self._shelf = {key for key in self._shelf if key[0] != stage}
+        return {}
+
+    def _drop_weights(self, stage: int) -> None:
         self._stages.pop(stage, None)
         self._installs.pop(stage, None)
-        return {}
 
     def _held(self, stage: int) -> _Paced:
         if stage not in self._stages:
