@@ -36,10 +36,13 @@ class _Paced:
 
 @dataclass(frozen=True, slots=True)
 class _Export:
-    """`step`: of the weights that are read; None when they are frozen. `lengths`: of its chunks."""
+    """`frozen`: or it will be, when the stage moves on. `lengths`: of its chunks."""
 
     stage: int
-    step: int | None
+    version: tuple[int, str, AttemptId]
+    parts: str
+    frozen: bool
+    updates: int
     lengths: tuple[int, ...]
 
 
@@ -194,27 +197,37 @@ class PacedStages:
 
     def export_begin(self, stage: int, step: int, parts: str, encoding: str = "raw", freeze: bool = False) -> Answer:
         held = self._held(stage)
+        now = held.step, held.commit, held.attempt
+        made = _Export(
+            stage, now, parts, freeze or parts == "all", held.updates, self.shape.lengths(stage, parts, encoding)
+        )
         if held.step != step:
-            raise Misuse(f"the weights here are of step {held.step}, not {step}", stage)
+            made = self._read_along(held, stage, step, parts)
         export = secrets.randbits(48)
-        self._exports[export] = _Export(stage, None if freeze else step, self.shape.lengths(stage, parts, encoding))
+        self._exports[export] = made
         return {
             "export": export,
-            "version": [held.step, held.commit, list(held.attempt)],
+            "version": [made.version[0], made.version[1], list(made.version[2])],
             "norm_squared": 1.0,
             "rate_factor": 1.0,
-            "chunks": len(self._exports[export].lengths),
+            "chunks": len(made.lengths),
             "bytes": self.shape.size(stage, parts),
             "digest": _zeros_digest(self.shape.size(stage, "weights")),
-            "step_count": held.updates,
+            "step_count": made.updates,
         }
+
+    def _read_along(self, held: _Paced, stage: int, step: int, parts: str) -> _Export:
+        for made in self._exports.values():
+            if made.frozen and (made.stage, made.version[0], made.parts) == (stage, step, parts):
+                return made
+        raise Misuse(f"the weights here are of step {held.step}, not {step}", stage)
 
     def export_chunk(self, export: int, index: int, slot: int) -> Answer:
         if export not in self._exports:
             raise Misuse(f"no export {export} has begun", -1)
         begun = self._exports[export]
-        if begun.step not in (None, self._held(begun.stage).step):
-            raise Misuse(f"the weights have moved on from step {begun.step} since the export began", begun.stage)
+        if not begun.frozen and begun.version[0] != self._held(begun.stage).step:
+            raise Misuse(f"the weights have moved on from step {begun.version[0]} since the export began", begun.stage)
         if not 0 <= index < len(begun.lengths):
             raise Misuse(f"there is no chunk {index}", begun.stage)
         length = begun.lengths[index]

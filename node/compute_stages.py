@@ -172,6 +172,7 @@ class TorchStages:
     def apply(self, stage: int, step: int, commit: str, attempt: PlainAttempt, skipped: bool) -> Answer:
         held = self._held(stage)
         version = StageVersion(step, commit, _attempt(attempt))
+        self._exports.moves_on(held)
         rate = held.apply(version, skipped, self._group.take(stage, version.attempt))
         every = self.config.digest_every
         return {"digest": digest(held.weights) if every and step % every == 0 else "", "learning_rate": rate}
@@ -231,20 +232,17 @@ class TorchStages:
 
     def export_begin(self, stage: int, step: int, parts: str, encoding: str = "raw", freeze: bool = False) -> Answer:
         """`freeze`: as it is now, until `export_end`, though the stage moves on."""
-        held = self._held(stage)
-        if held.version is None or held.version.step != step:
-            raise Misuse(f"the weights here are of step {held.version and held.version.step}, not {step}", stage)
-        size = state_of(held, parts).nbytes
-        export, weights_digest = self._exports.begin(held, parts, encoding, freeze)
+        export, account = self._exports.begin(self._held(stage), step, parts, encoding, freeze)
+        version = account.version
         return {
             "export": export,
-            "version": [held.version.step, held.version.commit, list(held.version.attempt)],
-            "norm_squared": held.norm_squared,
-            "rate_factor": held.rate_factor,
-            "chunks": -(-size // self.config.chunk_bytes),
-            "bytes": size,
-            "digest": weights_digest,
-            "step_count": held.updates,
+            "version": [version.step, version.commit, list(version.attempt)],
+            "norm_squared": account.norm_squared,
+            "rate_factor": account.rate_factor,
+            "chunks": -(-4 * account.numbers // self.config.chunk_bytes),
+            "bytes": 4 * account.numbers,
+            "digest": account.digest,
+            "step_count": account.step_count,
         }
 
     def export_chunk(self, export: int, index: int, slot: int) -> Answer:
