@@ -10,7 +10,7 @@ import torch
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.initial import DEVIATION
 from ftnode.models.optimiser import OptimiserConfig
-from ftnode.models.stage import GRADIENT, Stage, StageVersion
+from ftnode.models.stage import GRADIENT, MOMENT_1, Stage, StageVersion
 from ftnode.models.tensors import digest
 from tests.models.tiny import (
     ATTEMPT,
@@ -148,6 +148,7 @@ def test_reduce_clips_and_reports_the_norm_before() -> None:
     assert stage.reduce(ATTEMPT) == reduction
     stage.apply(StageVersion(1, "c", ATTEMPT), skipped=False)
     assert stage.norm_squared == reduction.norm_squared
+    assert torch.equal(stage.buffers[MOMENT_1], clipped * (1 - stage.optimiser.beta1))
     assert not stage.buffers[GRADIENT].any()
 
 

@@ -379,3 +379,21 @@ def test_what_is_given_up_is_never_answered() -> None:
         assert (await a.answer())["gradient"] == (await b.answer())["gradient"]
 
     run(main)
+
+
+def test_who_has_given_up_does_not_answer_when_the_others_are_done() -> None:
+    async def main(wires: Wires) -> None:
+        a, b, idle = (wires.member(name) for name in ("a", "b", "idle"))
+        a.accumulate(0), b.accumulate(1)
+        members = group((a, 1), (b, 1), (idle, 0))
+        idle.start(task(members))
+        await trio.testing.wait_all_tasks_blocked()
+        idle.reductions.give_up(STAGE)
+        for member in (a, b):
+            member.start(task(members))
+        for member in (a, b):
+            await member.answer()
+        await trio.testing.wait_all_tasks_blocked()
+        assert not idle.answers
+
+    run(main)
