@@ -50,7 +50,7 @@ class PacedStages:
     """`forward_seconds` and `backward_seconds` are those of one block stage and microbatch; the head takes no time."""
 
     def __init__(self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None) -> None:
-        self.config, self.slots = config, slots
+        self.config, self.slots, self._gradients = config, slots, gradients
         self.shape = shape_of(config)
         self.last_visit = config.stages + 1
         self._tokens = config.sequences * config.context
@@ -243,6 +243,8 @@ class PacedStages:
         self._drop_weights(stage)
         self._staged = {key for key in self._staged if key[0] != stage}
         self._shelf = {key for key in self._shelf if key[0] != stage}
+        if self._gradients is not None:
+            self._gradients.release(stage)
         return {}
 
     def _drop_weights(self, stage: int) -> None:

@@ -38,8 +38,9 @@ class GradientMap:
         return memoryview(self._mapped[stage])[: NUMBER_BYTES * self.numbers[stage]]
 
     def release(self, stage: int) -> None:
-        """Give the memory back; zeros are there from now on."""
-        if stage in self._mapped and hasattr(mmap, "MADV_REMOVE"):
+        """Give the memory back, where the system can; then zeros are there from now on."""
+        self.view(stage)
+        if hasattr(mmap, "MADV_REMOVE"):
             self._mapped[stage].madvise(mmap.MADV_REMOVE)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ftnode.node.arena import Arena
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.compute_process import carry_out, make_backend, receive, send
-from ftnode.node.gradient_memory import GradientMap
+from ftnode.node.gradient_memory import GradientMap, GradientMemory
 from ftnode.node.ports import ComputeError
 
 STAGES, MICROBATCHES, LAST_VISIT = 3, 2, 4
@@ -55,13 +55,17 @@ class Direct:
 class Process(Direct):
     """The real thing."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], gradients: GradientMemory | None = None) -> None:
         self.arena = Arena(config.get("slot_bytes", 64), config.get("slots", 1))
         self.link, theirs = socket.socketpair()
         self.link.settimeout(60)
         argv = [sys.executable, "-m", "ftnode.node.compute_process", "--socket-fd", str(theirs.fileno()), "--arena-fd"]
-        descriptors = (theirs.fileno(), self.arena.descriptor)
-        self.child = subprocess.Popen([*argv, str(self.arena.descriptor)], pass_fds=descriptors)
+        argv += [str(self.arena.descriptor)]
+        descriptors = [theirs.fileno(), self.arena.descriptor]
+        if gradients is not None:
+            argv += ["--gradients-fd", str(gradients.descriptor)]
+            descriptors.append(gradients.descriptor)
+        self.child = subprocess.Popen(argv, pass_fds=descriptors)
         theirs.close()
         send(self.link, {"config": config})
         self.first = receive(self.link)
@@ -95,8 +99,8 @@ class Port:
 
 
 @contextlib.contextmanager
-def process(config: dict[str, Any]) -> Iterator[Process]:
-    made = Process(config)
+def process(config: dict[str, Any], gradients: GradientMemory | None = None) -> Iterator[Process]:
+    made = Process(config, gradients)
     try:
         yield made
     finally:
