@@ -115,6 +115,7 @@ class PacedStages:
         ledger = self._held(stage).ledger
         ledger.require_accumulated(_attempt(attempt))
         ledger.reduced = True
+        self._staged = {key for key in self._staged if key[0] != stage}
         return {"norm_squared": 1.0, "gradient": _zeros_digest(4), "covered": ledger.covered(), "fault": ""}
 
     def reduce_open(self, stage: int, step: int, attempt: list[int], count: int) -> Answer:
@@ -142,6 +143,10 @@ class PacedStages:
         self._shelf.add((stage, _attempt(attempt)))
         return {}
 
+    def unshelve(self, stage: int) -> Answer:
+        self._shelf = {key for key in self._shelf if key[0] != stage}
+        return {}
+
     def apply(self, stage: int, step: int, commit: str, attempt: list[int], skipped: bool) -> Answer:
         held = self._held(stage)
         if step != held.step + 1:
@@ -149,6 +154,7 @@ class PacedStages:
         key = stage, _attempt(attempt)
         staged = key in self._shelf | self._staged
         self._shelf.discard(key)
+        self._staged.discard(key)
         if not skipped and staged:
             held.updates += 1
         elif not skipped:

@@ -29,8 +29,9 @@ from ftnode.protocol.errors import LocalError
 
 FRAME_BYTES_MAX: Final = 1 << 20
 COMMANDS: Final = (
-    "forward", "backward", "reduce", "reduce_open", "reduce_close", "apply", "shelve", "discard", "initialise",
-    "forget", "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
+    "forward", "backward", "reduce", "reduce_open", "reduce_close", "apply", "shelve", "unshelve", "discard",
+    "initialise", "forget",
+    "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
 )  # fmt: skip
 _log = logging.getLogger("ftnode.compute")
 

@@ -34,9 +34,7 @@ class GroupGradients:
     def open(self, stage: int, held: Stage | None, attempt: AttemptId, count: int) -> Answer:
         """Copy what we accumulated to where the node finds it. An earlier sum of the stage is no more."""
         place = self._place(stage)
-        for key in [key for key in self._staged if key[0] == stage]:
-            del self._staged[key]
-        self._opened.pop(stage, None)
+        self.drop(stage)
         covered: list[list[int]] = []
         if count:
             if held is None:
@@ -80,12 +78,21 @@ class GroupGradients:
         for stage in [stage for stage, (attempt, _) in self._opened.items() if attempt != keep]:
             del self._opened[stage]
 
+    def drop(self, stage: int) -> None:
+        """The stage's gradient is reduced anew: no sum of before may be applied."""
+        for key in [key for key in self._staged if key[0] == stage]:
+            del self._staged[key]
+        self._opened.pop(stage, None)
+
+    def unshelve(self, stage: int) -> None:
+        """The install that sums waited for is no more."""
+        for key in [key for key in self._shelf if key[0] == stage]:
+            del self._shelf[key]
+
     def forget(self, stage: int) -> None:
         """Everything of the stage, and its memory."""
-        for table in (self._staged, self._shelf):
-            for key in [key for key in table if key[0] == stage]:
-                del table[key]
-        self._opened.pop(stage, None)
+        self.drop(stage)
+        self.unshelve(stage)
         if self._memory is not None:
             self._memory.release(stage)
 

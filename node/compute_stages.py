@@ -141,6 +141,7 @@ class TorchStages:
     def reduce(self, stage: int, step: int, attempt: PlainAttempt) -> Answer:
         held = self._held(stage)
         self._require_next(held, step)
+        self._group.drop(stage)
         try:
             reduction = held.reduce(_attempt(attempt))
         except StageFault as fault:
@@ -169,6 +170,10 @@ class TorchStages:
         self._group.shelve(stage, _attempt(attempt))
         return {}
 
+    def unshelve(self, stage: int) -> Answer:
+        self._group.unshelve(stage)
+        return {}
+
     def apply(self, stage: int, step: int, commit: str, attempt: PlainAttempt, skipped: bool) -> Answer:
         held = self._held(stage)
         version = StageVersion(step, commit, _attempt(attempt))
@@ -186,7 +191,8 @@ class TorchStages:
     # Weights from nothing, from others, for others.
 
     def initialise(self, stage: int, commit: str) -> Answer:
-        self.forget(stage)
+        self._drop_weights(stage)
+        self._group.drop(stage)
         made = self._new_stage(stage)
         made.initialise(self.config.seed, commit)
         self._stages[stage] = made

@@ -208,7 +208,13 @@ class Driver:
         if effect.stage in self._installs:
             self._shelve(effect)
             return
-        self._record_applied(effect, now)
+        outcome, _, late = self._outcomes.get(effect.stage, (None, None, []))
+        if outcome is not None and isinstance(outcome.event, ev.InstallFailed):
+            return  # there is nothing to update, as the core is about to hear
+        if outcome is not None:
+            late.append(effect)
+        else:
+            self._record_applied(effect, now)
 
         def applied(answer: dict[str, Any] | ComputeError) -> None:
             self.tasks.check(answer)
@@ -282,13 +288,17 @@ class Driver:
     def _cancel_install(self, stage: int) -> None:
         """Also when it has just ended: a result that the core has not seen is of weights that are no more."""
         scope = self._installs.pop(stage, None)
-        self._shelf.end(stage)
+        self._clear_shelf(stage)
         if scope is not None:
             scope.cancel()
         finished = self._outcomes.pop(stage, None)
         if finished is not None:
             stale = finished[0].event
             self._events = deque(event for event in self._events if event is not stale)
+
+    def _clear_shelf(self, stage: int) -> None:
+        if self._shelf.end(stage):
+            self.compute.post("unshelve", self.tasks.check, stage=stage)
 
     def _fail_install(self, stage: int, reason: str) -> None:
         """It cannot come to a good end, whatever its donors do."""
@@ -297,7 +307,9 @@ class Driver:
         effect = self._shelf.install(stage)
         self._cancel_install(stage)
         self.compute.post("forget", self.tasks.check, stage=stage)
-        self.deliver(ev.InstallFailed(stage, effect.base, None, reason[:REASON_TEXT_MAX]))
+        failed = ev.InstallFailed(stage, effect.base, None, reason[:REASON_TEXT_MAX])
+        self._outcomes[stage] = Outcome(failed), effect, []
+        self.deliver(failed)
 
     async def _install(self, effect: fx.Install, scope: trio.CancelScope) -> None:
         assert self.installer is not None
@@ -316,7 +328,7 @@ class Driver:
                     return
             if self._installs.get(stage) is scope:
                 del self._installs[stage]
-                self._shelf.end(stage)
+                self._clear_shelf(stage)
                 self._outcomes[stage] = outcome, effect, applied
                 if self.donor is not None and effect.plan.rung is not Rung.INITIAL:
                     self.donor.advanced()

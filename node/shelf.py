@@ -21,7 +21,6 @@ class Shelf:
         self._waiting: dict[int, tuple[Install, deque[Apply]]] = {}
 
     def begin(self, install: Install) -> None:
-        """What waited for an earlier install of the stage is dropped."""
         self._waiting[install.plan.stage] = install, deque()
 
     def install(self, stage: int) -> Install:
@@ -40,5 +39,6 @@ class Shelf:
         applies = self._waiting[stage][1]
         return applies.popleft() if applies else None
 
-    def end(self, stage: int) -> None:
-        self._waiting.pop(stage, None)
+    def end(self, stage: int) -> bool:
+        """Whether something waited that is dropped now."""
+        return stage in self._waiting and bool(self._waiting.pop(stage)[1])

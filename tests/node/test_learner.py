@@ -222,6 +222,54 @@ def test_a_commit_whose_gradient_is_not_here_ends_the_installation(tmp_path: Pat
     run(main, tmp_path / "trace")
 
 
+def test_a_new_installation_forgets_what_waited_for_the_one_before(tmp_path: Path) -> None:
+    async def main(holder: Holder, learner: Learner) -> None:
+        await holder.train(1)
+        learner.install(1)
+        await holder.gate.asked.wait()
+        newest = await holder.train(2, learner)
+        learner.apply(2)
+        waiting = learner.member.compute.backend._group._shelf  # type: ignore[attr-defined]
+        assert len(waiting) == 1
+        learner.install(2)
+        assert not waiting
+        holder.gate.opened.set()
+        event = await learner.event()
+        assert isinstance(event, ev.Installed) and (event.base, event.digest) == (version(2), newest)
+        assert await holder.train(3, learner)
+        learner.apply(3)
+        assert weights(learner.member.compute, 3) == weights(holder.member.compute, 3)
+
+    run(main, tmp_path / "trace")
+
+
+def test_a_commit_between_the_end_of_an_installation_and_the_cores_hearing_of_it(tmp_path: Path) -> None:
+    async def main(holder: Holder, learner: Learner) -> None:
+        await holder.train(1)
+        holder.gate.opened.set()
+        await holder.train(2, learner)
+        learner.install(1)
+        while not learner.driver._events:
+            await trio.lowlevel.checkpoint()
+        learner.apply(2)
+        assert isinstance(await learner.event(), ev.InstallFailed), "the base is over and nobody reads it"
+        assert not learner.compute.restarts, "nothing is updated where nothing is"
+        learner.install(2)
+        while not learner.driver._events:
+            await trio.lowlevel.checkpoint()
+        unheard = learner.driver._events.popleft()
+        await holder.train(3, learner)
+        learner.apply(3)
+        learner.driver._record_result(unheard, 0.0)
+        assert isinstance(unheard, ev.Installed)
+        assert weights(learner.member.compute, 3) == weights(holder.member.compute, 3)
+        learner.trace.close(0.0, "")
+
+    run(main, tmp_path / "trace")
+    told = [(r["k"], r["step"]) for r in read_trace(tmp_path / "trace") if r["k"] in ("installed", "applied")]
+    assert told == [("installed", 2), ("applied", 3)]
+
+
 def test_a_gap_between_base_and_commit_ends_the_installation(tmp_path: Path) -> None:
     async def main(holder: Holder, learner: Learner) -> None:
         await holder.train(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Awaitable, Callable
 
 import numpy as np
@@ -13,9 +12,8 @@ from reducing import ATTEMPT, STAGE, Member, Wires, group, in_order, task
 
 from ftnode.node import reduction as reduction_module
 from ftnode.node import reduction_exchange, reduction_sum
-from ftnode.node.reduction_sum import PieceSum
 from ftnode.node.reduction_wire import ReduceReply, ReduceRequest, hear, request_for, say
-from ftnode.protocol.errors import LocalError, PeerError
+from ftnode.protocol.errors import LocalError
 from ftnode.protocol.types import Attempt, Peer
 from ftnode.protocol.wire import Refusal
 
@@ -83,47 +81,6 @@ def test_a_group_agrees_with_one_that_did_it_alone() -> None:
         assert np.array_equal(a.stage.weights, b.stage.weights)
 
     run(main)
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_a_sum_does_not_depend_on_what_comes_first(order: tuple[int, ...]) -> None:
-    async def main() -> None:
-        chance = np.random.default_rng(5)
-        parts = [chance.standard_normal(100, dtype=np.float32) for _ in range(4)]
-        place = memoryview(bytearray(parts[2].tobytes()))
-        piece = PieceSum(place, 4, ours=2)
-        sources = [(0, 1, 3)[index] for index in order]
-        for source in sources:
-            content = parts[source].tobytes()
-            while room := await piece.room(source):
-                start = piece.taken(source)
-                room[:] = content[start : start + len(room)]
-                piece.filled(source)
-            assert piece.whole == (source == sources[-1])
-        assert np.array_equal(np.frombuffer(place, dtype=np.float32), in_order(parts))
-
-    trio.run(main)
-
-
-def test_who_is_ahead_waits_for_the_others(autojump_clock: trio.testing.MockClock) -> None:
-    async def main() -> None:
-        piece = PieceSum(memoryview(bytearray(256 * 20)), 3, ours=0)
-        with trio.move_on_after(5) as waited:
-            while await piece.room(1):
-                piece.filled(1)
-        assert waited.cancelled_caught and piece.taken(1) == reduction_sum.AHEAD * 256
-        await piece.room(2)
-        piece.filled(2)
-        assert piece.done == 256 and await piece.room(1)
-        with pytest.raises(PeerError):
-            await piece.room(0)
-
-    trio.run(main, clock=autojump_clock)
-
-
-@pytest.fixture
-def autojump_clock() -> trio.testing.MockClock:
-    return trio.testing.MockClock(autojump_threshold=0)
 
 
 def test_without_one_of_the_group_nobody_answers_and_a_smaller_group_reduces_what_is_left() -> None:
@@ -395,5 +352,30 @@ def test_who_has_given_up_does_not_answer_when_the_others_are_done() -> None:
             await member.answer()
         await trio.testing.wait_all_tasks_blocked()
         assert not idle.answers
+
+    run(main)
+
+
+def test_what_was_reduced_last_is_applied() -> None:
+    """A group's sum, then alone what is left after the others are gone; and the other way round."""
+
+    async def main(wires: Wires) -> None:
+        a, b, reference = (wires.member(name) for name in ("a", "b", "reference"))
+        for member in (a, reference):
+            member.accumulate(0)
+        b.accumulate(1)
+        for member in (a, b):
+            member.start(task(group((a, 1), (b, 1))))
+        hashes = [(await member.answer())["gradient"] for member in (a, b)]
+        alone = {"stage": STAGE, "step": 1, "attempt": list(ATTEMPT)}
+        expected = reference.compute.call("reduce", **alone)
+        a.reductions.replace(STAGE)
+        assert a.compute.call("reduce", **alone) == expected
+        assert a.apply(1) == reference.apply(1)
+        b.compute.call("reduce", **alone)
+        b.start(task(group((b, 1)), view=1))
+        assert (await b.answer())["gradient"] not in hashes
+        together = b.accumulated()
+        assert np.array_equal(b.summed(), together)
 
     run(main)
