@@ -7,9 +7,11 @@ from random import Random
 import numpy as np
 import pytest
 import trio
-from reducing import Member, Wires, group, in_order, task
+import trio.testing
+from reducing import STAGE, Member, Wires, group, in_order, task
 
 from ftnode.node import reduction_exchange, reduction_sum
+from ftnode.protocol.types import Peer
 
 MEMBERS = ("a", "b", "c", "d", "idle")
 
@@ -88,6 +90,39 @@ def test_what_is_answered_is_the_sum_of_those_who_were_asked(seed: int) -> None:
         with trio.fail_after(40):
             async with trio.open_nursery() as nursery:
                 await main(nursery)
+                nursery.cancel_scope.cancel()
+
+    trio.run(bounded)
+
+
+def test_a_reduction_waits_until_nobody_touches_the_memory_for_the_one_before() -> None:
+    async def main(wires: Wires) -> None:
+        a = wires.member("a")
+        a.accumulate(0)
+        alone, dead = group((a, 1)), Peer("dead", 1)
+        a.start(task(group((a, 1), (dead, 1))))
+        await trio.testing.wait_all_tasks_blocked()
+        slow = trio.Event()
+
+        async def writing() -> None:
+            with a.reductions._exchanges[STAGE].visit(dead), trio.CancelScope(shield=True):
+                await slow.wait()
+                a.memory.view(STAGE)[:4] = b"\x7f" * 4
+
+        wires.nursery.start_soon(writing)
+        await trio.testing.wait_all_tasks_blocked()
+        for view in (1, 2):
+            a.start(task(alone, view=view))
+            await trio.testing.wait_all_tasks_blocked()
+            assert not a.answers
+        slow.set()
+        await a.answer()
+        assert np.array_equal(a.summed(), a.accumulated()) and len(a.answers) == 1
+
+    async def bounded() -> None:
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                await main(Wires(nursery))
                 nursery.cancel_scope.cancel()
 
     trio.run(bounded)
