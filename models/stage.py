@@ -19,13 +19,12 @@ from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.initial import initialise
 from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.models.llama import BlockWeights, HeadWeights
-from ftnode.models.optimiser import OptimiserConfig, adam, clip_factor, learning_rate_at
-from ftnode.models.tensors import Layout, digest, is_finite, squared_norm
+from ftnode.models.optimiser import OptimiserConfig, adam, learning_rate_at
+from ftnode.models.reduction import Staged, stage_gradient
+from ftnode.models.tensors import Layout, is_finite
 
 WEIGHTS, MOMENT_1, MOMENT_2, GRADIENT = range(4)
 ROWS: Final = 4
-NORM_SQUARED_MAX: Final = torch.finfo(torch.float32).max
-"""Beyond it, Adam's squares overflow and the stage would stand still for ever; far below, training has exploded."""
 EXPORTED_ROWS: Final = {"weights": 1, "all": 3}
 
 SavedKey = tuple[AttemptId, int, int]
@@ -78,7 +77,7 @@ class Stage:
         self.norm_squared = 0.0
         """Of the last committed gradient, before clipping: ω when a neighbour is rebuilt."""
         self.ledger = Ledger(index)
-        self._reduced_norm = 0.0
+        self._staged: Staged | None = None
         self._saved: dict[SavedKey, tuple[Tensor, Tensor]] = {}
         self._head: HeadWeights | None = None
         self._blocks: tuple[BlockWeights, ...] = ()
@@ -161,35 +160,40 @@ class Stage:
 
     def reduce(self, attempt: AttemptId) -> Reduction:
         """Stage the accumulated gradient: norm, clip, hash. Asked again, it answers the same."""
+        gradient = self.accumulated(attempt)
+        if self._staged is None:
+            try:
+                self._staged = stage_gradient(gradient, self.optimiser, self.index)
+            except StageFault as fault:
+                self.ledger.spoiled = str(fault)
+                raise
+            self.ledger.reduced = True
+        return Reduction(self._staged.norm_squared, self._staged.gradient, self.ledger.covered())
+
+    def accumulated(self, attempt: AttemptId) -> Tensor:
+        """The sum of the gradients so far, as a view. Raises StageFault when it is unusable."""
         self.ledger.require_accumulated(attempt)
         if self.ledger.spoiled:
             raise StageFault(self.ledger.spoiled, self.index)
-        gradient = self.buffers[GRADIENT]
-        if not self.ledger.reduced:
-            norm_squared = squared_norm(gradient)
-            if not norm_squared < NORM_SQUARED_MAX:
-                self.ledger.spoiled = f"the step's gradient has a squared norm of {norm_squared:g}"
-                raise StageFault(self.ledger.spoiled, self.index)
-            factor = clip_factor(self.optimiser, norm_squared)
-            if factor < 1:
-                gradient.mul_(factor)
-            self._reduced_norm = norm_squared
-            self.ledger.reduced = True
-        return Reduction(self._reduced_norm, digest(gradient), self.ledger.covered())
+        return self.buffers[GRADIENT]
 
-    def apply(self, version: StageVersion, skipped: bool) -> float:
+    def apply(self, version: StageVersion, skipped: bool, staged: Staged | None = None) -> float:
         """Update the weights with the gradient that version.attempt reduced, and become `version`; returns the rate.
 
-        Skipped: only the version changes.
+        `staged`: the gradient that a group reduced; None: our own. Skipped: only the version changes.
         """
         rate = learning_rate_at(self.optimiser, version.step) * self.rate_factor
         if self.version is None or self.version.step != version.step - 1:
             raise Misuse(f"step {version.step} does not follow {self.version and self.version.step}", self.index)
         norm_squared = self.norm_squared
         if not skipped:
-            self.ledger.require_reduced(version.attempt)
+            if staged is None:
+                self.ledger.require_reduced(version.attempt)
+                assert self._staged is not None
+                staged = self._staged
+            staged.into(self.buffers[GRADIENT])
             self.updates += 1
-            norm_squared = self._reduced_norm
+            norm_squared = staged.norm_squared
             decayed, plain = self.buffers[:, : self.layout.matrices], self.buffers[:, self.layout.matrices :]
             adam(decayed, self.optimiser, rate, self.updates, self.optimiser.weight_decay)
             adam(plain, self.optimiser, rate, self.updates, 0.0)
@@ -278,6 +282,7 @@ class Stage:
 
     def _drop_gradient(self) -> None:
         self.buffers[GRADIENT].zero_()
+        self._staged = None
         self.ledger.clear()
 
     def _drop_step(self) -> None:

@@ -58,7 +58,7 @@ class Arena:
             raise LocalError(f"an arena of {slots} slots of {slot_bytes} bytes cannot be")
         self.slot_bytes = slot_bytes
         self.slots = slots
-        self.descriptor = _shared_file(stride(slot_bytes) * slots)
+        self.descriptor = shared_file(stride(slot_bytes) * slots)
         """For the compute process: pass it on, and map it there with SlotMap(descriptor, slot_bytes, slots)."""
         self._map = SlotMap(self.descriptor, slot_bytes, slots)
         self._slots = [_Slot() for _ in range(slots)]
@@ -131,13 +131,13 @@ def stride(slot_bytes: int) -> int:
     return -(-slot_bytes // ALIGNMENT) * ALIGNMENT
 
 
-def _shared_file(size: int) -> int:
+def shared_file(size: int) -> int:
     """A file in memory without a name. Sealed where the kernel can, so that no child of ours shrinks it under us."""
     if not hasattr(os, "memfd_create"):
         with tempfile.TemporaryFile() as file:
             file.truncate(size)
             return os.dup(file.fileno())
-    descriptor = os.memfd_create("ftnode-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    descriptor = os.memfd_create("ftnode-tensors", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(descriptor, size)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
     return descriptor

@@ -110,6 +110,23 @@ def world(as_json: bool, home: str | None) -> int:
 
 
 @click.command()
+@click.option("--peers", type=click.IntRange(2, 16), default=4, show_default=True, help="Members of the group.")
+@click.option("--megabytes", type=click.IntRange(1, 4000), default=100, show_default=True, help="Size of the gradient.")
+@click.option("--rounds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Sums to measure.")
+@click.option("--kill", is_flag=True, help="Then three times as many, with a peer killed in every third.")
+@click.option("--out", metavar="DIR", help="Folder for the figures as JSON, too.")
+@json_option
+@home_option
+def reduction(
+    peers: int, megabytes: int, rounds: int, kill: bool, out: str | None, as_json: bool, home: str | None
+) -> int:  # fmt: skip
+    """Seconds that a group takes to sum a gradient, against hivemind's averager, and when a peer is killed."""
+    folder = Path(out).expanduser().absolute() if out else None
+    _lab("reduction").run(as_json, peers, megabytes, rounds, kill, folder)
+    return 0
+
+
+@click.command()
 @click.option("--quick", is_flag=True, help="Two minutes: a little of everything, as CI runs it.")
 @click.option("--full", is_flag=True, help="All experiments, at most 150 minutes; goes on where it was stopped.")
 @click.option("--model", metavar="SIZE", help="mini, tiny, deep, wide or small; default: the mode's own.")

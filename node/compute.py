@@ -20,6 +20,7 @@ import trio
 from ftnode.node.arena import Arena
 from ftnode.node.children import start_child, stop_child
 from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.gradient_memory import GradientMemory
 from ftnode.node.ports import ComputeError
 
 log = logging.getLogger(__name__)
@@ -43,15 +44,18 @@ class ComputeProcess:
         on_lost: Callable[[str, int], None],
         log_path: Path | None = None,
         hang_seconds: float = 60.0,
+        gradients: GradientMemory | None = None,
     ) -> None:
         """`hang_seconds`: a process that answers nothing for so long while commands wait is killed, and `on_lost`
-        told. The core notices tasks that do not end by itself; an export for a newcomer is no task."""
+        told. The core notices tasks that do not end by itself; an export for a newcomer is no task. `gradients`: for
+        reductions in groups."""
         self.config = config
         self.pid = 0
         self._arena = arena
         self._on_ready, self._on_lost = on_ready, on_lost
         self._log_path = log_path
         self._hang_seconds = hang_seconds
+        self._gradients = gradients
         self._progress = 0.0
         """When it last answered, or began to have something to answer."""
         self._pending: dict[int, Answer] = {}
@@ -119,8 +123,12 @@ class ComputeProcess:
             sys.executable, "-m", "ftnode.node.compute_process", "--socket-fd", str(theirs.fileno()),
             "--arena-fd", str(self._arena.descriptor),
         ]  # fmt: skip
+        descriptors = [theirs.fileno(), self._arena.descriptor]
+        if self._gradients is not None:
+            argv += ["--gradients-fd", str(self._gradients.descriptor)]
+            descriptors.append(self._gradients.descriptor)
         with theirs:
-            child = start_child(argv, log=self._log_path, pass_fds=(theirs.fileno(), self._arena.descriptor))
+            child = start_child(argv, log=self._log_path, pass_fds=descriptors)
         self.pid = child.pid
         reason, worked = "restarted", False
         try:

@@ -1,8 +1,9 @@
 """Stages that are being read by others, chunk by chunk.
 
 Weights move on at the next commit. Who rebuilds a stage reads them while the step waits for it; who keeps a copy reads
-while the next step is computed, from what was frozen when it asked. A frozen state lies in host memory, encoded, once
-for all who read the same, and goes with the last of them.
+while the next step is computed, from what was frozen when it asked. Who copies a stage with its optimiser, a learner,
+reads what is here, and it is frozen only when a commit is about to change it. A frozen state lies in host memory,
+encoded, once for all who read the same, and goes with the last of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from ftnode.models.tensors import as_bytes, digest
 
 EXPORTS_MAX = 64
 """The node lends to fewer; more are a leak."""
+OVERTAKEN_MAX = 2
+"""Versions of a stage that are frozen since a commit came while they were read; readers of others are left behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +38,21 @@ class Wanted:
     encoding: str
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is said of a state besides its bytes. `digest`: of the weights once they are decoded."""
+
+    version: StageVersion
+    norm_squared: float
+    rate_factor: float
+    step_count: int
+    digest: str
+    numbers: int
+
+
 @dataclass(slots=True)
 class _Frozen:
-    digest: str
+    account: Account
     chunks: list[bytes]
     readers: set[int] = field(default_factory=set)
 
@@ -47,11 +62,11 @@ class Exports:
 
     def __init__(self, stages: Mapping[int, Stage], chunk_bytes: int) -> None:
         self._stages, self._numbers = stages, chunk_bytes // 4
-        self._live: dict[int, Wanted] = {}
+        self._live: dict[int, tuple[Wanted, Account]] = {}
         self._frozen: dict[Wanted, _Frozen] = {}
 
-    def begin(self, held: Stage, parts: str, encoding: str, freeze: bool) -> tuple[int, str]:
-        """Name of the export, and the digest of the weights that its reader will have."""
+    def begin(self, held: Stage, step: int, parts: str, encoding: str, freeze: bool) -> tuple[int, Account]:
+        """Name of the export, and what its reader will have. Raises Misuse for a step that is not here."""
         if encoding not in ENCODINGS or (encoding != "raw" and not (freeze and parts == "weights")):
             raise Misuse(f"{parts} as {encoding} is no export", held.index)
         if held.version is None:
@@ -59,19 +74,38 @@ class Exports:
         if len(self._live) + sum(len(frozen.readers) for frozen in self._frozen.values()) >= EXPORTS_MAX:
             raise Misuse(f"{EXPORTS_MAX} exports are under way", held.index)
         flat, name = state_of(held, parts), secrets.randbits(48)
+        if held.version.step != step:
+            return name, self._join(held, step, parts, encoding, name)
         wanted = Wanted(held.index, held.version, parts, encoding)
         if not freeze:
-            self._live[name] = wanted
-            return name, digest(held.weights)
+            account = self._account(held, flat, digest(held.weights))
+            self._live[name] = wanted, account
+            return name, account
         if wanted not in self._frozen:
             self._frozen[wanted] = self._freeze(held, flat, encoding)
         self._frozen[wanted].readers.add(name)
-        return name, self._frozen[wanted].digest
+        return name, self._frozen[wanted].account
+
+    def moves_on(self, held: Stage) -> None:
+        """The stage is about to change: freeze what is read of it with the optimiser."""
+        readers = {
+            name: (wanted, account)
+            for name, (wanted, account) in self._live.items()
+            if wanted.stage == held.index and wanted.version == held.version and wanted.parts == "all"
+        }
+        overtaken = sum(wanted.stage == held.index and wanted.parts == "all" for wanted in self._frozen)
+        if not readers or overtaken >= OVERTAKEN_MAX:
+            return
+        for name, (wanted, account) in readers.items():
+            del self._live[name]
+            if wanted not in self._frozen:
+                self._frozen[wanted] = _Frozen(account, self._raw(state_of(held, "all")))
+            self._frozen[wanted].readers.add(name)
 
     def chunk(self, name: int, index: int) -> bytes | memoryview:
         """Raises Misuse when there is no such export or chunk, or the stage has moved on and was not frozen."""
         if name in self._live:
-            wanted = self._live[name]
+            wanted, _ = self._live[name]
             held = self._stages.get(wanted.stage)
             if held is None or held.version != wanted.version:
                 raise Misuse(
@@ -102,15 +136,31 @@ class Exports:
                 return wanted, frozen
         raise Misuse(f"no export {name} has begun", -1)
 
+    def _join(self, held: Stage, step: int, parts: str, encoding: str, name: int) -> Account:
+        """Read along what others read of a version that is over."""
+        for wanted, frozen in self._frozen.items():
+            if (wanted.stage, wanted.version.step, wanted.parts, wanted.encoding) == (
+                held.index, step, parts, encoding,
+            ):  # fmt: skip
+                frozen.readers.add(name)
+                return frozen.account
+        raise Misuse(f"the weights here are of step {held.version and held.version.step}, not {step}", held.index)
+
+    def _account(self, held: Stage, flat: Tensor, weights_digest: str) -> Account:
+        assert held.version is not None
+        return Account(held.version, held.norm_squared, held.rate_factor, held.updates, weights_digest, flat.numel())
+
+    def _raw(self, flat: Tensor) -> list[bytes]:
+        return [bytes(as_bytes(piece.cpu())) for piece in torch.split(flat, self._numbers)]
+
     def _freeze(self, held: Stage, flat: Tensor, encoding: str) -> _Frozen:
-        pieces = torch.split(flat, self._numbers)
         if encoding == "raw":
-            return _Frozen(digest(held.weights), [bytes(as_bytes(piece.cpu())) for piece in pieces])
+            return _Frozen(self._account(held, flat, digest(held.weights)), self._raw(flat))
         hash_, chunks = hashlib.blake2b(digest_size=16), []
-        for piece in pieces:
+        for piece in torch.split(flat, self._numbers):
             chunks.append(encode(piece, encoding))
             hash_.update(as_bytes(decode(chunks[-1], encoding, piece.numel())))
-        return _Frozen(hash_.hexdigest(), chunks)
+        return _Frozen(self._account(held, flat, hash_.hexdigest()), chunks)
 
 
 def state_of(stage: Stage, parts: str) -> Tensor:

@@ -18,6 +18,7 @@ from ftnode.models.faults import Misuse
 from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.gradient_memory import GradientMap
 from ftnode.node.state_shape import shape_of
 
 Answer = dict[str, Any]
@@ -35,24 +36,31 @@ class _Paced:
 
 @dataclass(frozen=True, slots=True)
 class _Export:
-    """`step`: of the weights that are read; None when they are frozen. `lengths`: of its chunks."""
+    """`frozen`: or it will be, when the stage moves on. `lengths`: of its chunks."""
 
     stage: int
-    step: int | None
+    version: tuple[int, str, AttemptId]
+    parts: str
+    frozen: bool
+    updates: int
     lengths: tuple[int, ...]
 
 
 class PacedStages:
     """`forward_seconds` and `backward_seconds` are those of one block stage and microbatch; the head takes no time."""
 
-    def __init__(self, config: ComputeConfig, slots: SlotMap) -> None:
-        self.config, self.slots = config, slots
+    def __init__(self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None) -> None:
+        self.config, self.slots, self._gradients = config, slots, gradients
         self.shape = shape_of(config)
         self.last_visit = config.stages + 1
         self._tokens = config.sequences * config.context
         self._stages: dict[int, _Paced] = {}
         self._installs: dict[int, _Paced] = {}
         self._exports: dict[int, _Export] = {}
+        self._opened: dict[int, tuple[AttemptId, list[list[int]]]] = {}
+        self._staged: set[tuple[int, AttemptId]] = set()
+        """What groups have reduced; the exchange adds up the zeros that the shared memory holds."""
+        self._shelf: set[tuple[int, AttemptId]] = set()
 
     def out_of_memory(self, error: Exception) -> bool:
         return False
@@ -107,13 +115,49 @@ class PacedStages:
         ledger = self._held(stage).ledger
         ledger.require_accumulated(_attempt(attempt))
         ledger.reduced = True
+        self._staged = {key for key in self._staged if key[0] != stage}
         return {"norm_squared": 1.0, "gradient": _zeros_digest(4), "covered": ledger.covered(), "fault": ""}
+
+    def reduce_open(self, stage: int, step: int, attempt: list[int], count: int) -> Answer:
+        covered: list[list[int]] = []
+        if count:
+            ledger = self._held(stage).ledger
+            ledger.require_accumulated(_attempt(attempt))
+            covered = ledger.covered()
+        if len(covered) != count:
+            raise Misuse(f"{len(covered)} visits are accumulated here, not the {count} that the group says", stage)
+        self._staged = {key for key in self._staged if key[0] != stage}
+        self._opened[stage] = _attempt(attempt), covered
+        return {"covered": covered, "fault": ""}
+
+    def reduce_close(self, stage: int, step: int, attempt: list[int]) -> Answer:
+        opened, covered = self._opened.pop(stage, (None, []))
+        if opened != _attempt(attempt):
+            raise Misuse(f"no sum of attempt {attempt} has begun", stage)
+        self._staged.add((stage, _attempt(attempt)))
+        return {"norm_squared": 1.0, "gradient": _zeros_digest(4), "covered": covered, "fault": ""}
+
+    def shelve(self, stage: int, attempt: list[int]) -> Answer:
+        if (stage, _attempt(attempt)) not in self._staged:
+            raise Misuse(f"attempt {attempt} has no reduced gradient", stage)
+        self._shelf.add((stage, _attempt(attempt)))
+        return {}
+
+    def unshelve(self, stage: int) -> Answer:
+        self._shelf = {key for key in self._shelf if key[0] != stage}
+        return {}
 
     def apply(self, stage: int, step: int, commit: str, attempt: list[int], skipped: bool) -> Answer:
         held = self._held(stage)
         if step != held.step + 1:
             raise Misuse(f"step {step} does not follow {held.step}", stage)
-        if not skipped:
+        key = stage, _attempt(attempt)
+        staged = key in self._shelf | self._staged
+        self._shelf.discard(key)
+        self._staged.discard(key)
+        if not skipped and staged:
+            held.updates += 1
+        elif not skipped:
             held.ledger.require_reduced(_attempt(attempt))
             held.updates += 1
         held.step, held.commit, held.attempt = step, commit, _attempt(attempt)
@@ -129,6 +173,7 @@ class PacedStages:
             held.saved = {key for key in held.saved if key[0] == kept}
             if held.ledger.attempt != kept:
                 held.ledger.clear()
+        self._staged = {key for key in self._staged if key[1] == kept}
         return {}
 
     def initialise(self, stage: int, commit: str) -> Answer:
@@ -138,7 +183,7 @@ class PacedStages:
     def install_begin(
         self, stage: int, step: int, commit: str, attempt: list[int], parts: str, rate_factor: float
     ) -> Answer:
-        self.forget(stage)
+        self._drop_weights(stage)
         self._installs[stage] = _Paced(Ledger(stage), step, commit, _attempt(attempt))
         return {"chunks": len(self.shape.lengths(stage, parts, "raw")), "bytes": self.shape.size(stage, parts)}
 
@@ -158,27 +203,37 @@ class PacedStages:
 
     def export_begin(self, stage: int, step: int, parts: str, encoding: str = "raw", freeze: bool = False) -> Answer:
         held = self._held(stage)
+        now = held.step, held.commit, held.attempt
+        made = _Export(
+            stage, now, parts, freeze or parts == "all", held.updates, self.shape.lengths(stage, parts, encoding)
+        )
         if held.step != step:
-            raise Misuse(f"the weights here are of step {held.step}, not {step}", stage)
+            made = self._read_along(held, stage, step, parts)
         export = secrets.randbits(48)
-        self._exports[export] = _Export(stage, None if freeze else step, self.shape.lengths(stage, parts, encoding))
+        self._exports[export] = made
         return {
             "export": export,
-            "version": [held.step, held.commit, list(held.attempt)],
+            "version": [made.version[0], made.version[1], list(made.version[2])],
             "norm_squared": 1.0,
             "rate_factor": 1.0,
-            "chunks": len(self._exports[export].lengths),
+            "chunks": len(made.lengths),
             "bytes": self.shape.size(stage, parts),
             "digest": _zeros_digest(self.shape.size(stage, "weights")),
-            "step_count": held.updates,
+            "step_count": made.updates,
         }
+
+    def _read_along(self, held: _Paced, stage: int, step: int, parts: str) -> _Export:
+        for made in self._exports.values():
+            if made.frozen and (made.stage, made.version[0], made.parts) == (stage, step, parts):
+                return made
+        raise Misuse(f"the weights here are of step {held.step}, not {step}", stage)
 
     def export_chunk(self, export: int, index: int, slot: int) -> Answer:
         if export not in self._exports:
             raise Misuse(f"no export {export} has begun", -1)
         begun = self._exports[export]
-        if begun.step not in (None, self._held(begun.stage).step):
-            raise Misuse(f"the weights have moved on from step {begun.step} since the export began", begun.stage)
+        if not begun.frozen and begun.version[0] != self._held(begun.stage).step:
+            raise Misuse(f"the weights have moved on from step {begun.version[0]} since the export began", begun.stage)
         if not 0 <= index < len(begun.lengths):
             raise Misuse(f"there is no chunk {index}", begun.stage)
         length = begun.lengths[index]
@@ -191,9 +246,16 @@ class PacedStages:
         return {}
 
     def forget(self, stage: int) -> Answer:
+        self._drop_weights(stage)
+        self._staged = {key for key in self._staged if key[0] != stage}
+        self._shelf = {key for key in self._shelf if key[0] != stage}
+        if self._gradients is not None:
+            self._gradients.release(stage)
+        return {}
+
+    def _drop_weights(self, stage: int) -> None:
         self._stages.pop(stage, None)
         self._installs.pop(stage, None)
-        return {}
 
     def _held(self, stage: int) -> _Paced:
         if stage not in self._stages:

@@ -1,9 +1,10 @@
 """The compute process: commands in over a socket pair, answers out, one at a time (docs/architecture.md has the table).
 
-    python -m ftnode.node.compute_process --socket-fd N --arena-fd M
+    python -m ftnode.node.compute_process --socket-fd N --arena-fd M [--gradients-fd K]
 
 The first frame in is {"config": ComputeConfig as a map}, the first out {"ready": {...}}, or {"error": {...}} and the
-process ends. It also ends when the socket closes. Tensors never cross the socket: they lie in the arena's slots.
+process ends. It also ends when the socket closes. Tensors never cross the socket: they lie in the arena's slots,
+and gradients that a group reduces in a memory of their own (gradient_memory.py).
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ import msgpack
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig, config_from_dict
+from ftnode.node.gradient_memory import GradientMap
+from ftnode.node.state_shape import gradient_numbers
 from ftnode.protocol.errors import LocalError
 
 FRAME_BYTES_MAX: Final = 1 << 20
 COMMANDS: Final = (
-    "forward", "backward", "reduce", "apply", "discard", "initialise", "forget",
+    "forward", "backward", "reduce", "reduce_open", "reduce_close", "apply", "shelve", "unshelve", "discard",
+    "initialise", "forget",
     "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
 )  # fmt: skip
 _log = logging.getLogger("ftnode.compute")
@@ -44,15 +48,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="torch side of a node; started by it")
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--arena-fd", type=int, required=True)
+    parser.add_argument("--gradients-fd", type=int, help="without it, this process reduces in no group")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s compute %(levelname)s %(message)s")
     # Ctrl-C reaches the whole group; the node decides when its children end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=options.socket_fd) as link:
-        return serve(link, options.arena_fd)
+        return serve(link, options.arena_fd, options.gradients_fd)
 
 
-def serve(link: socket.socket, arena_descriptor: int) -> int:
+def serve(link: socket.socket, arena_descriptor: int, gradients_descriptor: int | None = None) -> int:
     """Answer commands until the other end closes; returns the exit status."""
     first = receive(link)
     if first is None:
@@ -62,7 +67,10 @@ def serve(link: socket.socket, arena_descriptor: int) -> int:
         config = config_from_dict(first.get("config", {}))
         slots = SlotMap(arena_descriptor, config.slot_bytes, config.slots)
         os.close(arena_descriptor)
-        backend = make_backend(config, slots)
+        gradients = None
+        if gradients_descriptor is not None:
+            gradients = GradientMap(gradients_descriptor, gradient_numbers(config))
+        backend = make_backend(config, slots, gradients)
         send(link, {"ready": backend.ready()})
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it is, the node must hear of it
         _log.exception("cannot start")
@@ -73,15 +81,15 @@ def serve(link: socket.socket, arena_descriptor: int) -> int:
     return 0
 
 
-def make_backend(config: ComputeConfig, slots: SlotMap) -> Backend:
+def make_backend(config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None) -> Backend:
     """Torch is loaded here, and only for the backend that needs it."""
     if config.backend == "paced":
         from ftnode.node.compute_paced import PacedStages
 
-        return PacedStages(config, slots)
+        return PacedStages(config, slots, gradients)
     from ftnode.node.compute_stages import TorchStages
 
-    return TorchStages(config, slots)
+    return TorchStages(config, slots, gradients)
 
 
 def carry_out(backend: Backend, command: dict[str, Any]) -> dict[str, Any]:

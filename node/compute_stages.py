@@ -23,6 +23,8 @@ from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.compute_exports import Exports, state_of
 from ftnode.node.compute_measure import device_name, measure
+from ftnode.node.compute_reduction import GroupGradients
+from ftnode.node.gradient_memory import GradientMap
 
 Answer = dict[str, Any]
 PlainAttempt = list[int]
@@ -40,7 +42,7 @@ class _Install:
 class TorchStages:
     """Any number of stages on one device. Broken numbers are answered with `fault`, and nothing was accumulated."""
 
-    def __init__(self, config: ComputeConfig, slots: SlotMap) -> None:
+    def __init__(self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None) -> None:
         torch.set_num_threads(config.threads)
         self.config, self.slots = config, slots
         self.model = ModelConfig(
@@ -55,6 +57,7 @@ class TorchStages:
         self._boundary_type: torch.dtype = getattr(torch, config.boundary_dtype)
         self._stages: dict[int, Stage] = {}
         self._installs: dict[int, _Install] = {}
+        self._group = GroupGradients(gradients, self.optimiser)
         self._exports = Exports(self._stages, config.chunk_bytes)
         self._text: Corpus | None = None
         self._corpus_hash = ""
@@ -138,6 +141,7 @@ class TorchStages:
     def reduce(self, stage: int, step: int, attempt: PlainAttempt) -> Answer:
         held = self._held(stage)
         self._require_next(held, step)
+        self._group.drop(stage)
         try:
             reduction = held.reduce(_attempt(attempt))
         except StageFault as fault:
@@ -149,21 +153,46 @@ class TorchStages:
             "fault": "",
         }
 
+    def reduce_open(self, stage: int, step: int, attempt: PlainAttempt, count: int) -> Answer:
+        """Give what we accumulated, `count` visits, to the group; without any, the stage need not be here."""
+        if count:
+            self._require_next(self._held(stage), step)
+        try:
+            return self._group.open(stage, self._stages.get(stage), _attempt(attempt), count)
+        except StageFault as fault:
+            return {"covered": [], "fault": str(fault)}
+
+    def reduce_close(self, stage: int, step: int, attempt: PlainAttempt) -> Answer:
+        """The group's sum is in the shared memory."""
+        return self._group.close(stage, _attempt(attempt))
+
+    def shelve(self, stage: int, attempt: PlainAttempt) -> Answer:
+        self._group.shelve(stage, _attempt(attempt))
+        return {}
+
+    def unshelve(self, stage: int) -> Answer:
+        self._group.unshelve(stage)
+        return {}
+
     def apply(self, stage: int, step: int, commit: str, attempt: PlainAttempt, skipped: bool) -> Answer:
         held = self._held(stage)
-        rate = held.apply(StageVersion(step, commit, _attempt(attempt)), skipped)
+        version = StageVersion(step, commit, _attempt(attempt))
+        self._exports.moves_on(held)
+        rate = held.apply(version, skipped, self._group.take(stage, version.attempt))
         every = self.config.digest_every
         return {"digest": digest(held.weights) if every and step % every == 0 else "", "learning_rate": rate}
 
     def discard(self, keep: PlainAttempt | None) -> Answer:
         for held in self._stages.values():
             held.discard(None if keep is None else _attempt(keep))
+        self._group.discard(None if keep is None else _attempt(keep))
         return {}
 
     # Weights from nothing, from others, for others.
 
     def initialise(self, stage: int, commit: str) -> Answer:
-        self.forget(stage)
+        self._drop_weights(stage)
+        self._group.drop(stage)
         made = self._new_stage(stage)
         made.initialise(self.config.seed, commit)
         self._stages[stage] = made
@@ -172,8 +201,8 @@ class TorchStages:
     def install_begin(
         self, stage: int, step: int, commit: str, attempt: PlainAttempt, parts: str, rate_factor: float
     ) -> Answer:
-        """The stage is unusable until `install_end`."""
-        self.forget(stage)
+        """The stage is unusable until `install_end`. Sums that a learner has of it already stay."""
+        self._drop_weights(stage)
         made = self._new_stage(stage)
         state = state_of(made, parts)
         version = StageVersion(step, commit, _attempt(attempt))
@@ -209,20 +238,17 @@ class TorchStages:
 
     def export_begin(self, stage: int, step: int, parts: str, encoding: str = "raw", freeze: bool = False) -> Answer:
         """`freeze`: as it is now, until `export_end`, though the stage moves on."""
-        held = self._held(stage)
-        if held.version is None or held.version.step != step:
-            raise Misuse(f"the weights here are of step {held.version and held.version.step}, not {step}", stage)
-        size = state_of(held, parts).nbytes
-        export, weights_digest = self._exports.begin(held, parts, encoding, freeze)
+        export, account = self._exports.begin(self._held(stage), step, parts, encoding, freeze)
+        version = account.version
         return {
             "export": export,
-            "version": [held.version.step, held.version.commit, list(held.version.attempt)],
-            "norm_squared": held.norm_squared,
-            "rate_factor": held.rate_factor,
-            "chunks": -(-size // self.config.chunk_bytes),
-            "bytes": size,
-            "digest": weights_digest,
-            "step_count": held.updates,
+            "version": [version.step, version.commit, list(version.attempt)],
+            "norm_squared": account.norm_squared,
+            "rate_factor": account.rate_factor,
+            "chunks": -(-4 * account.numbers // self.config.chunk_bytes),
+            "bytes": 4 * account.numbers,
+            "digest": account.digest,
+            "step_count": account.step_count,
         }
 
     def export_chunk(self, export: int, index: int, slot: int) -> Answer:
@@ -235,8 +261,8 @@ class TorchStages:
         return {}
 
     def forget(self, stage: int) -> Answer:
-        self._stages.pop(stage, None)
-        self._installs.pop(stage, None)
+        self._drop_weights(stage)
+        self._group.forget(stage)
         return {}
 
     # Parts of the above.
@@ -254,6 +280,10 @@ class TorchStages:
             raise Misuse(f"there is no stage {index}", index)
         config = self.config
         return Stage(self.model, config.stages, index, self.optimiser, config.microbatches, config.device)
+
+    def _drop_weights(self, stage: int) -> None:
+        self._stages.pop(stage, None)
+        self._installs.pop(stage, None)
 
     def _held(self, stage: int) -> Stage:
         if stage not in self._stages:

@@ -28,15 +28,18 @@ from ftnode.node.directory import Membership, SwarmDirectory, lifetime_of, read_
 from ftnode.node.directory_link import DirectoryDown
 from ftnode.node.directory_records import RUNS_KEY, RunNotice
 from ftnode.node.driver import Driver
+from ftnode.node.gradient_memory import GradientMemory
 from ftnode.node.identity import Identity, take_identity
 from ftnode.node.keeper import Keeper
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.p2pd import P2pd
 from ftnode.node.reachability import Reach, Reachability
+from ftnode.node.reduction import Reductions
+from ftnode.node.reduction_wire import REDUCE_PROTOCOL
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
 from ftnode.node.snapshot import snapshot
 from ftnode.node.state_donor import StateDonor
-from ftnode.node.state_shape import shape_of
+from ftnode.node.state_shape import gradient_numbers, shape_of
 from ftnode.node.state_source import Borrower
 from ftnode.node.state_transfer import Installer
 from ftnode.node.status import STATUS_PROTOCOL, SwarmStatus, status_handler
@@ -117,9 +120,11 @@ class Node:
         self.trace = TraceWriter(
             new_trace_path(config.log_directory), self._trace_header(seed), lambda why: self.speaking.say("trace", why)
         )
+        computing = compute_config(config)
+        self.gradients = GradientMemory(gradient_numbers(computing))
         self.compute = ComputeProcess(
-            compute_config(config), self.arena, self._on_compute_ready, self._on_compute_lost,
-            config.log_directory / "compute.log", self.settings.task_seconds,
+            computing, self.arena, self._on_compute_ready, self._on_compute_lost,
+            config.log_directory / "compute.log", self.settings.task_seconds, self.gradients,
         )  # fmt: skip
         self.transport = Transport(
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
@@ -134,6 +139,8 @@ class Node:
         self.driver = Driver(
             self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self.speaking.note
         )
+        self.reductions = Reductions(manifest.run_id, self.me, self.gradients, self.compute, self.transport)
+        self.driver.tasks.reductions = self.reductions
         dumps = config.log_directory if config.dump_rebuilds else None
         self.donor = StateDonor(
             manifest.run_id, self.arena, self.compute, self.transport.strike, self.driver.record_export, dumps,
@@ -168,8 +175,10 @@ class Node:
         """Serve until left or failed."""
         config, self._nursery = self.config, nursery
         nursery.start_soon(self.compute.run)
+        self.reductions.begin(nursery)
         await self.transport.start(nursery)
         await self.p2pd.serve(STATE_PROTOCOL, self.donor.serve)
+        await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         self._note_running()

@@ -19,6 +19,7 @@ from ftnode.node.compute import ComputeProcess
 from ftnode.node.copies import Copies
 from ftnode.node.keeper import Keeper
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError, DirectoryPort, TransportPort
+from ftnode.node.shelf import SHELVED_MAX, Shelf
 from ftnode.node.state_donor import Exported, StateDonor
 from ftnode.node.state_transfer import Installer, Outcome
 from ftnode.node.task_runner import TaskRunner
@@ -62,8 +63,9 @@ class Driver:
         self._events: deque[ev.Event] = deque()
         self._arrived = trio.Event()
         self._installs: dict[int, trio.CancelScope] = {}
-        self._outcomes: dict[int, tuple[Outcome, fx.Install]] = {}
-        """Of installations whose event waits in the queue."""
+        self._shelf = Shelf()
+        self._outcomes: dict[int, tuple[Outcome, fx.Install, list[fx.Apply]]] = {}
+        """Of installations whose event waits in the queue, with the commits that were carried out behind them."""
         self._keeps: dict[int, trio.CancelScope] = {}
         """Copies under way, by stage."""
         self._evaluated: set[int] = set()
@@ -133,7 +135,7 @@ class Driver:
             self._outcomes.pop(event.stage, None)
 
     def _record_installed(self, event: ev.Installed, now: float) -> None:
-        outcome, effect = self._outcomes.pop(event.stage)
+        outcome, effect, applied = self._outcomes.pop(event.stage)
         self.trace.record(
             "installed", now, stage=event.stage, step=event.base.step, commit=event.base.commit,
             rung=effect.plan.rung.value, reason=effect.plan.reason, copy_step=outcome.copy_step,
@@ -141,6 +143,8 @@ class Driver:
             digest=event.digest, dump=outcome.dump, bytes_fetched=event.bytes_fetched,
             fetch_seconds=event.fetch_seconds, blend_seconds=event.blend_seconds,
         )  # fmt: skip
+        for late in applied:
+            self._record_applied(late, now)
 
     def _record_evaluations(self, now: float) -> None:
         for step in self.participant.chronicle.validation.keys() - self._evaluated:
@@ -180,6 +184,8 @@ class Driver:
                 self._drop_copy(stage)
             case fx.Forget(stage):
                 self._cancel_install(stage)
+                if self.tasks.reductions is not None:
+                    self.tasks.reductions.give_up(stage)
                 self.compute.post("forget", self.tasks.check, stage=stage)
             case fx.RestartCompute(reason):
                 self._drop_compute_state()
@@ -199,21 +205,42 @@ class Driver:
                 self._stopped = reason
 
     def _apply(self, effect: fx.Apply, now: float) -> None:
-        version = effect.version
-        self.trace.record(
-            "applied", now, stage=effect.stage, step=version.step, commit=version.commit,
-            attempt=list(effect.attempt), skipped=effect.skipped, digest="",
-        )  # fmt: skip
+        if effect.stage in self._installs:
+            self._shelve(effect)
+            return
+        outcome, _, late = self._outcomes.get(effect.stage, (None, None, []))
+        if outcome is not None and isinstance(outcome.event, ev.InstallFailed):
+            return  # there is nothing to update, as the core is about to hear
+        if outcome is not None:
+            late.append(effect)
+        else:
+            self._record_applied(effect, now)
 
         def applied(answer: dict[str, Any] | ComputeError) -> None:
             self.tasks.check(answer)
             if self.donor is not None:
                 self.donor.advanced()
 
-        self.compute.post(
-            "apply", applied, stage=effect.stage, step=version.step, commit=version.commit,
-            attempt=list(effect.attempt), skipped=effect.skipped,
+        self.compute.post("apply", applied, **_apply_fields(effect))
+
+    def _record_applied(self, effect: fx.Apply, now: float) -> None:
+        version = effect.version
+        self.trace.record(
+            "applied", now, stage=effect.stage, step=version.step, commit=version.commit,
+            attempt=list(effect.attempt), skipped=effect.skipped, digest="",
         )  # fmt: skip
+
+    def _shelve(self, effect: fx.Apply) -> None:
+        """The stage is not here yet. Compute keeps the gradient, whatever becomes of its attempt."""
+
+        def shelved(answer: dict[str, Any] | ComputeError) -> None:
+            if isinstance(answer, ComputeError) and answer.kind != "lost":
+                self._fail_install(effect.stage, f"step {effect.version.step} cannot wait for it: {answer.reason}")
+
+        if not self._shelf.put(effect):
+            self._fail_install(effect.stage, f"{SHELVED_MAX} steps were committed before it was here")
+        elif not effect.skipped:
+            self.compute.post("shelve", shelved, stage=effect.stage, attempt=list(effect.attempt))
 
     def _publish(self, view: View | None, now: float) -> None:
         if view is not None:
@@ -242,6 +269,8 @@ class Driver:
 
     def _drop_compute_state(self) -> None:
         self.tasks.drop_waiting(None)
+        if self.tasks.reductions is not None:
+            self.tasks.reductions.lost()
         for stage in self._installs.keys() | self._outcomes.keys():
             self._cancel_install(stage)
 
@@ -253,11 +282,13 @@ class Driver:
             self.transport.know(donor.peer.id, donor.contact)
         scope = trio.CancelScope()
         self._installs[stage] = scope
+        self._shelf.begin(effect)
         self._nursery.start_soon(self._install, effect, scope)
 
     def _cancel_install(self, stage: int) -> None:
         """Also when it has just ended: a result that the core has not seen is of weights that are no more."""
         scope = self._installs.pop(stage, None)
+        self._clear_shelf(stage)
         if scope is not None:
             scope.cancel()
         finished = self._outcomes.pop(stage, None)
@@ -265,14 +296,40 @@ class Driver:
             stale = finished[0].event
             self._events = deque(event for event in self._events if event is not stale)
 
+    def _clear_shelf(self, stage: int) -> None:
+        if self._shelf.end(stage):
+            self.compute.post("unshelve", self.tasks.check, stage=stage)
+
+    def _fail_install(self, stage: int, reason: str) -> None:
+        """It cannot come to a good end, whatever its donors do."""
+        if stage not in self._installs:
+            return
+        effect = self._shelf.install(stage)
+        self._cancel_install(stage)
+        self.compute.post("forget", self.tasks.check, stage=stage)
+        failed = ev.InstallFailed(stage, effect.base, None, reason[:REASON_TEXT_MAX])
+        self._outcomes[stage] = Outcome(failed), effect, []
+        self.deliver(failed)
+
     async def _install(self, effect: fx.Install, scope: trio.CancelScope) -> None:
         assert self.installer is not None
         stage = effect.plan.stage
         with scope:
             outcome = await self.installer.install(effect)
+            applied: list[fx.Apply] = []
+            if isinstance(outcome.event, ev.Installed):
+                try:
+                    while (late := self._shelf.next(stage)) is not None:
+                        await self.compute.call("apply", **_apply_fields(late))
+                        applied.append(late)
+                except ComputeError as error:
+                    if self._installs.get(stage) is scope:
+                        self._fail_install(stage, str(error))
+                    return
             if self._installs.get(stage) is scope:
                 del self._installs[stage]
-                self._outcomes[stage] = outcome, effect
+                self._clear_shelf(stage)
+                self._outcomes[stage] = outcome, effect, applied
                 if self.donor is not None and effect.plan.rung is not Rung.INITIAL:
                     self.donor.advanced()
                 for event in (*outcome.history, outcome.event):
@@ -312,3 +369,11 @@ class Driver:
                     self.copies.held[stage] = fetched.copy
                 for event in (*fetched.history, fetched.event):
                     self.deliver(event)
+
+
+def _apply_fields(effect: fx.Apply) -> dict[str, Any]:
+    version = effect.version
+    return {
+        "stage": effect.stage, "step": version.step, "commit": version.commit, "attempt": list(effect.attempt),
+        "skipped": effect.skipped,
+    }  # fmt: skip

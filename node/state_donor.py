@@ -1,7 +1,8 @@
 """The lending side of `/ftnode/state/1`: a stage's state out of compute, chunk by chunk, or a copy kept in memory.
 
-A request for a version that we have not applied yet waits for it: the borrower hears of a commit when we do. A copy is
-lent as it is kept. state_source.py is the other side.
+A request for a version that we have not applied yet waits for it: the borrower hears of a commit when we do. One with
+the optimiser's state goes on while we train, from what compute freezes (compute_exports.py), and whoever asks for the
+same meanwhile reads along. A copy is lent as it is kept. state_source.py is the other side.
 """
 
 from __future__ import annotations
@@ -317,10 +318,19 @@ class StateDonor:
         held = self._held(request.stage)
         if held is None:
             raise NotLent(f"no weights of stage {request.stage} here", retry=True)
-        if held.step > request.step:
+        if held.step > request.step and request.parts != "all":
             raise NotLent(f"the weights here are of step {held.step}, not {request.step}", retry=False)
         if held.step == request.step and held.commit != request.commit:
             raise NotLent(f"the weights after step {request.step} are of another history", retry=False)
+
+    def _check_not_over(self, request: StateRequest) -> None:
+        """Compute does not have it, not even frozen. Raises NotLent when it never will again."""
+        held = None if self._held is None else self._held(request.stage)
+        if held is not None and held.step > request.step:
+            raise NotLent(
+                f"the weights here are of step {held.step}, and those of {request.step} were not being read when it "
+                "came", retry=False,
+            )  # fmt: skip
 
     async def _reach(self, request: StateRequest) -> StageReading:
         """To be closed. Commands of compute come in order, so that its version is the one that was looked up."""
@@ -337,6 +347,7 @@ class StateDonor:
                 except ComputeError as error:
                     if error.kind != "invalid":
                         raise
+                    self._check_not_over(request)
                     last = error.reason
                 else:
                     if reading.header.version.commit == request.commit:

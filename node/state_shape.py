@@ -38,3 +38,9 @@ class StateShape:
 def shape_of(config: ComputeConfig) -> StateShape:
     model = ModelConfig(config.dim, config.heads, config.layers, config.context, config.hidden, config.vocabulary)
     return StateShape(lambda stage: model.stage_parameters(config.stages, stage), config.chunk_bytes)
+
+
+def gradient_numbers(config: ComputeConfig) -> tuple[int, ...]:
+    """How many numbers the gradient of each stage has, the head's first."""
+    shape = shape_of(config)
+    return tuple(shape.numbers(stage) for stage in range(config.stages + 1))

@@ -15,6 +15,7 @@ from typing import Any
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
+from ftnode.node.reduction import Reductions
 from ftnode.protocol.effects import Backward, Forward, Reduce, Task
 from ftnode.protocol.events import Done, Event
 from ftnode.protocol.types import Attempt, Handle
@@ -47,6 +48,8 @@ class TaskRunner:
         """Tasks that got no slot for their output. Bounded by COMPUTE_AHEAD, since the core gives no more."""
         self.covered: dict[Task, list[list[int]]] = {}
         """Per reduction, the visits that the compute process itself counted; taken by the trace."""
+        self.reductions: Reductions | None = None
+        """Of groups."""
 
     # -- tensors
 
@@ -65,6 +68,8 @@ class TaskRunner:
         self.drop_waiting(keep)
         old = [handle for handle, attempt in self._attempts.items() if keep is None or attempt < keep]
         self.release(old)
+        if self.reductions is not None:
+            self.reductions.discard(keep)
         self._compute.post("discard", self.check, keep=list(keep) if keep is not None else None)
 
     # -- tasks
@@ -133,6 +138,12 @@ class TaskRunner:
             self.covered[task] = [list(pair) for pair in answer["covered"]]
             self._deliver(Done(task, None, norm, 0, str(answer["gradient"]), fault))
 
+        if task.group:
+            assert self.reductions is not None
+            self.reductions.start(task, answered)
+            return
+        if self.reductions is not None:
+            self.reductions.replace(task.stage)
         self._compute.post("reduce", answered, stage=task.stage, step=task.step, attempt=list(task.attempt))
 
     def _has_output(self, task: Task) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.initial import DEVIATION
 from ftnode.models.optimiser import OptimiserConfig
-from ftnode.models.stage import GRADIENT, Stage, StageVersion
+from ftnode.models.stage import GRADIENT, MOMENT_1, Stage, StageVersion
 from ftnode.models.tensors import digest
 from tests.models.tiny import (
     ATTEMPT,
@@ -134,15 +136,19 @@ def test_reduce_clips_and_reports_the_norm_before() -> None:
     stage = Stage(CONFIG, STAGES, 1, OptimiserConfig(1e-2, 20, clip=0.5), MICROBATCHES, "cpu")
     stage.initialise(5, "lineage")
     stage.backward((ATTEMPT, 0, 1), activation(1), activation())
-    norm_squared = float(stage.buffers[GRADIENT].double().square().sum())
+    accumulated = stage.buffers[GRADIENT].clone()
+    norm_squared = float(accumulated.double().square().sum())
     reduction = stage.reduce(ATTEMPT)
     assert norm_squared > 0.5**2
     assert reduction.norm_squared == pytest.approx(norm_squared, rel=1e-9)
-    assert float(stage.buffers[GRADIENT].norm()) == pytest.approx(0.5, rel=1e-5)
-    assert reduction.gradient == digest(stage.buffers[GRADIENT])
+    assert torch.equal(stage.buffers[GRADIENT], accumulated)
+    clipped = accumulated * (0.5 / math.sqrt(reduction.norm_squared))
+    assert float(clipped.norm()) == pytest.approx(0.5, rel=1e-5)
+    assert reduction.gradient == digest(clipped)
     assert stage.reduce(ATTEMPT) == reduction
     stage.apply(StageVersion(1, "c", ATTEMPT), skipped=False)
     assert stage.norm_squared == reduction.norm_squared
+    assert torch.equal(stage.buffers[MOMENT_1], clipped * (1 - stage.optimiser.beta1))
     assert not stage.buffers[GRADIENT].any()
 
 

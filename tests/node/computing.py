@@ -15,6 +15,7 @@ import numpy as np
 from ftnode.node.arena import Arena
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.compute_process import carry_out, make_backend, receive, send
+from ftnode.node.gradient_memory import GradientMap, GradientMemory
 from ftnode.node.ports import ComputeError
 
 STAGES, MICROBATCHES, LAST_VISIT = 3, 2, 4
@@ -37,9 +38,9 @@ class Refused(Exception):
 class Direct:
     """Commands without a process between."""
 
-    def __init__(self, config: ComputeConfig) -> None:
+    def __init__(self, config: ComputeConfig, gradients: GradientMap | None = None) -> None:
         self.arena = Arena(config.slot_bytes, config.slots)
-        self.backend = make_backend(config, self.arena._map)
+        self.backend = make_backend(config, self.arena._map, gradients)
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
         answer = carry_out(self.backend, {"op": op, "id": 1, **fields})
@@ -54,13 +55,17 @@ class Direct:
 class Process(Direct):
     """The real thing."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], gradients: GradientMemory | None = None) -> None:
         self.arena = Arena(config.get("slot_bytes", 64), config.get("slots", 1))
         self.link, theirs = socket.socketpair()
         self.link.settimeout(60)
         argv = [sys.executable, "-m", "ftnode.node.compute_process", "--socket-fd", str(theirs.fileno()), "--arena-fd"]
-        descriptors = (theirs.fileno(), self.arena.descriptor)
-        self.child = subprocess.Popen([*argv, str(self.arena.descriptor)], pass_fds=descriptors)
+        argv += [str(self.arena.descriptor)]
+        descriptors = [theirs.fileno(), self.arena.descriptor]
+        if gradients is not None:
+            argv += ["--gradients-fd", str(gradients.descriptor)]
+            descriptors.append(gradients.descriptor)
+        self.child = subprocess.Popen(argv, pass_fds=descriptors)
         theirs.close()
         send(self.link, {"config": config})
         self.first = receive(self.link)
@@ -94,8 +99,8 @@ class Port:
 
 
 @contextlib.contextmanager
-def process(config: dict[str, Any]) -> Iterator[Process]:
-    made = Process(config)
+def process(config: dict[str, Any], gradients: GradientMemory | None = None) -> Iterator[Process]:
+    made = Process(config, gradients)
     try:
         yield made
     finally:
@@ -104,8 +109,10 @@ def process(config: dict[str, Any]) -> Iterator[Process]:
         made.child.wait()
 
 
-def direct(config: ComputeConfig, stages: range = range(STAGES + 1)) -> Direct:
-    made = Direct(config)
+def direct(
+    config: ComputeConfig, stages: range = range(STAGES + 1), gradients: GradientMap | None = None
+) -> Direct:  # fmt: skip
+    made = Direct(config, gradients)
     made.backend.ready()
     for stage in stages:
         made.call("initialise", stage=stage, commit="lineage")

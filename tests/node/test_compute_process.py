@@ -30,6 +30,8 @@ from computing import (
 from ftnode.models.config import ModelConfig
 from ftnode.node.compute_config import ComputeConfig, config_from_dict
 from ftnode.node.compute_exports import EXPORTS_MAX
+from ftnode.node.gradient_memory import GradientMemory
+from ftnode.node.state_shape import gradient_numbers
 
 
 @pytest.fixture(scope="module")
@@ -332,3 +334,63 @@ def test_neither_the_config_nor_the_paced_backend_loads_torch() -> None:
     code = "import sys, ftnode.node.compute_config, ftnode.node.compute_process, ftnode.node.compute_paced as p"
     done = subprocess.run([sys.executable, "-c", f"{code}; sys.exit('torch' in sys.modules)"], env=dict(os.environ))
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("backend", ["torch", "paced"])
+def test_a_process_reduces_in_a_group(backend: str, config: ComputeConfig) -> None:
+    config = replace(config, backend=backend)
+    numbers = gradient_numbers(config)
+    memory = GradientMemory(numbers)
+    common: dict[str, Any] = {"stage": 1, "step": 1, "attempt": ATTEMPT}
+    with process(config.to_dict(), memory) as compute:
+        compute.call("initialise", stage=1, commit="lineage")
+        for slot in (0, 1):
+            compute.numbers(slot)[:] = np.linspace(-1, 1, len(compute.numbers(slot)), dtype=np.float32)
+        compute.call("backward", **common, microbatch=1, visit=1, gradient=0, input=1, output=2, recompute=True)
+        with pytest.raises(Refused, match="1 visits"):
+            compute.call("reduce_open", **common, count=2)
+        with pytest.raises(Refused, match="no sum"):
+            compute.call("reduce_close", **common)
+        assert compute.call("reduce_open", **common, count=1) == {"covered": [[1, 1]], "fault": ""}
+        gradient = np.frombuffer(memory.view(1), np.float32)
+        assert gradient.any() == (backend == "torch") and len(gradient) == numbers[1]
+        gradient += np.float32(0.25)
+        answer = compute.call("reduce_close", **common)
+        assert answer["covered"] == [[1, 1]] and answer["gradient"] and not answer["fault"]
+        if backend == "torch":
+            assert answer["norm_squared"] == pytest.approx(float((gradient.astype(float) ** 2).sum()))
+        compute.call("apply", **common, commit="c1", skipped=False)
+        learner: dict[str, Any] = {"stage": 2, "step": 7, "attempt": [0, 7]}
+        assert compute.call("reduce_open", **learner, count=0) == {"covered": [], "fault": ""}
+        assert compute.call("reduce_close", **learner)["covered"] == []
+        compute.call("shelve", stage=2, attempt=[0, 7])
+        compute.call("discard", keep=None)
+        with pytest.raises(Refused, match="no reduced gradient"):
+            compute.call("shelve", stage=2, attempt=[0, 7])
+        compute.call("forget", stage=1)
+        assert not gradient.any(), "its memory is given back"
+
+
+def test_without_shared_memory_there_is_no_group(config: ComputeConfig) -> None:
+    compute = direct(config)
+    with pytest.raises(Refused, match="no shared memory"):
+        compute.call("reduce_open", stage=1, step=1, attempt=ATTEMPT, count=0)
+
+
+@pytest.mark.parametrize("backend", ["torch", "paced"])
+def test_a_state_with_its_optimiser_is_read_to_the_end_though_the_stage_moves_on(
+    backend: str, config: ComputeConfig
+) -> None:
+    swarm = direct(replace(config, backend=backend))
+    train(swarm, 1)
+    before, expected = exported(swarm, 1, 1, "all")
+    begun = swarm.call("export_begin", stage=1, step=1, parts="all")
+    train(swarm, 2)
+    late = swarm.call("export_begin", stage=1, step=1, parts="all")
+    train(swarm, 3)
+    assert read_out(swarm, begun) == expected == read_out(swarm, late)
+    assert (late["version"], late["step_count"], late["digest"]) == ([1, "c1", ATTEMPT], 1, before["digest"])
+    for one in (begun, late):
+        swarm.call("export_end", export=one["export"])
+    with pytest.raises(Refused, match="of step 3, not 1"):
+        swarm.call("export_begin", stage=1, step=1, parts="all")

@@ -1,0 +1,50 @@
+"""A step's gradient once it is whole: its norm, what it is clipped with, and its hash.
+
+The numbers themselves are left as they are. A reduction may be repeated, without somebody who died in it, from what
+this peer accumulated; so clipping is a factor that `apply` multiplies with, and the hash is that of the product.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from ftnode.models.faults import StageFault
+from ftnode.models.optimiser import OptimiserConfig, clip_factor
+from ftnode.models.tensors import PASS_NUMBERS, as_bytes, squared_norm
+
+NORM_SQUARED_MAX: Final = torch.finfo(torch.float32).max
+"""Beyond it, Adam's squares overflow and the stage would stand still for ever; far below, training has exploded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """`flat` · `factor` is what `apply` uses. `norm_squared`: before clipping; `gradient`: hash after it."""
+
+    flat: Tensor
+    factor: float
+    norm_squared: float
+    gradient: str
+
+    def into(self, gradient: Tensor) -> None:
+        """Write the clipped gradient there; `gradient` may be `flat` itself."""
+        if gradient.data_ptr() != self.flat.data_ptr():
+            gradient.copy_(self.flat)
+        if self.factor < 1:
+            gradient.mul_(self.factor)
+
+
+def stage_gradient(flat: Tensor, optimiser: OptimiserConfig, stage: int) -> Staged:
+    """Flat float32 [n], on any device. Raises StageFault for a norm that is none."""
+    norm_squared = squared_norm(flat)
+    if not norm_squared < NORM_SQUARED_MAX:
+        raise StageFault(f"the step's gradient has a squared norm of {norm_squared:g}", stage)
+    factor = clip_factor(optimiser, norm_squared)
+    hash_ = hashlib.blake2b(digest_size=16)
+    for piece in torch.split(flat.detach(), PASS_NUMBERS):
+        hash_.update(as_bytes((piece * factor if factor < 1 else piece).cpu()))
+    return Staged(flat, factor, norm_squared, hash_.hexdigest())

@@ -1,0 +1,58 @@
+"""Shared memory for gradients of whole stages while a group reduces them: written by compute, exchanged by the node.
+
+A gradient is as large as its stage, and a slot of the arena as small as a boundary tensor: through slots, each of
+hundreds of chunks would be a command that waits its turn behind somebody's forward pass. So every stage has its place
+in one sparse file that both processes map where they need it, and one command fills it, one other uses it. A place
+that nobody wrote takes no memory.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from typing import Final
+
+from ftnode.node.arena import shared_file
+from ftnode.protocol.errors import LocalError
+
+NUMBER_BYTES: Final = 4
+"""float32, as the accumulators are."""
+
+
+class GradientMap:
+    """The mapping of the file. `numbers[stage]`: how many a stage's gradient has. Views are valid for ever."""
+
+    def __init__(self, descriptor: int, numbers: Sequence[int]) -> None:
+        """`descriptor` has to stay open."""
+        self.numbers = tuple(numbers)
+        self._descriptor = descriptor
+        self._mapped: dict[int, mmap.mmap] = {}
+
+    def view(self, stage: int) -> memoryview:
+        """Writable bytes, 4 per number. Raises LocalError for a stage that does not exist."""
+        if not 0 <= stage < len(self.numbers):
+            raise LocalError(f"there is no stage {stage}")
+        if stage not in self._mapped:
+            offset = sum(_room(numbers) for numbers in self.numbers[:stage])
+            self._mapped[stage] = mmap.mmap(self._descriptor, _room(self.numbers[stage]), offset=offset)
+        return memoryview(self._mapped[stage])[: NUMBER_BYTES * self.numbers[stage]]
+
+    def release(self, stage: int) -> None:
+        """Give the memory back, where the system can; then zeros are there from now on."""
+        self.view(stage)
+        if hasattr(mmap, "MADV_REMOVE"):
+            self._mapped[stage].madvise(mmap.MADV_REMOVE)
+
+
+class GradientMemory(GradientMap):
+    """The node's: makes the file. `descriptor` is for the compute process, which makes a GradientMap of it."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self.descriptor = shared_file(sum(map(_room, numbers)))
+        super().__init__(self.descriptor, numbers)
+
+
+def _room(numbers: int) -> int:
+    """Bytes of a place: mappings begin at multiples of the granularity."""
+    size = max(1, NUMBER_BYTES * numbers)
+    return -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
