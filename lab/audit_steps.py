@@ -129,9 +129,7 @@ def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, ow
         holders = [lost]
     if step.skipped:
         return
-    covered: Counter[Visit] = Counter()
-    for life in holders:
-        covered += life.reduced.get((stage, number, attempt), Counter())
+    covered = _covered(lives, audit, holders, (stage, number, attempt))
     expected = visits_of(stage, lives[0].settings)
     surplus, missing = covered - expected, expected - covered
     audit.duplicates_applied += surplus.total()
@@ -139,6 +137,27 @@ def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, ow
     if surplus or missing:
         text = f"stage {stage} applied step {number} with {sorted(surplus)} too many and {sorted(missing)} missing"
         audit.findings.append(Finding("exactly once", text, holders[0].name))
+
+
+def _covered(lives: list[Life], audit: StepAudit, holders: list[Life], key: tuple[int, int, Attempt]) -> Counter[Visit]:
+    """The visits in the gradient that was applied: each holder's own, or those of the group that it was summed over,
+    of which somebody may have died after it gave its part."""
+    groups = {life.groups.get(key, ()) for life in holders}
+    if groups == {()}:
+        return sum((life.reduced.get(key, Counter()) for life in holders), Counter())
+    if len(groups) > 1:
+        text = f"holders of stage {key[0]} applied step {key[1]} with sums over different groups"
+        audit.findings.append(Finding("exactly once", text, holders[0].name))
+    covered: Counter[Visit] = Counter()
+    by_peer = {life.peer: life for life in lives}
+    for peer, count in next(iter(groups)):
+        life = by_peer.get(peer)
+        given = Counter() if life is None else life.reduced.get(key, life.accumulated.get(key, Counter()))
+        if given.total() != count:
+            text = f"{peer} gave {given.total()} visits to step {key[1]} of stage {key[0]}, not {count}"
+            audit.findings.append(Finding("exactly once", text, life.name if life is not None else holders[0].name))
+        covered += given
+    return covered
 
 
 def _lost_owner(lives: list[Life], step: Step, stage: int) -> Life | None:

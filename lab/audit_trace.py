@@ -17,6 +17,7 @@ from ftnode.protocol.codec import from_plain, from_tagged
 from ftnode.protocol.effects import Backward, Reduce
 from ftnode.protocol.errors import PeerError, UserError
 from ftnode.protocol.events import EVENTS, Done, Installed, InstallFailed, Kept
+from ftnode.protocol.messages import Begin
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Attempt, Peer, Version, next_version
 from ftnode.protocol.view import View
@@ -24,6 +25,8 @@ from ftnode.protocol.view import View
 Record = dict[str, Any]
 Visit = tuple[int, int]
 """(microbatch, visit)"""
+Group = tuple[tuple[Peer, int], ...]
+"""Everybody who got a sum, and how many visits each put into it."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,19 @@ class Life:
     ended: bool = False
     views: list[View] = field(default_factory=list)
     reduced: dict[tuple[int, int, Attempt], Counter[Visit]] = field(default_factory=dict)
+    accumulated: defaultdict[tuple[int, int, Attempt], Counter[Visit]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
+    groups: dict[tuple[int, int, Attempt], Group] = field(default_factory=dict)
+    """Over whom a gradient was summed last; empty: nobody else."""
     norms: dict[tuple[int, int, Attempt], float] = field(default_factory=dict)
     """Squared norm of each reduced gradient, by (stage, step, attempt)."""
     applied: list[Record] = field(default_factory=list)
     commits: list[Record] = field(default_factory=list)
     exported: list[Record] = field(default_factory=list)
     installed: list[Record] = field(default_factory=list)
+    learnt: set[tuple[int, int]] = field(default_factory=set)
+    """(stage, step) of the weights that a Begin made it fetch while the stage's holders went on."""
     install_failures: Counter[tuple[int, str]] = field(default_factory=Counter)
     """How often (stage, donor's id) did not give."""
     kept: set[tuple[int, int, str]] = field(default_factory=set)
@@ -115,7 +125,10 @@ class _Reading:
         self._gave_up = False
         self._versions: dict[int, tuple[str, Version | None]] = {}
         """Stage -> lineage and version of the weights that this node has."""
-        self._gradients: defaultdict[tuple[int, int, Attempt], Counter[Visit]] = defaultdict(Counter)
+        self._reduction: Reduce | None = None
+        """The last one that ended."""
+        self._reduced_in: dict[tuple[int, int, Attempt], int] = {}
+        """The view in which a group summed its gradients last."""
         self._updates: set[tuple[int, str]] = set()
         self._commits: set[str] = set()
 
@@ -170,6 +183,8 @@ class _Reading:
     def _owe(self, record: Record) -> None:
         self._owed_by = record
         name = record["e"][0]
+        if name == "Received" and record["e"][2][0] == "Begin":
+            self._learn(from_tagged(EVENTS, record["e"]).message)
         if name not in ("Done", "Installed", "InstallFailed", "Kept"):
             return
         match from_tagged(EVENTS, record["e"]):
@@ -177,12 +192,17 @@ class _Reading:
                 self._owed[("accumulated", task.stage, task.step, task.attempt, task.microbatch, task.visit)] += 1
             case Done(task=Reduce() as task, fault=""):
                 self._owed[("reduced", task.stage, task.step, task.attempt)] += 1
+                self._reduction = task
             case Installed(stage=stage, base=base, digest=digest):
                 self._owed[("installed", stage, base.step, base.commit, digest)] += 1
             case InstallFailed(stage=stage, donor=donor):
                 self._life.install_failures[(stage, donor.id if donor else "")] += 1
             case Kept(stage=stage, version=version):
                 self._life.kept.add((stage, version.step, version.commit))
+
+    def _learn(self, begin: Begin) -> None:
+        mine = (stage for stage, peer in begin.learners if peer == self._life.peer)
+        self._life.learnt |= {(stage, begin.base.step) for stage in mine}
 
     def _note(self, record: Record) -> None:
         """The core says when it takes up a view, and when it gives one up without another."""
@@ -207,26 +227,30 @@ class _Reading:
         key = (record["stage"], record["step"], Attempt(*record["attempt"]))
         visit = (record["microbatch"], record["visit"])
         self._pay(record, "accumulated", *key, *visit)
-        if self._gradients[key][visit]:
+        if self._life.accumulated[key][visit]:
             self._life.find("exactly once", f"microbatch {visit[0]} visit {visit[1]} counted twice in one step", record)
-        self._gradients[key][visit] += 1
+        self._life.accumulated[key][visit] += 1
         self._check_based(record, *key)
 
     def _reduced(self, record: Record) -> None:
         key = (record["stage"], record["step"], Attempt(*record["attempt"]))
         self._pay(record, "reduced", *key)
         covered = Counter((microbatch, visit) for microbatch, visit in record["covered"])
-        if covered != self._gradients[key]:
-            surplus, missing = covered - self._gradients[key], self._gradients[key] - covered
+        if covered != self._life.accumulated[key]:
+            surplus, missing = covered - self._life.accumulated[key], self._life.accumulated[key] - covered
             self._life.find(
                 "exactly once", f"compute reduced other gradients than were accumulated: "
                 f"{sorted(surplus)} more, {sorted(missing)} fewer", record,
             )  # fmt: skip
-        if key in self._life.reduced:
+        task = self._reduction
+        if key in self._life.reduced and (task is None or not task.group or task.view <= self._reduced_in.get(key, -1)):
             self._life.find("exactly once", f"stage {key[0]} reduced step {key[1]} twice in one attempt", record)
         self._life.reduced[key] = covered
         self._life.norms[key] = float(record["norm_squared"])
-        self._check_based(record, *key)
+        if task is not None:
+            self._life.groups[key], self._reduced_in[key] = task.group, task.view
+        if covered:  # a learner, or a holder that got no work, may have no weights yet
+            self._check_based(record, *key)
 
     def _check_based(self, record: Record, stage: int, step: int, attempt: Attempt) -> None:
         """A gradient for step t is made on the weights after step t - 1, in a view that the node knows."""

@@ -18,7 +18,7 @@ from ftnode.lab.audit import Findings, audit
 from ftnode.lab.baselines import Baselines, baselines
 from ftnode.lab.demo_kills import Planned, plan_kills, strike, together
 from ftnode.lab.demo_screen import Screen, open_screen
-from ftnode.lab.report import Kill, Recovery, build_report, recover, vacancies_healed
+from ftnode.lab.report import SURVIVORS, Kill, Recovery, build_report, recover, vacancies_healed
 from ftnode.lab.story import Story, first_commits
 from ftnode.lab.swarm import Swarm
 from ftnode.node.cli_run import corpus_hash, manifest_text
@@ -42,10 +42,12 @@ class DemoConfig:
 
     stages: int = STAGES
     volunteers: int | None = None
-    """None: one per stage, one for the head, one standby per kill."""
+    """None: `replicas` for each stage and the head, and one standby per kill of a whole group."""
+    replicas: int = 1
+    """Holders of each stage."""
     steps: int | None = None
-    kills: tuple[tuple[int, int], ...] | None = None
-    """(stage, step) pairs; None: a middle stage in the middle of the run."""
+    kills: tuple[tuple[int, int, bool], ...] | None = None
+    """(stage, step, all holders of the stage); None: a middle stage in the middle of the run."""
     preset: str = "tiny"
     device: str = "cpu"
     data: Path | None = None
@@ -73,9 +75,11 @@ def run(config: DemoConfig) -> int:
     """
     manifest = _manifest(config)
     planned = plan_kills(config.kills, config.stages, manifest.run.steps)
-    volunteers = config.volunteers or config.stages + 1 + len(planned)
-    if volunteers <= len(planned):
-        raise UserError(f"--volunteers {volunteers} leaves nobody after {len(planned)} kills; give more")
+    killed = sum(config.replicas if one.everybody else 1 for one in planned)
+    standbys = sum(1 for one in planned if one.everybody or config.replicas == 1)
+    volunteers = config.volunteers or config.replicas * (config.stages + 1) + standbys
+    if volunteers <= killed:
+        raise UserError(f"--volunteers {volunteers} leaves nobody after {killed} kills; give more")
     directory = _new_folder(config.report)
     try:
         outcome = _run(config, manifest, planned, volunteers, directory)
@@ -141,14 +145,18 @@ def _watch(
                 return (
                     f"stage {waiting[0].stage} never was in the middle of step {waiting[0].step}, so nobody was killed"
                 )
-            del waiting[: len(struck)]
+            del waiting[: len(together(waiting))]
             kills.extend(struck)
             for kill in struck:
                 screen.say(
-                    f"SIGKILL: {kill.node}, sole holder of stage {kill.stage}, in step {kill.step} after "
+                    f"SIGKILL: {kill.node}, {_rank(kill)} of stage {kill.stage}, in step {kill.step} after "
                     f"{kill.accumulated} of {story.microbatches} microbatches"
                 )
         time.sleep(POLL_SECONDS)
+
+
+def _rank(kill: Kill) -> str:
+    return "sole holder" if kill.holders == 1 else f"one of {kill.holders} holders"
 
 
 def _reason(story: Story) -> str:
@@ -213,10 +221,11 @@ def summary(outcome: Outcome, directory: Path) -> str:
         parts = ", ".join(
             f"{name} {entry[name + '_seconds']:.2f}" for name in ("detect", "elect", "fetch", "blend", "first_step")
         )
-        lines.append(
-            f"{'the head' if entry['stage'] == 0 else 'stage ' + str(entry['stage'])} lost in step {entry['step']}, "
-            f"back by {entry['rung']} after {entry['outage_seconds']:.2f} s ({parts})"
-        )
+        stage = "the head" if entry["stage"] == 0 else f"stage {entry['stage']}"
+        what, how = f"{stage} lost", f"back by {entry['rung']}"
+        if entry["rung"] == SURVIVORS:
+            what, how = f"a holder of {stage} lost", "its part done by the others"
+        lines.append(f"{what} in step {entry['step']}, {how} after {entry['outage_seconds']:.2f} s ({parts})")
         facts = [f"{entry['bytes_fetched'] / 1e6:.1f} MB fetched"]
         facts += [
             f"validation {entry[field]:.3f} {when}"
@@ -246,6 +255,7 @@ def _manifest(config: DemoConfig) -> Manifest:
         lease_seconds=LEASE_SECONDS,
         minority_wait_seconds=MINORITY_WAIT_SECONDS,
         swap=config.swap,
+        replicas=config.replicas,
     )
     return parse(manifest_text(manifest), "the demo's manifest")
 

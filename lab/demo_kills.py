@@ -1,4 +1,4 @@
-"""`--kill STAGE@STEP`: which holder is killed, and when exactly.
+"""`--kill STAGE@STEP`, `--kill STAGE*@STEP`: which holders are killed, and when exactly.
 
 The moment is taken from the victim's own trace: it has counted some but not all microbatches of that step. The demo
 waits for it, sends SIGKILL to the node's process and to no other, and sees that its children go with it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ftnode.lab.report import Kill
 from ftnode.lab.story import Story
@@ -22,20 +22,25 @@ AIM_POLL_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Planned:
+    """`everybody`: all holders of the stage, not one of them."""
+
     stage: int
     step: int
+    everybody: bool = False
 
 
-def plan_kills(given: Sequence[tuple[int, int]] | None, stages: int, steps: int) -> tuple[Planned, ...]:
+def plan_kills(given: Sequence[tuple[int, int, bool]] | None, stages: int, steps: int) -> tuple[Planned, ...]:
     """From the command line; None: a middle stage in the middle of the run. Raises UserError (64)."""
     if given is None:
         return (Planned(max(1, stages // 2), max(2, steps // 2)),) if stages > 1 and steps > 1 else ()
-    for stage, step in given:
-        if not 0 <= stage <= stages:
-            raise UserError(f"--kill {stage}@{step}: there is no stage {stage}; stages are 0 (the head) to {stages}")
-        if not 1 <= step <= steps:
-            raise UserError(f"--kill {stage}@{step}: there is no step {step}; the run has {steps}")
-    return tuple(Planned(stage, step) for stage, step in sorted(given, key=lambda kill: kill[1]))
+    plans = [Planned(*one) for one in given]
+    for one in plans:
+        text = f"--kill {one.stage}{'*' * one.everybody}@{one.step}"
+        if not 0 <= one.stage <= stages:
+            raise UserError(f"{text}: there is no stage {one.stage}; stages are 0 (the head) to {stages}")
+        if not 1 <= one.step <= steps:
+            raise UserError(f"{text}: there is no step {one.step}; the run has {steps}")
+    return tuple(sorted(plans, key=lambda one: one.step))
 
 
 def together(waiting: Sequence[Planned]) -> tuple[Planned, ...]:
@@ -52,8 +57,9 @@ def strike(swarm: Swarm, story: Story, planned: Sequence[Planned]) -> tuple[Kill
     deadline = time.monotonic() + AIM_SECONDS
     family: dict[str, tuple[int, ...]] = {}
     while time.monotonic() < deadline:
-        holders = [(one, node) for one in planned if (node := story.holder(one.stage)) is not None]
-        if len(holders) < len(planned) or not all(swarm.processes[node].alive for _, node in holders):
+        groups = [(one, story.holders(one.stage)) for one in planned]
+        holders = [(one, node) for one, group in groups for node in (group if one.everybody else group[:1])]
+        if not all(group for _, group in groups) or not all(swarm.processes[node].alive for _, node in holders):
             story.read()
             time.sleep(AIM_POLL_SECONDS)
             continue
@@ -63,7 +69,15 @@ def strike(swarm: Swarm, story: Story, planned: Sequence[Planned]) -> tuple[Kill
             if story.read(only=node) and _in_the_middle(story, node, one):
                 moments = {node: swarm.kill(node)}
                 moments |= {other: swarm.kill(other) for _, other in holders if other not in moments}
-                return tuple(_killed(story, name, it.stage, moments[name], family[name]) for it, name in holders)
+                sizes = {one.stage: len(group) for one, group in groups}
+                return tuple(
+                    replace(
+                        _killed(story, name, it.stage, moments[name], family[name]),
+                        holders=sizes[it.stage],
+                        survivors=sizes[it.stage] > 1 and not it.everybody,
+                    )
+                    for it, name in holders
+                )
         time.sleep(AIM_POLL_SECONDS)
     return ()
 

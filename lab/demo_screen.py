@@ -60,9 +60,8 @@ def open_screen(steps: int, *, to_stderr: bool) -> Screen:
     return LiveScreen(steps, to_stderr) if stream.isatty() else PlainScreen(steps, to_stderr)
 
 
-def state_of(story: Story, stage: int) -> str:
-    """What the holder of a stage does, in a word; what a reader of all traces can know."""
-    node = story.holder(stage)
+def state_of(story: Story, stage: int, node: str | None) -> str:
+    """What a holder of a stage does, in a word; what a reader of all traces can know."""
     if node is None:
         return "vacant"
     if node in story.ended:
@@ -77,7 +76,7 @@ def state_of(story: Story, stage: int) -> str:
 
 
 def rows(story: Story) -> list[tuple[str, ...]]:
-    """(stage, peer, state, epoch, step, loss, tokens/s) per stage; the last two are the head's to know."""
+    """(stage, peer, state, epoch, step, loss, tokens/s) per holder of a stage; the last two are the head's to know."""
     view = story.view
     if view is None:
         return []
@@ -85,12 +84,13 @@ def rows(story: Story) -> list[tuple[str, ...]]:
     newest = story.commits[-1].record if story.commits else None
     known = ("", "") if newest is None else (f"{newest['loss']:.3f}", f"{rate(story):,.0f}")
     for stage, group in enumerate(view.holders):
-        node = story.holder(stage)
-        peer = f"{node} {group[0]}" if node else "nobody"
-        applied = story.applied.get((node, stage), 0) if node else 0
-        name = "head" if stage == HEAD else str(stage)
-        figures = known if stage == HEAD else ("", "")
-        found.append((name, peer, state_of(story, stage), str(view.epochs[stage]), str(applied), *figures))
+        for peer in group or (None,):
+            node = story.names.get(peer) if peer is not None else None
+            who = "nobody" if peer is None else f"{node} {peer}" if node else str(peer)
+            applied = story.applied.get((node, stage), 0) if node else 0
+            name = "head" if stage == HEAD else str(stage)
+            figures = known if stage == HEAD and peer == next(iter(group), None) else ("", "")
+            found.append((name, who, state_of(story, stage, node), str(view.epochs[stage]), str(applied), *figures))
     return found
 
 

@@ -11,17 +11,24 @@ from ftnode.lab.story import Story, Told, first_commits
 from ftnode.protocol.types import Rung
 from ftnode.protocol.view import View
 
+SURVIVORS = "survivors"
+"""In the place of a rung: nothing had to be rebuilt."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A sole holder that was sent SIGKILL. `time` is CLOCK_MONOTONIC at that moment, `step` the one in work."""
+    """A holder that was sent SIGKILL. `time` is CLOCK_MONOTONIC at that moment, `step` the one in work."""
 
     stage: int
     step: int
     node: str
     time: float
     accumulated: int
-    """Microbatches of that step that the stage had counted, as far as its trace shows."""
+    """Microbatches of that step that it had counted, as far as its trace shows."""
+    holders: int = 1
+    """How many the stage had then."""
+    survivors: bool = False
+    """Some of them were left alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,8 @@ def recover(story: Story, kill: Kill) -> Recovery | None:
     commit = next((told for told in first_commits(story.commits) if told.time > kill.time), None)
     if commit is None:
         return None
+    if kill.survivors:
+        return _carried_on(story, kill, commit)
     installs = sorted(
         (found for found in story.installed if found.record["stage"] == kill.stage and found.time > kill.time),
         key=lambda found: found.time,
@@ -99,6 +108,37 @@ def recover(story: Story, kill: Kill) -> Recovery | None:
             (story.evaluated[at] for at in sorted(story.evaluated, reverse=True) if at < step), None
         ),
         validation_after=story.evaluated.get(step),
+    )
+
+
+def _carried_on(story: Story, kill: Kill, commit: Told) -> Recovery | None:
+    """One of several holders is gone: the others have done its part of the step as well."""
+    killed = story.peers[kill.node]
+    after = [(told, view) for told, view in story.views if told.time > kill.time and killed not in view.members()]
+    if not after:
+        return None
+    told, view = min(after, key=lambda pair: pair[0].time)
+    lost = min((note.time for note in story.notes if _tells_of(note, kill, story)), default=told.time)
+    detect = min(lost, told.time) - kill.time
+    elect, total = told.time - kill.time - detect, commit.time - kill.time
+    group = view.holders[kill.stage]
+    return Recovery(
+        stage=kill.stage,
+        step=kill.step,
+        rung=SURVIVORS,
+        reason=f"{len(group)} of {kill.holders} holders are left and did its part of the step",
+        epoch=view.epochs[kill.stage],
+        origin=killed.id,
+        to=group[0].id if group else "",
+        detect_seconds=detect,
+        elect_seconds=elect,
+        fetch_seconds=0.0,
+        blend_seconds=0.0,
+        first_step_seconds=total - detect - elect,
+        outage_seconds=total,
+        bytes_fetched=0,
+        validation_before=None,
+        validation_after=None,
     )
 
 

@@ -114,12 +114,14 @@ class Story:
     def name(self, peer: Peer) -> str:
         return self.names.get(peer, str(peer))
 
+    def holders(self, stage: int) -> tuple[str, ...]:
+        """The nodes that hold a stage, the first of the group first; empty when nobody does."""
+        view = self.view
+        return () if view is None else tuple(self.names[peer] for peer in view.holders[stage] if peer in self.names)
+
     def holder(self, stage: int) -> str | None:
         """The node that holds a stage alone or leads its group, None when nobody does."""
-        view = self.view
-        if view is None or not view.holders[stage]:
-            return None
-        return self.names.get(view.holders[stage][0])
+        return next(iter(self.holders(stage)), None)
 
     def progress(self, node: str, stage: int) -> tuple[int, int]:
         """(step, visits counted) of the newest attempt that a node has gradients of; (0, 0) before the first."""

@@ -71,8 +71,9 @@ def trial_manifest(
     stages: int | None = None,
     data: Path | None = None,
     seed: int | None = None,
+    replicas: int = 1,
 ) -> Manifest:
-    """`start` with the short lease of a machine of one's own."""
+    """`start` with the short lease of a machine of one's own; newcomers stand by unless `replicas` says otherwise."""
     return adapt(
         start,
         sha256=corpus_hash(data),
@@ -83,6 +84,7 @@ def trial_manifest(
         seed=seed,
         lease_seconds=LEASE_SECONDS,
         minority_wait_seconds=MINORITY_WAIT_SECONDS,
+        replicas=replicas,
     )
 
 

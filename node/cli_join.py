@@ -20,7 +20,7 @@ DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 @click.command()
 @click.argument("manifest", type=click.Path(path_type=Path))
 @peer_option
-@click.option("--hold", type=click.IntRange(1), default=1, show_default=True, help="Stages to hold at most.")
+@click.option("--hold", type=click.IntRange(1), help="Stages to hold at most; default: as many as fit into memory.")
 @click.option("--data", metavar="PATH", help="Corpus, a text file or a folder of them; needed to hold the head.")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads of torch; default: all cores.")
@@ -45,7 +45,7 @@ DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 @json_option
 @home_option
 def join(
-    manifest: Path, peers: tuple[str, ...], hold: int, data: str | None, device: str, threads: int | None,
+    manifest: Path, peers: tuple[str, ...], hold: int | None, data: str | None, device: str, threads: int | None,
     listen: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool, compute: str,
     paced_seconds: tuple[float, float], as_json: bool, home: str | None,
 ) -> int | None:  # fmt: skip
@@ -65,7 +65,7 @@ def join(
         manifest=checked,
         manifest_text=text,
         peers=_peers(folder, peers),
-        hold=min(hold, checked.pipeline.stages + 1),
+        hold=min(hold or checked.pipeline.stages + 1, checked.pipeline.stages + 1),
         data=path,
         device=device,
         threads=threads or os.cpu_count() or 1,

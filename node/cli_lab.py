@@ -13,7 +13,7 @@ from ftnode.node.cli_options import home_option, json_option, readable_data
 from ftnode.node.presets import PRESETS, preset
 from ftnode.protocol.errors import UserError
 
-KILL = re.compile(r"(\d{1,3})@(\d{1,7})")
+KILL = re.compile(r"(\d{1,3})(\*?)@(\d{1,7})")
 SEEDS = re.compile(r"\d{1,9}(,\d{1,9})*")
 
 
@@ -22,10 +22,12 @@ SEEDS = re.compile(r"\d{1,9}(,\d{1,9})*")
     "--stages", type=click.IntRange(1, 64), default=4, show_default=True, help="Block stages; the head is extra."
 )
 @click.option("--volunteers", type=click.IntRange(1, 128), help="Nodes; default: one per stage and a standby per kill.")
+@click.option("--replicas", type=click.IntRange(1, 64), default=1, show_default=True, help="Holders of each stage.")
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps; default: the preset's.")
 @click.option(
     "--kill", "kills", multiple=True, metavar="STAGE@STEP",
-    help="Kill the holder of STAGE in the middle of STEP; repeats; none: nobody. Default: a middle stage, half way.",
+    help="Kill a holder of STAGE in the middle of STEP (STAGE*: all of them); repeats; none: nobody. "
+    "Default: a middle stage, half way.",
 )  # fmt: skip
 @click.option("--swap", is_flag=True, help="Swapped routes (CheckFree+): the ends of the pipeline learn both parts.")
 @click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
@@ -36,15 +38,15 @@ SEEDS = re.compile(r"\d{1,9}(,\d{1,9})*")
 @json_option
 @home_option
 def demo(
-    stages: int, volunteers: int | None, steps: int | None, kills: tuple[str, ...], swap: bool, start: str, device: str,
-    data: str | None, seed: int | None, report: str | None, as_json: bool, home: str | None,
+    stages: int, volunteers: int | None, replicas: int, steps: int | None, kills: tuple[str, ...], swap: bool,
+    start: str, device: str, data: str | None, seed: int | None, report: str | None, as_json: bool, home: str | None,
 ) -> int:  # fmt: skip
     """A swarm on this machine trains, loses a stage and heals, and shows it."""
     preset(start)
     parsed = parse_kills(kills, stages)
     lab = _lab("demo")
     return _code(lab.run(lab.DemoConfig(
-        stages=stages, volunteers=volunteers, steps=steps, kills=parsed, preset=start, device=device,
+        stages=stages, volunteers=volunteers, replicas=replicas, steps=steps, kills=parsed, preset=start, device=device,
         data=readable_data(data), seed=seed, swap=swap, report=Path(report).expanduser().absolute() if report else None,
         json=as_json,
     )))  # fmt: skip
@@ -160,8 +162,8 @@ def parse_seeds(text: str | None) -> tuple[int, ...] | None:
     return tuple(dict.fromkeys(map(int, text.split(","))))
 
 
-def parse_kills(texts: tuple[str, ...], stages: int) -> tuple[tuple[int, int], ...] | None:
-    """(stage, step) pairs; empty for `none`, None when nothing was said. Raises UserError (64)."""
+def parse_kills(texts: tuple[str, ...], stages: int) -> tuple[tuple[int, int, bool], ...] | None:
+    """(stage, step, all holders of it); empty for `none`, None when nothing was said. Raises UserError (64)."""
     if not texts:
         return None
     if texts == ("none",):
@@ -170,13 +172,13 @@ def parse_kills(texts: tuple[str, ...], stages: int) -> tuple[tuple[int, int], .
     for text in texts:
         match = KILL.fullmatch(text)
         if match is None:
-            raise UserError(f"--kill {text} is not STAGE@STEP, like 2@150, or none")
-        stage, step = int(match[1]), int(match[2])
+            raise UserError(f"--kill {text} is not STAGE@STEP, like 2@150, or STAGE*@STEP, like 2*@150, or none")
+        stage, step = int(match[1]), int(match[3])
         if stage > stages:
             raise UserError(f"--kill {text}: there is no stage {stage}; stages are 0 (the head) to {stages}")
         if step < 1:
             raise UserError(f"--kill {text}: steps count from 1")
-        found.append((stage, step))
+        found.append((stage, step, bool(match[2])))
     return tuple(sorted(found, key=lambda kill: (kill[1], kill[0])))
 
 

@@ -248,9 +248,12 @@ class Node:
         return core.view is None or not core.member or peer in core.members
 
     def _may_borrow(self, peer_id: str) -> bool:
-        """As above; outside of a view we have but copies to lend, to members of a view that we may not know."""
+        """As above; outside of a view we have but copies to lend, to members of a view that we may
+        not know. Learners borrow as members do."""
         core = self.participant
-        return not core.member or any(peer.id == peer_id for peer in core.members)
+        begun = core.holder.begin
+        learners = () if begun is None else (peer for _, peer in begun.learners)
+        return not core.member or any(peer.id == peer_id for peer in (*core.members, *learners))
 
     def _on_refusal(self, peer: Peer, reason: str) -> None:
         self.speaking.say("refused", f"{peer} refuses us: {reason}", peer=peer.id)

@@ -35,7 +35,7 @@ _TINY: Final = Manifest(
         minimum_factor=0.1, clip=1.0,
     ),
     batch=Batch(microbatches=8, sequences=8),
-    pipeline=Pipeline(stages=4, window=8, live_activations=8, boundary="float32", swap=False),
+    pipeline=Pipeline(stages=4, replicas=16, window=8, live_activations=8, boundary="float32", swap=False),
     recovery=Recovery(
         ends="copy", swapped="copy", weighting="squared-norm", norms="before-clipping", optimiser="fresh",
         head_every=0, shadow_every=0, shadow_encoding="bfloat16", rate_factor=1.1, minority_wait_seconds=60.0,
@@ -56,7 +56,7 @@ def _paper(
         data=_TINY.data,
         optimiser=replace(_TINY.optimiser, learning_rate=rate, betas=(0.9, 0.999), warmup_steps=500),
         batch=Batch(microbatches=16, sequences=max(1, 4096 // context)),
-        pipeline=Pipeline(stages=stages, window=16, live_activations=8, boundary="float32", swap=False),
+        pipeline=Pipeline(stages=stages, replicas=16, window=16, live_activations=8, boundary="float32", swap=False),
         recovery=_TINY.recovery,
         liveness=_TINY.liveness,
         evaluation=Evaluation(every=250, microbatches=16),
@@ -99,6 +99,7 @@ def adapt(
     lease_seconds: float | None = None,
     minority_wait_seconds: float | None = None,
     swap: bool | None = None,
+    replicas: int | None = None,
 ) -> Manifest:
     """`start` with a corpus and with what a person asked for; None keeps what is there.
 
@@ -115,6 +116,8 @@ def adapt(
         model = replace(model, layers=stages * max(1, round(model.layers / stages)))
     if swap is not None:
         pipeline = replace(pipeline, swap=swap)
+    if replicas is not None:
+        pipeline = replace(pipeline, replicas=replicas)
     return replace(
         start,
         run=run,

@@ -109,7 +109,7 @@ def _recoveries(core: Participant) -> tuple[RecoveryRow, ...]:
 def _bytes_fetched(core: Participant, rebuild: Rebuild) -> int:
     """As the newcomer says, while it holds the stage."""
     if rebuild.newcomer == core.me:
-        return core.holder.fetched.get(rebuild.stage, 0)
+        return core.holder.installs.fetched.get(rebuild.stage, 0)
     report = core.reports.get(rebuild.newcomer)
     stages = report.stages if report is not None else ()
     return next((told.fetched for told in stages if told.stage == rebuild.stage), 0)

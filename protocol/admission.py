@@ -143,13 +143,25 @@ def _status(sender: Peer, message: ms.Status, view: View | None, settings: Setti
         and all(0 <= step <= settings.steps for step, _ in message.evaluated)
         and _copies(steps_of(message.copies), settings)
         and _commits(message.commits, settings)
+        and _paths(message.paths, settings)
     )
 
 
+def _paths(paths: tuple[tuple[int, tuple[Peer, ...]], ...], settings: Settings) -> bool:
+    visits = settings.stages + 2
+    return all(_number(m, settings.microbatches) and len(path) == visits for m, path in paths)
+
+
+def _share(sender: Peer, message: ms.Share, view: View | None, settings: Settings) -> bool:
+    return _number(message.stage, settings.stage_count) and len(message.visits) <= 2 * settings.microbatches
+
+
 def _ready(sender: Peer, message: ms.Ready, view: View | None, settings: Settings) -> bool:
-    """A member speaks of its own stages only."""
+    """A member speaks of its own stages only, a learner of the one that it learns."""
     stages = [result.stage for result in message.results]
-    own = view is None or set(stages) <= set(view.stages_of(sender)) or view.number != message.view
+    learns = view is not None and sender not in view.members() and len(stages) <= 1
+    elsewhere = view is None or (view.lineage.id, view.number) != (message.lineage, message.view)
+    own = elsewhere or learns or view is None or set(stages) <= set(view.stages_of(sender))
     return (
         own
         and _stages(stages, settings)
@@ -171,6 +183,9 @@ def _begin(sender: Peer, message: ms.Begin, view: View | None, settings: Setting
         and all(_number(donor.stage, settings.stage_count) for plan in installs for donor in plan.donors)
         and all(plan.copy is None or 0 <= plan.copy.step <= message.base.step for plan in installs)
         and all(_number(m, settings.microbatches) for _, share in message.shares for m in share)
+        and _paths(message.paths, settings)
+        and len(message.learners) <= GROUP_MAX
+        and all(_number(stage, settings.stage_count) for stage, _ in message.learners)
         and _commits(message.commits, settings)
     )
 
@@ -191,6 +206,7 @@ _CHECKS: Final[dict[type, Callable[[Peer, Any, View | None, Settings], bool]]] =
     ms.Accepted: _ballot,
     ms.Outbid: _ballot,
     ms.Status: _status,
+    ms.Share: _share,
     ms.Ready: _ready,
     ms.Begin: _begin,
     ms.Poisoned: _poisoned,

@@ -6,7 +6,7 @@ the four cases below are all there are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ftnode.protocol.messages import Commit, Donor, Plan, Ready, StageStatus, Status
@@ -75,18 +75,25 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     attempt = next(iter(attempts)) if len(attempts) == 1 else None
     skip = any(status.skip for status in working.values())
     readies = tuple(status.ready for status in working.values() if status.ready is not None)
-    if attempt is not None and len(readies) == len(working):
+    if attempt is not None and len(readies) == len(working) and agree(readies):
         committed = next_version(base, view.lineage.id, attempt, skip)
         empty = _empty(view, held, committed)
         why = "all survivors are ready: the step is committed"
         return Standing(committed, skip, readies, None, False, False, empty, why)
     empty = _empty(view, held, base)
-    if attempt is not None and not empty and len(working) == len(statuses):
+    taking_part = all(stage.working for stage in held.values())  # who gave a stage away may hold it again
+    if attempt is not None and not empty and taking_part and len(working) == len(statuses):
         evaluate = any(status.evaluate for status in working.values())
         why = "nobody new and nobody missing: the attempt goes on"
         return Standing(base, skipped, None, attempt, skip, evaluate, empty, why)
     why = "nothing is in progress" if attempts <= {None} else "a holder was lost in mid-step: the step is redone"
     return Standing(base, skipped, None, None, False, False, empty, why)
+
+
+def agree(readies: Iterable[Ready]) -> bool:
+    """Has every holder of a stage the same reduced gradient? One that died may have left two behind (rule 18 iii)."""
+    seen: dict[int, str] = {}
+    return all(seen.setdefault(r.stage, r.gradient) == r.gradient for ready in readies for r in ready.results)
 
 
 def _empty(view: View, held: Mapping[tuple[int, Peer], StageStatus], base: Version) -> tuple[tuple[int, Peer], ...]:
@@ -157,8 +164,15 @@ def plan_installs(
     whole = frozenset(
         stage for stage, group in enumerate(view.holders) if any((stage, peer) not in missing for peer in group)
     )
-    plans, hopeless, reasons = [], [], []
+    plans: list[Plan] = []
+    hopeless, reasons = [], []
     for stage, peer in where.empty:
+        first = next((plan.peer for plan in plans if plan.stage == stage), None)
+        if first is not None:  # a rebuilt stage is rebuilt once
+            donor = Donor(stage, first, contacts.get(first, ()))
+            reason = f"{first} rebuilds it"
+            plans.append(Plan(stage, peer, Rung.REPLICA, (donor,), plans[-1].rate_factor, reason, None))
+            continue
         alive = whole | (copied.keys() - {stage})  # what comes back from a copy lends as soon as it is back
         rung, lenders, reason = choose_rung(stage, alive, where.base.step, settings, copied)
         if rung is None:

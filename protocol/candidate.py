@@ -49,9 +49,11 @@ class Candidate:
             return "I know another view"
         if not core.holder.compute_ready:
             return "my compute process is not ready"
+        if offer.learn and (core.member or core.holder.learning):
+            return "I hold a stage, or learn one"
         if set(offer.stages) & set(core.mine):
             return "I hold it and give it up"
-        if len(offer.stages) > core.room:
+        if len(offer.stages) > core.room and not (len(offer.stages) == 1 and self._is_spare()):
             return f"I have room for {core.room} more stages"
         if HEAD in offer.stages and not core.holder.may_head:
             return "I do not have the run's corpus"
@@ -59,6 +61,11 @@ class Candidate:
         if failed:
             return f"I ran out of memory on stage {min(failed)} before"
         return ""
+
+    def _is_spare(self) -> bool:
+        """Others hold the one stage that we hold, so that the next view may have us elsewhere."""
+        core = self.core
+        return core.view is not None and len(core.mine) == 1 and len(core.view.holders[core.mine[0]]) > 1
 
     def _accept_when_linked(self) -> None:
         if self.offer is not None and not self.missing:

@@ -44,6 +44,12 @@ class Chronicle:
         self._holders: dict[int, Peer] = {}
         self._lost: dict[int, Peer] = {}
 
+    def forget(self) -> None:
+        """It was another run: two founders did not know of each other, and the other one's goes on."""
+        for table in (self.commits, self.validation, self.rebuilds, self._holders, self._lost):
+            table.clear()
+        self.newest_step = self._asked_up_to = 0
+
     def commit(self, commit: Commit, now: float) -> None:
         """A step is committed; rebuilds of it are complete."""
         if commit.step in self.commits:
@@ -102,6 +108,12 @@ class Chronicle:
     def rebuilt_in(self, step: int) -> bool:
         """Whether some stage got weights in this step that are not the lost ones."""
         return any(rebuild.step == step and rebuild.rung in LOSSY for rebuild in self.rebuilds.values())
+
+    def owes_validation(self, step: int, every: int) -> bool:
+        """Whether the weights after `step` should be validated: they are due, a due validation was put off, or a stage
+        of them was rebuilt."""
+        due = step - step % every if every else 0
+        return self.rebuilt_in(step) or due > max(self.validation, default=0)
 
     def newest_commits(self, count: int = 2) -> tuple[Commit, ...]:
         """Oldest first. Gaps count, so that this takes no longer the more is known."""

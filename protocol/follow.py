@@ -13,7 +13,7 @@ from ftnode.protocol.messages import Certificate, Heartbeat
 from ftnode.protocol.succession import fork, genesis, next_view, revive
 from ftnode.protocol.types import Peer
 from ftnode.protocol.vacancy import choose_stages
-from ftnode.protocol.view import View
+from ftnode.protocol.view import Lineage, View
 
 if TYPE_CHECKING:
     from ftnode.protocol.participant import Participant
@@ -39,7 +39,7 @@ class Follow:
         """How many lineages this life of ours has founded."""
         self._searched_empty = False
         self._rivals: tuple[Peer, ...] = ()
-        self._leaving_until = 0.0
+        self._followed: Lineage | None = None
 
     # -- quorum
 
@@ -81,6 +81,9 @@ class Follow:
         self._told_at = float("-inf")
         self._leader_silent_at = self._alone_since = None
         self.core.timers.clear("found")
+        last, self._followed = self._followed, view.lineage
+        if last is not None and last.id != view.lineage.id and last.forks == view.lineage.forks == 0:
+            self.core.chronicle.forget()
         if before is None:
             self.core.note("lineage", f"follows lineage {view.lineage.id[:6]} at view {view.number}")
 
@@ -157,7 +160,7 @@ class Follow:
             if certificate.run == core.settings.run and len(certificate.holders) == core.settings.stage_count:
                 self._consider(certificate)
         self._rivals = tuple(
-            presence.peer for presence in event.presences if not presence.lineage and presence.peer.id < core.me.id
+            presence.peer for presence in event.presences if presence.lineage or presence.peer.id < core.me.id
         )
         self._searched_empty = not event.certificates
         if core.view is None and self._searched_empty and core.holder.compute_ready:
@@ -189,7 +192,8 @@ class Follow:
         return core.now - self.quorate_at > 2 * core.settings.lease_seconds
 
     def found_due(self) -> None:
-        """The window is over: found the run, unless a rival with a lower PeerId is alive (genesis)."""
+        """The window is over: found the run, unless a rival with a lower PeerId is alive, or somebody who follows a
+        lineage already, whose certificate the directory has not shown us yet (genesis)."""
         core = self.core
         if core.view is not None or not core.holder.compute_ready:
             return

@@ -6,15 +6,18 @@ A role, made anew with each view this peer leads; only `Memory` outlives one. No
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.barrier import Hopeless, Standing, plan_installs, standing, summarise, usable_copies
+from ftnode.protocol.barrier import Hopeless, Standing, agree, plan_installs, standing, summarise, usable_copies
+from ftnode.protocol.division import Paths, Shares, divide, repair
 from ftnode.protocol.effects import Committed
 from ftnode.protocol.errors import LocalError
+from ftnode.protocol.learning import Learner, Learning
 from ftnode.protocol.losses import Losses
 from ftnode.protocol.messages import Begin, Commit, Heartbeat, Plan, Poisoned, Ready, Status
+from ftnode.protocol.moving import Moves
 from ftnode.protocol.recruiting import Recruiting
 from ftnode.protocol.succession import next_view
 from ftnode.protocol.types import HEAD, Attempt, Peer, Version, next_version
@@ -37,6 +40,7 @@ class Memory:
     committed_at: float | None = None
     unheard: dict[Peer, float] = field(default_factory=dict)
     """Peers outside the view that did not lend the copy that they keep, and since when."""
+    learners: dict[Peer, Learner] = field(default_factory=dict)
     attempts: int = 0
     """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
 
@@ -58,9 +62,13 @@ class Leader:
         self.empty: frozenset[int] = frozenset()
         """Stages that have holders, and none with the weights of `base`."""
         self._settling = False
+        self._joins: Sequence[tuple[int, Peer]] = ()
+        """(stage, learner) that the next view takes in."""
         self._vacant = bool(view.vacancies())
         self.losses = Losses(self)
         self.recruiting = Recruiting(self)
+        self.learning = Learning(self)
+        self.moves = Moves(self)
 
     # -- steps
 
@@ -88,7 +96,8 @@ class Leader:
             self.core.send(sender, begin)
 
     def on_heartbeat(self, sender: Peer, heartbeat: Heartbeat) -> None:
-        """Note who has got the Begin."""
+        """Note who has got the Begin, and how far the learners are."""
+        self.learning.on_heartbeat(sender, heartbeat)
         here = (heartbeat.lineage, heartbeat.view) == (self.view.lineage.id, self.view.number)
         if here and self.begin is not None and heartbeat.step == self.begin.step:
             self._begun.add(sender)
@@ -130,7 +139,22 @@ class Leader:
             self._note_commit(where.base, where.skipped, where.commits_now)
         core.note("stand", where.reason, base=str(where.base.step), view=str(self.view.number))
         skip = where.skip or self._count_losses(where, plans)
-        self._begin(where.base, where.skipped, plans, where.continues, skip, where.evaluate)
+        if where.continues is not None:
+            self._continue(where)
+        else:
+            self._begin(where.base, where.skipped, plans, None, skip)
+
+    def _continue(self, where: Standing) -> None:
+        """Rule 18 iii: the attempt goes on, and survivors take over the visits of the dead. A validation under way
+        is put off."""
+        begun, work = self.core.holder.begin, self.core.holder.work
+        if begun is None or work is None or (begun.lineage, begun.attempt) != (self.view.lineage.id, where.continues):
+            self._begin(where.base, where.skipped, (), None, where.skip)
+            return
+        shares, paths = repair(self.view, begun, self.statuses, self.core.settings)
+        learners = tuple((stage, peer) for stage, peer in begun.learners if peer not in self.core.members)
+        evaluate = where.evaluate and set(work.view.members()) <= self.core.members
+        self._begin(where.base, where.skipped, (), where.continues, where.skip, evaluate, (shares, paths, learners))
 
     def _give_up(self, hopeless: Hopeless) -> None:
         """Nobody can fill these stages now: vacate them, and wait for a candidate that has their weights."""
@@ -163,18 +187,22 @@ class Leader:
         attempt: Attempt | None,
         skip: bool,
         evaluate: bool = False,
+        going_on: tuple[Shares, Paths, tuple[tuple[int, Peer], ...]] | None = None,
     ) -> None:
-        """`attempt`: the one that goes on, which validates if it did before (`evaluate`); None: a new one."""
+        """`attempt`: the one that goes on, validating if it did (`evaluate`), with its shares, paths and learners;
+        None: a new one."""
         core, settings = self.core, self.core.settings
+        training = base.step < settings.steps
+        missing = self.view.vacancies()  # when the run is over, nobody is sought for them
         if attempt is None:
             self.memory.attempts += 1
             attempt = Attempt(self.view.number, self.memory.attempts)
-        training = base.step < settings.steps
-        periodic = settings.evaluate_every > 0 and base.step > 0 and base.step % settings.evaluate_every == 0
-        wanted = evaluate or periodic or not training or core.chronicle.rebuilt_in(base.step)
-        missing = self.view.vacancies()  # when the run is over, nobody is sought for them
-        head = self.view.holders[HEAD]
-        shares = ((head[0], tuple(range(settings.microbatches))),) if training and head else ()
+            evaluate = not training or core.chronicle.owes_validation(base.step, settings.evaluate_every)
+        if going_on is None:
+            head = self.view.holders[HEAD] if training else ()
+            learners = self.learning.named() if training and not skip else ()
+            going_on = divide(head, settings.microbatches, core.watch.paces()), (), learners
+        shares, paths, learners = going_on
         self.begin = Begin(
             lineage=self.view.lineage.id,
             view=self.view.number,
@@ -184,58 +212,89 @@ class Leader:
             skipped=skipped,
             skip=skip and training,
             training=training,
-            evaluate=settings.evaluation_microbatches > 0 and wanted and not missing,
+            evaluate=settings.evaluation_microbatches > 0 and evaluate and not missing,
             window=settings.window,
             shares=shares,
-            paths=(),
+            paths=paths,
             installs=installs,
             commits=core.chronicle.newest_commits(),
+            learners=learners,
         )
         self.base, self.ready, self._begun = base, {}, set()
-        for peer in sorted(core.members):
+        for _, peer in learners:
+            core.send(peer, core.certificate())
+        for peer in self._told():
             core.send(peer, self.begin)
+
+    def _told(self) -> list[Peer]:
+        """Who gets the Begin: members and learners."""
+        assert self.begin is not None
+        return sorted({*self.core.members, *(peer for _, peer in self.begin.learners)})
 
     def on_ready(self, sender: Peer, ready: Ready) -> None:
         """Rule 24: all members Ready commit the step."""
         begin = self.begin
-        if (
-            begin is None
-            or (ready.step, ready.attempt) != (begin.step, begin.attempt)
-            or sender not in self.core.members
-        ):
+        if begin is None or (ready.step, ready.attempt) != (begin.step, begin.attempt) or sender not in self._told():
             return
         self.ready[sender] = ready
         if ready.validation is not None:
             self.core.chronicle.evaluate(begin.base.step, ready.validation)
-        if self._all_ready():
+        if self._all_ready() and not self._awaits_learner(begin):
             self._commit(begin)
+
+    def _awaits_learner(self, begin: Begin) -> bool:
+        """One that has caught up is Ready at the same time as its group, give or take a message; it may join now."""
+        core, waits = self.core, begin.training and self.learning.awaited(begin.base.step)
+        if waits:
+            core.timers.set_if_clear("join", core.now + core.settings.join_seconds)
+        else:
+            core.timers.clear("join")
+        return waits
+
+    def join_due(self) -> None:
+        """The learner is late; it may join after another step."""
+        if self.begin is not None and self._all_ready():
+            self._commit(self.begin)
 
     def _all_ready(self) -> bool:
         return self.ready.keys() >= self.core.members
 
     def _commit(self, begin: Begin) -> None:
-        self.settled |= self.ready.keys()
+        self.settled |= self.ready.keys() & self.core.members
         if not begin.training:
             if not self.finished:
                 self.finished = True
                 self.core.note("finished", f"all {begin.base.step} steps are committed", step=str(begin.base.step))
             return
-        if self._settling or (self.core.members - set(self.view.voters) and self._settle()):
+        readies = tuple(ready for peer, ready in self.ready.items() if peer in self.core.members)
+        if not agree(readies):
+            self._again(begin, "the replicas of a stage have different gradients")
+            return
+        if self._settling or self._settle():
             return
         base = next_version(begin.base, self.view.lineage.id, begin.attempt, begin.skip)
-        self._note_commit(base, begin.skip, tuple(self.ready.values()))
+        self._note_commit(base, begin.skip, readies)
         self._begin(base, begin.skip, (), None, False)
 
     def _settle(self) -> bool:
-        """Members that were Ready become voters, in a view of its own while nothing is in flight (rule 13).
+        """Members that were Ready become voters, and learners that are Ready become holders, in a view of its own while
+        nothing is in flight (rules 13, 26).
 
         The step is committed by the Begin of that view (rule 18 ii).
         """
-        if self.core.balloting.proposing or self.losses:
+        settled, joins = sorted(self.core.members - set(self.view.voters)), self.learning.ready()
+        if not (settled or joins) or self.core.balloting.proposing or self.losses:
             return False
         self._settling = True
-        names = ", ".join(str(peer) for peer in sorted(self.core.members - set(self.view.voters)))
-        self._propose({}, f"{names} took part in a whole step and may vote from now on")
+        reasons = [f"{peer} has learnt stage {stage}" for stage, peer in joins]
+        for stage, giver in self.learning.given_up(joins):
+            self.losses.vacate(stage, giver, "handed over")
+            reasons.append(f"{giver} hands stage {stage} over")
+        if settled:
+            names = ", ".join(map(str, settled))
+            reasons.append(f"{names} took part in a whole step and may vote from now on")
+        self._joins = joins
+        self._propose({}, "; ".join(reasons)[:2000])
         return True
 
     def _note_commit(self, base: Version, skipped: bool, readies: tuple[Ready, ...]) -> None:
@@ -251,12 +310,14 @@ class Leader:
         begin = self.begin
         if begin is None or poisoned.attempt != begin.attempt or sender not in self.core.members or not begin.training:
             return
+        self._again(begin, f"stage {poisoned.stage}, microbatch {poisoned.microbatch}: {poisoned.reason}")
+
+    def _again(self, begin: Begin, why: str) -> None:
         key = (begin.step, -1)
         self.memory.troubles[key] = self.memory.troubles.get(key, 0) + 1
         again = self.memory.troubles[key] < 2
         what = "is tried once more" if again else "is skipped"
-        where = f"stage {poisoned.stage}, microbatch {poisoned.microbatch}: {poisoned.reason}"
-        self.core.note("poisoned", f"step {begin.step} {what}: {where}", step=str(begin.step))
+        self.core.note("poisoned", f"step {begin.step} {what}: {why}", step=str(begin.step))
         self._begin(begin.base, begin.skipped, begin.installs, None, not again)
 
     # -- the next view
@@ -274,6 +335,7 @@ class Leader:
             return
         fills = self.recruiting.fills
         if (fills or self.losses) and self.losses.may_settle():
+            self.moves.settle(fills)
             self._propose(fills, self._reasons(fills))
         elif self.begin is None and self.base is not None and self.base.step >= self.core.settings.steps:
             self.decide(exhausted=True)
@@ -285,9 +347,9 @@ class Leader:
         return "; ".join(parts)[:2000]
 
     def _propose(self, fills: Mapping[int, Peer], reason: str) -> None:
-        core = self.core
-        settled = {peer for peer in self.settled if peer not in self.losses.gone}
-        view = next_view(self.view, core.me, self.losses.gone, self.losses.vacated, fills, settled, reason)
+        core, losses = self.core, self.losses
+        settled = {peer for peer in self.settled if peer not in losses.gone}
+        view = next_view(self.view, core.me, losses.gone, losses.vacated, fills, settled, reason, self._joins)
         core.route(core.balloting.propose(view, core.now))
 
     # -- housekeeping
@@ -296,11 +358,12 @@ class Leader:
         """Every heartbeat: resend what is unanswered, look at broken links, hung computes and stalled ballots."""
         core = self.core
         if self.begin is not None and not self._all_ready():
-            for peer in sorted(core.members - self.ready.keys()):
-                if peer != core.me:
+            for peer in self._told():
+                if peer != core.me and peer not in self.ready:
                     core.send(peer, self.begin)
         if not self.finished:
             self.losses.beat()
+            self.learning.beat()
         balloting = core.balloting
         if balloting.proposing:
             if core.now - balloting.since < core.settings.ballot_seconds:

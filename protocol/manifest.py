@@ -61,6 +61,7 @@ def settings(manifest: Manifest) -> Settings:
         steps=manifest.run.steps,
         microbatches=manifest.batch.microbatches,
         window=manifest.pipeline.window,
+        replicas=manifest.pipeline.replicas,
         live_activations=manifest.pipeline.live_activations,
         evaluate_every=manifest.evaluation.every,
         evaluation_microbatches=manifest.evaluation.microbatches,

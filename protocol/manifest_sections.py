@@ -14,7 +14,7 @@ from typing import Any
 
 from ftnode.protocol.shares import MEASURED, WEIGHTINGS
 
-FORMAT = 2
+FORMAT = 3
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
 
 NUMBER_BYTES = {"float32": 4, "bfloat16": 2}
@@ -101,6 +101,7 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     stages: int = key("Block stages; the layers are divided equally. The head is one more.", 1, 256)
+    replicas: int = key("Holders of one stage, at most; whoever is left over stands by.", 1, 64)
     window: int = key("Microbatches on their way at once.", 1, 1024)
     live_activations: int = key("Beyond this many on one stage, activations are computed again.", 1, 1024)
     boundary: str = key("Numbers that travel between stages.", 0, 0, *NUMBER_BYTES)

@@ -53,6 +53,8 @@ class StageReport:
     queue: int
     fetched: int
     """Bytes that its present weights took over the wire when they were installed."""
+    seconds: float
+    """That compute takes for one microbatch there, forward and backward; 0.0: not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,8 @@ class Offer:
     stages: tuple[int, ...]
     base: Version
     neighbours: tuple[Contact, ...]
+    learn: bool
+    """The stages have holders: fetch their state while they go on, and join when you have it (rule 26)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +248,10 @@ class Status:
     commits: tuple[Commit, ...]
     copies: tuple[tuple[int, Version], ...]
     """Of the stages that this member keeps copies of."""
+    paths: tuple[tuple[int, tuple[Peer, ...]], ...]
+    """Of the microbatches of that attempt that this member has met, where stages have several holders (rule 22)."""
+    paths_view: int
+    """The view whose Begin this member goes by: later words on a path count more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +302,21 @@ class Begin:
     paths: tuple[tuple[int, tuple[Peer, ...]], ...]
     installs: tuple[Plan, ...]
     commits: tuple[Commit, ...]
+    learners: tuple[tuple[int, Peer], ...]
+    """(stage, peer): outside the view; they get a stage's state and each reduced gradient, and join later (rule 26)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """To the others of a stage's group: what I have accumulated of the step, now that I know of nothing more to do."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    stage: int
+    visits: tuple[tuple[int, int], ...]
+    """(microbatch, visit), sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,14 +371,14 @@ class Stored:
 
 Message = (
     Heartbeat | Certificate | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose | Accepted
-    | Outbid | Status | Begin | Ready | Poisoned | Resign | Boundary | Stored
+    | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored
 )  # fmt: skip
 
 MESSAGES: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Heartbeat, Certificate, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose, Accepted,
-        Outbid, Status, Begin, Ready, Poisoned, Resign, Boundary, Stored,
+        Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored,
     )
 }  # fmt: skip
 

@@ -192,7 +192,7 @@ class Participant:
         was, self.mine = self.mine, view.stages_of(self.me)
         self.balloting = self.election.balloting_of(view)
         self.errands.clear()
-        for name in ("poll", "offer"):
+        for name in ("poll", "offer", "join"):
             self.timers.clear(name)
         self.leader = Leader(self, view, self.memory) if view.leader == self.me else None
         self.reports = {peer: report for peer, report in self.reports.items() if peer in self.members}
@@ -285,7 +285,8 @@ class Participant:
             _LEADER[type(message)](self.leader, sender, message)
 
     def _on_begin(self, sender: Peer, message: ms.Begin) -> None:
-        if self.view is None or sender != self.view.leader or not self.member:
+        learner = any(peer == self.me for _, peer in message.learners)
+        if self.view is None or sender != self.view.leader or not (self.member or learner):
             return
         if self.of_this_view(message.lineage, message.view):
             for commit in message.commits:
@@ -296,9 +297,8 @@ class Participant:
     # -- timers
 
     def _beat(self) -> None:
-        period = (
-            self.settings.heartbeat_seconds if self.member or self.view is None else self.settings.lease_seconds / 2
-        )
+        idle = self.view is not None and not self.member and not self.holder.learning
+        period = self.settings.lease_seconds / 2 if idle else self.settings.heartbeat_seconds
         self.timers.set("beat", self.now + period)
         if len(self.liveness.heard) > STRANGERS_MAX:
             self.liveness.forget_strangers(set(self.members) | self.presences.keys())
@@ -307,9 +307,6 @@ class Participant:
         self.holder.beat()
         if self.leader is not None:
             self.leader.beat()
-
-    def _search(self) -> None:
-        self.follow.search()
 
     def _poll_due(self) -> None:
         if self.leader is not None:
@@ -369,6 +366,7 @@ _MESSAGES: Final[dict[type, Callable[[Participant, Peer, Any], None]]] = {
     ms.Outbid: lambda core, sender, message: core.election.on_vote(sender, message),
     ms.Begin: Participant._on_begin,
     ms.Stored: lambda core, sender, message: core.holder.on_stored(sender, message),
+    ms.Share: lambda core, sender, message: core.holder.on_share(sender, message),
     ms.Suspect: Participant._on_leader_message,
     ms.PollReply: Participant._on_leader_message,
     ms.Answer: Participant._on_leader_message,
@@ -388,11 +386,12 @@ _LEADER: Final[dict[type, Callable[[Leader, Peer, Any], None]]] = {
 }
 _TIMERS: Final[dict[str, Callable[[Participant], None]]] = {
     "beat": Participant._beat,
-    "search": Participant._search,
+    "search": lambda core: core.follow.search(),
     "poll": Participant._poll_due,
     "offer": Participant._offer_due,
     "errand": lambda core: core.watch.errands_due(),
     "candidacy": lambda core: core.candidate.expire(),
     "found": lambda core: core.follow.found_due(),
     "leave": lambda core: core.follow.leave_due(),
+    "join": lambda core: core.leader.join_due() if core.leader is not None else None,
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from ftnode.protocol.types import HEAD, Peer
@@ -41,20 +42,30 @@ def expected_visits(stages: int, microbatches: int, stage: int, swap: bool = Fal
 
 
 def choose_path(
-    view: View, visited: tuple[int, ...], finish_seconds: Mapping[Peer, float], me: Peer
-) -> tuple[Peer, ...]:
-    """The holder of each visit of the route `visited`, by least expected finish time.
+    view: View, visited: tuple[int, ...], under_way: Collection[tuple[Peer, ...]],
+    pace: Mapping[tuple[Peer, int], float], me: Peer,
+) -> tuple[Peer, ...]:  # fmt: skip
+    """The holder of each visit of the route `visited`, by least expected finish time (rule 20).
 
-    The head's own visits stay with the head that admits. A path never leaves a peer that is in the view. Requires a
-    view without vacancies.
+    A peer's queue is what `under_way` gives it, one path a microbatch; `pace`: (peer, stage) → seconds that one takes
+    there; who has said nothing yet is thought to be as fast as the fastest of its group. So a slow peer gets less. The
+    head's own visits stay with the head that admits. Requires a view without vacancies.
     """
-    chosen = []
+    chosen: list[Peer] = []
     for stage in visited:
         group = view.holders[stage]
         if stage == HEAD and me in group:
             chosen.append(me)
-        else:
-            chosen.append(min(group, key=lambda peer: (finish_seconds.get(peer, 0.0), group.index(peer))))
+            continue
+        if len(group) == 1:
+            chosen.append(group[0])
+            continue
+        known = [pace[peer, stage] for peer in group if (peer, stage) in pace]
+        usual = min(known, default=1.0)
+        queues = Counter(peer for path in (*under_way, chosen) for peer in path)
+        chosen.append(
+            min(group, key=lambda peer: ((queues[peer] + 1) * pace.get((peer, stage), usual), group.index(peer)))
+        )
     return tuple(chosen)
 
 

@@ -38,13 +38,14 @@ def status_of(core: Participant, view: View) -> Status:
     work, begin = holder.work, holder.begin
     training = begin is not None and work is not None and begin.training
     versions = holder.versions
+    base, skipped = (begin.base, begin.skipped) if begin is not None else holder.told or (None, False)
     return Status(
         lineage=view.lineage.id,
         view=view.number,
         attempt=begin.attempt if begin is not None and training else None,
         step=begin.step if begin is not None else 0,
-        base=begin.base if begin is not None else None,
-        skipped=begin is not None and begin.skipped,
+        base=base,
+        skipped=skipped,
         skip=begin.skip if begin is not None and work is not None else False,
         evaluate=begin is not None and begin.evaluate,
         stages=tuple(
@@ -60,6 +61,8 @@ def status_of(core: Participant, view: View) -> Status:
         evaluated=tuple(sorted(core.chronicle.validation.items())[-4:]),
         commits=core.chronicle.newest_commits(4),
         copies=holder.copies.versions(),
+        paths=work.paths() if work is not None and training else (),
+        paths_view=begin.view if begin is not None and training else -1,
     )
 
 

@@ -112,6 +112,11 @@ class Recruiting:
             only_exact,
             core.members,
         )
+        for stage in set(wanting) - {stage for stage, _ in asked} - set(only_exact):
+            tried = self.offerings[stage].tried if stage in self.offerings else set()
+            spare = self.leader.moves.spare(stage, tried | {peer for _, peer in asked})
+            if spare is not None:
+                asked.append((stage, spare))
         by_peer: dict[Peer, list[int]] = {}
         for stage, peer in asked:
             by_peer.setdefault(peer, []).append(stage)
@@ -131,14 +136,16 @@ class Recruiting:
             core.know(peer, core.presences[peer].addresses)
             listed = ", ".join(map(str, offered))
             core.note("offer", f"stage {listed} is offered to {peer}", peer=peer.id, stages=listed)
-            core.send(peer, Offer(self.view.lineage.id, self.view.number, tuple(offered), base, contacts))
+            core.send(peer, Offer(self.view.lineage.id, self.view.number, tuple(offered), base, contacts, False))
 
     def _taken(self, stage: int) -> bool:
         offering = self.offerings.get(stage)
         return offering is not None and (offering.asked is not None or offering.accepted is not None)
 
     def on_answer(self, sender: Peer, answer: Answer) -> None:
-        if not any(offering.asked == sender for offering in self.offerings.values()):
+        if self.leader.learning.on_answer(sender, answer) or not any(
+            offering.asked == sender for offering in self.offerings.values()
+        ):
             return
         for stage in answer.stages:
             offering = self.offerings.get(stage)

@@ -16,6 +16,8 @@ class Settings:
     microbatches: int
     window: int
     """Admitted and unfinished microbatches (rule 27)."""
+    replicas: int = 1
+    """A stage has at most so many holders; whoever is left over stands by."""
     live_activations: int = 8
     """Beyond this many saved activations a peer recomputes (rule 28)."""
     evaluate_every: int = 0
@@ -81,6 +83,16 @@ class Settings:
     def resend_seconds(self) -> float:
         """Unacknowledged control messages and boundary tensors are sent again after this."""
         return self.lease_seconds / 4
+
+    @property
+    def join_seconds(self) -> float:
+        """How long a finished step waits for a learner that has caught up to be Ready as well."""
+        return self.heartbeat_seconds / 10
+
+    @property
+    def move_seconds(self) -> float:
+        """A replica is moved to another stage at most this often, and not sooner after a view."""
+        return 6 * self.lease_seconds
 
     @property
     def found_window_seconds(self) -> float:

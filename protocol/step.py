@@ -6,71 +6,70 @@ sender until the attempt ends, and sent again until it is acknowledged. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from ftnode.protocol.effects import Backward, Compute, Effect, Forward, Reduce, Release, Send, Task
 from ftnode.protocol.events import Done
-from ftnode.protocol.messages import Begin, Boundary, Poisoned, Ready, StageResult, Stored
-from ftnode.protocol.paths import choose_path, expected_visits, last_visit, route
-from ftnode.protocol.schedule import COMPUTE_AHEAD, TaskQueue
+from ftnode.protocol.group import Groups
+from ftnode.protocol.messages import Begin, Boundary, Poisoned, Ready, Share, StageResult, Stored
+from ftnode.protocol.outbox import Kept, Outbox, fits
+from ftnode.protocol.paths import choose_path, last_visit, route
+from ftnode.protocol.schedule import COMPUTE_AHEAD, LiveActivations, Pace, TaskQueue
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import HEAD, Direction, Handle, Peer
 from ftnode.protocol.view import View
 
-TensorKey = tuple[int, int, Direction]
-"""(microbatch, visit it is for, direction)."""
-
-
-@dataclass(slots=True)
-class Kept:
-    """A boundary tensor that we made; kept until the attempt ends, resent until acknowledged."""
-
-    boundary: Boundary
-    to: Peer
-    handle: Handle
-    sent: float
-    made: float
-    stored: bool = False
+Path = tuple[Peer, ...]
+"""Who serves each visit."""
 
 
 class StepWork:
     """The work of one attempt on one peer. Discarded whole when another attempt begins."""
 
-    def __init__(self, me: Peer, view: View, begin: Begin, settings: Settings) -> None:
+    def __init__(
+        self, me: Peer, view: View, begin: Begin, settings: Settings, pace: Pace,
+        others: Mapping[tuple[Peer, int], float],
+    ) -> None:  # fmt: skip
+        """`pace`: our own, measured here; `others`: (peer, stage) → seconds for a microbatch there, as far as known."""
         self.me, self.view, self.begin, self.settings = me, view, begin, settings
-        self.stages = view.stages_of(me)
+        self.stages = view.stages_of(me) + tuple(stage for stage, peer in begin.learners if peer == me)
         self.last = last_visit(settings.stages)
+        self.outbox = Outbox(me)
+        self.groups = Groups(me, view, begin, settings)
+        self._pace, self._others = pace, others
         self.results: dict[int, StageResult] = {}
         self.loss_sum, self.tokens = 0.0, 0
-        self.kept: dict[TensorKey, Kept] = {}
         self.accumulated: set[tuple[int, int]] = set()
         self.poison: Poisoned | None = None
-        self._paths: dict[int, tuple[Peer, ...]] = dict(begin.paths)
+        self._paths: dict[int, Path] = dict(begin.paths)
         self._inputs: dict[tuple[int, int], Handle | None] = {}
         self._gradients: dict[tuple[int, int], Handle | None] = {}
         self._borrowed: set[Handle] = set()
         self._forwarded: set[tuple[int, int]] = set()
-        self._saved: set[tuple[int, int]] = set()
+        self._saved = LiveActivations(settings.live_activations)
         self._queue = TaskQueue()
         self._waiting: dict[int, list[Task]] = {}
         self._running: list[Task] = []
         self._installed: set[int] = set()
         self._reducing: set[int] = set()
-        self._inflight: set[int] = set()
+        self._inflight: dict[int, Path] = {}
+        """Microbatches that we admitted and that are under way."""
         self._scores: dict[int, float] = {}
         self._to_admit = self._share()
 
     # -- what is to be done
 
     def _share(self) -> list[int]:
-        """The microbatches that this head holder admits, last first; validation ones follow the step's own."""
-        if HEAD not in self.stages or self.begin.skip:
+        """The microbatches that this head holder admits, last first; those of a validation, which the first holder of
+        the head does alone, follow the step's own."""
+        if HEAD not in self.view.stages_of(self.me) or self.begin.skip:
             return []
         mine = [m for peer, share in self.begin.shares if peer == self.me for m in share]
         first = self.settings.microbatches
-        scored = range(first, first + self.settings.evaluation_microbatches) if self.begin.evaluate else ()
-        return [*mine, *scored][::-1]
+        scores = self.begin.evaluate and self.view.holders[HEAD][0] == self.me
+        scored = range(first, first + self.settings.evaluation_microbatches) if scores else ()
+        return [m for m in (*mine, *scored) if m not in self._paths][::-1]
 
     def is_validation(self, microbatch: int) -> bool:
         return microbatch >= self.settings.microbatches
@@ -78,12 +77,6 @@ class StepWork:
     def route(self, microbatch: int) -> tuple[int, ...]:
         """Validation always takes the normal route."""
         return route(self.settings.stages, microbatch, self.settings.swap and not self.is_validation(microbatch))
-
-    def expected(self, stage: int) -> frozenset[tuple[int, int]]:
-        """What this peer must accumulate for the stage."""
-        if not self.begin.training or self.begin.skip:
-            return frozenset()
-        return expected_visits(self.settings.stages, self.settings.microbatches, stage, self.settings.swap)
 
     def installed(self, stages: Collection[int]) -> None:
         """These stages have the weights of the step's base; their tasks may run."""
@@ -101,7 +94,7 @@ class StepWork:
 
     def kept_handles(self) -> tuple[Handle, ...]:
         """The tensors that a complete attempt still has: those that we made; what we received was released."""
-        return tuple(kept.handle for kept in self.kept.values())
+        return self.outbox.handles()
 
     def has_reduced(self, stage: int) -> bool:
         """Is the stage Ready for this attempt: its gradient reduced, or nothing to reduce in a skip."""
@@ -111,7 +104,6 @@ class StepWork:
 
     @property
     def busy(self) -> bool:
-        """Compute has tasks of ours."""
         return bool(self._running)
 
     def ready(self) -> Ready:
@@ -123,13 +115,19 @@ class StepWork:
             begin.lineage, self.view.number, begin.step, begin.attempt, results, self.loss_sum, self.tokens, mean
         )
 
+    def paths(self) -> tuple[tuple[int, Path], ...]:
+        """Of the step's own microbatches that we have met, where another could take a visit over."""
+        if not self.begin.learners and all(len(group) == 1 for group in self.view.holders):
+            return ()
+        return tuple(sorted((m, path) for m, path in self._paths.items() if not self.is_validation(m)))
+
     def queue_length(self, stage: int) -> int:
         """Tasks known for a stage and not finished, for watchers and for routing by expected finish time."""
         waiting = len(self._waiting.get(stage, ()))
         return waiting + (len(self._queue) + len(self._running) if len(self.stages) == 1 else 0)
 
-    def accumulated_count(self, stage: int) -> int:
-        return sum(self.route(m)[visit] == stage for m, visit in self.accumulated)
+    def accumulated_of(self, stage: int) -> list[tuple[int, int]]:
+        return [(m, visit) for m, visit in self.accumulated if self.route(m)[visit] == stage]
 
     # -- scheduling
 
@@ -142,20 +140,25 @@ class StepWork:
 
     def advance(self, now: float) -> list[Effect]:
         """Admit what the window allows and give tasks to compute."""
-        effects: list[Effect] = []
         if self.poison is not None:
-            return effects
+            return []
+        effects: list[Effect] = []
         while self._to_admit and len(self._inflight) < self.begin.window and HEAD in self._installed:
             self._admit(self._to_admit.pop())
+        if not self._running:
+            self._pace.started(now)
         while len(self._running) < COMPUTE_AHEAD and len(self._queue):
-            task = self._decide_memory(self._queue.take())
+            task = self._saved.decide(self._queue.take())
             self._running.append(task)
             effects.append(Compute(task))
         return effects
 
     def _admit(self, microbatch: int) -> None:
-        self._inflight.add(microbatch)
-        self._paths[microbatch] = choose_path(self.view, self.route(microbatch), {}, self.me)
+        path = choose_path(self.view, self.route(microbatch), self._inflight.values(), self._others, self.me)
+        self._start(microbatch, path)
+
+    def _start(self, microbatch: int, path: Path) -> None:
+        self._inflight[microbatch] = self._paths[microbatch] = path
         self._inputs[(microbatch, 0)] = None
         self._add_forward(microbatch, 0)
 
@@ -174,38 +177,30 @@ class StepWork:
         else:
             self._waiting.setdefault(task.stage, []).append(task)
 
-    def _decide_memory(self, task: Task) -> Task:
-        """Device memory is local (rule 28): beyond d live activations run forward without saving."""
-        if not isinstance(task, Forward):
-            return task
-        save = not task.validation and len(self._saved) < self.settings.live_activations
-        if save:
-            self._saved.add((task.microbatch, task.visit))
-        return Forward(
-            task.stage, task.step, task.attempt, task.microbatch, task.visit, task.input, save, task.validation
-        )
-
     # -- compute results
 
     def on_done(self, done: Done, now: float, leader: Peer) -> list[Effect]:
         """A task of this attempt is finished."""
         task = done.task
-        if task not in self._running:
+        if isinstance(task, Reduce) and task.group:
+            if not self.groups.finished(task):
+                return []
+        elif task not in self._running:
             return [] if done.output is None else [Release((done.output,))]
-        self._running.remove(task)
+        else:
+            self._running.remove(task)
+            self._pace.done(task, now)
         if done.fault:
             self.give_up(done.fault, task.stage, -1 if isinstance(task, Reduce) else task.microbatch)
             assert self.poison is not None
             effects: list[Effect] = [] if done.output is None else [Release((done.output,))]
             return [*effects, Send(leader, self.poison, None)]
         if isinstance(task, Forward):
-            effects = self._on_forward(task, done, now)
-        elif isinstance(task, Backward):
-            effects = self._on_backward(task, done, now)
-        else:
-            self.results[task.stage] = StageResult(task.stage, done.value, done.gradient)
-            effects = []
-        return effects
+            return self._on_forward(task, done, now)
+        if isinstance(task, Backward):
+            return self._on_backward(task, done, now)
+        self.results[task.stage] = StageResult(task.stage, done.value, done.gradient)
+        return []
 
     def give_up(self, reason: str, stage: int = HEAD, microbatch: int = -1) -> None:
         """This attempt cannot be finished here; the leader is told (rule 25)."""
@@ -214,14 +209,17 @@ class StepWork:
 
     def _on_forward(self, task: Forward, done: Done, now: float) -> list[Effect]:
         key = (task.microbatch, task.visit)
-        self._forwarded.add(key)
         effects: list[Effect] = []
         if task.validation:
+            if task.microbatch not in self._paths:  # the validation was dropped meanwhile
+                return [Release(tuple(handle for handle in (done.output, task.input) if handle is not None))]
+            self._forwarded.add(key)
             effects += self._release(self._inputs.get(key))
             if task.visit == self.last:
                 self._scores[task.microbatch] = done.value
-                self._inflight.discard(task.microbatch)
+                self._inflight.pop(task.microbatch, None)
                 return effects
+        self._forwarded.add(key)
         assert done.output is not None
         if key in self._gradients and not task.validation:
             self._add_backward(*key)
@@ -239,25 +237,44 @@ class StepWork:
 
     def _on_backward(self, task: Backward, done: Done, now: float) -> list[Effect]:
         key = (task.microbatch, task.visit)
-        self._saved.discard(key)
+        self._saved.used(key)
         self.accumulated.add(key)
         effects = self._release(self._inputs.get(key)) + self._release(self._gradients.get(key))
         if task.visit == self.last:
             self.loss_sum += done.value
             self.tokens += done.tokens
         if task.visit == 0:
-            self._inflight.discard(task.microbatch)
+            self._inflight.pop(task.microbatch, None)
         else:
             assert done.output is not None
             effects += self._keep(task.microbatch, task.visit - 1, Direction.BACKWARD, done.output, now)
-        self._reduce_if_complete(task.stage)
-        return effects
+        return effects + self._reduce_if_complete(task.stage, now)
 
-    def _reduce_if_complete(self, stage: int) -> None:
-        """Rule 23 for a group of one: its set is the step's set. The partition among replicas will go here."""
-        if stage not in self._reducing and self.expected(stage) <= self.accumulated:
+    def _reduce_if_complete(self, stage: int, now: float) -> list[Effect]:
+        """Rule 23. A group of one has the step's set; another adds up what its members have."""
+        if not self.groups.alone(stage):
+            if any(self.route(m)[visit] == stage for m, visit in self._unfinished()):
+                return []
+            return [*self.groups.tell(stage, self.accumulated_of(stage)), *self._reduce_group(stage, now)]
+        if stage not in self._reducing and self.groups.expected(stage) <= self.accumulated:
             self._reducing.add(stage)
             self._add(Reduce(stage, self.begin.step, self.begin.attempt))
+        return []
+
+    def _unfinished(self) -> list[tuple[int, int]]:
+        """The visits of which we have the input and not the gradient's share."""
+        return [key for key in self._inputs if key not in self.accumulated and not self.is_validation(key[0])]
+
+    def _reduce_group(self, stage: int, now: float) -> list[Effect]:
+        """It waits for others, so it takes no place of a task that compute can do."""
+        task = self.groups.due(stage, now)
+        return [] if task is None else [Compute(task)]
+
+    def on_share(self, sender: Peer, share: Share, now: float) -> list[Effect]:
+        """Another of our group says what it has accumulated."""
+        if share.stage not in self.stages or not self.groups.on_share(sender, share):
+            return []
+        return self._reduce_group(share.stage, now)
 
     def _release(self, handle: Handle | None) -> list[Effect]:
         """Give a received tensor back; one that a stage of ours sent to another of ours is still kept."""
@@ -267,22 +284,25 @@ class StepWork:
 
     def _keep(self, microbatch: int, visit: int, direction: Direction, handle: Handle, now: float) -> list[Effect]:
         """Keep a tensor that we made and send it to the next peer of the path, which may be ourselves."""
-        path, begin = self._paths[microbatch], self.begin
-        boundary = Boundary(
-            begin.lineage, self.view.number, begin.step, begin.attempt, microbatch, visit, direction, path
-        )
-        kept = Kept(boundary, path[visit], handle, now, now)
-        self.kept[(microbatch, visit, direction)] = kept
-        if kept.to == self.me:
-            kept.stored = True
-            self._borrowed.add(handle)
-            self._store(microbatch, visit, direction, handle)
+        path, begin, number = self._paths[microbatch], self.begin, self.view.number
+        boundary = Boundary(begin.lineage, number, begin.step, begin.attempt, microbatch, visit, direction, path)
+        kept = self.outbox.put(boundary, handle, now)
+        if kept.stored:
+            self._hand_over(kept)
             return []
         return [Send(kept.to, boundary, handle)]
 
+    def _hand_over(self, kept: Kept) -> None:
+        """From one stage of ours to another: the outbox keeps what the other reads."""
+        boundary = kept.boundary
+        if not self._has(boundary.microbatch, boundary.visit, boundary.direction):
+            self._borrowed.add(kept.handle)
+            self._store(boundary.microbatch, boundary.visit, boundary.direction, kept.handle)
+
     def on_boundary(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
         """Rule 21: accept a tensor of this attempt from its neighbour on the path, once; acknowledge it every time."""
-        if not self._fits(sender, boundary):
+        known = self._paths.get(boundary.microbatch, boundary.path)
+        if known != boundary.path or not fits(self.me, sender, boundary, self.view, self.begin, self.settings):
             return [Release((handle,))]
         effects: list[Effect] = []
         m, visit, direction = boundary.microbatch, boundary.visit, boundary.direction
@@ -294,23 +314,6 @@ class StepWork:
         begin = self.begin
         effects.append(Send(sender, Stored(begin.lineage, begin.step, begin.attempt, m, visit, direction), None))
         return effects
-
-    def _fits(self, sender: Peer, boundary: Boundary) -> bool:
-        begin, path, visit = self.begin, boundary.path, boundary.visit
-        mine = boundary.view == self.view.number and boundary.attempt == begin.attempt and boundary.step == begin.step
-        if not mine or len(path) != self.last + 1 or not 0 <= visit <= self.last or path[visit] != self.me:
-            return False
-        evaluation = self.settings.evaluation_microbatches if begin.evaluate else 0
-        first = 0 if begin.training and not begin.skip else self.settings.microbatches
-        if not first <= boundary.microbatch < self.settings.microbatches + evaluation:
-            return False
-        if self._paths.get(boundary.microbatch, path) != path:
-            return False
-        stages = self.route(boundary.microbatch)
-        if any(peer not in self.view.holders[stage] for peer, stage in zip(path, stages)):
-            return False
-        before = visit - 1 if boundary.direction is Direction.FORWARD else visit + 1
-        return 0 <= before <= self.last and path[before] == sender
 
     def _has(self, microbatch: int, visit: int, direction: Direction) -> bool:
         table = self._inputs if direction is Direction.FORWARD else self._gradients
@@ -328,35 +331,70 @@ class StepWork:
 
     def on_stored(self, sender: Peer, stored: Stored) -> list[Effect]:
         """An acknowledgement. A validation activation is needed no longer; the step's own are kept for repairs."""
-        key = (stored.microbatch, stored.visit, stored.direction)
-        kept = self.kept.get(key)
-        if stored.attempt != self.begin.attempt or kept is None or kept.to != sender or kept.stored:
+        if stored.attempt != self.begin.attempt or self.outbox.stored(sender, stored) is None:
             return []
-        kept.stored = True
-        if self.is_validation(stored.microbatch):
-            del self.kept[key]
-            return [Release((kept.handle,))]
-        return []
+        if not self.is_validation(stored.microbatch):
+            return []
+        key = stored.microbatch, stored.visit
+        return [Release(self.outbox.drop(lambda kept: (kept.boundary.microbatch, kept.boundary.visit) == key))]
 
-    def resend(self, now: float, due: Callable[[Kept], bool]) -> list[Effect]:
-        """Send the unacknowledged tensors that `due` picks again, as of the current view."""
-        effects: list[Effect] = []
-        for kept in self.kept.values():
-            if not kept.stored and due(kept):
-                kept.sent = now
-                effects.append(Send(kept.to, kept.boundary, kept.handle))
-        return effects
+    def beat(self, now: float) -> list[Effect]:
+        """Every heartbeat: say again what may have been lost."""
+        patience = self.settings.resend_seconds
+        return [*self.outbox.resend(now, lambda kept: now - kept.sent >= patience), *self.groups.tell_again()]
 
-    def stalled(self, before: float) -> list[Kept]:
-        """Tensors made before then that were not acknowledged, one per receiver."""
-        late = {kept.to: kept for kept in self.kept.values() if not kept.stored and kept.made < before}
-        return [late[peer] for peer in sorted(late)]
+    def resend_to(self, peer: Peer, now: float) -> list[Effect]:
+        """A new link to the peer: what was on the old one may be lost."""
+        return self.outbox.resend(now, lambda kept: kept.to == peer)
 
     def continue_in(self, view: View, begin: Begin, now: float) -> list[Effect]:
-        """The same attempt goes on in a new view (rule 18 iii): unacknowledged tensors are sent again under it."""
+        """The same attempt goes on in a new view (rules 18 iii, 22).
+
+        Visits of the dead belong to others now. A group of several adds up anew, since what the dead accumulated is
+        done again; one that was alone and stays alone has what it had.
+        """
+        before, self.groups = self.groups, Groups(self.me, view, begin, self.settings)
         self.view, self.begin = view, begin
         if self.poison is not None:
             self.poison = replace(self.poison, view=view.number)
-        for kept in self.kept.values():
-            kept.boundary = replace(kept.boundary, view=view.number)
-        return self.resend(now, lambda kept: True)
+        for stage in self.stages:
+            if not (before.alone(stage) and self.groups.alone(stage)):
+                self.results.pop(stage, None)
+                self._reducing.discard(stage)
+        effects = self._drop_validation() if not begin.evaluate else []
+        self._paths.update(begin.paths)
+        self._inflight = {m: self._paths[m] for m in self._inflight}
+        ours = self.outbox.reroute(view.number, self._paths, now)
+        for microbatch, path in begin.paths:
+            if path[0] == self.me and (microbatch, 0) not in self._inputs:
+                self._start(microbatch, path)
+        self._to_admit = self._share()
+        for kept in ours:
+            self._hand_over(kept)
+        effects += self.outbox.resend(now, lambda kept: True)
+        for stage in self.stages:
+            effects += self._reduce_if_complete(stage, now) if self._may_reduce(stage) else []
+        return effects
+
+    def _may_reduce(self, stage: int) -> bool:
+        return self.begin.training and not self.begin.skip and stage not in self.results
+
+    def _drop_validation(self) -> list[Effect]:
+        """It is made up for at another step."""
+        mine = {m for m in self._paths if self.is_validation(m)}
+        if not mine:
+            return []
+        held = {handle for key, handle in self._inputs.items() if key[0] in mine and key not in self._forwarded}
+        busy = {None, *(task.input for task in self._running if isinstance(task, Forward))}
+        self._queue.drop(lambda task: isinstance(task, Forward) and task.validation)
+        for stage, tasks in self._waiting.items():
+            self._waiting[stage] = [task for task in tasks if not (isinstance(task, Forward) and task.validation)]
+        for m in mine:
+            del self._paths[m]
+            self._inflight.pop(m, None)
+        self._inputs = {key: handle for key, handle in self._inputs.items() if key[0] not in mine}
+        self._scores.clear()
+        held |= set(self.outbox.drop(lambda kept: kept.boundary.microbatch in mine))
+        free = tuple(handle for handle in sorted(held - busy, key=str) if handle is not None)
+        self._borrowed.difference_update(free)
+        return [Release(free)] if free else []

@@ -26,19 +26,22 @@ def next_view(
     fills: Mapping[int, Peer],
     settled: Collection[Peer],
     reason: str,
+    joins: Collection[tuple[int, Peer]] = (),
 ) -> View:
-    """The view after `view` without `gone` and `vacated`, with `fills`, voted by the old voters that stay and by
-    those in `settled`, who were Ready in `view` (rule 13). `leader` was a voter and stays."""
+    """The view after `view` without `gone` and `vacated`, with `fills` and `joins` (learners that have learnt), voted
+    by the old voters that stay and by those in `settled`, who were Ready in `view` (rule 13), as those were who join.
+    `leader` was a voter and stays."""
     number = view.number + 1
     holders, epochs = [], []
     for stage, group in enumerate(view.holders):
         left = tuple(peer for peer in group if peer not in gone and (stage, peer) not in vacated)
-        now = (*left, fills[stage]) if stage in fills and fills[stage] not in left else left
+        new = (*([fills[stage]] if stage in fills else []), *(peer for joined, peer in joins if joined == stage))
+        now = (*left, *(peer for peer in new if peer not in left))
         changed = bool(now) and not set(now) & set(group)
         holders.append(now)
         epochs.append(number if changed or (now and not group) else view.epochs[stage])
     members = {leader, *(peer for group in holders for peer in group)}
-    voters = {peer for peer in (*view.voters, *settled) if peer in members} | {leader}
+    voters = {peer for peer in (*view.voters, *settled, *(peer for _, peer in joins)) if peer in members} | {leader}
     order = [peer for peer in view.voters if peer in voters] + sorted(voters - set(view.voters))
     return View(
         view.run, view.lineage, number, view.digest(), leader, tuple(holders), tuple(order), tuple(epochs), reason

@@ -55,11 +55,12 @@ class Watch:
                 stage,
                 holder.state_of(stage),
                 holder.applied(stage),
-                holder.work.accumulated_count(stage) if holder.work is not None else 0,
+                len(holder.work.accumulated_of(stage)) if holder.work is not None else 0,
                 holder.work.queue_length(stage) if holder.work is not None else 0,
-                holder.fetched.get(stage, 0),
+                holder.installs.fetched.get(stage, 0),
+                holder.pace.seconds(stage),
             )
-            for stage in core.mine
+            for stage in (*core.mine, *holder.learning)
         )
         newest = max(core.chronicle.validation, default=None)
         return Heartbeat(
@@ -93,6 +94,11 @@ class Watch:
             heartbeat = self.heartbeat(True)
             for peer in sorted(targets - {core.me})[:ALL_TO_ALL_MAX]:
                 core.send(peer, heartbeat)
+
+    def paces(self) -> dict[tuple[Peer, int], float]:
+        """(peer, stage) → seconds that a microbatch takes there, by the holders' own word."""
+        told = self.core.reports.items()
+        return {(peer, r.stage): r.seconds for peer, report in told for r in report.stages if r.seconds > 0}
 
     def greet(self, peer: Peer) -> None:
         """A new link: say where we stand at once, so that whoever is behind learns of it."""

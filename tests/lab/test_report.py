@@ -80,7 +80,7 @@ def test_the_table_shows_who_holds_what(story: Story) -> None:
     assert [row[1].split()[0] for row in rows(story)] == ["head", "first", "standby", "last"]
     assert [row[3:5] for row in rows(story)] == [("0", "4"), ("0", "4"), ("2", "4"), ("0", "4")]
     assert [row[5] for row in rows(story)] == ["1.250", "", "", ""]
-    assert state_of(story, 1) == "ended"
+    assert state_of(story, 1, story.holder(1)) == "ended"
 
 
 def test_what_every_node_says_is_said_once(story: Story) -> None:
@@ -92,8 +92,8 @@ def test_what_every_node_says_is_said_once(story: Story) -> None:
 def test_kills_are_planned_in_the_order_of_their_steps() -> None:
     assert plan_kills(None, 4, 300) == (Planned(2, 150),)
     assert plan_kills((), 4, 300) == ()
-    assert plan_kills(((3, 20), (2, 10)), 4, 300) == (Planned(2, 10), Planned(3, 20))
-    for wrong in ((5, 10), (2, 301), (2, 0)):
+    assert plan_kills(((3, 20, False), (2, 10, True)), 4, 300) == (Planned(2, 10, True), Planned(3, 20))
+    for wrong in ((5, 10, False), (2, 301, True), (2, 0, False)):
         with pytest.raises(UserError):
             plan_kills((wrong,), 4, 300)
 

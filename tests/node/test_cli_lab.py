@@ -14,13 +14,20 @@ from ftnode.protocol.errors import UserError
 
 @pytest.mark.parametrize(
     ("texts", "found"),
-    [((), None), (("none",), ()), (("2@150",), ((2, 150),)), (("3@9", "1@5", "2@9"), ((1, 5), (2, 9), (3, 9)))],
+    [
+        ((), None),
+        (("none",), ()),
+        (("2@150",), ((2, 150, False),)),
+        (("3@9", "1@5", "2*@9"), ((1, 5, False), (2, 9, True), (3, 9, False))),
+    ],
 )
-def test_kills(texts: tuple[str, ...], found: tuple[tuple[int, int], ...] | None) -> None:
+def test_kills(texts: tuple[str, ...], found: tuple[tuple[int, int, bool], ...] | None) -> None:
     assert parse_kills(texts, 4) == found
 
 
-@pytest.mark.parametrize("texts", [("2",), ("2@",), ("5@10",), ("2@0",), ("none", "2@5"), ("two@5",), ("-1@5",)])
+@pytest.mark.parametrize(
+    "texts", [("2",), ("2@",), ("5@10",), ("2@0",), ("*@5",), ("none", "2@5"), ("two@5",), ("-1@5",)]
+)
 def test_kills_that_cannot_be(texts: tuple[str, ...]) -> None:
     with pytest.raises(UserError) as caught:
         parse_kills(texts, 4)

@@ -30,7 +30,7 @@ TINY = Manifest(
     Data("standard-library", "ab" * 32),
     Optimiser(0.004, (0.9, 0.99), 1e-8, 0.0, warmup_steps=20, decay="cosine", minimum_factor=0.1, clip=1.0),
     Batch(microbatches=8, sequences=16),
-    Pipeline(stages=4, window=8, live_activations=8, boundary="float32", swap=False),
+    Pipeline(stages=4, replicas=2, window=8, live_activations=8, boundary="float32", swap=False),
     Recovery("copy", "copy", "squared-norm", "before-clipping", "fresh", 0, 0, "bfloat16", 1.1, 60.0),
     Liveness(10.0),
     Evaluation(every=50, microbatches=8),
@@ -87,7 +87,7 @@ def test_id_follows_every_value(old: str, new: str) -> None:
 
 def test_id_is_fixed() -> None:
     """Two versions of ftnode must agree about it: another value here needs another manifest format."""
-    assert TINY.run_id == "d7bad5f456615f62f4d06cd5b6adce32"
+    assert TINY.run_id == "05c0430bbc09cacbfc8ff76786f462a1"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_id_is_fixed() -> None:
         ("dim = 96", "dim = 100", "dim 100 must be a multiple of 2 × heads = 8"),
         ("sequences = 16", "sequences = [1]", "batch.sequences must be a whole number from 1 to 4096, not list"),
         ("[batch]", "[batches]", "unknown key or section batches; did you mean batch?"),
-        ("format = 2", "format = 3", "format 3 is not 2, the one that this version of ftnode reads"),
+        ("format = 3", "format = 4", "format 4 is not 3, the one that this version of ftnode reads"),
     ],
 )
 def test_refusals_name_the_line_and_what_is_allowed(old: str, new: str, says: str) -> None:
@@ -162,7 +162,7 @@ def test_a_missing_section_is_named() -> None:
 
 
 def test_a_missing_format_is_said() -> None:
-    assert "`format = 2` is missing" in refusal(changed("format = 2", ""))
+    assert "`format = 3` is missing" in refusal(changed("format = 3", ""))
 
 
 def test_same_key_names_in_two_sections_are_told_apart() -> None:

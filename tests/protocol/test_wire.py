@@ -43,7 +43,7 @@ BOUNDARY = Boundary("l", 1, 4, Attempt(1, 3), 5, 2, Direction.BACKWARD, (PEER, P
 MESSAGES = (
     BOUNDARY,
     Stored("l", 4, Attempt(1, 3), 5, 2, Direction.BACKWARD),
-    Offer("l", 1, (2, 3), VERSION, (Contact(PEER, ("/ip4/127.0.0.1/tcp/1",)),)),
+    Offer("l", 1, (2, 3), VERSION, (Contact(PEER, ("/ip4/127.0.0.1/tcp/1",)),), False),
     Prepare("l", 2, Ballot(3, PEER)),
 )
 GREETINGS = (Hello("run", 1, ("/ip4/1.2.3.4/tcp/5",), "control"), Welcome(2, ()), Refusal("no", False))

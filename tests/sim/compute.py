@@ -42,6 +42,10 @@ class Reduction(NamedTuple):
     finite: bool
 
 
+Gradients = dict[tuple[int, int], int]
+"""(microbatch, visit) to what was accumulated for it."""
+
+
 class Result(NamedTuple):
     output: Tensor | None
     value: float
@@ -93,7 +97,7 @@ class Compute:
     def clear(self) -> None:
         """The process died: everything in it is gone."""
         self.weights: dict[int, Weights] = {}
-        self.accumulated: dict[tuple[int, Attempt], dict[tuple[int, int], int]] = {}
+        self.accumulated: dict[tuple[int, Attempt], Gradients] = {}
         self.saved: dict[tuple[Attempt, int, int], int] = {}
         self.reduced: dict[int, Reduction] = {}
 
@@ -116,7 +120,7 @@ class Compute:
         if type(task) is Backward:
             return self._backward(task, tensors)
         assert type(task) is Reduce
-        return self._reduce(task)
+        return self.reduce(task, *self.contribution(task, -1))
 
     def _working_weights(self, stage: int, step: int, attempt: Attempt, microbatch: int, visit: int) -> Weights:
         weights = self.weights.get(stage)
@@ -196,11 +200,20 @@ class Compute:
         output = Tensor(True, step, attempt, microbatch, visit, commit, chain) if visit else None
         return Result(output, 3.0 if last else 0.0, TOKENS if last else 0, "", "")
 
-    def _reduce(self, task: Reduce) -> Result:
+    def contribution(self, task: Reduce, count: int) -> tuple[Gradients, str]:
+        """What was accumulated here for a reduction, `count` visits (-1: any), and on which commit."""
         weights = self.weights.get(task.stage)
+        parts = self.accumulated.get((task.stage, task.attempt), {})
+        if count >= 0 and len(parts) != count:
+            raise Violation("I1", f"{self.owner} brings {sorted(parts)} to {task}")
+        if count == 0:
+            return {}, ""
         if weights is None or weights.version.step != task.step - 1:
             raise Violation("I1", f"{self.owner} reduces {task} on {weights}")
-        parts = self.accumulated.get((task.stage, task.attempt), {})
+        return dict(parts), weights.version.commit
+
+    def reduce(self, task: Reduce, parts: Gradients, commit: str) -> Result:
+        """Stage the sum of a step's gradients, made on the weights of `commit`."""
         missing = self.full_set(task.stage) ^ set(parts)
         if missing:
             raise Violation(
@@ -208,7 +221,7 @@ class Compute:
             )
         chain = hash(tuple(sorted(parts.items())))
         finite = not (self.poisons and self._poisoned(task.step, -1, task.stage, True))
-        self.reduced[task.stage] = Reduction(task.attempt, task.step, chain, weights.version.commit, finite)
+        self.reduced[task.stage] = Reduction(task.attempt, task.step, chain, commit, finite)
         if not finite:
             return Result(None, 0.0, 0, "", "the gradient norm is not finite")
         return Result(None, (chain % 997 + 1) / 100, 0, f"{chain & 0xFFFFFFFFFFFF:x}", "")
@@ -221,14 +234,15 @@ class Compute:
                 return True
         return False
 
-    def apply(self, effect: Apply) -> None:
+    def apply(self, effect: Apply, reduction: Reduction | None = None) -> None:
+        """With the staged gradient, or one that was set aside while the stage's weights were on their way."""
         stage, version, attempt = effect.stage, effect.version, effect.attempt
         weights = self.weights.get(stage)
         if weights is None or version.step != weights.version.step + 1 or version.attempt != attempt:
             raise Violation("I3", f"{self.owner} applies {effect} to {weights}")
         history = weights.history
         if not effect.skipped:
-            reduction = self.reduced.get(stage)
+            reduction = reduction or self.reduced.get(stage)
             if reduction is None or reduction[:2] != (attempt, version.step):
                 raise Violation("I1", f"{self.owner} applies {effect}, but the reduced gradient is {reduction}")
             if reduction.commit != weights.version.commit:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+from ftnode.protocol.effects import Apply, Reduce
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.types import Attempt, Handle, Peer
 from ftnode.protocol.view import View
-from tests.sim.compute import Compute, Tensor, Weights
+from tests.sim.compute import Compute, Reduction, Tensor, Weights
 from tests.sim.network import Link
 
 
@@ -18,8 +19,8 @@ class Host:
 
     __slots__ = ("alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "copies",
                  "copying", "forward_seconds", "head", "hold", "hung", "inbox", "installing", "known", "links",
-                 "next_handle", "participant", "paused", "peer", "record_luck", "searching", "spins", "stopped",
-                 "tensors", "vanished", "view", "view_numbers", "wake_at", "working")  # fmt: skip
+                 "next_handle", "participant", "paused", "peer", "record_luck", "reducing", "searching", "shelved",
+                 "spins", "stopped", "tensors", "vanished", "view", "view_numbers", "wake_at", "working")  # fmt: skip
 
     def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
         self.peer = peer
@@ -36,6 +37,9 @@ class Host:
         self.next_handle = 1
         self.inbox: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.installing: dict[int, int] = {}
+        self.reducing: dict[int, Reduce] = {}
+        self.shelved: dict[int, list[tuple[Apply, Reduction | None]]] = {}
+        """Stage → updates that wait for its weights."""
         self.copies: dict[int, Weights] = {}
         self.copying: dict[int, int] = {}
         self.known: set[str] = set()

@@ -9,10 +9,14 @@ from typing import Any
 from ftnode.protocol import (
     ballot,
     barrier,
+    division,
     follow,
+    group,
     holder,
+    installs,
     keeping,
     leader,
+    outbox,
     participant,
     paths,
     recruiting,
@@ -20,7 +24,7 @@ from ftnode.protocol import (
     succession,
     view,
 )  # fmt: skip
-from ftnode.protocol.effects import Release
+from ftnode.protocol.effects import Reduce, Release
 from ftnode.protocol.messages import Begin, Status
 from tests.sim.scenario import SOFT
 
@@ -58,7 +62,7 @@ def no_barrier() -> Any:
         missing = sorted(self.core.members - self.statuses.keys())
         if self.begin is None and len(self.statuses) > len(missing):
             nothing = Status(
-                self.view.lineage.id, self.view.number, None, 0, None, False, False, False, (), None, (), (), ()
+                self.view.lineage.id, self.view.number, None, 0, None, False, False, False, (), None, (), (), (), (), -1
             )
             self.statuses |= dict.fromkeys(missing, nothing)
         original(self)
@@ -75,12 +79,12 @@ def apply_without_gradient() -> Any:
     """A holder is Ready when everything is accumulated, and nobody ever reduces (rule 23)."""
 
     def complete(self: Any) -> bool:
-        return not self._inflight and all(self.expected(stage) <= self.accumulated for stage in self.stages)
+        return not self._inflight and all(self.groups.expected(stage) <= self.accumulated for stage in self.stages)
 
     return patched(
         (step.StepWork, "complete", property(complete)),
         (step.StepWork, "has_reduced", lambda self, stage: True),
-        (step.StepWork, "_reduce_if_complete", lambda self, stage: None),
+        (step.StepWork, "_reduce_if_complete", lambda self, stage, now: []),
     )
 
 
@@ -88,8 +92,11 @@ def newcomers_vote() -> Any:
     """Every member of a new view is a voter at once (rule 13)."""
     original = succession.next_view
 
-    def next_view(before: Any, leads: Any, gone: Any, vacated: Any, fills: Any, settled: Any, reason: Any) -> Any:
-        return original(before, leads, gone, vacated, fills, {*settled, *fills.values()}, reason)
+    def next_view(
+        before: Any, leads: Any, gone: Any, vacated: Any, fills: Any, settled: Any, reason: Any, joins: Any = ()
+    ) -> Any:
+        voters = {*settled, *fills.values(), *(peer for _, peer in joins)}
+        return original(before, leads, gone, vacated, fills, voters, reason, joins)
 
     places = [module for module in MODULES if vars(module).get("next_view") is original]
     return patched(*((module, "next_view", next_view) for module in places))
@@ -104,10 +111,10 @@ def old_attempts_accepted() -> Any:
         else:
             self.core.route(self.work.on_boundary(sender, boundary, handle))
 
-    def fits(self: Any, sender: Any, boundary: Any) -> bool:
-        return bool(len(boundary.path) == self.last + 1 and boundary.path[boundary.visit] == self.me)
+    def fits(me: Any, sender: Any, boundary: Any, in_view: Any, begin: Any, settings: Any) -> bool:
+        return bool(len(boundary.path) == settings.stages + 2 and boundary.path[boundary.visit] == me)
 
-    return patched((holder.Holder, "on_boundary", on_boundary), (step.StepWork, "_fits", fits))
+    return patched((holder.Holder, "on_boundary", on_boundary), (step, "fits", fits))
 
 
 def double_accumulation() -> Any:
@@ -117,7 +124,7 @@ def double_accumulation() -> Any:
 
 def nothing_is_resent() -> Any:
     """A tensor whose acknowledgement is missing is not sent again (rule 21)."""
-    return patched((step.StepWork, "resend", lambda self, now, due: []))
+    return patched((outbox.Outbox, "resend", lambda self, now, due: []))
 
 
 def stale_begin() -> Any:
@@ -169,6 +176,31 @@ def validation_swaps_too() -> Any:
     return patched((step.StepWork, "route", lambda self, m: paths.route(self.settings.stages, m, self.settings.swap)))
 
 
+def reduced_before_it_is_whole() -> Any:
+    """A group reduces when every holder has said something, whether it is the step's set or not (rule 23)."""
+
+    def due(self: Any, stage: int, now: float) -> Any:
+        told = self._told.get(stage, {})
+        if stage in self.reducing or not set(self.view.holders[stage]) <= told.keys():
+            return None
+        visits = tuple((peer, len(told.get(peer, ()))) for peer in self.of(stage))
+        task = Reduce(stage, self.begin.step, self.begin.attempt, self.view.number, visits)
+        self.reducing[stage] = task, now
+        return task
+
+    return patched((group.Groups, "due", due))
+
+
+def dead_ends() -> Any:
+    """Visits of the dead are left with the dead when an attempt goes on (rule 22)."""
+    return patched((division, "_survivors", lambda view, visited, path, given: path))
+
+
+def learnt_once_is_learnt_for_good() -> Any:
+    """A learner keeps what it has when its stage is rebuilt meanwhile, since the name is the same."""
+    return patched((installs.Installs, "outdated", lambda self, stage, begin, goes_on: False))
+
+
 def one_donor_is_enough() -> Any:
     """A lender is taken whether it has weights or not."""
     original = barrier.choose_rung
@@ -200,6 +232,9 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int]] = {
         (kept_before_it_is_whole, ("head", "double", "adjacent"), 200),
         (validation_swaps_too, ANY, 200),
         (one_donor_is_enough, ("adjacent",), 200),
+        (reduced_before_it_is_whole, ANY, 200),
+        (dead_ends, ANY, 200),
+        (learnt_once_is_learnt_for_good, ANY, 800),
     )
 }
 """Name to the patch, the faults that seeds draw from, and the number of seeds within which it must be found."""

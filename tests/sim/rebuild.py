@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ftnode.protocol.effects import DropCopy, Install, Keep
 from ftnode.protocol.events import History, Installed, InstallFailed, KeepFailed, Kept
+from ftnode.protocol.messages import Donor
 from ftnode.protocol.types import Peer, Rung
 from tests.sim.checks import Violation
 from tests.sim.compute import Weights, initial_history
@@ -19,25 +20,29 @@ if TYPE_CHECKING:
 class Rebuilding:
     """Installs under way. A newer one of the same stage, a Forget or the loss of compute ends an older one."""
 
-    __slots__ = ("_serial", "_watched", "seconds", "world")
+    __slots__ = ("_frozen", "_serial", "_watched", "seconds", "world")
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.seconds = 0.3
         """Mean time of one transfer and blend."""
         self._serial = 0
+        self._frozen: dict[tuple[Peer, int], tuple[Host, int, Weights]] = {}
+        """(learner, stage) to who promised what."""
         self._watched: set[tuple[Peer, int]] = set()
 
     def install(self, host: Host, effect: Install) -> None:
         stage = effect.plan.stage
         self._serial += 1
         host.installing[stage] = serial = self._serial
+        host.shelved.pop(stage, None)
         seconds = self.seconds * (0.5 + self.world.chance.random())
         self.world.at(
             self.world.now + self.world.chance.random() * 0.1,
             self._fetch,
             (host, effect, serial, seconds, self.world.now),
         )
+        self._frozen.pop((host.peer, stage), None)
 
     def _fetch(self, host: Host, effect: Install, serial: int, seconds: float, begun: float) -> None:
         """Ask the donors; wait for one that has not applied the base yet; fetch in the second half of the time."""
@@ -50,6 +55,8 @@ class Rebuilding:
         if plan.copy is not None:
             plan = replace(plan, donors=plan.donors[-1:])  # one after the other is asked; the last one's word counts
         for donor in plan.donors:
+            if self._has_frozen(host, donor, effect):
+                continue
             reason = self._donor_refuses(host, donor.peer, donor.stage, effect)
             if reason == "wait" and self.world.now < begun + self.world.settings.install_seconds:
                 self.world.at(self.world.now + 0.1, self._fetch, (host, effect, serial, seconds, begun))
@@ -58,9 +65,21 @@ class Rebuilding:
                 self._install_failed(host, effect, donor.peer, reason)
                 return
         if seconds > 0:
+            if plan.rung is Rung.REPLICA:
+                donor_host = self.world.by_id[plan.donors[0].peer.id]
+                frozen = donor_host.compute.weights[plan.stage]
+                self._frozen[host.peer, plan.stage] = donor_host, donor_host.compute_life, frozen
             self.world.at(self.world.now + seconds, self._fetch, (host, effect, serial, 0.0, begun))
         else:
             self._finish_install(host, effect)
+
+    def _has_frozen(self, host: Host, donor: Donor, effect: Install) -> bool:
+        """The donor keeps the weights that a replica was promised while it goes on with newer ones."""
+        other, life, weights = self._frozen.get((host.peer, effect.plan.stage), (None, 0, None))
+        if other is None or weights is None or other.peer != donor.peer or weights.version != effect.base:
+            return False
+        pair, blocked = (host.peer.id, donor.peer.id), self.world.network.blocked
+        return other.alive and other.compute_life == life and pair not in blocked and pair[::-1] not in blocked
 
     def _donor_refuses(self, host: Host, donor: Peer, stage: int, effect: Install) -> str:
         other = self.world.by_id.get(donor.id)
@@ -123,10 +142,16 @@ class Rebuilding:
             self.world.ledger.check_copy(str(host.peer), plan.stage, copy.version, copy.history, base)
             history = copy.history
         else:
-            lent = [self.world.by_id[d.peer.id].compute.weights[d.stage].history for d in plan.donors]
+            frozen = self._frozen.pop((host.peer, plan.stage), None)
+            if frozen is not None:
+                lent = [frozen[2].history]
+            else:
+                lent = [self.world.by_id[d.peer.id].compute.weights[d.stage].history for d in plan.donors]
             exact = plan.rung in (Rung.REPLICA, Rung.HANDOVER)
             history = lent[0] if exact else hash((plan.rung is not Rung.COPY, *lent))
         host.compute.weights[plan.stage] = Weights(base, history)
+        for update, reduction in host.shelved.pop(plan.stage, ()):
+            host.compute.apply(update, reduction)
         self.world.ledger.rebuilt.add((plan.stage, base.commit, history))
         self.world.met[self.world.causes.pop(plan.stage, "start"), plan.rung.value] += 1
         if self.world.on_installed is not None:

@@ -39,7 +39,9 @@ class Outcome:
     commits: int = 0
     peers: int = 0
     losses: int = 0
-    """Losses of a sole holder."""
+    """Losses of all holders of a stage."""
+    departures: int = 0
+    """Losses of a holder, whether a stage has others or not."""
     virtual_seconds: float = 0.0
     events: int = 0
     met: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -50,7 +52,7 @@ class Outcome:
         return "\n".join([f"seed {self.seed}: {self.violation or 'well'}", *self.notes])
 
 
-def draw_settings(chance: random.Random) -> Settings:
+def draw_settings(chance: random.Random, replicas: int = 1) -> Settings:
     """A small run: short steps, so that many fit into little time."""
     microbatches = chance.choice([2, 2, 3, 4])
     lease = chance.choice([3.0, 4.0, 6.0])
@@ -65,6 +67,7 @@ def draw_settings(chance: random.Random) -> Settings:
         steps=chance.randint(20, 24),
         microbatches=microbatches,
         window=chance.randint(1, microbatches),
+        replicas=replicas,
         live_activations=chance.choice([1, 2, 8]),
         evaluate_every=chance.choice([0, 0, 5]),
         evaluation_microbatches=chance.choice([0, 1]),
@@ -78,7 +81,12 @@ class Scenario:
 
     def __init__(self, seed: int, faults: Sequence[str] = SOFT) -> None:
         chance = self.chance = random.Random(f"scenario {seed}")
-        self.settings = draw_settings(chance)
+        groups = random.Random(f"groups {seed}")
+        self.settings = draw_settings(chance, groups.choice([1, 1, 2, 3]))
+        self.spare = groups.randint(0, (self.settings.replicas - 1) * (self.settings.stages + 1))
+        """Peers that are there for second and third holders."""
+        self.roomy = groups.random() < 0.25
+        """Everybody has room for the whole model, so that whoever is first holds all of it."""
         self.world = World(
             self.settings, seed, delay_max=chance.choice([0.01, 0.03, 0.08]),
             duplicates=chance.choice([0.0, 0.0, 0.01, 0.05]), miss=chance.choice([0.0, 0.0, 0.1]),
@@ -98,11 +106,12 @@ class Scenario:
         """Either everybody at once, who then must agree on one run, or one after the other."""
         chance, needed = self.chance, self.settings.stages + 1
         together = chance.random() < 0.5
-        count = max(6, needed + chance.randint(0, 3))
+        count = max(6, needed + chance.randint(0, 3)) + self.spare
         without_corpus = set(range(chance.choice([0, 1, 1, 2, 3])))
         for index in range(count):
             at = chance.uniform(0, 0.4) if together else index * chance.uniform(0, 2)
             hold = chance.choice([1, 1, 1, 2, 3][: self.settings.stages])  # of three stages, two are adjacent
+            hold = needed if self.roomy else hold
             self.world.at(at, self.world.start, (f"peer{index}", hold, index not in without_corpus))
         self.outcome.peers = count
 
@@ -126,7 +135,7 @@ class Scenario:
         outcome.commits = world.ledger.top_commit()
         outcome.virtual_seconds, outcome.events = world.now, world.events
         outcome.met, outcome.faults = world.met, self.faults.counts
-        outcome.losses = world.losses
+        outcome.losses, outcome.departures = world.losses, world.departures
         return outcome
 
     def finished(self) -> bool:
@@ -135,7 +144,7 @@ class Scenario:
     def _on_commit(self, lineage: str, version: Version, skipped: bool) -> None:
         self.last_commit = self.world.now
         self.faults.on_commit(version.step)
-        if version.step >= self.settings.steps - 8 and not self.world.losses and not self.faults.ongoing:
+        if version.step >= self.settings.steps - 8 and not self.world.departures and not self.faults.ongoing:
             self.faults.ongoing += 1
             self.world.at(self.world.now, self.faults.strike, ("kill", 40))
 

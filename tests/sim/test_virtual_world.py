@@ -49,7 +49,7 @@ def test_every_invariant_holds_in_every_seed(outcomes: list[Outcome]) -> None:
 
 
 def test_enough_seeds_are_real_tests(outcomes: list[Outcome]) -> None:
-    real = [outcome for outcome in outcomes if not outcome.halted and outcome.losses >= 1 and outcome.commits >= 20]
+    real = [outcome for outcome in outcomes if not outcome.halted and outcome.departures >= 1 and outcome.commits >= 20]
     assert len(real) >= SEEDS
     assert all(outcome.peers >= 6 for outcome in outcomes)
 

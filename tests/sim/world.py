@@ -21,11 +21,13 @@ from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Peer, Rung, Version
 from ftnode.protocol.view import View
 from tests.sim.checks import Ledger, Violation, handles_bound
+from tests.sim.commits import check_commit
 from tests.sim.compute import Compute, Poison, Result, Tensor
 from tests.sim.directory import DirectoryService
 from tests.sim.host import Host
 from tests.sim.network import Link, Network
 from tests.sim.rebuild import Rebuilding
+from tests.sim.reduction import Reductions
 
 SPINS_MAX = 50
 """So many wakes of one participant at one instant are a busy loop."""
@@ -50,10 +52,13 @@ class World:
         self.network = Network(self, duplicates, tensor_seconds, stalls)
         self.directory = DirectoryService(self, miss)
         self.rebuilding = Rebuilding(self)
+        self.reductions = Reductions(self)
         self.poisons: list[Poison] = []
         self.forward_seconds = 0.02
         self.losses = 0
-        """How often a stage lost its only holder."""
+        """How often a stage lost all of its holders."""
+        self.departures = 0
+        """How often one lost a holder that did not hand it over."""
         self.handles_max = handles_bound(settings)
         self.notes: deque[str] = deque(maxlen=80)
         self.log: Callable[[str], None] | None = None
@@ -209,7 +214,9 @@ class World:
     def _note_losses(self, before: View, view: View) -> None:
         """Which fault emptied which stage: for the table of faults and rungs."""
         for stage, group in enumerate(before.holders):
-            if group and not set(group) & set(view.holders[stage]):
+            over = f"hands stage {stage} over" in view.reason
+            self.departures += bool(set(group) - set(view.holders[stage])) and not over
+            if group and not over and not set(group) & set(view.holders[stage]):
                 lost = next(host for host in self.hosts if host.peer == group[0])
                 self.causes[stage] = lost.cause or "moved"
                 self.losses += 1
@@ -227,7 +234,7 @@ class World:
                 return
         if type(message) is Begin:
             if self.ledger.begin(host.peer, message):
-                self._check_commit(message)
+                check_commit(self, message)
             self._commit(message.lineage, message.base, message.skipped)
         if effect.handle is not None:
             tensor = host.tensors.get(effect.handle)
@@ -238,25 +245,6 @@ class World:
         if self.log is not None:
             self.log(f"{self.now:9.3f} {host.peer} -> {effect.to} {message}")
         self.network.send(host, effect.to, message, tensor)
-
-    def _check_commit(self, begin: Begin) -> None:
-        """I1, seen from outside: no live holder of the committed attempt's stages is short of its reduced gradient."""
-        view, base = self.ledger.views[begin.lineage, begin.view], begin.base
-        fresh = {(plan.stage, plan.peer) for plan in begin.installs}
-        for stage, group in enumerate(view.holders):
-            for peer in group:
-                host = next(h for h in self.hosts if h.peer == peer)
-                weights = host.compute.weights.get(stage)
-                if not host.alive or base.step == 0 or begin.skipped or weights is None:
-                    continue
-                if host.view is None or host.view.lineage.id != begin.lineage:
-                    continue
-                if (stage, peer) in fresh and host.working != base.attempt:
-                    continue
-                reduction = host.compute.reduced.get(stage)
-                done = reduction is not None and reduction.attempt == base.attempt and reduction.step == base.step
-                if weights.version != base and not done:
-                    raise Violation("I1", f"{base} is committed but {peer} has stage {stage} at {weights} {reduction}")
 
     def _commit(self, lineage: str, version: Version, skipped: bool) -> None:
         self.ledger.commit(lineage, version)
@@ -274,29 +262,39 @@ class World:
     def _task(self, host: Host, effect: fx.Compute) -> None:
         if not host.compute_up:
             return
+        if type(effect.task) is fx.Reduce and effect.task.group:
+            self.reductions.start(host, effect.task)
+            return
         result = host.compute.perform(effect.task, host.tensors)
         if host.hung:
             return
         seconds = host.forward_seconds * COST[type(effect.task).__name__] * (0.8 + 0.4 * self.chance.random())
         host.compute_free = max(host.compute_free, self.now) + seconds
-        self.at(host.compute_free, self._done, (host, host.compute_life, effect.task, result))
+        self.at(host.compute_free, self.finish, (host, host.compute_life, effect.task, result))
 
-    def _done(self, host: Host, life: int, task: fx.Task, result: Result) -> None:
+    def finish(self, host: Host, life: int, task: fx.Task, result: Result) -> None:
+        """A task is done, unless its compute process is gone."""
         if not host.alive or life != host.compute_life or host.hung:
             return
         if host.paused:
-            host.inbox.append((self._done, (host, life, task, result)))
+            host.inbox.append((self.finish, (host, life, task, result)))
             return
         output = None if result.output is None else host.put(result.output)
         self.deliver(host, Done(task, output, result.value, result.tokens, result.gradient, result.fault))
 
     def _apply(self, host: Host, effect: fx.Apply) -> None:
-        if host.compute_up:
+        if not host.compute_up:
+            return
+        if effect.stage in host.installing:
+            waiting = host.shelved.setdefault(effect.stage, [])
+            waiting.append((effect, host.compute.reduced.get(effect.stage)))
+        else:
             host.compute.apply(effect)
 
     def _discard(self, host: Host, effect: fx.Discard) -> None:
         host.working = effect.keep
         host.compute.discard(effect.keep)
+        host.reducing = {stage: task for stage, task in host.reducing.items() if task.attempt == effect.keep}
         host.tensors = {handle: item for handle, item in host.tensors.items() if item.attempt == effect.keep}
 
     def _release(self, host: Host, effect: fx.Release) -> None:
@@ -306,6 +304,7 @@ class World:
 
     def _forget(self, host: Host, effect: fx.Forget) -> None:
         host.installing.pop(effect.stage, None)
+        host.shelved.pop(effect.stage, None)
         host.compute.weights.pop(effect.stage, None)
 
     def _restart_compute(self, host: Host, effect: fx.RestartCompute) -> None:
@@ -314,6 +313,8 @@ class World:
     def _lose_compute(self, host: Host) -> None:
         host.compute.clear()
         host.installing.clear()
+        host.shelved.clear()
+        host.reducing.clear()
         host.compute_up = False
         self._start_compute(host)
 
@@ -336,6 +337,8 @@ class World:
     def _note(self, host: Host, effect: fx.Note) -> None:
         if "behind a commit" in effect.text:  # honest peers never are: rule 18 (i)
             raise Violation("I3", effect.text)
+        if effect.kind == "nonsense":
+            raise Violation("core", f"{host.peer} hears nonsense from an honest peer: {effect.text}")
         line = f"{self.now:9.3f} {host.peer} {effect.kind}: {effect.text}"
         self.notes.append(line)
         if self.log is not None:

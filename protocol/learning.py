@@ -1,0 +1,168 @@
+"""Newcomers where nothing is missing: which stage a standby learns, and when it joins (rule 26).
+
+A learner stands outside the view. Each Begin names it; it fetches the state of its base while the others go on, gets
+every later reduced gradient with the stage's group, and is Ready when it has caught up. Then it becomes a holder in a
+view between two steps: one more of its stage, or in the place of a peer that holds several. Nothing stops for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ftnode.protocol.messages import Answer, Contact, Heartbeat, Offer
+from ftnode.protocol.moving import throughputs
+from ftnode.protocol.paths import neighbours
+from ftnode.protocol.records import Presence
+from ftnode.protocol.types import HEAD, Peer
+from ftnode.protocol.vacancy import suitable
+
+if TYPE_CHECKING:
+    from ftnode.protocol.leader import Leader
+
+
+@dataclass(slots=True)
+class Learner:
+    """`giver`: whose place it takes, if anybody's. `accepted`: it has said yes; until then it has until `until`."""
+
+    stage: int
+    giver: Peer | None
+    until: float
+    accepted: bool = False
+    applied: int = -1
+    """The step of the weights that it says it has."""
+
+
+class Learning:
+    """The leader's learners. They outlive its views; another leader takes up those that the last Begin named."""
+
+    def __init__(self, leader: Leader) -> None:
+        self.leader, self.core, self.view = leader, leader.core, leader.view
+        self.learners = leader.memory.learners
+        self._noticed: float | None = None
+        begun, now = self.core.holder.begin, self.core.now
+        if begun is not None and leader.memory.committed_at is None:
+            until = now + self.core.settings.install_seconds
+            self.learners.update({peer: Learner(stage, None, until, True) for stage, peer in begun.learners})
+        for peer in [peer for peer in self.learners if peer in self.core.members]:
+            del self.learners[peer]
+
+    def named(self) -> tuple[tuple[int, Peer], ...]:
+        """For the next Begin."""
+        return tuple(sorted((learner.stage, peer) for peer, learner in self.learners.items() if learner.accepted))
+
+    def ready(self) -> tuple[tuple[int, Peer], ...]:
+        """Those that have all that a holder has, at the end of the step in progress."""
+        return tuple((stage, peer) for stage, peer in self.named() if peer in self.leader.ready)
+
+    def awaited(self, base: int) -> bool:
+        """Somebody has the weights of the step's base, so that its Ready may come any moment."""
+        named = [peer for _, peer in self.named() if peer not in self.leader.ready]
+        return any(self.learners[peer].applied >= base for peer in named)
+
+    def on_heartbeat(self, sender: Peer, heartbeat: Heartbeat) -> None:
+        learner = self.learners.get(sender)
+        if learner is not None:
+            learner.applied = max((r.applied for r in heartbeat.stages if r.stage == learner.stage), default=-1)
+
+    def given_up(self, joins: Iterable[tuple[int, Peer]]) -> list[tuple[int, Peer]]:
+        """(stage, holder) that those who join take the place of."""
+        givers = ((stage, self.learners[peer].giver) for stage, peer in joins)
+        return [(stage, giver) for stage, giver in givers if giver is not None and giver in self.view.holders[stage]]
+
+    # -- who learns what
+
+    def beat(self) -> None:
+        """Forget those that are gone or too slow; ask standbys, those together that came within one heartbeat."""
+        core, leader = self.core, self.leader
+        self._forget_lost()
+        begin = leader.begin
+        busy = bool(leader.losses) or bool(self.view.vacancies()) or core.balloting.proposing
+        if begin is None or not begin.training or busy:
+            return
+        standbys = [presence for presence in core.presences.values() if self._free(presence)]
+        if not standbys:
+            self._noticed = None
+            leader.moves.beat()
+        elif self._noticed is None:
+            self._noticed = core.now
+        elif core.now - self._noticed >= core.settings.heartbeat_seconds:
+            for presence in sorted(standbys, key=lambda presence: presence.peer):
+                self._ask(presence)
+
+    def _free(self, presence: Presence) -> bool:
+        core, peer = self.core, presence.peer
+        failures = sum(count for (name, _), count in self.leader.memory.failures.items() if name == peer.id)
+        return (
+            presence.capacity > 0 and peer not in core.members and peer not in self.learners and failures < 3
+            and peer not in core.liveness.refused and not any(member.id == peer.id for member in core.members)
+        )  # fmt: skip
+
+    def _forget_lost(self) -> None:
+        core = self.core
+        for peer, learner in list(self.learners.items()):
+            gone = peer in core.liveness.refused or core.liveness.silent(peer, core.now)
+            if gone or core.now > learner.until:
+                del self.learners[peer]
+                key = (peer.id, learner.stage)
+                self.leader.memory.failures[key] = self.leader.memory.failures.get(key, 0) + 1
+                why = "it is gone" if gone else "it takes too long"
+                core.note("learner", f"{peer} does not learn stage {learner.stage}: {why}", peer=peer.id)
+
+    def _ask(self, presence: Presence) -> None:
+        core, settings, view = self.core, self.core.settings, self.view
+        found = self._choose(presence)
+        if found is None:
+            return
+        stage, giver, why = found
+        self.learners[presence.peer] = Learner(stage, giver, core.now + settings.offer_seconds)
+        core.liveness.heard.setdefault(presence.peer, core.now)
+        core.know(presence.peer, presence.addresses)
+        core.note("learner", f"stage {stage} is offered to {presence.peer}: {why}", peer=presence.peer.id)
+        near = {*neighbours(view, stage, settings.swap), *view.holders[stage]} - {presence.peer}
+        contacts = tuple(Contact(peer, core.contacts.get(peer, ())) for peer in sorted(near))
+        assert self.leader.begin is not None
+        base = self.leader.begin.base
+        core.send(presence.peer, Offer(view.lineage.id, view.number, (stage,), base, contacts, True))
+
+    def _choose(self, presence: Presence) -> tuple[int, Peer | None, str] | None:
+        """A stage of a peer that holds several; else the one that limits the throughput."""
+        view, learnt = self.view, Counter(learner.stage for learner in self.learners.values())
+        given = Counter(learner.giver for learner in self.learners.values() if learner.giver is not None)
+        able = [stage for stage in range(len(view.holders)) if suitable(presence, stage)]
+        loads = Counter({peer: len(view.stages_of(peer)) - given[peer] for peer in self.core.members})
+        for giver, load in sorted(loads.items(), key=lambda item: (-item[1], item[0])):
+            mine = [stage for stage in view.stages_of(giver) if stage in able and not learnt[stage]]
+            if load > 1 and mine:
+                stage = self._most_crowded(view.stages_of(giver), mine)
+                return stage, giver, f"{giver} holds {len(view.stages_of(giver))} stages"
+        groups = {stage: len(view.holders[stage]) + learnt[stage] for stage in able}
+        small = [stage for stage in able if groups[stage] < self.core.settings.replicas]
+        if not small:
+            return None
+        rates = throughputs(dict(enumerate(view.holders)), self.core.watch.paces())
+        expected = {stage: rates[stage] * groups[stage] / len(view.holders[stage]) for stage in small}
+        stage = min(small, key=lambda stage: (expected[stage], stage))
+        return stage, None, "it limits the throughput"
+
+    def _most_crowded(self, held: Sequence[int], mine: Sequence[int]) -> int:
+        """The stage with most neighbours at the same peer, since losing adjacent stages together is the hard loss; the
+        head last, which is next to both ends."""
+        return max(mine, key=lambda stage: (stage != HEAD, sum(abs(stage - other) == 1 for other in held), stage))
+
+    def on_answer(self, sender: Peer, answer: Answer) -> bool:
+        """False when the answer is not a learner's."""
+        learner = self.learners.get(sender)
+        if learner is None or learner.accepted or answer.stages != (learner.stage,):
+            return False
+        if answer.accepted:
+            learner.accepted, learner.until = True, self.core.now + self.core.settings.install_seconds
+        else:
+            del self.learners[sender]
+            key = (sender.id, learner.stage)
+            self.leader.memory.failures[key] = self.leader.memory.failures.get(key, 0) + 1
+        verb = "learns" if answer.accepted else "does not learn"
+        self.core.note("learner", f"{sender} {verb} stage {learner.stage}: {answer.reason}", peer=sender.id)
+        return True

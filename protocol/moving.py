@@ -1,0 +1,98 @@
+"""Replicas that another stage needs more: as its newcomer when it is lost and nobody stands by, or as one more holder
+where it limits the throughput.
+
+The second is measured and has a threshold, since a move costs a fetch, and a stage that a peer leaves is slower
+afterwards (Petals, Borzunov et al. 2023, section 3.2).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ftnode.protocol.types import HEAD, Peer
+
+if TYPE_CHECKING:
+    from ftnode.protocol.leader import Leader
+
+GAIN_MIN = 1.3
+"""A move must make the slowest stage faster by this factor."""
+
+
+def throughputs(groups: Mapping[int, tuple[Peer, ...]], paces: Mapping[tuple[Peer, int], float]) -> dict[int, float]:
+    """Stage → microbatches per second of its holders; who has said nothing yet is as fast as the others, on average."""
+    found = {}
+    for stage, group in groups.items():
+        known = [1 / paces[peer, stage] for peer in group if (peer, stage) in paces]
+        usual = sum(known) / len(known) if known else 1.0
+        found[stage] = sum(known) + usual * (len(group) - len(known))
+    return found
+
+
+def best_move(
+    groups: Mapping[int, tuple[Peer, ...]], paces: Mapping[tuple[Peer, int], float], movable: Mapping[Peer, int]
+) -> tuple[Peer, int, int] | None:
+    """(peer, its stage, the stage that needs it more), or None when none gains enough. `movable`: peer → its stage."""
+    rates = throughputs(groups, paces)
+    slowest = min(rates, key=lambda stage: (rates[stage], stage))
+    best: tuple[float, Peer, int] | None = None
+    for peer, stage in sorted(movable.items()):
+        if stage == slowest or len(groups[stage]) < 2:
+            continue
+        share = 1 / paces[peer, stage] if (peer, stage) in paces else rates[stage] / len(groups[stage])
+        after = rates | {stage: rates[stage] - share}
+        after[slowest] += rates[slowest] / max(1, len(groups[slowest]))
+        gain = min(after.values()) / rates[slowest]
+        if gain >= GAIN_MIN and (best is None or gain > best[0]):
+            best = gain, peer, stage
+    return None if best is None else (best[1], best[2], slowest)
+
+
+class Moves:
+    """The leader's moves, made anew with each of its views."""
+
+    def __init__(self, leader: Leader) -> None:
+        self.leader, self.core, self.view = leader, leader.core, leader.view
+        self._since = self.core.now
+
+    def _movable(self, stage: int) -> dict[Peer, int]:
+        """Peers with one stage that others hold as well, and that could hold `stage`, and what they hold."""
+        losses, found = self.leader.losses, {}
+        for held, group in enumerate(self.view.holders):
+            left = [peer for peer in group if peer not in losses.gone and (held, peer) not in losses.vacated]
+            for peer in left if len(left) > 1 else ():
+                presence = self.core.presences.get(peer)
+                able = presence is not None and stage not in presence.refuses and (stage != HEAD or presence.head)
+                if able and self.view.stages_of(peer) == (held,):
+                    found[peer] = held
+        return found
+
+    def spare(self, stage: int, tried: set[Peer]) -> Peer | None:
+        """A replica that a lost stage can have: of the largest group, the last."""
+        able = self._movable(stage)
+        sizes = Counter(able.values())
+        free = [peer for peer in able if peer not in tried]
+        return max(free, key=lambda peer: (sizes[able[peer]], self.view.holders[able[peer]].index(peer)), default=None)
+
+    def settle(self, fills: Mapping[int, Peer]) -> None:
+        """Who takes a lost stage gives up the one that others hold."""
+        for stage, peer in fills.items():
+            held = self._movable(stage).get(peer)
+            if held is not None:
+                self.leader.losses.vacate(held, peer, f"moves to stage {stage}")
+
+    def beat(self) -> None:
+        """When nothing else happens and nobody stands by: has a stage replicas that another needs more?"""
+        core, groups = self.core, dict(enumerate(self.view.holders))
+        if core.now - self._since < core.settings.move_seconds or self.leader.learning.learners:
+            return
+        self._since = core.now
+        slowest = min((rates := throughputs(groups, core.watch.paces())), key=lambda stage: (rates[stage], stage))
+        if len(groups[slowest]) >= core.settings.replicas:
+            return
+        found = best_move(groups, core.watch.paces(), self._movable(slowest))
+        if found is not None:
+            peer, held, needed = found
+            core.note("move", f"{peer} is to leave stage {held}, which has others, for stage {needed}, the slowest")
+            self.leader.losses.vacate(held, peer, f"stage {needed} needs it more")

@@ -1,0 +1,108 @@
+"""Boundary tensors that a peer made in one attempt: kept until it ends, sent again until they are acknowledged.
+
+A neighbour that dies takes along what it was given; whoever takes its place on a path is sent the same again (rule 22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ftnode.protocol.effects import Effect, Send
+from ftnode.protocol.messages import Begin, Boundary, Stored
+from ftnode.protocol.paths import route
+from ftnode.protocol.settings import Settings
+from ftnode.protocol.types import Direction, Handle, Peer
+from ftnode.protocol.view import View
+
+TensorKey = tuple[int, int, Direction]
+"""(microbatch, visit it is for, direction)."""
+
+
+def fits(me: Peer, sender: Peer, boundary: Boundary, view: View, begin: Begin, settings: Settings) -> bool:
+    """Rule 21: a tensor of this attempt in this view, for me, from its neighbour on its path."""
+    path, visit, last = boundary.path, boundary.visit, settings.stages + 1
+    mine = boundary.view == view.number and boundary.attempt == begin.attempt and boundary.step == begin.step
+    if not mine or len(path) != last + 1 or not 0 <= visit <= last or path[visit] != me:
+        return False
+    validation = boundary.microbatch >= settings.microbatches
+    first = 0 if begin.training and not begin.skip else settings.microbatches
+    evaluation = settings.evaluation_microbatches if begin.evaluate else 0
+    if not first <= boundary.microbatch < settings.microbatches + evaluation:
+        return False
+    stages = route(settings.stages, boundary.microbatch, settings.swap and not validation)
+    if any(peer not in view.holders[stage] for peer, stage in zip(path, stages)):
+        return False
+    before = visit - 1 if boundary.direction is Direction.FORWARD else visit + 1
+    return 0 <= before <= last and path[before] == sender
+
+
+@dataclass(slots=True)
+class Kept:
+    """A boundary tensor that we made. `made`: when it was first owed to `to`."""
+
+    boundary: Boundary
+    to: Peer
+    handle: Handle
+    sent: float
+    made: float
+    stored: bool = False
+
+
+class Outbox:
+    """What one peer keeps for one attempt. `me` is never sent anything."""
+
+    def __init__(self, me: Peer) -> None:
+        self.me = me
+        self._kept: dict[TensorKey, Kept] = {}
+
+    def put(self, boundary: Boundary, handle: Handle, now: float) -> Kept:
+        """Keep a tensor for the peer of its visit."""
+        kept = Kept(boundary, boundary.path[boundary.visit], handle, now, now)
+        kept.stored = kept.to == self.me
+        self._kept[(boundary.microbatch, boundary.visit, boundary.direction)] = kept
+        return kept
+
+    def stored(self, sender: Peer, stored: Stored) -> Kept | None:
+        """An acknowledgement, the first one: of this tensor."""
+        kept = self._kept.get((stored.microbatch, stored.visit, stored.direction))
+        if kept is None or kept.to != sender or kept.stored:
+            return None
+        kept.stored = True
+        return kept
+
+    def drop(self, unwanted: Callable[[Kept], bool]) -> tuple[Handle, ...]:
+        """Forget some; the handles to release."""
+        gone = [key for key, kept in self._kept.items() if unwanted(kept)]
+        return tuple(self._kept.pop(key).handle for key in gone)
+
+    def handles(self) -> tuple[Handle, ...]:
+        return tuple(kept.handle for kept in self._kept.values())
+
+    def resend(self, now: float, due: Callable[[Kept], bool]) -> list[Effect]:
+        """Send the unacknowledged tensors that `due` picks again."""
+        effects: list[Effect] = []
+        for kept in self._kept.values():
+            if not kept.stored and due(kept):
+                kept.sent = now
+                effects.append(Send(kept.to, kept.boundary, kept.handle))
+        return effects
+
+    def stalled(self, before: float) -> list[Kept]:
+        """Tensors owed since before then and not acknowledged, one per receiver."""
+        late = {kept.to: kept for kept in self._kept.values() if not kept.stored and kept.made < before}
+        return [late[peer] for peer in sorted(late)]
+
+    def reroute(self, view: int, paths: dict[int, tuple[Peer, ...]], now: float) -> list[Kept]:
+        """The attempt goes on in another view, on these paths: whoever is new to a tensor is owed it. Answers those
+        that are now owed to ourselves."""
+        ours = []
+        for kept in self._kept.values():
+            path = paths.get(kept.boundary.microbatch, kept.boundary.path)
+            kept.boundary = replace(kept.boundary, view=view, path=path)
+            to = path[kept.boundary.visit]
+            if to != kept.to:
+                kept.to, kept.made, kept.stored = to, now, to == self.me
+                if kept.stored:
+                    ours.append(kept)
+        return ours

@@ -1,0 +1,79 @@
+"""A group's reduction in the virtual world: it takes whoever has accumulated something, until each has the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ftnode.protocol.effects import Reduce
+from tests.sim.checks import Violation
+from tests.sim.compute import Gradients
+from tests.sim.host import Host
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+PATIENCE_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one host brings, from the moment it was told to reduce."""
+
+    host: Host
+    life: int
+    gradients: Gradients
+    commit: str
+
+
+class Reductions:
+    """Those under way. A newer one of the same stage, a Discard or the loss of compute ends a host's part in one."""
+
+    __slots__ = ("_parts", "seconds", "world")
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.seconds = 0.02
+        """Mean time of one."""
+        self._parts: dict[tuple[str, Reduce], dict[str, _Part]] = {}
+
+    def start(self, host: Host, task: Reduce) -> None:
+        """The host takes part from now on; it gets the result when all contributors do."""
+        gradients, commit = host.compute.contribution(task, dict(task.group).get(host.peer, -1))
+        host.reducing[task.stage] = task
+        key = host.compute.lineage, task
+        self._parts.setdefault(key, {})[host.peer.id] = _Part(host, host.compute_life, gradients, commit)
+        self.world.at(self.world.now + self._while(), self._end, (host, host.compute_life, key, self.world.now))
+
+    def _while(self) -> float:
+        return self.seconds * (0.5 + self.world.chance.random())
+
+    def _end(self, host: Host, life: int, key: tuple[str, Reduce], begun: float) -> None:
+        """This host has the whole sum, or tries again a little later."""
+        task = key[1]
+        if not self._takes_part(host, life, task) or self.world.now > begun + PATIENCE_SECONDS:
+            return
+        parts = self._parts[key]
+        givers = [parts.get(peer.id) for peer, count in task.group if count]
+        if host.paused or host.hung or not all(part is not None and self._gives(part, host, task) for part in givers):
+            self.world.at(self.world.now + 0.05 + self._while(), self._end, (host, life, key, begun))
+            return
+        total: Gradients = {}
+        for part in givers:
+            assert part is not None
+            if total.keys() & part.gradients.keys():
+                raise Violation("I1", f"{task} adds {sorted(total.keys() & part.gradients.keys())} twice")
+            total |= part.gradients
+        commits = {part.commit for part in givers if part is not None}
+        if len(commits) != 1:
+            raise Violation("I1", f"{task} adds gradients of {sorted(commits)}")
+        self.world.finish(host, life, task, host.compute.reduce(task, total, commits.pop()))
+
+    def _takes_part(self, host: Host, life: int, task: Reduce) -> bool:
+        return host.alive and host.compute_life == life and host.reducing.get(task.stage) == task
+
+    def _gives(self, part: _Part, host: Host, task: Reduce) -> bool:
+        other, blocked = part.host, self.world.network.blocked
+        pair = (other.peer.id, host.peer.id)
+        here = not other.paused and not other.hung and pair not in blocked and pair[::-1] not in blocked
+        return here and self._takes_part(other, part.life, task)

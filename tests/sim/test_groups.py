@@ -1,0 +1,147 @@
+"""Stages with several holders in the virtual world: nothing is lost with one, and nothing stops for one more."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from ftnode.protocol.settings import Settings
+from ftnode.protocol.types import Version
+from tests.sim.host import Host
+from tests.sim.targets import best_view, holders
+from tests.sim.world import World
+
+SETTINGS = Settings(
+    run="sim", stages=3, steps=16, microbatches=6, window=4, live_activations=2, replicas=3, head_every=1,
+    lease_seconds=3.0, minority_wait_seconds=6.0, evaluate_every=5, evaluation_microbatches=1,
+)  # fmt: skip
+
+
+def final_weights(world: World) -> dict[int, set[int]]:
+    """Stage → the histories of all weights of the last step."""
+    steps = world.settings.steps
+    found: dict[int, set[int]] = {}
+    for host in world.live():
+        for stage, weights in host.compute.weights.items():
+            if weights.version.step == steps:
+                found.setdefault(stage, set()).add(weights.history)
+    return found
+
+
+def train(seed: int, kills: int, settings: Settings = SETTINGS) -> World:
+    """A run with enough peers for full groups; every few commits somebody goes whose stages have another holder."""
+    world, chance = World(settings, seed, delay_max=0.03), random.Random(seed)
+    for index in range(settings.replicas * settings.stage_count):
+        world.at(0.1 * index, world.start, (f"peer{index}", 1, True))
+    left = [kills]
+
+    def spare() -> list[Host]:
+        view = best_view(world)
+        groups = holders(world, view).values() if view is not None else []
+        return [host for group in groups if len([h for h in group if not h.paused]) > 1 for host in group]
+
+    def strike(tries: int) -> None:
+        victims = spare()
+        if victims:
+            world.kill(
+                chance.choice(sorted(victims, key=lambda host: host.peer)), "kill", silently=chance.random() < 0.3
+            )
+        elif tries:
+            world.at(world.now + 0.5, strike, (tries - 1,))
+
+    def on_commit(lineage: str, version: Version, skipped: bool) -> None:
+        if left[0] and version.step > 2:
+            left[0] -= 1
+            world.at(world.now + chance.uniform(0, 0.4), strike, (40,))
+
+    world.on_commit = on_commit
+    world.run(600.0, lambda: world.ledger.top_commit() >= settings.steps)
+    world.run(world.now + 5.0)
+    return world
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_killed_replicas_leave_no_trace_in_the_weights(seed: int) -> None:
+    quiet, disturbed = train(seed, 0), train(seed, 6)
+    assert len([host for host in disturbed.hosts if not host.alive]) >= 4
+    assert disturbed.losses == 0
+    assert final_weights(disturbed) == final_weights(quiet)
+    assert all(len(histories) == 1 for histories in final_weights(quiet).values())
+    assert set(final_weights(quiet)) == set(range(SETTINGS.stage_count))
+
+
+def test_sixteen_holders_of_each_stage() -> None:
+    world = train(5, 8, replace(SETTINGS, replicas=16, microbatches=16, window=16, steps=48))
+    view = best_view(world)
+    assert view is not None
+    assert sum(map(len, view.holders)) == len(world.live()) == 56
+    assert min(map(len, view.holders)) >= 8
+    assert max(map(len, view.holders)) <= 16
+    assert all(len(histories) == 1 for histories in final_weights(world).values())
+    assert world.losses == 0
+
+
+def test_newcomers_are_admitted_together_and_no_step_waits_for_them() -> None:
+    """Twelve peers come at once to a run of four: few views, and steps that take as long as before, or less."""
+    settings = replace(SETTINGS, steps=400, head_every=0, evaluate_every=0)
+    world = World(settings, 3, delay_max=0.01)
+    times: list[float] = []
+    world.on_commit = lambda lineage, version, skipped: times.append(world.now)
+    for index in range(settings.stage_count):
+        world.start(f"peer{index}", 1, True)
+    world.run(30.0)
+    view, came = best_view(world), world.now
+    assert view is not None
+    for index in range(8):
+        world.start(f"late{index}", 1, True)
+    world.run(60.0)
+    later = best_view(world)
+    assert later is not None
+    assert sum(map(len, later.holders)) == 12
+    assert later.number - view.number <= 4
+    before = [b - a for a, b in pairwise(times) if 20.0 < a < came]
+    after = [b - a for a, b in pairwise(times) if a > came]
+    assert max(after) <= 1.5 * max(before)
+    assert sorted(after)[len(after) // 2] < sorted(before)[len(before) // 2]
+
+
+def grown(settings: Settings, seed: int = 3) -> World:
+    """A run whose groups are full, and nobody stands by."""
+    world = World(settings, seed, delay_max=0.01)
+    for index in range(settings.replicas * settings.stage_count):
+        world.at(0.1 * index, world.start, (f"peer{index}", 1, True))
+    world.run(60.0, lambda: sizes(world) == [settings.replicas] * settings.stage_count)
+    assert sizes(world) == [settings.replicas] * settings.stage_count
+    return world
+
+
+def sizes(world: World) -> list[int]:
+    view = best_view(world)
+    return [] if view is None else [len(group) for group in view.holders]
+
+
+def test_a_spare_replica_takes_a_lost_stage_when_nobody_stands_by() -> None:
+    world = grown(replace(SETTINGS, steps=400, replicas=2))
+    view, step = best_view(world), world.ledger.top_commit()
+    assert view is not None
+    for host in holders(world, view)[2]:
+        world.kill(host, "kill", silently=False)
+    world.run(world.now + 30.0, lambda: world.ledger.top_commit() > step + 10)
+    assert world.ledger.top_commit() > step + 10
+    assert sorted(sizes(world)) == [1, 1, 2, 2]
+
+
+def test_replicas_move_to_the_stage_that_limits_the_throughput_and_stay_there() -> None:
+    world = grown(replace(SETTINGS, steps=100_000, replicas=4, microbatches=8, window=8, head_every=0))
+    before = best_view(world)
+    assert before is not None
+    for host in holders(world, before)[2][1:]:
+        world.kill(host, "kill", silently=False)
+    world.run(world.now + 120.0)
+    assert min(sizes(world)) >= 3, "a replica moved to where one holder did the work of four"
+    settled = best_view(world)
+    world.run(world.now + 300.0)
+    assert best_view(world) == settled, "no move in five quiet minutes"

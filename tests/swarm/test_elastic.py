@@ -1,0 +1,58 @@
+"""Stages with many holders, on real processes: a run that begins with one peer, grows, and shrinks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ftnode.lab.demo_kills import Planned, strike
+from ftnode.lab.report import SURVIVORS, recover
+from ftnode.lab.story import Story
+from ftnode.lab.trial import Trial
+from ftnode.protocol.manifest import Manifest
+
+OpenTrial = Callable[..., Trial]
+STAGES = 2
+GROW_SECONDS = 60.0
+
+
+def elastic(replicas: int) -> Callable[[Manifest], Manifest]:
+    return lambda manifest: replace(manifest, pipeline=replace(manifest.pipeline, replicas=replicas))
+
+
+def sizes(story: Story) -> list[int]:
+    return [len(story.holders(stage)) for stage in range(STAGES + 1)]
+
+
+def test_a_run_begins_with_one_peer_and_spreads_out(open_swarm: OpenTrial) -> None:
+    """Each newcomer takes a stage over while the others train; then they are replicas; nothing was rebuilt for it."""
+    trial = open_swarm(volunteers=1, stages=STAGES, hold=STAGES + 1, change=elastic(2))
+    assert len({trial.story.holder(stage) for stage in range(STAGES + 1)}) == 1
+    for count in range(2, 2 * STAGES + 3):
+        trial.volunteer(f"late{count}", hold=STAGES + 1)
+
+        def is_in(story: Story, count: int = count) -> bool:
+            view = story.view
+            return view is not None and len(view.members()) == count
+
+        trial.wait(f"{count} holders", is_in, GROW_SECONDS)
+        if count == STAGES + 1:
+            assert sizes(trial.story) == [1] * (STAGES + 1)
+            assert len({trial.story.holder(stage) for stage in range(STAGES + 1)}) == STAGES + 1
+    assert sizes(trial.story) == [2] * (STAGES + 1)
+    trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
+    rungs = {told.record["rung"] for told in trial.story.installed}
+    assert rungs == {"initial", "replica"}
+
+
+def test_a_killed_replica_costs_nothing_but_time(open_swarm: OpenTrial) -> None:
+    trial = open_swarm(volunteers=2 * (STAGES + 1), stages=STAGES, change=elastic(2))
+    trial.wait("full groups", lambda story: sizes(story) == [2] * (STAGES + 1), GROW_SECONDS)
+    for stage in range(STAGES + 1):
+        (kill,) = strike(trial.swarm, trial.story, [Planned(stage, trial.story.committed + 2)])
+        trial.expected_dead.add(kill.node)
+        trial.wait("the step", lambda story, kill=kill: recover(story, kill) is not None, GROW_SECONDS)  # type: ignore[misc]
+        recovery = recover(trial.story, kill)
+        assert recovery is not None and recovery.rung == SURVIVORS
+    trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
+    assert {told.record["rung"] for told in trial.story.installed} == {"initial", "replica"}
