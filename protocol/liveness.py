@@ -8,7 +8,7 @@ lease after it woke.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from ftnode.protocol.types import Peer
@@ -29,9 +29,11 @@ class Inquiry:
     asked: frozenset[Peer]
     silent: set[Peer] = field(default_factory=set)
 
-    def concluded(self, now: float) -> bool:
-        """Nobody heard the suspect, and everybody has said so, or somebody has and the others had the time to."""
-        return self.silent >= self.asked or (now >= self.deadline and bool(self.silent))
+    def concluded(self, now: float, refused: Collection[Peer]) -> bool:
+        """Nobody heard the suspect, and everybody has said so, or somebody has and the others had the time to. Those in
+        `refused`, where nobody listens at their addresses, are gone themselves and say nothing."""
+        left = self.asked.difference(refused)
+        return (bool(left) and self.silent >= left) or (now >= self.deadline and bool(self.silent))
 
     def expired(self, now: float) -> bool:
         """Nobody has answered at all; whoever suspects the peer still will say so again."""

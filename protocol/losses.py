@@ -85,7 +85,7 @@ class Losses:
         for inquiry in list(self._inquiries.values()):
             if inquiry.expired(self.core.now):
                 del self._inquiries[inquiry.peer]
-            elif inquiry.concluded(self.core.now):
+            elif inquiry.concluded(self.core.now, self.core.liveness.refused):
                 del self._inquiries[inquiry.peer]
                 if self.core.liveness.heard_since(inquiry.peer, inquiry.since):
                     self.core.note("void", f"{inquiry.peer} is alive: the leader hears it", peer=inquiry.peer.id)

@@ -96,9 +96,11 @@ class Watch:
                 core.send(peer, heartbeat)
 
     def paces(self) -> dict[tuple[Peer, int], float]:
-        """(peer, stage) → seconds that a microbatch takes there, by the holders' own word."""
-        told = self.core.reports.items()
-        return {(peer, r.stage): r.seconds for peer, report in told for r in report.stages if r.seconds > 0}
+        """(peer, stage) → seconds that a microbatch takes there, by the holders' own word, and our own."""
+        core = self.core
+        told = {(peer, r.stage): r.seconds for peer, report in core.reports.items() for r in report.stages}
+        told |= {(core.me, stage): core.holder.pace.seconds(stage) for stage in core.mine}
+        return {place: seconds for place, seconds in told.items() if seconds > 0}
 
     def greet(self, peer: Peer) -> None:
         """A new link: say where we stand at once, so that whoever is behind learns of it."""
