@@ -74,6 +74,7 @@ lab_group = LazyGroup(
         "transport": ("ftnode.node.cli_lab:transport", "Tensor path against p2pd, hivemind and py-libp2p."),
         "throughput": ("ftnode.node.cli_lab:throughput", "A swarm's tokens/s against one torch process."),
         "outage": ("ftnode.node.cli_lab:outage", "Seconds from the loss of a sole holder to the next step."),
+        "scaling": ("ftnode.node.cli_lab:scaling", "What replicas of the slowest stage are worth."),
         "reduction": ("ftnode.node.cli_lab:reduction", "Seconds that a group takes to sum a gradient."),
         "memory": ("ftnode.node.cli_lab:memory", "Resident memory of an idle node, by process."),
         "world": ("ftnode.node.cli_lab:world", "Speed of the virtual world."),

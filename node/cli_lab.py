@@ -96,6 +96,17 @@ def outage(runs: int, as_json: bool, home: str | None) -> int:
 
 
 @click.command()
+@click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Swarms to measure.")
+@click.option("--out", metavar="DIR", help="New folder for the figures as JSON, logs and traces.")
+@json_option
+@home_option
+def scaling(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
+    """Step time with 1, 2 and 4 holders of the slowest stage, and when one or two of the four are killed."""
+    _lab("scaling").run(as_json, runs, Path(out).expanduser().absolute() if out else None)
+    return 0
+
+
+@click.command()
 @json_option
 @home_option
 def memory(as_json: bool, home: str | None) -> int:
