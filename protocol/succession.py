@@ -70,5 +70,6 @@ def fork(view: View, founder: Peer, serial: int, survivors: Collection[Peer], re
     lineage = Lineage(
         hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), view.lineage.forks + 1, sum(map(bool, holders))
     )
-    voters = tuple(peer for peer in view.voters if peer in survivors) or (founder,)
+    staying = {founder, *(peer for group in holders for peer in group)}  # not a leader of before that held nothing
+    voters = tuple(peer for peer in view.voters if peer in survivors and peer in staying) or (founder,)
     return View(view.run, lineage, view.number + 1, parent, founder, holders, voters, view.epochs, reason)
