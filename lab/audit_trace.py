@@ -48,6 +48,8 @@ class Life:
     path: Path
     peer: Peer
     settings: Settings
+    precision: str = "float32"
+    """Of the weights in its dumps."""
     ended: bool = False
     views: list[View] = field(default_factory=list)
     reduced: dict[tuple[int, int, Attempt], Counter[Visit]] = field(default_factory=dict)
@@ -100,7 +102,7 @@ def read_life(path: Path, records: list[Record]) -> Life:
     if start["k"] != "start":
         raise UserError(f"{path}: the first record of a trace is `start`, not `{start['k']}`", 65)
     try:
-        life = Life(path, Peer(*start["peer"]), Settings(**start["settings"]))
+        life = Life(path, Peer(*start["peer"]), Settings(**start["settings"]), str(start.get("precision", "float32")))
         reading = _Reading(life)
         for index, record in enumerate(records):
             if record["n"] != index:

@@ -1,9 +1,9 @@
 """Rebuilt weights, recomputed from what the donors had (design section 7; CheckFree, Algorithm 1).
 
-The donors' and the newcomer's weights lie beside their traces as flat little-endian float32, each bound to the trace by
-its digest. The blend is made again here with numpy in float64, by other code than the swarm's. A kept copy is followed
-from the holder that gave it to its keeper, and from there to the newcomer: its digest, which is of the weights after
-they are decoded, must stay the same on the whole way.
+The donors' and the newcomer's weights lie beside their traces as flat little-endian numbers of the run's precision,
+each bound to the trace by its digest. The blend is made again here with numpy in float64, by other code than the
+swarm's. A kept copy is followed from the holder that gave it to its keeper, and from there to the newcomer: its
+digest, which is of the weights after they are decoded, must stay the same on the whole way.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,9 @@ EXACT = (Rung.REPLICA, Rung.HANDOVER)
 """Rungs that copy bit by bit, with the optimiser's state: equal digests say all."""
 COPIES = (Rung.HEAD, Rung.SHADOW)
 """Rungs that take a copy that somebody kept."""
-Weights = npt.NDArray[np.float32]
+Weights = npt.NDArray[np.float32] | npt.NDArray[np.float64]
+NUMBER_BYTES: Final = {"float32": 4, "float64": 8}
+"""Of a dump, by the run's precision."""
 
 
 class Unusable(Exception):
@@ -68,11 +70,11 @@ def _check_rebuild(lives: list[Life], life: Life, record: dict[str, Any]) -> Non
                 raise Unusable(f"{rung} of weights {digest} gave {record['digest']}")
             continue
         _check_omega(donor, export, omega)
-        weights.append(read_dump(donor.path.parent, export["dump"], digest))
+        weights.append(read_dump(donor, export["dump"], digest))
         omegas.append(float(omega))
     if rung in EXACT:
         return
-    rebuilt = read_dump(life.path.parent, record["dump"], record["digest"])
+    rebuilt = read_dump(life, record["dump"], record["digest"])
     if any(donor.shape != rebuilt.shape for donor in weights):
         raise Unusable(f"{rebuilt.size} weights from donors with {[donor.size for donor in weights]}")
     distances = [abs(donor[0] - record["stage"]) for donor in donors]
@@ -112,7 +114,7 @@ def _check_copy(lives: list[Life], life: Life, record: dict[str, Any]) -> None:
     if record["digest"] != digest:
         raise Unusable(f"a copy of weights {digest} gave {record['digest']}")
     if record["dump"]:
-        read_dump(life.path.parent, record["dump"], digest)
+        read_dump(life, record["dump"], digest)
     keepers = [other for other in lives if list(other.peer) == peer]
     lent = [
         (keeper, export)
@@ -189,17 +191,21 @@ def _check_omega(donor: Life, export: dict[str, Any], omega: float) -> None:
             raise Unusable(f"ω of stage {stage} is {omega}, the squared norm of its step {step} was {reduced}")
 
 
-def read_dump(directory: Path, name: str, digest: str) -> Weights:
-    """A flat float32 file whose blake2b is `digest`. Raises Unusable."""
+def read_dump(life: Life, name: str, digest: str) -> Weights:
+    """A flat file beside the trace whose blake2b is `digest`. Raises Unusable."""
+    directory = life.path.parent
     path = directory / Path(name).name
     if not name or not path.is_file():
         raise Unusable(f"no dump {name!r} in {directory.name} to check")
     data = path.read_bytes()
     if hashlib.blake2b(data, digest_size=len(digest) // 2 or 1).hexdigest() != digest:
         raise Unusable(f"{path.name} in {directory.name} is not what its digest says")
-    weights = np.frombuffer(data, dtype="<f4") if len(data) % 4 == 0 else np.empty(0, dtype="<f4")
-    if not weights.size or not np.isfinite(weights).all():
-        raise Unusable(f"{path.name} in {directory.name} does not hold finite float32 numbers")
+    size = NUMBER_BYTES.get(life.precision)
+    if size is None:
+        raise Unusable(f"{life.name} has weights of {life.precision}, which is no precision")
+    weights: Weights = np.frombuffer(data[: len(data) // size * size], dtype=f"<f{size}")
+    if not weights.size or len(data) % size or not np.isfinite(weights).all():
+        raise Unusable(f"{path.name} in {directory.name} does not hold finite {life.precision} numbers")
     return weights
 
 

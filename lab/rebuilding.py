@@ -148,7 +148,7 @@ def blend_into(flat: Tensor, stage: int, donors: list[tuple[Tensor, float]]) -> 
 def new_weights(stage: Stage, seed: int, draw: int) -> Tensor:
     """[n] as at the start of a run, from a stream that no stage and no other loss has used."""
     name = hashlib.blake2b(f"ftnode/rebuilt/{seed}/{draw}".encode(), digest_size=4).digest()
-    flat = torch.empty(stage.layout.size)
+    flat = torch.empty(stage.layout.size, dtype=stage.dtype)
     initialise(flat, stage.layout, stage.config, int.from_bytes(name, "little"), stage.index)
     return flat.to(stage.device)
 

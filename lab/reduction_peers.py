@@ -61,8 +61,9 @@ class Gradient:
 
 async def ours(index: int, numbers: int) -> None:
     """Orders: {"know": [[peer id, addresses], ...]}, {"reduce": view, "group": [peer id, ...]}, {"digest": true}."""
-    memory = GradientMemory([numbers])
-    gradient = Gradient(memory, gradient_of(index, numbers))
+    numbers_of_ours = gradient_of(index, numbers)
+    memory = GradientMemory([numbers], numbers_of_ours.itemsize)
+    gradient = Gradient(memory, numbers_of_ours)
     with tempfile.TemporaryDirectory() as home:
         async with trio.open_nursery() as nursery:
             p2pd = await P2pd.start(nursery, take_identity(Path(home)).path)

@@ -19,7 +19,7 @@ SHARES_TOLERANCE: Final = 1e-6
 
 
 class Blend:
-    """Collects shares of chunks into a flat float32 buffer [n], which it zeroes first.
+    """Collects shares of chunks into a flat buffer [n], which it zeroes first.
 
     Every chunk must in the end have been given shares that add up to 1.
     """

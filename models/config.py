@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from typing import Final
+
+PRECISIONS: Final = {"float32": 4, "float64": 8}
+"""Bytes of one number of weights, gradients and moments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,8 @@ class ModelConfig:
     vocabulary: int = 256
     rope_theta: float = 10000.0
     norm_eps: float = 1e-5
+    precision: str = "float32"
+    """One of PRECISIONS."""
 
     def __post_init__(self) -> None:
         for name in ("dim", "heads", "layers", "context", "hidden", "vocabulary"):
@@ -29,6 +35,8 @@ class ModelConfig:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.dim % self.heads or (self.dim // self.heads) % 2:
             raise ValueError(f"dim ({self.dim}) must be heads ({self.heads}) times an even number, for RoPE's pairs")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision}")
         for name in ("rope_theta", "norm_eps"):
             if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number, not {getattr(self, name)}")
@@ -36,6 +44,10 @@ class ModelConfig:
     @property
     def head_dim(self) -> int:
         return self.dim // self.heads
+
+    @property
+    def number_bytes(self) -> int:
+        return PRECISIONS[self.precision]
 
     @property
     def block_parameters(self) -> int:

@@ -9,12 +9,15 @@ BLOCK_NUMBERS: Final = 256
 """A scale of 4 bytes for 256 of one byte: 1.6 % on top."""
 
 
-def encoded_bytes(n: int, encoding: str) -> int:
-    """Size of `n` encoded numbers. Raises ValueError for an unknown encoding or a negative n."""
+def encoded_bytes(n: int, encoding: str, number_bytes: int = 4) -> int:
+    """Size of `n` encoded numbers, which had `number_bytes` each before, and have them when raw.
+
+    Raises ValueError for an unknown encoding or a negative n.
+    """
     if n < 0:
         raise ValueError(f"{n} numbers cannot be encoded")
     if encoding == "raw":
-        return 4 * n
+        return number_bytes * n
     if encoding == "bfloat16":
         return 2 * n
     if encoding == "int8":

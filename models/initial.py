@@ -25,7 +25,7 @@ _UNIT: Final = sqrt(12 / (_TERMS * (_LEVELS**2 - 1)))
 
 
 def initialise(flat: Tensor, layout: Layout, config: ModelConfig, seed: int, stage: int) -> None:
-    """Fill the flat float32 weights [layout.size]: norms 1, matrices of deviation 0.02, residual outputs smaller."""
+    """Fill the flat weights [layout.size] of any precision: norms 1, matrices of deviation 0.02, some smaller."""
     name_of_stream = hashlib.blake2b(f"ftnode/initial/{seed}/{stage}".encode(), digest_size=8).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(name_of_stream, "little") >> 1)
     flat[layout.matrices :] = 1.0
@@ -34,9 +34,9 @@ def initialise(flat: Tensor, layout: Layout, config: ModelConfig, seed: int, sta
             residual = name.endswith(RESIDUAL_OUTPUTS)
             deviation = DEVIATION / sqrt(2 * config.layers) if residual else DEVIATION
             for piece in torch.split(flat[offset : offset + prod(shape)], PASS_NUMBERS):
-                piece.copy_(_nearly_normal(piece.numel(), generator) * (deviation * _UNIT))
+                piece.copy_(_nearly_normal(piece.numel(), generator, flat.dtype) * (deviation * _UNIT))
 
 
-def _nearly_normal(count: int, generator: torch.Generator) -> Tensor:
+def _nearly_normal(count: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
     draws = torch.randint(_LEVELS, (_TERMS, count), generator=generator, dtype=torch.int32)
-    return (2 * draws.sum(0) - _TERMS * (_LEVELS - 1)).float() / 2
+    return (2 * draws.sum(0) - _TERMS * (_LEVELS - 1)).to(dtype) / 2

@@ -23,6 +23,11 @@ RESIDUAL_OUTPUTS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
 """What writes into the residual stream; initialised smaller by √(2·layers), as GPT-2 does."""
 
 
+def dtype_of(config: ModelConfig) -> torch.dtype:
+    """Of weights, gradients, moments and activations."""
+    return {"float32": torch.float32, "float64": torch.float64}[config.precision]
+
+
 def head_layout(config: ModelConfig) -> Layout:
     table = (config.vocabulary, config.dim)
     return layout_of({EMBEDDING: table, LM_HEAD: table}, {FINAL_NORM: (config.dim,)})
@@ -88,16 +93,16 @@ class Rotary:
 
 
 def rotary(config: ModelConfig, device: torch.device) -> Rotary:
-    half = config.head_dim // 2
-    frequency_k = config.rope_theta ** (-torch.arange(half, dtype=torch.float32) / half)
-    angle_tk = torch.arange(config.context, dtype=torch.float32)[:, None] * frequency_k
+    half, dtype = config.head_dim // 2, dtype_of(config)
+    frequency_k = config.rope_theta ** (-torch.arange(half, dtype=dtype) / half)
+    angle_tk = torch.arange(config.context, dtype=dtype)[:, None] * frequency_k
     cos, sin = angle_tk.cos(), angle_tk.sin()
     cos_tk, sin_tk = torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1)
     return Rotary(cos_tk[:, None, None].to(device), sin_tk[:, None, None].to(device))
 
 
 def rms_norm(x_btd: Tensor, weight_d: Tensor, eps: float) -> Tensor:
-    return F.rms_norm(x_btd.float(), weight_d.shape, weight_d, eps)
+    return F.rms_norm(x_btd.to(weight_d.dtype), weight_d.shape, weight_d, eps)
 
 
 def attention(x_btd: Tensor, weights: BlockWeights, rope: Rotary, heads: int) -> Tensor:
@@ -126,8 +131,8 @@ def embed(tokens_bt: Tensor, weights: HeadWeights) -> Tensor:
 
 
 def logits(x_btd: Tensor, weights: HeadWeights, config: ModelConfig) -> Tensor:
-    """[B, T, V], float32 whatever the products ran in."""
-    return F.linear(rms_norm(x_btd, weights.norm_d, config.norm_eps), weights.lm_head_vd).float()
+    """[B, T, V], of the model's precision whatever the products ran in."""
+    return F.linear(rms_norm(x_btd, weights.norm_d, config.norm_eps), weights.lm_head_vd).to(dtype_of(config))
 
 
 def mean_loss(logits_btv: Tensor, targets_bt: Tensor) -> Tensor:

@@ -18,7 +18,8 @@ from ftnode.models.optimiser import OptimiserConfig, clip_factor
 from ftnode.models.tensors import PASS_NUMBERS, as_bytes, squared_norm
 
 NORM_SQUARED_MAX: Final = torch.finfo(torch.float32).max
-"""Beyond it, Adam's squares overflow and the stage would stand still for ever; far below, training has exploded."""
+"""Beyond it, Adam's squares overflow in float32 and the stage would stand still for ever; far below, training has
+exploded. The same in float64, so that runs that are compared skip the same steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Staged:
 
 
 def stage_gradient(flat: Tensor, optimiser: OptimiserConfig, stage: int) -> Staged:
-    """Flat float32 [n], on any device. Raises StageFault for a norm that is none."""
+    """Flat [n] of the model's precision, on any device. Raises StageFault for a norm that is none."""
     norm_squared = squared_norm(flat)
     if not norm_squared < NORM_SQUARED_MAX:
         raise StageFault(f"the step's gradient has a squared norm of {norm_squared:g}", stage)

@@ -69,7 +69,8 @@ class Stage:
         self.config, self.stages, self.index = config, stages, index
         self.optimiser, self.microbatches, self.device = optimiser, microbatches, torch.device(device)
         self.layout = self._layout()
-        self.buffers = torch.zeros(ROWS, self.layout.size, device=self.device)
+        self.dtype = llama.dtype_of(config)
+        self.buffers = torch.zeros(ROWS, self.layout.size, dtype=self.dtype, device=self.device)
         self.version: StageVersion | None = None
         self.updates = 0
         """Adam's own count, which starts again when a stage is rebuilt."""
@@ -97,7 +98,7 @@ class Stage:
         return self.buffers[: EXPORTED_ROWS[parts]].view(-1)
 
     def initialise(self, seed: int, commit: str) -> None:
-        flat = torch.empty(self.layout.size)
+        flat = torch.empty(self.layout.size, dtype=self.dtype)
         initialise(flat, self.layout, self.config, seed, self.index)
         self.weights.copy_(flat)
         self.buffers[MOMENT_1:].zero_()
@@ -137,7 +138,7 @@ class Stage:
         """
         attempt, visit = key[0], key[1:]
         self.ledger.admit(attempt, visit)
-        gradient_btd = self._checked(gradient_btd.to(self.device, torch.float32), "gradient from the next stage")
+        gradient_btd = self._checked(gradient_btd.to(self.device, self.dtype), "gradient from the next stage")
         if x is None:
             if key not in self._saved:
                 raise Misuse(f"nothing saved of microbatch {key[1]} at visit {key[2]}", self.index)
@@ -236,7 +237,7 @@ class Stage:
     def _input(self, x: Tensor, leaf: bool = False) -> Tensor:
         if not x.is_floating_point():
             return x.to(self.device, torch.long)
-        x = x.to(self.device, torch.float32, copy=leaf)
+        x = x.to(self.device, self.dtype, copy=leaf)
         return self._checked(x, "activation from the stage before").requires_grad_(leaf)
 
     def _run(self, x: Tensor) -> Tensor:
@@ -255,7 +256,8 @@ class Stage:
         return llama.mean_loss(logits_btv, targets_bt.to(self.device, torch.long))
 
     def _precision(self) -> torch.autocast:
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda")
+        fast = self.device.type == "cuda" and self.dtype == torch.float32
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=fast)
 
     def _checked(self, x: Tensor, what: str) -> Tensor:
         if not is_finite(x):

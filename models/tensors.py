@@ -1,4 +1,4 @@
-"""One flat float32 buffer per stage, and where each named tensor lies in it.
+"""One flat buffer per stage, all of the model's precision, and where each named tensor lies in it.
 
 Norm, clipping, Adam, hash, export and blend are then single passes over contiguous memory, whatever the model.
 """
@@ -61,13 +61,13 @@ def as_bytes(flat: Tensor) -> memoryview:
 def is_finite(x: Tensor) -> bool:
     """Whether no number is NaN or infinite. One pass: a sum is finite only if every term is.
 
-    A sum that overflows though its terms do not (beyond 3e38) also counts as broken; it is.
+    A sum that overflows though its terms do not (beyond 3e38 in float32) also counts as broken; it is.
     """
-    return bool(torch.isfinite(x.detach().sum(dtype=torch.float32)))
+    return bool(torch.isfinite(x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32))))
 
 
 def squared_norm(flat: Tensor) -> float:
-    """Sum of squares of a flat float32 tensor, accumulated in float64 piece by piece, in order."""
+    """Sum of squares of a flat tensor, accumulated in float64 piece by piece, in order."""
     total = 0.0
     for piece in torch.split(flat.detach(), PASS_NUMBERS):
         wide = piece.double()

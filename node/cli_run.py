@@ -17,7 +17,6 @@ from ftnode.protocol.manifest import Manifest, parse, render
 
 STATE_NUMBERS = 4
 """Numbers that a holder keeps per parameter: weight, gradient, and Adam's two moments."""
-NUMBER_BYTES = 4
 
 
 @click.command()
@@ -102,7 +101,7 @@ def sizes(manifest: Manifest) -> dict[str, int]:
         "parameters": config.total_parameters(),
         "parameters_per_stage": config.stage_parameters(stages, 1),
         "parameters_head": config.stage_parameters(stages, 0),
-        "state_bytes_per_stage": config.stage_parameters(stages, 1) * STATE_NUMBERS * NUMBER_BYTES,
+        "state_bytes_per_stage": config.stage_parameters(stages, 1) * STATE_NUMBERS * config.number_bytes,
         "boundary_bytes": manifest.boundary_bytes,
         "tokens_per_step": manifest.tokens_per_step,
     }

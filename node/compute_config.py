@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
+from ftnode.models.config import PRECISIONS
+
 CHUNK_BYTES_MAX: Final = 4 << 20
-BOUNDARY_BYTES: Final = {"float32": 4, "bfloat16": 2}
+BOUNDARY_BYTES: Final = {"float64": 8, "float32": 4, "bfloat16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,10 @@ class ComputeConfig:
     decay: str = "cosine"
     minimum_factor: float = 0.1
     clip: float = 1.0
+    precision: str = "float32"
+    """Of weights, gradients and moments."""
     boundary_dtype: str = "float32"
+    """float64 with precision float64, and only then."""
     data: str = ""
     """Path of a text file or folder; empty: the Python standard library's sources."""
     corpus: str = ""
@@ -59,6 +64,10 @@ class ComputeConfig:
     def __post_init__(self) -> None:
         if self.boundary_dtype not in BOUNDARY_BYTES:
             raise ValueError(f"boundary_dtype must be one of {', '.join(BOUNDARY_BYTES)}, not {self.boundary_dtype}")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision}")
+        if (self.boundary_dtype == "float64") != (self.precision == "float64"):
+            raise ValueError(f"boundary_dtype {self.boundary_dtype} does not go with precision {self.precision}")
         if self.backend not in ("torch", "paced"):
             raise ValueError(f"backend must be torch or paced, not {self.backend}")
         if min(self.stages, self.microbatches, self.sequences, self.slots, self.threads, self.live_activations) < 1:
@@ -73,8 +82,16 @@ class ComputeConfig:
 
     @property
     def chunk_bytes(self) -> int:
-        """Of every chunk of state but the last: whole float32 numbers, at most a slot."""
-        return min(self.slot_bytes, CHUNK_BYTES_MAX) // 4 * 4
+        """Of every chunk of state but the last: whole numbers of `precision`, at most a slot."""
+        return self.chunk_numbers * self.number_bytes
+
+    @property
+    def chunk_numbers(self) -> int:
+        return min(self.slot_bytes, CHUNK_BYTES_MAX) // self.number_bytes
+
+    @property
+    def number_bytes(self) -> int:
+        return PRECISIONS[self.precision]
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -60,8 +60,8 @@ class _Frozen:
 class Exports:
     """Names of exports are drawn, so that none is that of another in a compute process before this one."""
 
-    def __init__(self, stages: Mapping[int, Stage], chunk_bytes: int) -> None:
-        self._stages, self._numbers = stages, chunk_bytes // 4
+    def __init__(self, stages: Mapping[int, Stage], chunk_numbers: int) -> None:
+        self._stages, self._numbers = stages, chunk_numbers
         self._live: dict[int, tuple[Wanted, Account]] = {}
         self._frozen: dict[Wanted, _Frozen] = {}
 
@@ -159,7 +159,7 @@ class Exports:
         hash_, chunks = hashlib.blake2b(digest_size=16), []
         for piece in torch.split(flat, self._numbers):
             chunks.append(encode(piece, encoding))
-            hash_.update(as_bytes(decode(chunks[-1], encoding, piece.numel())))
+            hash_.update(as_bytes(decode(chunks[-1], encoding, piece.numel(), piece.dtype)))
         return _Frozen(self._account(held, flat, hash_.hexdigest()), chunks)
 
 

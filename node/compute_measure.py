@@ -27,7 +27,7 @@ class Figures:
 def measure(stage: Stage, shape: tuple[int, int, int]) -> Figures:
     """Run [B, T, D] forward and backward twice and time the second: the first pays for warming up."""
     free = memory_free(stage.device)
-    x_btd = torch.ones(shape)
+    x_btd = torch.ones(shape, dtype=stage.dtype)
     bytes_of: dict[int, int] = {}
 
     def keep(saved: Tensor) -> Tensor:

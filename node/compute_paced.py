@@ -116,7 +116,12 @@ class PacedStages:
         ledger.require_accumulated(_attempt(attempt))
         ledger.reduced = True
         self._staged = {key for key in self._staged if key[0] != stage}
-        return {"norm_squared": 1.0, "gradient": _zeros_digest(4), "covered": ledger.covered(), "fault": ""}
+        return {
+            "norm_squared": 1.0,
+            "gradient": _zeros_digest(self.config.number_bytes),
+            "covered": ledger.covered(),
+            "fault": "",
+        }
 
     def reduce_open(self, stage: int, step: int, attempt: list[int], count: int) -> Answer:
         covered: list[list[int]] = []
@@ -135,7 +140,12 @@ class PacedStages:
         if opened != _attempt(attempt):
             raise Misuse(f"no sum of attempt {attempt} has begun", stage)
         self._staged.add((stage, _attempt(attempt)))
-        return {"norm_squared": 1.0, "gradient": _zeros_digest(4), "covered": covered, "fault": ""}
+        return {
+            "norm_squared": 1.0,
+            "gradient": _zeros_digest(self.config.number_bytes),
+            "covered": covered,
+            "fault": "",
+        }
 
     def shelve(self, stage: int, attempt: list[int]) -> Answer:
         if (stage, _attempt(attempt)) not in self._staged:

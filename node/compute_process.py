@@ -69,7 +69,7 @@ def serve(link: socket.socket, arena_descriptor: int, gradients_descriptor: int 
         os.close(arena_descriptor)
         gradients = None
         if gradients_descriptor is not None:
-            gradients = GradientMap(gradients_descriptor, gradient_numbers(config))
+            gradients = GradientMap(gradients_descriptor, gradient_numbers(config), config.number_bytes)
         backend = make_backend(config, slots, gradients)
         send(link, {"ready": backend.ready()})
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it is, the node must hear of it

@@ -24,8 +24,9 @@ Answer = dict[str, Any]
 class GroupGradients:
     """Staged sums, at most one per stage besides those on the shelf. Needs no weights: sizes are the model's."""
 
-    def __init__(self, memory: GradientMap | None, optimiser: OptimiserConfig) -> None:
-        self._memory, self._optimiser = memory, optimiser
+    def __init__(self, memory: GradientMap | None, optimiser: OptimiserConfig, dtype: torch.dtype) -> None:
+        """`dtype`: of the model's numbers, which `memory` has room for."""
+        self._memory, self._optimiser, self._dtype = memory, optimiser, dtype
         self._opened: dict[int, tuple[AttemptId, list[list[int]]]] = {}
         """By stage, of which attempt the sum is being made, and what we have accumulated of it."""
         self._staged: dict[tuple[int, AttemptId], Staged] = {}
@@ -99,4 +100,4 @@ class GroupGradients:
     def _place(self, stage: int) -> Tensor:
         if self._memory is None:
             raise Misuse("there is no shared memory for gradients", stage)
-        return torch.frombuffer(self._memory.view(stage), dtype=torch.float32)
+        return torch.frombuffer(self._memory.view(stage), dtype=self._dtype)

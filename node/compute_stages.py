@@ -16,8 +16,9 @@ from ftnode.models.data import Bytes, Corpus, DataError, corpus_hash, load_corpu
 from ftnode.models.encoded_size import encoded_bytes
 from ftnode.models.encoding import decode
 from ftnode.models.faults import Misuse, StageFault
+from ftnode.models.llama import dtype_of
 from ftnode.models.optimiser import OptimiserConfig
-from ftnode.models.stage import SavedKey, Stage, StageVersion
+from ftnode.models.stage import ROWS, SavedKey, Stage, StageVersion
 from ftnode.models.tensors import digest
 from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig
@@ -47,7 +48,7 @@ class TorchStages:
         self.config, self.slots = config, slots
         self.model = ModelConfig(
             config.dim, config.heads, config.layers, config.context, config.hidden, config.vocabulary,
-            config.rope_theta, config.norm_eps,
+            config.rope_theta, config.norm_eps, config.precision,
         )  # fmt: skip
         self.optimiser = OptimiserConfig(
             config.learning_rate, config.steps, config.beta1, config.beta2, config.eps, config.weight_decay,
@@ -57,8 +58,8 @@ class TorchStages:
         self._boundary_type: torch.dtype = getattr(torch, config.boundary_dtype)
         self._stages: dict[int, Stage] = {}
         self._installs: dict[int, _Install] = {}
-        self._group = GroupGradients(gradients, self.optimiser)
-        self._exports = Exports(self._stages, config.chunk_bytes)
+        self._group = GroupGradients(gradients, self.optimiser, dtype_of(self.model))
+        self._exports = Exports(self._stages, config.chunk_numbers)
         self._text: Corpus | None = None
         self._corpus_hash = ""
 
@@ -70,11 +71,12 @@ class TorchStages:
     def ready(self) -> Answer:
         figures = measure(self._new_stage(1), self._shape)
         corpus, corpus_reason = self._corpus_seen()
+        parameter_bytes = ROWS * self.model.number_bytes
         return {
             "device": device_name(self.config.device),
             "threads": self.config.threads,
-            "stage_bytes": 16 * self.model.stage_parameters(self.config.stages, 1),
-            "head_bytes": 16 * self.model.head_parameters,
+            "stage_bytes": parameter_bytes * self.model.stage_parameters(self.config.stages, 1),
+            "head_bytes": parameter_bytes * self.model.head_parameters,
             **asdict(figures),
             "tokens_per_second": self._tokens / (figures.forward_seconds + figures.backward_seconds),
             "corpus": corpus,
@@ -206,7 +208,7 @@ class TorchStages:
         made = self._new_stage(stage)
         state = state_of(made, parts)
         version = StageVersion(step, commit, _attempt(attempt))
-        blend = Blend(state, self.config.chunk_bytes // 4, stage)
+        blend = Blend(state, self.config.chunk_numbers, stage)
         self._installs[stage] = _Install(made, blend, version, rate_factor)
         return {"chunks": blend.chunks, "bytes": state.nbytes}
 
@@ -216,11 +218,11 @@ class TorchStages:
         install = self._installing(stage)
         started = time.perf_counter()
         numbers = install.blend.numbers(index)
-        if length != encoded_bytes(numbers, encoding):
+        if length != encoded_bytes(numbers, encoding, self.config.number_bytes):
             raise Misuse(f"a chunk of {length} bytes", stage)
         content = self.slots.view(slot)[:length]
-        raw = encoding == "raw"
-        chunk = torch.frombuffer(content, dtype=torch.float32) if raw else decode(content, encoding, numbers)
+        raw, dtype = encoding == "raw", install.stage.dtype
+        chunk = torch.frombuffer(content, dtype=dtype) if raw else decode(content, encoding, numbers, dtype)
         install.blend.add(index, weight, chunk)
         install.seconds += time.perf_counter() - started
         return {}
@@ -245,8 +247,8 @@ class TorchStages:
             "version": [version.step, version.commit, list(version.attempt)],
             "norm_squared": account.norm_squared,
             "rate_factor": account.rate_factor,
-            "chunks": -(-4 * account.numbers // self.config.chunk_bytes),
-            "bytes": 4 * account.numbers,
+            "chunks": -(-account.numbers // self.config.chunk_numbers),
+            "bytes": self.config.number_bytes * account.numbers,
             "digest": account.digest,
             "step_count": account.step_count,
         }

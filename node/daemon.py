@@ -121,7 +121,7 @@ class Node:
             new_trace_path(config.log_directory), self._trace_header(seed), lambda why: self.speaking.say("trace", why)
         )
         computing = compute_config(config)
-        self.gradients = GradientMemory(gradient_numbers(computing))
+        self.gradients = GradientMemory(gradient_numbers(computing), computing.number_bytes)
         self.compute = ComputeProcess(
             computing, self.arena, self._on_compute_ready, self._on_compute_lost,
             config.log_directory / "compute.log", self.settings.task_seconds, self.gradients,
@@ -164,6 +164,7 @@ class Node:
             "peer": list(self.me),
             "run": self.config.manifest.run_id,
             "settings": asdict(self.settings),
+            "precision": self.config.manifest.model.precision,
             "chance": seed,
             "addresses": list(self.addresses),
             "hold": self.config.hold,
@@ -346,8 +347,8 @@ def compute_config(config: JoinConfig) -> ComputeConfig:
         norm_eps=model.norm_eps, seed=manifest.run.seed, beta1=optimiser.betas[0], beta2=optimiser.betas[1],
         eps=optimiser.epsilon, weight_decay=optimiser.weight_decay, warmup_steps=optimiser.warmup_steps,
         decay=optimiser.decay, minimum_factor=optimiser.minimum_factor, clip=optimiser.clip,
-        boundary_dtype=pipeline.boundary, data=str(config.data or ""), corpus=manifest.data.sha256,
-        device=config.device, threads=config.threads, live_activations=pipeline.live_activations,
-        backend=config.compute_backend, forward_seconds=config.forward_seconds,
-        backward_seconds=config.backward_seconds,
+        precision=model.precision, boundary_dtype=manifest.boundary, data=str(config.data or ""),
+        corpus=manifest.data.sha256, device=config.device, threads=config.threads,
+        live_activations=pipeline.live_activations, backend=config.compute_backend,
+        forward_seconds=config.forward_seconds, backward_seconds=config.backward_seconds,
     )  # fmt: skip

@@ -10,32 +10,33 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from typing import Final
 
 from ftnode.node.arena import shared_file
 from ftnode.protocol.errors import LocalError
 
-NUMBER_BYTES: Final = 4
-"""float32, as the accumulators are."""
-
 
 class GradientMap:
-    """The mapping of the file. `numbers[stage]`: how many a stage's gradient has. Views are valid for ever."""
+    """The mapping of the file. `numbers[stage]`: how many a stage's gradient has, each of `number_bytes`.
 
-    def __init__(self, descriptor: int, numbers: Sequence[int]) -> None:
+    Views are valid for ever.
+    """
+
+    def __init__(self, descriptor: int, numbers: Sequence[int], number_bytes: int) -> None:
         """`descriptor` has to stay open."""
-        self.numbers = tuple(numbers)
+        self.numbers, self.number_bytes = tuple(numbers), number_bytes
         self._descriptor = descriptor
         self._mapped: dict[int, mmap.mmap] = {}
 
     def view(self, stage: int) -> memoryview:
-        """Writable bytes, 4 per number. Raises LocalError for a stage that does not exist."""
+        """Writable bytes, `number_bytes` per number. Raises LocalError for a stage that does not exist."""
         if not 0 <= stage < len(self.numbers):
             raise LocalError(f"there is no stage {stage}")
         if stage not in self._mapped:
-            offset = sum(_room(numbers) for numbers in self.numbers[:stage])
-            self._mapped[stage] = mmap.mmap(self._descriptor, _room(self.numbers[stage]), offset=offset)
-        return memoryview(self._mapped[stage])[: NUMBER_BYTES * self.numbers[stage]]
+            offset = sum(_room(numbers, self.number_bytes) for numbers in self.numbers[:stage])
+            self._mapped[stage] = mmap.mmap(
+                self._descriptor, _room(self.numbers[stage], self.number_bytes), offset=offset
+            )
+        return memoryview(self._mapped[stage])[: self.number_bytes * self.numbers[stage]]
 
     def release(self, stage: int) -> None:
         """Give the memory back, where the system can; then zeros are there from now on."""
@@ -47,12 +48,12 @@ class GradientMap:
 class GradientMemory(GradientMap):
     """The node's: makes the file. `descriptor` is for the compute process, which makes a GradientMap of it."""
 
-    def __init__(self, numbers: Sequence[int]) -> None:
-        self.descriptor = shared_file(sum(map(_room, numbers)))
-        super().__init__(self.descriptor, numbers)
+    def __init__(self, numbers: Sequence[int], number_bytes: int) -> None:
+        self.descriptor = shared_file(sum(_room(count, number_bytes) for count in numbers))
+        super().__init__(self.descriptor, numbers, number_bytes)
 
 
-def _room(numbers: int) -> int:
+def _room(numbers: int, number_bytes: int) -> int:
     """Bytes of a place: mappings begin at multiples of the granularity."""
-    size = max(1, NUMBER_BYTES * numbers)
+    size = max(1, number_bytes * numbers)
     return -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY

@@ -60,7 +60,7 @@ class Reductions:
             raise LocalError("reductions have not started")
         self.give_up(task.stage)
         memory, before = self._memory.view(task.stage), self._ending.pop(task.stage, None)
-        exchange = Exchange(task, self._run_id, self._me, memory, self._streams, before)
+        exchange = Exchange(task, self._run_id, self._me, memory, self._memory.number_bytes, self._streams, before)
         self._exchanges[task.stage] = exchange
         self._nursery.start_soon(self._reduce, exchange, answered)
         self._changed.set()

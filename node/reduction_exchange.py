@@ -16,7 +16,6 @@ from typing import Final
 
 import trio
 
-from ftnode.node.gradient_memory import NUMBER_BYTES
 from ftnode.node.link import LinkBroken, describe
 from ftnode.node.ports import StreamOpener
 from ftnode.node.reduction_sum import CHUNK_BYTES, PieceSum
@@ -62,9 +61,10 @@ class Exchange:
     """`task.group` has us in it and somebody who contributes. Nothing touches `memory` before `open`."""
 
     def __init__(
-        self, task: Reduce, run: str, me: Peer, memory: memoryview, streams: StreamOpener, before: Exchange | None
-    ) -> None:
-        """`before`: a cancelled one that may touch the memory for a moment yet."""
+        self, task: Reduce, run: str, me: Peer, memory: memoryview, number_bytes: int, streams: StreamOpener,
+        before: Exchange | None,
+    ) -> None:  # fmt: skip
+        """`memory`: of numbers of `number_bytes`. `before`: a cancelled one that may touch it for a moment yet."""
         counts = dict(task.group)
         self.contributors = tuple(peer for peer, count in task.group if count)
         if me not in counts or len(counts) != len(task.group) or not 0 < len(self.contributors) <= CONTRIBUTORS_MAX:
@@ -79,9 +79,10 @@ class Exchange:
         """Of our piece, once it is open; None for who contributes nothing."""
         self._run, self._me, self._streams, self._before = run, me, streams, before
         self._memory = memory
-        total, n = len(memory) // NUMBER_BYTES, len(self.contributors)
+        self._number_bytes = number_bytes
+        total, n = len(memory) // number_bytes, len(self.contributors)
         self._pieces = [
-            memory[NUMBER_BYTES * (total * i // n) : NUMBER_BYTES * (total * (i + 1) // n)] for i in range(n)
+            memory[number_bytes * (total * i // n) : number_bytes * (total * (i + 1) // n)] for i in range(n)
         ]
         self._have = [0] * n
         """Bytes of each piece's sum that are here."""
@@ -98,7 +99,7 @@ class Exchange:
         """What we contribute is in the memory now."""
         if self.count:
             ours = self.contributors.index(self._me)
-            self.sum = PieceSum(self._pieces[ours], len(self.contributors), ours)
+            self.sum = PieceSum(self._pieces[ours], len(self.contributors), ours, self._number_bytes)
         self.opened.set()
 
     def cancel(self) -> None:

@@ -1,8 +1,8 @@
 """The sum of one piece of a gradient at its owner: in the group's order, whatever comes first.
 
-Addition of float32 is not associative, so replicas agree to the bit only because each number is summed in one place,
-in one order, and copied from there. Contributions come in chunks, of which a few per
-contributor are in memory; who is ahead waits until the slowest has sent the same chunk.
+Addition that rounds is not associative, so replicas agree to the bit only because each number is summed in one place,
+in one order, and copied from there. Contributions come in chunks, of which a few per contributor are in memory; who
+is ahead waits until the slowest has sent the same chunk.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class PieceSum:
     done <= taken(k) <= done + AHEAD chunks for each contributor k but us.
     """
 
-    def __init__(self, place: memoryview, contributors: int, ours: int) -> None:
-        """`contributors`: how many; `ours`: our position among them."""
+    def __init__(self, place: memoryview, contributors: int, ours: int, number_bytes: int) -> None:
+        """`contributors`: how many; `ours`: our position among them; `number_bytes`: 4 or 8, of each number."""
         self.place = place
         self.done = 0
         """Bytes of `place` that are summed, from its start on."""
         self.grown = Signal()
-        self._ours = ours
+        self._ours, self._number_bytes = ours, number_bytes
         self._rings = {
             k: memoryview(bytearray(min(AHEAD * CHUNK_BYTES, len(place)))) for k in range(contributors) if k != ours
         }
@@ -93,20 +93,21 @@ class PieceSum:
             size = min(CHUNK_BYTES, len(self.place) - self.done)
             own = self.place[self.done : self.done + size]
             order = range(len(self._rings) + 1)
-            _sum([own if k == self._ours else self._ring(k, self.done) for k in order], own)
+            _sum([own if k == self._ours else self._ring(k, self.done) for k in order], own, self._number_bytes)
             self.done += size
         if self.done != before:
             self.grown.set()
 
 
-def _sum(parts: Sequence[memoryview], into: memoryview) -> None:
-    """Float32, one after the other from the first, each sum rounded once. `into` may be one of the parts."""
+def _sum(parts: Sequence[memoryview], into: memoryview, number_bytes: int) -> None:
+    """One after the other from the first, each sum rounded once. `into` may be one of the parts."""
     import numpy as np  # nodes that reduce in no group do without
 
-    arrays: list[Any] = [np.frombuffer(part, dtype=np.float32) for part in parts]
+    dtype = {4: np.float32, 8: np.float64}[number_bytes]
+    arrays: list[Any] = [np.frombuffer(part, dtype=dtype) for part in parts]
     if len(arrays) == 1:
         return
     total = np.add(arrays[0], arrays[1])
     for array in arrays[2:]:
         np.add(total, array, out=total)
-    np.frombuffer(into, dtype=np.float32)[:] = total
+    np.frombuffer(into, dtype=dtype)[:] = total

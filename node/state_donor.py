@@ -201,7 +201,7 @@ async def closing(reading: StageReading) -> AsyncIterator[StageReading]:
 
 
 async def dump_weights(compute: ComputePort, arena: Arena, stage: int, version: Version, path: Path) -> str:
-    """Write our weights of a stage as flat little-endian float32; their digest. Raises ComputeError, OSError."""
+    """Write our weights of a stage as flat little-endian numbers; their digest. Raises ComputeError, OSError."""
     async with closing(await begin_reading(compute, arena, stage, version.step, "weights")) as reading:
         with path.open("wb") as reading.dump:
             for index in range(reading.header.chunks):
@@ -379,9 +379,8 @@ class StateDonor:
         """Exact copies need none: equal digests say all. What is kept is checked when it is used."""
         if self._dump_folder is None or request.freeze or request.parts not in self._dumped_parts:
             return nullcontext()
-        return (self._dump_folder / f"lent-{request.stage}-{request.step}-{request.commit[:12]}-{to[-6:]}.f32").open(
-            "wb"
-        )
+        name = f"lent-{request.stage}-{request.step}-{request.commit[:12]}-{to[-6:]}.weights"
+        return (self._dump_folder / name).open("wb")
 
     def _record(self, request: StateRequest, to: str, header: StateHeader, dump: str) -> None:
         purpose = "copy" if request.copy else "keep" if request.freeze else "install"

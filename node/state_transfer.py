@@ -241,7 +241,7 @@ class Installer:
             return ""
         plan, base = effect.plan, effect.base
         me = self._borrower.me.id
-        name = f"installed-{plan.stage}-{base.step}-{base.commit[:12]}-{me[-6:]}.f32"
+        name = f"installed-{plan.stage}-{base.step}-{base.commit[:12]}-{me[-6:]}.weights"
         try:
             await dump_weights(self._compute, self._arena, plan.stage, base, self._dump_folder / name)
         except (NotLent, ComputeError, OSError, trio.TooSlowError) as error:

@@ -35,8 +35,9 @@ TRACE_BYTES_MAX: Final = 256 << 20
 """Some ten thousand steps of a leader; a volunteer's disk is not ours to fill."""
 
 RECORDS: Final[dict[str, tuple[str, ...]]] = {
-    # Always the first line. `settings`, `chance` (the seed), `addresses` and `hold` are what a replay needs.
-    "start": ("format", "peer", "run", "settings", "chance", "addresses", "hold", "wall", "version"),
+    # Always the first line. `settings`, `chance` (the seed), `addresses` and `hold` are what a replay needs;
+    # `precision` is that of the weights in dumps.
+    "start": ("format", "peer", "run", "settings", "precision", "chance", "addresses", "hold", "wall", "version"),
     "event": ("e",),
     "note": ("kind", "text", "fields"),
     "accumulated": ("stage", "step", "attempt", "microbatch", "visit"),
@@ -49,7 +50,7 @@ RECORDS: Final[dict[str, tuple[str, ...]]] = {
     "evaluated": ("step", "loss"),
     "view": ("view",),
     # A donor's side: `to` gets the weights of this version. `purpose`: install; keep, to keep a copy of them; copy,
-    # when what it gets is the copy that we keep. `digest` covers the flat float32 weights that it will have; `dump` is
+    # when what it gets is the copy that we keep. `digest` covers the flat weights that it will have; `dump` is
     # a file beside the trace that holds them, or empty.
     "exported": ("stage", "step", "commit", "purpose", "norm_squared", "digest", "dump", "to"),
     # `donors`: [[stage, peer, omega, digest], ...] in the plan's order. `copy_step`: which step a kept copy was of, or

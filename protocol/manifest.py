@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 import typing
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from math import isfinite
 from typing import Any, Final, NoReturn
@@ -17,6 +17,7 @@ from ftnode.protocol.errors import UserError
 from ftnode.protocol.keeping import SHADOW_STAGES_MIN
 from ftnode.protocol.manifest_sections import (
     FORMAT,
+    FORMATS_READ,
     Allowed,
     Batch,
     Data,
@@ -46,7 +47,8 @@ _KINDS: Final[dict[type, str]] = {int: "a whole number", float: "a number", str:
 
 
 def parse(text: str, source: str = "manifest") -> Manifest:
-    """The manifest that `text` spells out. Every key is required, so that no default can differ between versions.
+    """The manifest that `text` spells out. Every key is required, so that no default can differ between versions; in
+    an earlier format, every key that it had.
 
     Raises UserError (78) that names `source`, the line, and what is allowed.
     """
@@ -117,18 +119,24 @@ class _Reader:
         found = self.tables.get("format")
         if type(found) is not int:
             self._fail("", "format", f"`format = {FORMAT}` is missing: this may not be a manifest")
-        if found != FORMAT:
-            self._fail("", "format", f"format {found} is not {FORMAT}, the one that this version of ftnode reads")
+        if found not in FORMATS_READ:
+            read = " and ".join(map(str, FORMATS_READ))
+            self._fail("", "format", f"format {found} is none that this version of ftnode reads, which are {read}")
 
     def _section(self, name: str, kind: type) -> Any:
         table = self.tables.get(name)
         if not isinstance(table, dict):
             self._fail("", name, f"section [{name}] is missing")
-        names = [entry.name for entry in fields(kind)]
-        self._known(name, table, names)
+        self._known(name, table, [entry.name for entry in fields(kind)])
         hints = typing.get_type_hints(kind)
         values = {}
         for entry in fields(kind):
+            if entry.default is not MISSING and self.tables["format"] != FORMAT:
+                if entry.name in table:
+                    self._fail(
+                        name, entry.name, f"{name}.{entry.name} came with format {FORMAT}; set format = {FORMAT}"
+                    )
+                continue
             if entry.name not in table:
                 self._fail(name, "", f"{name}.{entry.name} is missing ({entry.metadata['allowed'].about})")
             values[entry.name] = self._value(name, entry.name, hints[entry.name], entry.metadata["allowed"], table)
@@ -181,6 +189,11 @@ class _Reader:
             self._fail(
                 "model", "dim", f"dim {model.dim} must be a multiple of 2 × heads = {2 * model.heads}, "
                 "because rotary positions turn pairs of numbers",
+            )  # fmt: skip
+        if model.precision == "float64" and manifest.pipeline.boundary != "float32":
+            self._fail(
+                "pipeline", "boundary", f"{manifest.pipeline.boundary} would round the numbers of a float64 model; "
+                "pipeline.boundary must be float32, and float64 numbers travel",
             )  # fmt: skip
         if manifest.pipeline.swap and stages < SWAP_STAGES_MIN:
             self._fail("pipeline", "swap", f"swapped routes need {SWAP_STAGES_MIN} stages, not {stages}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field
 from math import ceil
 from typing import Any
 
@@ -16,9 +16,11 @@ from ftnode.protocol.shares import MEASURED, WEIGHTINGS
 
 FORMAT = 3
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
+FORMATS_READ = (2, FORMAT)
+"""Format 3 added keys to format 2, and each says what a manifest without it means."""
 
-NUMBER_BYTES = {"float32": 4, "bfloat16": 2}
-"""Bytes of one number of a boundary tensor, by `pipeline.boundary`."""
+NUMBER_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2}
+"""Bytes of one number, by the name of its type."""
 HEAD_COPIES_SHARE = 0.1
 """Of the bytes of a step, at most, go into copies of the head."""
 
@@ -35,9 +37,16 @@ class Allowed:
     pattern_name: str = ""
 
 
-def key(about: str, low: float = 0, high: float = 0, *choices: str, pattern: str = "", pattern_name: str = "") -> Any:
-    """A key of a section. Typed Any because a dataclass field takes the type of its annotation."""
-    return field(metadata={"allowed": Allowed(about, low, high, choices, pattern, pattern_name)})
+def key(
+    about: str, low: float = 0, high: float = 0, *choices: str, pattern: str = "", pattern_name: str = "",
+    earlier: Any = MISSING,
+) -> Any:  # fmt: skip
+    """A key of a section. Typed Any because a dataclass field takes the type of its annotation.
+
+    `earlier`: of a key that came with FORMAT, what it was before there was a choice.
+    """
+    allowed = Allowed(about, low, high, choices, pattern, pattern_name)
+    return field(default=earlier, kw_only=earlier is not MISSING, metadata={"allowed": allowed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,10 @@ class Model:
     hidden: int = key("Width of the feed-forward layer.", 8, 131072)
     rope_theta: float = key("Base of the rotary position embedding.", 1.0, 1e9)
     norm_eps: float = key("Keeps RMSNorm from dividing by zero.", 1e-12, 1e-2)
+    precision: str = key(
+        "Numbers of weights, gradients and the optimiser. float64 is for comparing runs: the order of sums hardly "
+        "matters to it, and it takes twice the memory.", 0, 0, "float32", "float64", earlier="float32",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +114,13 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     stages: int = key("Block stages; the layers are divided equally. The head is one more.", 1, 256)
-    replicas: int = key("Holders of one stage, at most; whoever is left over stands by.", 1, 64)
+    replicas: int = key("Holders of one stage, at most; whoever is left over stands by.", 1, 64, earlier=1)
     window: int = key("Microbatches on their way at once.", 1, 1024)
     live_activations: int = key("Beyond this many on one stage, activations are computed again.", 1, 1024)
-    boundary: str = key("Numbers that travel between stages.", 0, 0, *NUMBER_BYTES)
+    boundary: str = key(
+        "Numbers that travel between stages; with model.precision float64 these are float64 as well.",
+        0, 0, "float32", "bfloat16",
+    )  # fmt: skip
     swap: bool = key(
         "Every other microbatch meets the first two and the last two stages in the other order (CheckFree+), so that "
         "either can take the other's place. Needs 4 stages; slows the learning a little."
@@ -171,9 +187,14 @@ class Manifest:
         return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
 
     @property
+    def boundary(self) -> str:
+        """The type of the numbers of a boundary tensor."""
+        return "float64" if self.model.precision == "float64" else self.pipeline.boundary
+
+    @property
     def boundary_bytes(self) -> int:
         """Bytes of what crosses between two stages: sequences × context × dim numbers."""
-        return self.batch.sequences * self.model.context * self.model.dim * NUMBER_BYTES[self.pipeline.boundary]
+        return self.batch.sequences * self.model.context * self.model.dim * NUMBER_BYTES[self.boundary]
 
     @property
     def head_parameters(self) -> int:
@@ -189,7 +210,7 @@ class Manifest:
     def head_every(self) -> int:
         """Steps between two copies of the head: `recovery.head_every`, or so many that two times its weights and
         moments are at most HEAD_COPIES_SHARE of the bytes of these steps."""
-        copies = min(2, self.pipeline.stages) * 3 * 4 * self.head_parameters
+        copies = min(2, self.pipeline.stages) * 3 * NUMBER_BYTES[self.model.precision] * self.head_parameters
         return self.recovery.head_every or max(1, ceil(copies / (HEAD_COPIES_SHARE * self.step_bytes)))
 
     @property

@@ -62,7 +62,7 @@ class Miniature:
             folder = self.directory / name
             folder.mkdir(parents=True)
             header = {"peer": list(PEERS[name]), "run": SETTINGS.run, "settings": asdict(SETTINGS), "chance": 1,
-                      "addresses": [], "hold": 1, "wall": 0.0, "version": "test"}  # fmt: skip
+                      "addresses": [], "hold": 1, "wall": 0.0, "version": "test", "precision": "float32"}  # fmt: skip
             self.traces[name] = TraceWriter(folder / "trace.jsonl", header)
         self.install_view(view(0, None, HOLDERS[0], NAMES[:4], "founded"))
         base = initial_version(LINEAGE.id)

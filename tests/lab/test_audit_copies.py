@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from ftnode.lab.audit_trace import Life, read_life
-from ftnode.lab.audit_weights import audit_weights
+from ftnode.lab.audit_weights import Unusable, audit_weights, read_dump
 from ftnode.node.trace import TraceWriter, read_trace
 from ftnode.protocol.events import KeepFailed, Kept
 from ftnode.protocol.settings import Settings
@@ -204,10 +204,28 @@ def test_a_keeper_that_failed_before_another_gave_is_no_finding(tmp_path: Path) 
 
 def test_copies_are_read_from_the_events_of_a_trace(tmp_path: Path) -> None:
     header = {"peer": ["me", 1], "run": "r", "settings": {"run": "r", "stages": 4, "steps": 9, "microbatches": 2,
-              "window": 2}, "chance": 1, "addresses": [], "hold": 1, "wall": 0.0, "version": "test"}  # fmt: skip
+              "window": 2}, "chance": 1, "addresses": [], "hold": 1, "wall": 0.0, "version": "test",
+              "precision": "float32"}  # fmt: skip
     writer = TraceWriter(tmp_path / "trace.jsonl", header)
     writer.event(1.0, Kept(0, Version(6, "c6", Attempt(0, 6)), 480, 0.1))
     writer.event(2.0, KeepFailed(2, Version(6, "c6", Attempt(0, 6)), "gone"))
     writer.close(3.0, "stopped")
     life = read_life(tmp_path / "trace.jsonl", read_trace(tmp_path / "trace.jsonl"))
     assert life.kept == {(0, 6, "c6")} and life.findings == []
+
+
+def test_dumps_are_read_in_the_precision_of_the_run(tmp_path: Path) -> None:
+    numbers = weights(3).astype("<f8") / 3
+    (tmp_path / "torn").write_bytes(numbers.tobytes()[:-4])
+    (tmp_path / "whole").write_bytes(numbers.tobytes())
+    torn, whole = (
+        hashlib.blake2b((tmp_path / name).read_bytes(), digest_size=16).hexdigest() for name in ("torn", "whole")
+    )
+    life = Life(tmp_path / "trace.jsonl", NEWCOMER, SETTINGS, "float64")
+    found = read_dump(life, "whole", whole)
+    assert found.dtype == np.float64 and (found == numbers).all()
+    with pytest.raises(Unusable, match="does not hold finite float64 numbers"):
+        read_dump(life, "torn", torn)
+    life.precision = "float16"
+    with pytest.raises(Unusable, match="no precision"):
+        read_dump(life, "whole", whole)

@@ -28,7 +28,8 @@ ME = Peer("12D3KooWalone", 5)
 def record_life(path: Path) -> Path:
     """One volunteer that holds everything trains two steps; its compute answers at once."""
     header: dict[str, Any] = {"peer": list(ME), "run": SETTINGS.run, "settings": asdict(SETTINGS), "chance": 3,
-                              "addresses": [ADDRESS], "hold": 3, "wall": 0.0, "version": "test"}  # fmt: skip
+                              "addresses": [ADDRESS], "hold": 3, "wall": 0.0, "version": "test",
+                              "precision": "float32"}  # fmt: skip
     trace = TraceWriter(path, header)
     participant = Participant(ME, SETTINGS, Random(3), addresses=(ADDRESS,), hold=3)
     now, handle = 10.0, 0

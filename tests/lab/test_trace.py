@@ -14,7 +14,7 @@ from ftnode.protocol.errors import LocalError, UserError
 from ftnode.protocol.events import Wake
 
 HEADER = {"peer": ["p", 1], "run": "r", "settings": {}, "chance": 1, "addresses": [], "hold": 1, "wall": 0.0,
-          "version": "test"}  # fmt: skip
+          "version": "test", "precision": "float32"}  # fmt: skip
 
 
 def test_records_come_back_in_sequence(tmp_path: Path) -> None:

@@ -35,6 +35,21 @@ def test_raw_is_exact() -> None:
     assert torch.equal(decode(encode(numbers(1000), "raw"), "raw", 1000), numbers(1000))
 
 
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_float64_stays_float64(encoding: str) -> None:
+    """Raw keeps all bits; the others are of float32 numbers in either precision, but decode to what was encoded."""
+    flat = numbers(1000).double() / 3
+    content = encode(flat, encoding)
+    assert len(content) == encoded_bytes(1000, encoding, 8)
+    back = decode(content, encoding, 1000, torch.float64)
+    assert back.dtype == torch.float64
+    if encoding == "raw":
+        assert len(content) == 8000 and torch.equal(back, flat)
+    else:
+        assert content == encode(flat.float(), encoding)
+        assert torch.equal(back, decode(content, encoding, 1000).double())
+
+
 def test_bfloat16_rounds_to_nearest() -> None:
     back = decode(encode(torch.tensor([1.0, 1.0 + 2**-8 + 2**-12, -3.0e38]), "bfloat16"), "bfloat16", 3)
     assert back[:2].tolist() == [1.0, 1.0 + 2**-7]
@@ -67,7 +82,11 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="one of"):
         encode(numbers(4), "zip")
     with pytest.raises(ValueError, match="float32"):
-        encode(numbers(4).double(), "raw")
+        encode(numbers(4).half(), "raw")
+    with pytest.raises(ValueError, match="not finite"):
+        encode(torch.tensor([1e300], dtype=torch.float64), "int8")
+    with pytest.raises(ValueError, match="32 bytes, not 16"):
+        decode(encode(numbers(4), "raw"), "raw", 4, torch.float64)
     with pytest.raises(ValueError, match="flat"):
         encode(numbers(4).view(2, 2), "raw")
     with pytest.raises(ValueError, match="not finite"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -254,3 +255,14 @@ def test_the_rate_factor_multiplies_the_schedule() -> None:
         rates.append(stage.apply(StageVersion(1, "c", ATTEMPT), skipped=False))
     assert rates[1] == pytest.approx(1.1 * rates[0])
     assert rates[0] == pytest.approx(OPTIMISER.learning_rate / OPTIMISER.warmup_steps)
+
+
+@pytest.mark.parametrize(("precision", "equal"), [("float64", True), ("float32", False)])
+def test_the_order_of_sums_hardly_matters_to_float64(precision: str, equal: bool) -> None:
+    config = replace(CONFIG, precision=precision)
+    forwards, backwards = stages(config=config), stages(config=config)
+    for step in range(1, 6):
+        run_step(forwards, step)
+        run_step(backwards, step, order=range(MICROBATCHES)[::-1])
+    off = max(float((one.weights - other.weights).abs().max()) for one, other in zip(forwards, backwards))
+    assert (off <= 1e-12) == equal

@@ -17,8 +17,8 @@ MICROBATCHES = 3
 ATTEMPT = (0, 1)
 
 
-def stages(optimiser: OptimiserConfig = OPTIMISER, seed: int = 5) -> list[Stage]:
-    made = [Stage(CONFIG, STAGES, index, optimiser, MICROBATCHES, "cpu") for index in range(STAGES + 1)]
+def stages(optimiser: OptimiserConfig = OPTIMISER, seed: int = 5, config: ModelConfig = CONFIG) -> list[Stage]:
+    made = [Stage(config, STAGES, index, optimiser, MICROBATCHES, "cpu") for index in range(STAGES + 1)]
     for stage in made:
         stage.initialise(seed, "lineage")
     return made
@@ -49,9 +49,11 @@ def run_microbatch(swarm: list[Stage], microbatch: int, attempt: tuple[int, int]
     return lesson.loss
 
 
-def run_step(swarm: list[Stage], step: int, attempt: tuple[int, int] = ATTEMPT) -> float:
+def run_step(
+    swarm: list[Stage], step: int, attempt: tuple[int, int] = ATTEMPT, order: range = range(MICROBATCHES)
+) -> float:
     """A whole step, committed; returns the mean loss."""
-    losses = [run_microbatch(swarm, microbatch, attempt) for microbatch in range(MICROBATCHES)]
+    losses = [run_microbatch(swarm, microbatch, attempt) for microbatch in order]
     for stage in swarm:
         stage.reduce(attempt)
         stage.apply(StageVersion(step, f"commit-{step}", attempt), skipped=False)

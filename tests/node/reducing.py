@@ -10,6 +10,7 @@ import numpy as np
 import trio
 from computing import CONFIG, Direct, Port, direct
 
+from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.gradient_memory import GradientMap, GradientMemory
 from ftnode.node.link import LinkBroken
 from ftnode.node.ports import ComputeError, StreamOpener
@@ -19,20 +20,25 @@ from ftnode.node.state_shape import gradient_numbers
 from ftnode.protocol.effects import Reduce
 from ftnode.protocol.types import Attempt, Peer
 
-Floats = np.ndarray[Any, np.dtype[np.float32]]
+Floats = np.ndarray[Any, np.dtype[np.float32]] | np.ndarray[Any, np.dtype[np.float64]]
 STAGE, ATTEMPT = 1, Attempt(0, 1)
 GROUP_CONFIG = replace(CONFIG, microbatches=8)
+WIDE_CONFIG = replace(
+    GROUP_CONFIG, precision="float64", boundary_dtype="float64", slot_bytes=2 * GROUP_CONFIG.slot_bytes
+)
 NUMBERS = gradient_numbers(GROUP_CONFIG)
 
 
 class Member:
     """`learner`: without weights of the stage."""
 
-    def __init__(self, peer: Peer, streams: StreamOpener, learner: bool = False) -> None:
-        self.peer = peer
-        self.memory = GradientMemory(NUMBERS)
+    def __init__(
+        self, peer: Peer, streams: StreamOpener, learner: bool = False, config: ComputeConfig = GROUP_CONFIG
+    ) -> None:
+        self.peer, self.dtype = peer, np.dtype(config.precision)
+        self.memory = GradientMemory(NUMBERS, config.number_bytes)
         stages = range(0) if learner else range(STAGE, STAGE + 1)
-        self.compute: Direct = direct(GROUP_CONFIG, stages, GradientMap(self.memory.descriptor, NUMBERS))
+        self.compute: Direct = direct(config, stages, GradientMap(self.memory.descriptor, NUMBERS, config.number_bytes))
         self.reductions = Reductions("run", peer, self.memory, Port(self.compute), streams)
         self.answers: list[dict[str, Any] | ComputeError] = []
         self.answered = trio.Event()
@@ -42,8 +48,8 @@ class Member:
         for microbatch in microbatches:
             chance = np.random.default_rng(microbatch + 100 * step)
             for slot in (0, 1):
-                numbers = self.compute.numbers(slot)
-                numbers[:] = chance.standard_normal(len(numbers), dtype=np.float32)
+                numbers = np.frombuffer(self.compute.arena._map.view(slot), self.dtype)
+                numbers[:] = chance.standard_normal(len(numbers), self.dtype)
             self.compute.call(
                 "backward", stage=STAGE, step=step, attempt=list(attempt), microbatch=microbatch, visit=STAGE,
                 gradient=0, input=1, output=2, recompute=True,
@@ -57,7 +63,7 @@ class Member:
         return self.stage.buffers[3].numpy().copy()  # type: ignore[no-any-return]
 
     def summed(self) -> Floats:
-        return np.frombuffer(self.memory.view(STAGE), dtype=np.float32).copy()
+        return np.frombuffer(self.memory.view(STAGE), self.dtype).copy()
 
     def start(self, task: Reduce) -> None:
         self.answered = trio.Event()
@@ -84,15 +90,15 @@ class Member:
 class Wires:
     """Opens streams to members by name; takes the place of the transports of all of them."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
-        self.nursery = nursery
+    def __init__(self, nursery: trio.Nursery, config: ComputeConfig = GROUP_CONFIG) -> None:
+        self.nursery, self.config = nursery, config
         self.members: dict[str, Member] = {}
         self.answers: dict[str, Callable[[trio.SocketStream], Awaitable[None]]] = {}
         """Peers that do something else than a member would."""
         self.struck: list[str] = []
 
     def member(self, name: str, learner: bool = False) -> Member:
-        made = Member(Peer(name, 1), _From(self, name), learner)
+        made = Member(Peer(name, 1), _From(self, name), learner, self.config)
         self.members[name] = made
         made.reductions.begin(self.nursery)
         return made

@@ -43,7 +43,7 @@ class Gradient:
 
 
 async def main(home: Path, nonce: int, numbers: int) -> None:
-    memory = GradientMemory([numbers])
+    memory = GradientMemory([numbers], 4)
     async with trio.open_nursery() as nursery:
         p2pd = await P2pd.start(nursery, take_identity(home).path)
         transport = Transport(p2pd, Arena(64, 1), "run", nonce, 64, lambda event: None)

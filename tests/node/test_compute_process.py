@@ -324,6 +324,10 @@ def test_config_travels_and_is_checked() -> None:
         ({"slot_bytes": 8}, "cannot hold"),
         ({"backend": "abacus"}, "backend"),
         ({"boundary_dtype": "int8"}, "boundary"),
+        ({"precision": "bfloat16"}, "precision"),
+        ({"precision": "float64"}, "boundary_dtype float32 does not go with precision float64"),
+        ({"boundary_dtype": "float64"}, "boundary_dtype float64 does not go with precision float32"),
+        ({"precision": "float64", "boundary_dtype": "float64"}, "cannot hold"),
     ]
     for change, reason in wrong:
         with pytest.raises(ValueError, match=reason):
@@ -340,7 +344,7 @@ def test_neither_the_config_nor_the_paced_backend_loads_torch() -> None:
 def test_a_process_reduces_in_a_group(backend: str, config: ComputeConfig) -> None:
     config = replace(config, backend=backend)
     numbers = gradient_numbers(config)
-    memory = GradientMemory(numbers)
+    memory = GradientMemory(numbers, config.number_bytes)
     common: dict[str, Any] = {"stage": 1, "step": 1, "attempt": ATTEMPT}
     with process(config.to_dict(), memory) as compute:
         compute.call("initialise", stage=1, commit="lineage")

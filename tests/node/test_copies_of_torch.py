@@ -13,6 +13,7 @@ import trio
 from computing import ATTEMPT, CONFIG, Direct, Port, direct, train
 from lending import SETTINGS, Network
 
+from ftnode.models.config import PRECISIONS
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
 from ftnode.node.compute_config import ComputeConfig
@@ -59,14 +60,15 @@ class Node:
 
 
 def swarm(
-    text: Path, main: Callable[[Direct, Node, Node, Node, Restart], Awaitable[None]], seconds: float = 90.0
+    text: Path, main: Callable[[Direct, Node, Node, Node, Restart], Awaitable[None]], precision: str = "float32"
 ) -> None:
     """A holder of everything that computes when it is told, a keeper without compute, a newcomer with a process."""
-    config = replace(CONFIG, data=str(text))
+    slot_bytes = CONFIG.slot_bytes // 4 * PRECISIONS[precision]
+    config = replace(CONFIG, data=str(text), precision=precision, boundary_dtype=precision, slot_bytes=slot_bytes)
     trained = direct(config)
 
     async def bounded() -> None:
-        with trio.fail_after(seconds):
+        with trio.fail_after(90):
             async with trio.open_nursery() as nursery:
                 network = Network(nursery)
                 arena = Arena(config.slot_bytes, config.slots)
@@ -104,7 +106,8 @@ async def take(newcomer: Node, stage: int, rung: Rung, step: int, base: int) -> 
     return outcome.event
 
 
-def test_a_head_comes_back_as_it_was_though_its_holder_went_on(text_file: Path) -> None:
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_head_comes_back_as_it_was_though_its_holder_went_on(precision: str, text_file: Path) -> None:
     async def main(trained: Direct, holder: Node, keeper: Node, newcomer: Node, restart: Restart) -> None:
         train(trained, 1)
         train(trained, 2)
@@ -124,28 +127,29 @@ def test_a_head_comes_back_as_it_was_though_its_holder_went_on(text_file: Path) 
         after, rebuilt = await newcomer.state(0, 3)
         assert rebuilt == state and event.digest == before["digest"] == after["digest"]
         assert (after["step_count"], after["rate_factor"], after["norm_squared"]) == (2, 1.0, before["norm_squared"])
-        assert np.frombuffer(rebuilt, np.float32)[len(rebuilt) // 12 :].any(), "moments of an optimiser that has worked"
+        assert np.frombuffer(rebuilt[len(rebuilt) // 3 :], precision).any(), "moments of an optimiser that has worked"
 
-    swarm(text_file, main)
+    swarm(text_file, main, precision)
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize(("encoding", "tolerance"), [("bfloat16", 2**-8), ("int8", 1 / 254)])
 def test_a_shadow_is_nearly_what_was_lost_and_outlives_compute(
-    encoding: str, tolerance: float, text_file: Path
+    encoding: str, tolerance: float, precision: str, text_file: Path
 ) -> None:
     async def main(trained: Direct, holder: Node, keeper: Node, newcomer: Node, restart: Restart) -> None:
         train(trained, 1)
         _, state = await holder.state(2, 1)
-        lost = np.frombuffer(state, np.float32)[: len(state) // 12]
+        lost = np.frombuffer(state[: len(state) // 3], precision)
         await keep(newcomer, 2, 1, "weights", encoding)
         await restart()
         assert newcomer.copies.held[2].size < 0.6 * lost.nbytes
         keeper.copies.held = newcomer.copies.held
         event = await take(newcomer, 2, Rung.SHADOW, 1, 1)
         after, rebuilt = await newcomer.state(2, 1)
-        weights, moments = np.split(np.frombuffer(rebuilt, np.float32), [lost.size])
+        weights, moments = np.split(np.frombuffer(rebuilt, precision), [lost.size])
         assert 0 < np.abs(weights - lost).max() <= tolerance * np.abs(lost).max()
         assert not moments.any() and after["step_count"] == 0
         assert event.digest == after["digest"] == holder.exported[0].digest == keeper.exported[0].digest
 
-    swarm(text_file, main)
+    swarm(text_file, main, precision)

@@ -171,7 +171,7 @@ class Hands:
         self.trace = TraceWriter(
             self.path,
             {"peer": list(ME), "run": "r", "settings": {}, "chance": 1, "addresses": [], "hold": 1, "wall": 0.0,
-             "version": "test"},
+             "version": "test", "precision": "float32"},
         )  # fmt: skip
         self.driver = Driver(
             cast(Participant, self.core),

@@ -80,7 +80,7 @@ class Learner:
         self.trace = TraceWriter(
             path,
             {"peer": ["learner", 1], "run": "run", "settings": {}, "chance": 1, "addresses": [], "hold": 1,
-             "wall": 0.0, "version": "test"},
+             "wall": 0.0, "version": "test", "precision": "float32"},
         )  # fmt: skip
         arena = self.member.compute.arena
         core = SimpleNamespace(chronicle=SimpleNamespace(commits={}), leader=None, handle=lambda event, now: [])

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import trio
 import trio.testing
-from reducing import ATTEMPT, STAGE, Member, Wires, group, in_order, task
+from reducing import ATTEMPT, GROUP_CONFIG, STAGE, WIDE_CONFIG, Member, Wires, group, in_order, task
 
 from ftnode.node import reduction as reduction_module
 from ftnode.node import reduction_exchange, reduction_sum
+from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.reduction_wire import ReduceReply, ReduceRequest, hear, request_for, say
 from ftnode.protocol.errors import LocalError
 from ftnode.protocol.types import Attempt, Peer
@@ -25,11 +26,11 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduction_exchange, "CHUNK_BYTES", 256)
 
 
-def run(main: Callable[[Wires], Awaitable[None]]) -> None:
+def run(main: Callable[[Wires], Awaitable[None]], config: ComputeConfig = GROUP_CONFIG) -> None:
     async def bounded() -> None:
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
-                await main(Wires(nursery))
+                await main(Wires(nursery, config))
                 nursery.cancel_scope.cancel()
 
     trio.run(bounded)
@@ -41,7 +42,8 @@ async def request(wires: Wires, to: Member, said: ReduceRequest, sender: str = "
     return stream
 
 
-def test_all_members_get_the_sum_in_the_groups_order_and_learners_too() -> None:
+@pytest.mark.parametrize("config", [GROUP_CONFIG, WIDE_CONFIG], ids=lambda config: config.precision)
+def test_all_members_get_the_sum_in_the_groups_order_and_learners_too(config: ComputeConfig) -> None:
     async def main(wires: Wires) -> None:
         a, b, c, idle = [wires.member(name) for name in ("a", "b", "c", "idle")]
         learner = wires.member("learner", learner=True)
@@ -54,6 +56,7 @@ def test_all_members_get_the_sum_in_the_groups_order_and_learners_too() -> None:
         answers = [await member.answer() for member in members]
         expected = in_order([before[1], before[2], before[0]])
         assert not np.array_equal(expected, in_order(before))  # the order makes a difference that shows
+        assert expected.dtype == config.precision
         for member, answer in zip(members, answers):
             assert np.array_equal(member.summed(), expected)
             assert (answer["gradient"], answer["fault"]) == (answers[0]["gradient"], "")
@@ -64,7 +67,7 @@ def test_all_members_get_the_sum_in_the_groups_order_and_learners_too() -> None:
         assert len({member.apply(1) for member in (a, b, c, idle)}) == 1
         assert not wires.struck
 
-    run(main)
+    run(main, config)
 
 
 def test_a_group_agrees_with_one_that_did_it_alone() -> None:

@@ -29,7 +29,7 @@ class Member:
 
     def __init__(self, linked: Node, value: float, nursery: trio.Nursery) -> None:
         self.linked = linked
-        self.memory = GradientMemory([NUMBERS])
+        self.memory = GradientMemory([NUMBERS], 4)
         self.gradient = Gradient(self.memory, value)
         self.reductions = Reductions("run", linked.peer, self.memory, self.gradient, linked.transport)
         self.reductions.begin(nursery)

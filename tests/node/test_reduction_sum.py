@@ -25,13 +25,16 @@ def autojump_clock() -> trio.testing.MockClock:
     return trio.testing.MockClock(autojump_threshold=0)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_a_sum_does_not_depend_on_what_comes_first(order: tuple[int, ...]) -> None:
+def test_a_sum_does_not_depend_on_what_comes_first(
+    order: tuple[int, ...], dtype: type[np.float32] | type[np.float64]
+) -> None:
     async def main() -> None:
         chance = np.random.default_rng(5)
-        parts = [chance.standard_normal(100, dtype=np.float32) for _ in range(4)]
+        parts = [chance.standard_normal(100, dtype) for _ in range(4)]
         place = memoryview(bytearray(parts[2].tobytes()))
-        piece = PieceSum(place, 4, ours=2)
+        piece = PieceSum(place, 4, ours=2, number_bytes=parts[2].itemsize)
         sources = [(0, 1, 3)[index] for index in order]
         for source in sources:
             content = parts[source].tobytes()
@@ -40,14 +43,14 @@ def test_a_sum_does_not_depend_on_what_comes_first(order: tuple[int, ...]) -> No
                 room[:] = content[start : start + len(room)]
                 piece.filled(source)
             assert piece.whole == (source == sources[-1])
-        assert np.array_equal(np.frombuffer(place, dtype=np.float32), in_order(parts))
+        assert np.array_equal(np.frombuffer(place, dtype), in_order(parts))
 
     trio.run(main)
 
 
 def test_who_is_ahead_waits_for_the_others(autojump_clock: trio.testing.MockClock) -> None:
     async def main() -> None:
-        piece = PieceSum(memoryview(bytearray(256 * 20)), 3, ours=0)
+        piece = PieceSum(memoryview(bytearray(256 * 20)), 3, ours=0, number_bytes=4)
         with trio.move_on_after(5) as waited:
             while await piece.room(1):
                 piece.filled(1)

@@ -87,7 +87,7 @@ def test_id_follows_every_value(old: str, new: str) -> None:
 
 def test_id_is_fixed() -> None:
     """Two versions of ftnode must agree about it: another value here needs another manifest format."""
-    assert TINY.run_id == "05c0430bbc09cacbfc8ff76786f462a1"
+    assert TINY.run_id == "1f93f3e822358b75e0eb547847bc0fa1"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,14 @@ def test_id_is_fixed() -> None:
         ("dim = 96", "dim = 100", "dim 100 must be a multiple of 2 × heads = 8"),
         ("sequences = 16", "sequences = [1]", "batch.sequences must be a whole number from 1 to 4096, not list"),
         ("[batch]", "[batches]", "unknown key or section batches; did you mean batch?"),
-        ("format = 3", "format = 4", "format 4 is not 3, the one that this version of ftnode reads"),
+        ("format = 3", "format = 4", "format 4 is none that this version of ftnode reads, which are 2 and 3"),
+        ("replicas = 2", "replicas = 0", "pipeline.replicas must be a whole number from 1 to 64, not 0"),
+        ("replicas = 2", "replicas = 65", "pipeline.replicas must be a whole number from 1 to 64, not 65"),
+        (
+            'precision = "float32"',
+            'precision = "bfloat16"',
+            'model.precision must be float32 or float64, not "bfloat16"',
+        ),
     ],
 )
 def test_refusals_name_the_line_and_what_is_allowed(old: str, new: str, says: str) -> None:
@@ -165,6 +172,36 @@ def test_a_missing_format_is_said() -> None:
     assert "`format = 3` is missing" in refusal(changed("format = 3", ""))
 
 
+def without(text: str, *keys: str) -> str:
+    return "\n".join(line for line in text.splitlines() if line.split(" = ")[0] not in keys)
+
+
+def test_format_2_is_read_as_what_it_meant() -> None:
+    text = without(changed("format = 3", "format = 2"), "replicas", "precision")
+    found = parse(text)
+    assert (found.pipeline.replicas, found.model.precision) == (1, "float32")
+    assert found == replace(TINY, pipeline=replace(TINY.pipeline, replicas=1))
+    assert parse(render(found)) == found and "format = 3" in render(found)
+    assert "run.seed is missing" in refusal(without(text, "seed"))
+
+
+def test_format_2_has_no_keys_of_format_3_nor_3_without() -> None:
+    text = changed("format = 3", "format = 2")
+    assert "model.precision came with format 3; set format = 3" in refusal(text)
+    assert "pipeline.replicas came with format 3" in refusal(without(text, "precision"))
+    assert "pipeline.replicas is missing" in refusal(without(TEXT, "replicas"))
+
+
+def test_all_of_a_float64_run_is_float64() -> None:
+    wide = parse(changed('precision = "float32"', 'precision = "float64"'))
+    assert (TINY.boundary, wide.boundary, wide.boundary_bytes) == ("float32", "float64", 2 * TINY.boundary_bytes)
+    assert wide.run_id != TINY.run_id and wide.slots(1) == TINY.slots(1)
+    assert wide.head_every == TINY.head_every
+    rounding = changed('precision = "float32"', 'precision = "float64"')
+    rounding = rounding.replace('boundary = "float32"', 'boundary = "bfloat16"')
+    assert "bfloat16 would round the numbers of a float64 model; pipeline.boundary must be float32" in refusal(rounding)
+
+
 def test_same_key_names_in_two_sections_are_told_apart() -> None:
     """batch.microbatches and evaluation.microbatches: the line is the second's."""
     text = TEXT[: TEXT.rindex("microbatches")] + "microbatches = -1\n"
@@ -194,6 +231,7 @@ def test_a_boundary_tensor_has_a_largest_size() -> None:
 def test_settings_take_the_manifest_s_numbers() -> None:
     found = settings(TINY)
     assert (found.run, found.stages, found.steps, found.microbatches) == (TINY.run_id, 4, 300, 8)
+    assert found.replicas == 2
     assert (found.lease_seconds, found.minority_wait_seconds, found.ends) == (10.0, 60.0, "copy")
 
 

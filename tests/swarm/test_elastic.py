@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from ftnode.lab.demo_kills import Planned, strike
 from ftnode.lab.report import SURVIVORS, recover
 from ftnode.lab.story import Story
@@ -16,8 +18,12 @@ STAGES = 2
 GROW_SECONDS = 60.0
 
 
-def elastic(replicas: int) -> Callable[[Manifest], Manifest]:
-    return lambda manifest: replace(manifest, pipeline=replace(manifest.pipeline, replicas=replicas))
+def elastic(replicas: int, precision: str = "float32") -> Callable[[Manifest], Manifest]:
+    return lambda manifest: replace(
+        manifest,
+        model=replace(manifest.model, precision=precision),
+        pipeline=replace(manifest.pipeline, replicas=replicas),
+    )
 
 
 def sizes(story: Story) -> list[int]:
@@ -45,8 +51,9 @@ def test_a_run_begins_with_one_peer_and_spreads_out(open_swarm: OpenTrial) -> No
     assert rungs == {"initial", "replica"}
 
 
-def test_a_killed_replica_costs_nothing_but_time(open_swarm: OpenTrial) -> None:
-    trial = open_swarm(volunteers=2 * (STAGES + 1), stages=STAGES, change=elastic(2))
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_a_killed_replica_costs_nothing_but_time(precision: str, open_swarm: OpenTrial) -> None:
+    trial = open_swarm(volunteers=2 * (STAGES + 1), stages=STAGES, change=elastic(2, precision))
     trial.wait("full groups", lambda story: sizes(story) == [2] * (STAGES + 1), GROW_SECONDS)
     for stage in range(STAGES + 1):
         (kill,) = strike(trial.swarm, trial.story, [Planned(stage, trial.story.committed + 2)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from ftnode.lab.report import recover
 from ftnode.lab.story import Story
 from ftnode.lab.swarm import descendants, is_alive, wait_until_gone
 from ftnode.lab.trial import Trial
+from ftnode.node.cli_run import model_config
+from ftnode.protocol.manifest import Manifest, parse
 from ftnode.protocol.types import HEAD
 from ftnode.protocol.view import View
 from tests.swarm.conftest import STAGES, OpenTrial
@@ -236,3 +239,18 @@ def test_no_orphan_is_left_however_a_node_ends(open_swarm: OpenTrial) -> None:
         process.wait(30)
         assert wait_until_gone(family) == ()
     assert is_alive(trial.swarm.processes[names[3]].process.pid)
+
+
+def test_a_float64_run_loses_a_stage_and_heals(open_swarm: OpenTrial) -> None:
+    """The audit then blends the donors' weights again, from dumps of 8 bytes a number."""
+
+    def widen(manifest: Manifest) -> Manifest:
+        return replace(manifest, model=replace(manifest.model, precision="float64"))
+
+    trial = open_swarm(volunteers=STAGES + 2, change=widen)
+    kill_in_mid_step(trial, 2)
+    moves_on(trial)
+    model = model_config(parse(trial.swarm.manifest.read_text()))
+    sizes = {8 * model.stage_parameters(STAGES, stage) for stage in range(STAGES + 1)}
+    dumps = list((trial.swarm.directory / "logs").rglob("*.weights"))
+    assert len(dumps) >= 3 and {path.stat().st_size for path in dumps} <= sizes
