@@ -29,6 +29,10 @@ DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
     help="Multiaddr to listen on; repeats. none: nowhere, others reach us through a relay.",
 )  # fmt: skip
 @click.option(
+    "--announce", multiple=True, metavar="ADDR",
+    help="Multiaddr where others reach us instead of where we listen, as behind a forwarded port; repeats.",
+)  # fmt: skip
+@click.option(
     "--timeout", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
     help="Seconds to look for a peer before giving up.",
 )  # fmt: skip
@@ -46,8 +50,8 @@ DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 @home_option
 def join(
     manifest: Path, peers: tuple[str, ...], hold: int | None, data: str | None, device: str, threads: int | None,
-    listen: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool, compute: str,
-    paced_seconds: tuple[float, float], as_json: bool, home: str | None,
+    listen: tuple[str, ...], announce: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool,
+    compute: str, paced_seconds: tuple[float, float], as_json: bool, home: str | None,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of MANIFEST. Ctrl-C leaves cleanly."""
     checked, text = read_manifest(manifest)
@@ -56,10 +60,11 @@ def join(
     path = readable_data(data)
 
     from ftnode.node.identity import home_directory
-    from ftnode.node.listening import check_listen
+    from ftnode.node.listening import check_announce, check_listen
 
     listen = listen_addresses(listen)
     check_listen(listen)
+    check_announce(announce, listen)
     folder = home_directory(home)
     config = JoinConfig(
         manifest=checked,
@@ -70,6 +75,7 @@ def join(
         device=device,
         threads=threads or os.cpu_count() or 1,
         listen=listen,
+        announce=announce,
         home=folder,
         timeout=timeout,
         log_directory=_log_directory(log_dir, home, checked),

@@ -35,6 +35,8 @@ class JoinConfig:
     device: str
     threads: int
     listen: tuple[str, ...]
+    announce: tuple[str, ...]
+    """Where others reach us; empty: where we listen."""
     home: Path
     timeout: float
     """Seconds to look for a first peer before giving up."""

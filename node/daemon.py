@@ -86,8 +86,9 @@ async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
         async with trio.open_nursery() as nursery:
             try:
                 p2pd = await P2pd.start(
-                    nursery, identity.path, listen=config.listen, log_path=config.log_directory / "p2pd.log"
-                )
+                    nursery, identity.path, listen=config.listen, announce=config.announce,
+                    log_path=config.log_directory / "p2pd.log",
+                )  # fmt: skip
             except UserError as error:
                 nursery.cancel_scope.cancel()
                 return error

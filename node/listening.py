@@ -1,4 +1,4 @@
-"""Whether we can listen where the user wants, asked before p2pd starts.
+"""Whether we can listen where the user wants, and announce what the user says, asked before p2pd starts.
 
 p2pd sets SO_REUSEPORT: a second one on the same port starts without complaint and takes half of the first one's
 connections. So the port is tried first with an ordinary bind, which another listener makes fail.
@@ -7,8 +7,9 @@ connections. So the port is tried first with an ordinary bind, which another lis
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from multiaddr import Multiaddr
 from multiaddr.exceptions import Error as MultiaddrError
@@ -59,6 +60,19 @@ def check_listen(addresses: Iterable[str]) -> None:
         if target is None:
             raise UserError(f"cannot listen on {address!r}; write it like {EXAMPLE}", 64)
         _check_bind(address, *target)
+
+
+def check_announce(addresses: Sequence[str], listen: Sequence[str]) -> None:
+    """Raises UserError when an address is none that others could dial, or leads nowhere as we listen nowhere."""
+    if addresses and not listen:
+        raise UserError("--announce needs a --listen address where what comes there arrives; leave --listen none out")
+    for address in addresses:
+        try:
+            target = socket_address(address)
+        except ValueError:
+            target = None
+        if target is None or target[3] == 0 or ipaddress.ip_address(target[2]).is_unspecified:
+            raise UserError(f"cannot announce {address!r}; write what others dial, like /ip4/192.0.2.7/tcp/31337")
 
 
 def _check_bind(address: str, family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int) -> None:

@@ -87,7 +87,8 @@ class P2pd:
     ) -> P2pd:
         """Start p2pd with the key in `identity`. `relay_service`: relay for others without the usual small limits.
 
-        With no `listen` address we are reached through a relay only (relay.py). Raises UserError when it cannot start.
+        With no `listen` address we are reached through a relay only (relay.py). `announce`: told to others instead of
+        where we listen. Raises UserError when it cannot start.
         """
         check_listen(listen)
         folder, lock = _private_folder()
@@ -131,7 +132,7 @@ class P2pd:
             self._lock = -1
 
     async def addresses(self) -> tuple[str, ...]:
-        """Where we listen now, without the /p2p part. Changes when an interface appears."""
+        """Where we listen now, or what we announce instead, without /p2p. Changes when an interface appears."""
         response = await self._ask(messages.identify(), CONTROL_SECONDS)
         return _texts(response.addresses)
 

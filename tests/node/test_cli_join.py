@@ -58,16 +58,18 @@ def test_join_tells_the_daemon_everything(
 ) -> None:
     seen = ftnode(
         "join", manifest_file, "--peer", peer, "--hold", 2, "--data", text_file, "--device", "cuda:1", "--threads", 3,
-        "--listen", "/ip4/127.0.0.1/tcp/0", "--timeout", 7, "--log-dir", tmp_path / "log", "--dump-rebuilds",
-        "--compute", "paced", "--paced-seconds", 0.1, 0.2, "--json", "--home", tmp_path / "home",
+        "--listen", "/ip4/127.0.0.1/tcp/0", "--announce", "/ip4/192.0.2.9/tcp/4001", "--timeout", 7,
+        "--log-dir", tmp_path / "log", "--dump-rebuilds", "--compute", "paced", "--paced-seconds", 0.1, 0.2,
+        "--json", "--home", tmp_path / "home",
     )  # fmt: skip
     assert seen.code == 0, seen
     text = manifest_file.read_text()
     assert daemon == [
         JoinConfig(
             manifest=parse(text), manifest_text=text, peers=(peer,), hold=2, data=text_file, device="cuda:1", threads=3,
-            listen=("/ip4/127.0.0.1/tcp/0",), home=tmp_path / "home", timeout=7.0, log_directory=tmp_path / "log",
-            dump_rebuilds=True, compute_backend="paced", forward_seconds=0.1, backward_seconds=0.2, json=True,
+            listen=("/ip4/127.0.0.1/tcp/0",), announce=("/ip4/192.0.2.9/tcp/4001",), home=tmp_path / "home",
+            timeout=7.0, log_directory=tmp_path / "log", dump_rebuilds=True, compute_backend="paced",
+            forward_seconds=0.1, backward_seconds=0.2, json=True,
         )
     ]  # fmt: skip
 
@@ -154,6 +156,10 @@ def test_a_port_in_use(
     ("options", "code", "says"),
     [
         (["--listen", "0.0.0.0:31337"], 64, "no multiaddr"),
+        (["--announce", "192.0.2.9:31337"], 64, "what others dial"),
+        (["--announce", "/ip4/192.0.2.9/tcp/0"], 64, "what others dial"),
+        (["--announce", "/ip4/0.0.0.0/tcp/31337"], 64, "what others dial"),
+        (["--announce", "/ip4/192.0.2.9/tcp/31337", "--listen", "none"], 64, "--announce needs a --listen"),
         (["--data", "/nowhere/text"], 66, "cannot read the data /nowhere/text"),
         (["--device", "gpu"], 64, "use cpu, cuda or cuda:N"),
         (["--threads", "0"], 64, "--threads"),
