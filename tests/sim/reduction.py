@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 PATIENCE_SECONDS = 60.0
+ALONE_SECONDS = 0.02
 
 
 @dataclass(slots=True)
@@ -33,8 +34,8 @@ class Reductions:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.seconds = 0.02
-        """Mean time of one."""
+        self.seconds = ALONE_SECONDS
+        """Mean time of one, for whoever needs another's part."""
         self._parts: dict[tuple[str, Reduce], dict[str, _Part]] = {}
 
     def start(self, host: Host, task: Reduce) -> None:
@@ -43,10 +44,13 @@ class Reductions:
         host.reducing[task.stage] = task
         key = host.compute.lineage, task
         self._parts.setdefault(key, {})[host.peer.id] = _Part(host, host.compute_life, gradients, commit)
-        self.world.at(self.world.now + self._while(), self._end, (host, host.compute_life, key, self.world.now))
+        self.world.at(
+            self.world.now + self._while(host, task), self._end, (host, host.compute_life, key, self.world.now)
+        )
 
-    def _while(self) -> float:
-        return self.seconds * (0.5 + self.world.chance.random())
+    def _while(self, host: Host, task: Reduce) -> float:
+        alone = all(peer == host.peer for peer, count in task.group if count)
+        return (ALONE_SECONDS if alone else self.seconds) * (0.5 + self.world.chance.random())
 
     def _end(self, host: Host, life: int, key: tuple[str, Reduce], begun: float) -> None:
         """This host has the whole sum, or tries again a little later."""
@@ -56,7 +60,7 @@ class Reductions:
         parts = self._parts[key]
         givers = [parts.get(peer.id) for peer, count in task.group if count]
         if host.paused or host.hung or not all(part is not None and self._gives(part, host, task) for part in givers):
-            self.world.at(self.world.now + 0.05 + self._while(), self._end, (host, life, key, begun))
+            self.world.at(self.world.now + 0.05 + self._while(host, task), self._end, (host, life, key, begun))
             return
         total: Gradients = {}
         for part in givers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -146,3 +146,25 @@ def test_replicas_move_to_the_stage_that_limits_the_throughput_and_stay_there() 
     settled = best_view(world)
     world.run(world.now + 300.0)
     assert best_view(world) == settled, "no move in five quiet minutes"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_newcomer_joins_over_slow_lines(seed: int) -> None:
+    """80 ms one way; a learner gets a sum five of these after the only holder had it. When the step did not wait for
+    that long it missed every sum, fetched every base, and never joined."""
+    settings = replace(SETTINGS, steps=400, replicas=2, head_every=0, evaluate_every=0, lease_seconds=5.0)
+    world = World(settings, seed)
+    world.reductions.seconds = 0.4
+    names = [f"peer{index}" for index in range(settings.stage_count + 1)]
+    world.network.delays = dict.fromkeys(combinations(names, 2), 0.08)
+    times: list[float] = []
+    world.on_commit = lambda lineage, version, skipped: times.append(world.now)
+    for name in names[:-1]:
+        world.start(name, 1, True)
+    world.run(30.0)
+    world.start(names[-1], 1, True)
+    world.run(50.0)
+    view = best_view(world)
+    assert view is not None and len(view.members()) == len(names)
+    usual = max(b - a for a, b in pairwise(times) if a > 10.0 and b < 30.0)
+    assert max(b - a for a, b in pairwise(times) if a > 30.0) < usual + 1.5 * settings.join_seconds
