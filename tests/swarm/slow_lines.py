@@ -22,6 +22,8 @@ from typing import TypeVar
 
 HOST = "127.0.0.1"
 READY_SECONDS = 10.0
+SOCKET_BUFFER_BYTES = 1 << 16
+"""Of what leads to a line: the kernel's megabytes would be a queue that no real line has."""
 Result = TypeVar("Result")
 
 
@@ -72,7 +74,9 @@ class End(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = transport.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
         transport.pause_reading()
         self.transport = transport
 
@@ -148,7 +152,7 @@ class Line:
             connecting.add(task)
             task.add_done_callback(connecting.discard)
 
-        server = await loop.create_server(accept, HOST, self.port)
+        server = await loop.create_server(accept, sock=bound_socket())
         self.port = server.sockets[0].getsockname()[1]
 
     async def _connect(self, near: End, loop: asyncio.AbstractEventLoop) -> None:
@@ -178,6 +182,10 @@ class Lines:
         self._call(line.open())
         return line
 
+    def carried(self) -> int:
+        """Bytes through all lines, both ways."""
+        return sum(line.inwards.carried + line.outwards.carried for line in self.lines.values())
+
     def _call(self, work: Coroutine[None, None, Result]) -> Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(READY_SECONDS)
 
@@ -199,6 +207,14 @@ def open_lines(quality: Quality) -> Iterator[Lines]:
     finally:
         lines.stop()
         thread.join(READY_SECONDS)
+
+
+def bound_socket() -> socket.socket:
+    """Connections that it accepts inherit the small buffer; later is too late to make the window small."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BUFFER_BYTES)
+    bound.bind((HOST, 0))
+    return bound
 
 
 def free_port() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -27,7 +28,7 @@ TRAINING_SECONDS = 120.0
 SETTLE_SECONDS = 90.0
 QUALITY = Quality(delay_seconds=0.08, jitter_seconds=0.02, bytes_per_second=20e6 / 8)
 STEP_SECONDS_MAX = 5.0
-"""Six tensors of 64 KB on their way out and back take 1.3 s on an idle machine."""
+"""A lease. Usual are 1.5, of which delays alone are 1.1: six hops, the sum of the pair, Ready and Begin."""
 
 
 @pytest.fixture
@@ -54,12 +55,12 @@ def put_meeting_point_behind(trial: Trial, lines: Lines) -> None:
     trial.swarm.address = f"{line.address}/p2p/{peer}"
 
 
-def heal_seconds_max(s: Settings, members: int) -> float:
+def heal_seconds_max(s: Settings, members: int, step_seconds: float) -> float:
     """From the SIGKILL of a member that falls silent, and whose port does not refuse, to the next commit."""
     detect = s.lease_seconds + 2 * s.heartbeat_seconds + 1.5 * s.poll_seconds
     elect = s.takeover_seconds * (1 + members) + s.ballot_seconds
     recruit = s.offer_seconds + s.search_seconds
-    return detect + elect + recruit + 2 * STEP_SECONDS_MAX
+    return detect + elect + recruit + 2 * step_seconds
 
 
 def kill_holder(trial: Trial, stage: int, seconds: float) -> Recovery:
@@ -77,6 +78,24 @@ def kill_holder(trial: Trial, stage: int, seconds: float) -> Recovery:
     return recovery
 
 
+def end_between_steps(trial: Trial) -> None:
+    """The leader goes first, and when its last commit has arrived: one that was still on its way nobody would apply."""
+    late = trial.story.committed + 3
+
+    def has_arrived(story: Story) -> bool:
+        held = [(name, stage) for stage in range(STAGES + 1) for name in story.holders(stage)]
+        return story.committed >= late and all(story.applied.get(key) == story.committed for key in held)
+
+    trial.wait("a commit to arrive", has_arrived, SETTLE_SECONDS)
+    assert trial.story.view is not None
+    leader = trial.swarm.processes[trial.story.name(trial.story.view.leader)]
+    trial.expected_dead.add(leader.name)
+    leader.process.terminate()
+    trial.wait("it to leave", lambda story: "once more ends at once" in leader.output.read_text(), SETTLE_SECONDS)
+    leader.process.terminate()
+    leader.process.wait(SETTLE_SECONDS)
+
+
 def kinds(story: Story, since: float) -> list[str]:
     return [str(told.record["kind"]) for told in story.notes if told.time >= since]
 
@@ -90,26 +109,29 @@ def test_slow_is_not_dead(open_swarm: OpenTrial, lines: Lines) -> None:
     def is_settled(story: Story) -> bool:
         return story.view is not None and len(story.view.members()) == VOLUNTEERS == len(story.view.voters)
 
-    trial.wait("four holders", is_settled)
-    trial.wait_for_step(trial.story.committed + 3, SETTLE_SECONDS)
-    began, view = time.monotonic(), trial.story.view
+    trial.wait_for_step(1)
+    began, before = time.monotonic(), lines.carried() / 1e6
+    trial.wait("four holders", is_settled, SETTLE_SECONDS)
+    view = trial.story.view
     trial.wait("two minutes", lambda story: time.monotonic() >= began + TRAINING_SECONDS, TRAINING_SECONDS + 10)
     commits = [told.time for told in first_commits(trial.story.commits) if told.time >= began]
     steps = [later - earlier for earlier, later in pairwise([began, *commits, time.monotonic()])]
     told = kinds(trial.story, began)
     print(
         f"{len(commits)} commits in {TRAINING_SECONDS:.0f} s, a step takes {statistics.median(steps):.2f} s "
-        f"(longest {max(steps):.2f}); notes: {sorted(set(told))}; "
-        f"MB through the lines: { {n: round((w.inwards.carried + w.outwards.carried) / 1e6) for n, w in lines.lines.items()} }"
+        f"(longest {max(steps):.2f}), {lines.carried() / 1e6 - before:.0f} MB through the lines; "
+        f"notes: {dict(Counter(told))}"
     )
     assert max(steps) < STEP_SECONDS_MAX
     assert "lost" not in told and trial.story.view == view
     assert {told.record["rung"] for told in trial.story.installed} <= {"initial", "replica"}
 
-    bound = heal_seconds_max(settings(pairs(small_manifest(trial.swarm.data, STAGES))), VOLUNTEERS)  # type: ignore[arg-type]
+    assert trial.swarm.data is not None
+    rules = settings(pairs(small_manifest(trial.swarm.data, STAGES)))
+    bound = heal_seconds_max(rules, VOLUNTEERS, max(steps))
+    print(f"a loss must heal within {bound:.1f} s")
     pair = next(stage for stage in range(STAGES + 1) if len(trial.story.holders(stage)) == 2)
     assert kill_holder(trial, pair, bound).rung == SURVIVORS
-    trial.wait_for_step(trial.story.committed + 3, SETTLE_SECONDS)
     alone = next(stage for stage in (1, 2) if stage != pair)
     kill_holder(trial, alone, bound)
-    trial.wait_for_step(trial.story.committed + 3, SETTLE_SECONDS)
+    end_between_steps(trial)
