@@ -91,6 +91,7 @@ cli = LazyGroup(
         "bootstrap": ("ftnode.node.cli_bootstrap:bootstrap", "Host a meeting point."),
         "join": ("ftnode.node.cli_join:join", "Volunteer for a run."),
         "status": ("ftnode.node.cli_status:status", "Watch a swarm."),
+        "leave": ("ftnode.node.cli_leave:leave", "Hand over and stop volunteering."),
         "id": ("ftnode.node.cli_bootstrap:identity", "Print this machine's PeerId."),
         "replay": ("ftnode.node.cli_lab:replay", "Run a recorded trace through the core again."),
         "lab": ("ftnode.node.cli:lab_group", "Measure, audit and experiment on this machine."),

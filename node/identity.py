@@ -76,6 +76,25 @@ def take_identity(home: Path, name: str = "identity") -> Identity:
     raise UserError(f"all {IDENTITIES_MAX} identities in {home} are in use; choose another folder with --home", 75)
 
 
+def is_taken(home: Path, peer_id: str, name: str = "identity") -> bool:
+    """Whether a process has this identity of `home` now."""
+    for number in range(1, IDENTITIES_MAX + 1):
+        try:
+            descriptor = os.open(home / (name if number == 1 else f"{name}-{number}"), os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            data = os.read(descriptor, FILE_BYTES + 1)
+            if len(data) == FILE_BYTES and peer_id_of(data[-32:]) == peer_id:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+    return False
+
+
 def _create(path: Path) -> None:
     """Write a new key. The file appears whole or not at all, and never replaces one that another node just made."""
     key = Ed25519PrivateKey.generate()

@@ -157,11 +157,10 @@ def _share(sender: Peer, message: ms.Share, view: View | None, settings: Setting
 
 
 def _ready(sender: Peer, message: ms.Ready, view: View | None, settings: Settings) -> bool:
-    """A member speaks of its own stages only, a learner of the one that it learns."""
+    """A peer speaks of its own stages only, and of one that it learns; of which, the leader knows."""
     stages = [result.stage for result in message.results]
-    learns = view is not None and sender not in view.members() and len(stages) <= 1
     elsewhere = view is None or (view.lineage.id, view.number) != (message.lineage, message.view)
-    own = elsewhere or learns or view is None or set(stages) <= set(view.stages_of(sender))
+    own = elsewhere or view is None or len(set(stages) - set(view.stages_of(sender))) <= 1
     return (
         own
         and _stages(stages, settings)

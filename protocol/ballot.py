@@ -42,7 +42,7 @@ class Balloting:
 
     def propose(self, proposal: View, now: float) -> list[Effect]:
         """Start a ballot for `proposal`: ballot 0 where that is allowed, else one above all that were seen."""
-        assert proposal.number == self.number and proposal.leader == self.me
+        assert proposal.number == self.number
         first = self.me == self.view.leader and self.ballot is None and self.promised is None
         self._highest = 0 if first else max(self._highest, order(self.promised)[0], 0) + 1
         self.ballot = Ballot(self._highest, self.me)

@@ -47,13 +47,16 @@ class Candidate:
             return "I am a member of another lineage"
         if core.member and view is not None and (sender != view.leader or view.number != offer.view):
             return "I know another view"
+        if core.leaving:
+            return "I am leaving"
         if not core.holder.compute_ready:
             return "my compute process is not ready"
-        if offer.learn and (core.member or core.holder.learning):
-            return "I hold a stage, or learn one"
+        if offer.learn and core.holder.learning:
+            return "I learn one already"
         if set(offer.stages) & set(core.mine):
             return "I hold it and give it up"
-        if len(offer.stages) > core.room and not (len(offer.stages) == 1 and self._is_spare()):
+        spare = not offer.learn and len(offer.stages) == 1 and self._is_spare()
+        if len(offer.stages) > core.room and not spare:
             return f"I have room for {core.room} more stages"
         if HEAD in offer.stages and not core.holder.may_head:
             return "I do not have the run's corpus"
@@ -73,8 +76,8 @@ class Candidate:
 
     def _answer(self, accepted: bool, reason: str) -> None:
         assert self.offer is not None and self.leader is not None
-        offer, versions = self.offer, self.core.holder.versions
-        exact = tuple(stage for stage in offer.stages if versions.get(stage) == offer.base)
+        offer, have = self.offer, self.core.holder.exact(self.offer.lineage)
+        exact = tuple(stage for stage in offer.stages if (stage, offer.base) in have)
         answer = Answer(offer.lineage, offer.view, offer.stages, accepted, exact, reason)
         self.core.send(self.leader, answer)
         self.offer = self.leader = None

@@ -148,7 +148,9 @@ class Follow:
         """Read the directory: often while something is missing, else now and then."""
         core = self.core
         core.emit(Search("periodic"))
-        missing = core.view is None or (core.leader is not None and bool(core.leader.recruiting.open_stages()))
+        leader = core.leader
+        wanting = leader is not None and bool(leader.recruiting.open_stages() or leader.leavers.wanting())
+        missing = core.view is None or wanting
         lost = core.view is not None and not core.member and not self.quorate
         period = core.settings.search_seconds if missing or lost else 2 * core.settings.lease_seconds
         core.timers.set("search", core.now + period)
@@ -343,15 +345,29 @@ class Follow:
     # -- leaving
 
     def leave(self, reason: str) -> None:
-        """Give the stages back and stop when the others have agreed, or after two leases."""
+        """Hand the stages over and stop when others have them and have agreed, or when that takes too long."""
         core = self.core
         core.leaving = core.leaving or reason
         others = core.members - {core.me}
-        if not core.member or not others or not core.mine or core.holder.finished:
+        if not core.member or not others or core.holder.finished or not (core.mine or core.leader):
             core.emit(Stop(reason))
             return
-        core.holder.resign(core.mine, f"leaves: {reason}", True)
-        core.timers.set("leave", core.now + 2 * core.settings.lease_seconds)
+        core.holder.resigning.start(core.mine, f"leaves: {reason}", True, True)
+        core.timers.set("leave", core.now + core.settings.hand_over_seconds)
+
+    def may_stop(self, led: bool) -> None:
+        """The view is without us. Who led the one before stays a heartbeat longer, to tell those who miss it."""
+        core = self.core
+        if led:
+            core.timers.set("leave", core.now + core.settings.heartbeat_seconds)
+        else:
+            core.emit(Stop(core.leaving))
 
     def leave_due(self) -> None:
-        self.core.emit(Stop(self.core.leaving))
+        core = self.core
+        if not core.holder.resigning.hands_over:
+            core.emit(Stop(core.leaving))
+            return
+        core.note("leave", "nobody has taken over what this node holds: leaves without handing over")
+        core.holder.resigning.at_once()
+        core.timers.set("leave", core.now + 2 * core.settings.lease_seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ftnode.protocol.adaptive import Deadlines
 from ftnode.protocol.early import EarlyTensors
 from ftnode.protocol.effects import Discard, Forget, PublishView, Release, RestartCompute
 from ftnode.protocol.events import ComputeReady, Done, Installed, InstallFailed
@@ -37,6 +38,7 @@ class Holder:
         """The lineages that this peer has been in, oldest first, each a descendant of the one before."""
         self.retired = Retired()
         self.pace = Pace()
+        self.deadlines = Deadlines(core.settings.resend_seconds, core.settings.stall_seconds)
         self.work: StepWork | None = None
         self.begin: Begin | None = None
         self.compute_ready = False
@@ -56,7 +58,8 @@ class Holder:
         """The base of the last Begin, and whether it was skipped: a member knows of it although its work is gone."""
         self._left: Attempt | None = None
         """The attempt whose work we dropped last: should it go on with us, nobody can finish it."""
-        self._ready_sent = -1.0
+        self._ready_sent, self._ready_results = -1.0, -1
+        """When we said that we are Ready, and for how many stages: what we learn may be reduced later."""
         self._task_since = 0.0
         self.resigning = Resigning(core)
 
@@ -105,13 +108,14 @@ class Holder:
         if not (core.member or self.learning) or (set(was) - set(core.mine) and not self._handed_over(was)):
             self._stop_work()
         ours = {*core.mine, *was, *self.learning}
-        if core.mine:
-            for stage in set(self.versions) - ours:
+        if core.mine:  # what nobody holds may be needed exactly, and is in nobody's way
+            for stage in [stage for stage in self.versions if stage not in ours and view.holders[stage]]:
                 self.forget(stage)
         self.installs.keep_only(ours)
         if not core.member or (not was and core.me not in view.voters):
             self.told = None
         self.copies.on_view(view)
+        self.deadlines.keep_only(core.members)
         if core.member:
             self.send_status()
 
@@ -187,13 +191,8 @@ class Holder:
     def reduced(self, stage: int, lineage: str) -> Attempt | None:
         """The training attempt whose reduced gradient of the stage is here: that in work, or one that we left."""
         work, begin = self.work, self.begin
-        if (
-            work is not None
-            and begin is not None
-            and begin.training
-            and stage in work.stages
-            and work.has_reduced(stage)
-        ):
+        at_work = begin is not None and begin.training and work is not None and stage in work.stages
+        if at_work and work is not None and begin is not None and work.has_reduced(stage):
             return begin.attempt
         return self.retired.reduced(stage, lineage)
 
@@ -205,10 +204,11 @@ class Holder:
         if old is not None and begin.base.step < old.base.step:
             return
         self.learning, self._begun_at = tuple(stage for stage, peer in begin.learners if peer == core.me), core.now
+        self.installs.keep_only({*core.mine, *self.learning})
         goes_on = self.work is not None and old is not None and old.attempt == begin.attempt and old.step == begin.step
         commit_base(self, begin, goes_on)
         assert core.view is not None
-        self._ready_sent = -1.0
+        self._ready_sent, self._ready_results = -1.0, -1
         self.begin, self.told = begin, None
         self.retired.begun(begin.lineage, goes_on)
         if goes_on and self.work is not None:
@@ -216,7 +216,8 @@ class Holder:
         else:
             self._release(self._early.drop(begin.attempt))
             core.emit(Discard(begin.attempt))
-            self.work = StepWork(core.me, core.view, begin, core.settings, self.pace, core.watch.paces())
+            paces = core.watch.paces()
+            self.work = StepWork(core.me, core.view, begin, core.settings, self.pace, paces, self.deadlines)
             self._task_since = core.now
             if begin.attempt == self._left:
                 self.work.give_up("its work on this attempt was dropped")
@@ -281,7 +282,7 @@ class Holder:
 
     def on_stored(self, sender: Peer, stored: Stored) -> None:
         if self.work is not None:
-            self.core.route(self.work.on_stored(sender, stored))
+            self.core.route(self.work.on_stored(sender, stored, self.core.now))
 
     def on_done(self, done: Done) -> None:
         core, view = self.core, self.core.view
@@ -303,15 +304,15 @@ class Holder:
             return
         if work.can_advance:
             idle = not work.busy
-            core.route(work.advance(core.now))
+            core.route(work.advance(core.now, begin.view == core.view.number))
             if idle and work.busy:
                 self._task_since = core.now
-        if self._ready_sent < 0 and begin.view == core.view.number and work.complete:
+        if len(work.results) > self._ready_results and begin.view == core.view.number and work.complete:
             self._send_ready(work.ready())
 
     def _send_ready(self, ready: Ready) -> None:
         assert self.core.view is not None
-        self._ready_sent = self.core.now
+        self._ready_sent, self._ready_results = self.core.now, len(ready.results)
         self.core.send(self.core.view.leader, ready)
 
     # -- trouble and time
@@ -363,7 +364,7 @@ class Holder:
         if self._ready_sent >= 0 and now - self._ready_sent >= settings.resend_seconds and work.complete:
             self._send_ready(work.ready())
         core.route(work.beat(now))
-        for kept in work.outbox.stalled(now - settings.stall_seconds):
+        for kept in work.outbox.stalled(now, settings.stall_seconds):
             where = f"microbatch {kept.boundary.microbatch} at visit {kept.boundary.visit} is not acknowledged"
             core.watch.suspect(kept.to, "stalled", where)
         self.installs.beat()

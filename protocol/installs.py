@@ -131,13 +131,18 @@ class Installs:
         return True
 
     def beat(self) -> None:
-        """Ask again where it is time to."""
+        """Ask again where it is time to; what is learnt for too long is begun anew, if the next Begin says so."""
+        limit = self.core.now - self.core.settings.install_seconds
+        for stage in [stage for stage, item in self._pending.items() if item.since < limit]:
+            if stage not in self.core.mine:
+                self.drop(stage)
         for pending in self._pending.values():
             if pending.retry_at is not None and self.core.now >= pending.retry_at:
                 pending.retry_at = None
                 self.core.emit(Install(pending.plan, pending.base))
 
     def hung(self) -> int | None:
-        """A stage whose weights have been under way for too long."""
-        limit = self.core.settings.install_seconds
-        return next((stage for stage, item in self._pending.items() if self.core.now - item.since > limit), None)
+        """A stage of ours whose weights have been under way for too long."""
+        limit = self.core.now - self.core.settings.install_seconds
+        late = (stage for stage, item in self._pending.items() if item.since < limit)
+        return next((stage for stage in late if stage in self.core.mine), None)

@@ -7,15 +7,16 @@ A role, made anew with each view this peer leads; only `Memory` outlives one. No
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.barrier import Hopeless, Standing, agree, plan_installs, standing, summarise, usable_copies
 from ftnode.protocol.division import Paths, Shares, divide, repair
 from ftnode.protocol.effects import Committed
 from ftnode.protocol.errors import LocalError
-from ftnode.protocol.learning import Learner, Learning
+from ftnode.protocol.learning import Learning
+from ftnode.protocol.leaving import Leavers
 from ftnode.protocol.losses import Losses
+from ftnode.protocol.memory import Memory
 from ftnode.protocol.messages import Begin, Commit, Heartbeat, Plan, Poisoned, Ready, Status
 from ftnode.protocol.moving import Moves
 from ftnode.protocol.recruiting import Recruiting
@@ -25,24 +26,6 @@ from ftnode.protocol.view import View
 
 if TYPE_CHECKING:
     from ftnode.protocol.participant import Participant
-
-
-@dataclass(slots=True)
-class Memory:
-    """What a leader remembers from view to view; lost with it, and only speed or patience with it."""
-
-    failures: dict[tuple[str, int], int] = field(default_factory=dict)
-    """(PeerId, stage) → how often the peer failed on the stage."""
-    troubles: dict[tuple[int, int], int] = field(default_factory=dict)
-    """(step, stage) → losses, and (step, -1) → poisonings, of the step in progress (rule 25)."""
-    counted: set[tuple[int, int, Peer]] = field(default_factory=set)
-    """(step, stage, newcomer) of the losses counted there."""
-    committed_at: float | None = None
-    unheard: dict[Peer, float] = field(default_factory=dict)
-    """Peers outside the view that did not lend the copy that they keep, and since when."""
-    learners: dict[Peer, Learner] = field(default_factory=dict)
-    attempts: int = 0
-    """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
 
 
 class Leader:
@@ -66,6 +49,7 @@ class Leader:
         """(stage, learner) that the next view takes in."""
         self._vacant = bool(view.vacancies())
         self.losses = Losses(self)
+        self.leavers = Leavers(self)
         self.recruiting = Recruiting(self)
         self.learning = Learning(self)
         self.moves = Moves(self)
@@ -136,7 +120,9 @@ class Leader:
                 return
             plans = ()
         if where.commits_now is not None:
-            self._note_commit(where.base, where.skipped, where.commits_now)
+            gone = [r for peer, r in self.memory.settled.items() if peer not in core.members]
+            left = tuple(ready for ready in gone if ready.attempt == where.base.attempt)
+            self._note_commit(where.base, where.skipped, (*where.commits_now, *left))
         core.note("stand", where.reason, base=str(where.base.step), view=str(self.view.number))
         skip = where.skip or self._count_losses(where, plans)
         if where.continues is not None:
@@ -152,7 +138,7 @@ class Leader:
             self._begin(where.base, where.skipped, (), None, where.skip)
             return
         shares, paths = repair(self.view, begun, self.statuses, self.core.settings)
-        learners = tuple((stage, peer) for stage, peer in begun.learners if peer not in self.core.members)
+        learners = tuple((stage, peer) for stage, peer in begun.learners if peer not in self.view.holders[stage])
         evaluate = where.evaluate and set(work.view.members()) <= self.core.members
         self._begin(where.base, where.skipped, (), where.continues, where.skip, evaluate, (shares, paths, learners))
 
@@ -221,6 +207,7 @@ class Leader:
             learners=learners,
         )
         self.base, self.ready, self._begun = base, {}, set()
+        self.learning.waits_no_longer()
         for _, peer in learners:
             core.send(peer, core.certificate())
         for peer in self._told():
@@ -236,23 +223,18 @@ class Leader:
         begin = self.begin
         if begin is None or (ready.step, ready.attempt) != (begin.step, begin.attempt) or sender not in self._told():
             return
+        theirs = {*self.view.stages_of(sender), *(stage for stage, peer in begin.learners if peer == sender)}
+        if not theirs.issuperset(result.stage for result in ready.results):
+            return
         self.ready[sender] = ready
         if ready.validation is not None:
             self.core.chronicle.evaluate(begin.base.step, ready.validation)
-        if self._all_ready() and not self._awaits_learner(begin):
+        if self._all_ready() and not (begin.training and self.learning.wait(begin.base.step)):
             self._commit(begin)
-
-    def _awaits_learner(self, begin: Begin) -> bool:
-        """One that has caught up is Ready at the same time as its group, give or take a message; it may join now."""
-        core, waits = self.core, begin.training and self.learning.awaited(begin.base.step)
-        if waits:
-            core.timers.set_if_clear("join", core.now + core.settings.join_seconds)
-        else:
-            core.timers.clear("join")
-        return waits
 
     def join_due(self) -> None:
         """The learner is late; it may join after another step."""
+        self.learning.late()
         if self.begin is not None and self._all_ready():
             self._commit(self.begin)
 
@@ -283,11 +265,13 @@ class Leader:
         The step is committed by the Begin of that view (rule 18 ii).
         """
         settled, joins = sorted(self.core.members - set(self.view.voters)), self.learning.ready()
-        if not (settled or joins) or self.core.balloting.proposing or self.losses:
+        going = self.leavers.free(joins)
+        if not (settled or joins or going) or self.core.balloting.proposing or self.losses:
             return False
-        self._settling = True
+        self._settling, self.memory.settled = True, dict(self.ready)
         reasons = [f"{peer} has learnt stage {stage}" for stage, peer in joins]
-        for stage, giver in self.learning.given_up(joins):
+        leaves = [(stage, peer) for peer in going for stage in self.view.stages_of(peer)]
+        for stage, giver in dict.fromkeys((*self.learning.given_up(joins), *leaves)):
             self.losses.vacate(stage, giver, "handed over")
             reasons.append(f"{giver} hands stage {stage} over")
         if settled:
@@ -349,7 +333,8 @@ class Leader:
     def _propose(self, fills: Mapping[int, Peer], reason: str) -> None:
         core, losses = self.core, self.losses
         settled = {peer for peer in self.settled if peer not in losses.gone}
-        view = next_view(self.view, core.me, losses.gone, losses.vacated, fills, settled, reason, self._joins)
+        leader = self.leavers.successor(self._joins)
+        view = next_view(self.view, leader, losses.gone, losses.vacated, fills, settled, reason, self._joins)
         core.route(core.balloting.propose(view, core.now))
 
     # -- housekeeping
@@ -363,6 +348,7 @@ class Leader:
                     core.send(peer, self.begin)
         if not self.finished:
             self.losses.beat()
+            self.leavers.beat()
             self.learning.beat()
         balloting = core.balloting
         if balloting.proposing:

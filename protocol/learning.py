@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ftnode.protocol.adaptive import Deadline
+from ftnode.protocol.memory import Learner
 from ftnode.protocol.messages import Answer, Contact, Heartbeat, Offer
 from ftnode.protocol.moving import throughputs
 from ftnode.protocol.paths import neighbours
@@ -23,16 +24,8 @@ if TYPE_CHECKING:
     from ftnode.protocol.leader import Leader
 
 
-@dataclass(slots=True)
-class Learner:
-    """`giver`: whose place it takes, if anybody's. `accepted`: it has said yes; until then it has until `until`."""
-
-    stage: int
-    giver: Peer | None
-    until: float
-    accepted: bool = False
-    applied: int = -1
-    """The step of the weights that it says it has."""
+FAILURES_MAX = 3
+"""Whoever failed so often, on any stages, is not asked to learn any more."""
 
 
 class Learning:
@@ -42,11 +35,16 @@ class Learning:
         self.leader, self.core, self.view = leader, leader.core, leader.view
         self.learners = leader.memory.learners
         self._noticed: float | None = None
+        settings, memory = self.core.settings, leader.memory
+        if memory.join is None:
+            memory.join = Deadline(settings.join_seconds, settings.lease_seconds)
+        self._join = memory.join
+        self._waits_since: float | None = None
         begun, now = self.core.holder.begin, self.core.now
         if begun is not None and leader.memory.committed_at is None:
             until = now + self.core.settings.install_seconds
             self.learners.update({peer: Learner(stage, None, until, True) for stage, peer in begun.learners})
-        for peer in [peer for peer in self.learners if peer in self.core.members]:
+        for peer in [peer for peer, item in self.learners.items() if peer in self.view.holders[item.stage]]:
             del self.learners[peer]
 
     def named(self) -> tuple[tuple[int, Peer], ...]:
@@ -55,12 +53,38 @@ class Learning:
 
     def ready(self) -> tuple[tuple[int, Peer], ...]:
         """Those that have all that a holder has, at the end of the step in progress."""
-        return tuple((stage, peer) for stage, peer in self.named() if peer in self.leader.ready)
+        return tuple((stage, peer) for stage, peer in self.named() if self._has_reduced(stage, peer))
+
+    def _has_reduced(self, stage: int, peer: Peer) -> bool:
+        ready = self.leader.ready.get(peer)
+        return ready is not None and any(result.stage == stage for result in ready.results)
 
     def awaited(self, base: int) -> bool:
         """Somebody has the weights of the step's base, so that its Ready may come any moment."""
-        named = [peer for _, peer in self.named() if peer not in self.leader.ready]
+        named = [peer for stage, peer in self.named() if not self._has_reduced(stage, peer)]
         return any(self.learners[peer].applied >= base for peer in named)
+
+    def wait(self, base: int) -> bool:
+        """All members are Ready: does the step wait for a learner? It has `join_seconds`, or what others needed."""
+        core = self.core
+        if not self.awaited(base):
+            if self._waits_since is not None:
+                self._join.observe(core.now - self._waits_since)
+                self.waits_no_longer()
+            return False
+        if self._waits_since is None:
+            self._waits_since = core.now
+            core.timers.set("join", core.now + self._join.seconds)
+        return True
+
+    def late(self) -> None:
+        """The time is up; the next one is waited for longer."""
+        self._join.passed()
+        self.waits_no_longer()
+
+    def waits_no_longer(self) -> None:
+        self._waits_since = None
+        self.core.timers.clear("join")
 
     def on_heartbeat(self, sender: Peer, heartbeat: Heartbeat) -> None:
         learner = self.learners.get(sender)
@@ -82,7 +106,7 @@ class Learning:
         busy = bool(leader.losses) or bool(self.view.vacancies()) or core.balloting.proposing
         if begin is None or not begin.training or busy:
             return
-        standbys = [presence for presence in core.presences.values() if self._free(presence)]
+        standbys = [presence for presence in core.presences.values() if self._stands_by(presence)]
         if not standbys:
             self._noticed = None
             leader.moves.beat()
@@ -90,15 +114,19 @@ class Learning:
             self._noticed = core.now
         elif core.now - self._noticed >= core.settings.heartbeat_seconds:
             for presence in sorted(standbys, key=lambda presence: presence.peer):
-                self._ask(presence)
+                found = self._choose(presence)
+                if found is not None:
+                    self.ask(presence, *found)
 
-    def _free(self, presence: Presence) -> bool:
+    def able(self, presence: Presence) -> bool:
+        """May this peer learn anything?"""
         core, peer = self.core, presence.peer
         failures = sum(count for (name, _), count in self.leader.memory.failures.items() if name == peer.id)
-        return (
-            presence.capacity > 0 and peer not in core.members and peer not in self.learners and failures < 3
-            and peer not in core.liveness.refused and not any(member.id == peer.id for member in core.members)
-        )  # fmt: skip
+        known = peer not in core.liveness.refused and peer not in self.learners
+        return known and presence.capacity > 0 and failures < FAILURES_MAX
+
+    def _stands_by(self, presence: Presence) -> bool:
+        return self.able(presence) and not any(member.id == presence.peer.id for member in self.core.members)
 
     def _forget_lost(self) -> None:
         core = self.core
@@ -111,12 +139,9 @@ class Learning:
                 why = "it is gone" if gone else "it takes too long"
                 core.note("learner", f"{peer} does not learn stage {learner.stage}: {why}", peer=peer.id)
 
-    def _ask(self, presence: Presence) -> None:
+    def ask(self, presence: Presence, stage: int, giver: Peer | None, why: str) -> None:
+        """Offer it a stage to learn; `giver`: whose place it takes."""
         core, settings, view = self.core, self.core.settings, self.view
-        found = self._choose(presence)
-        if found is None:
-            return
-        stage, giver, why = found
         self.learners[presence.peer] = Learner(stage, giver, core.now + settings.offer_seconds)
         core.liveness.heard.setdefault(presence.peer, core.now)
         core.know(presence.peer, presence.addresses)
@@ -128,10 +153,14 @@ class Learning:
         core.send(presence.peer, Offer(view.lineage.id, view.number, (stage,), base, contacts, True))
 
     def _choose(self, presence: Presence) -> tuple[int, Peer | None, str] | None:
-        """A stage of a peer that holds several; else the one that limits the throughput."""
+        """What nobody else has of one that leaves; a stage of a peer that holds several; else the one that limits the
+        throughput."""
         view, learnt = self.view, Counter(learner.stage for learner in self.learners.values())
         given = Counter(learner.giver for learner in self.learners.values() if learner.giver is not None)
         able = [stage for stage in range(len(view.holders)) if suitable(presence, stage)]
+        for stage, leaver in self.leader.leavers.wanting():
+            if stage in able and not learnt[stage]:
+                return stage, leaver, f"{leaver} leaves"
         loads = Counter({peer: len(view.stages_of(peer)) - given[peer] for peer in self.core.members})
         for giver, load in sorted(loads.items(), key=lambda item: (-item[1], item[0])):
             mine = [stage for stage in view.stages_of(giver) if stage in able and not learnt[stage]]

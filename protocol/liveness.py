@@ -11,8 +11,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from ftnode.protocol.adaptive import Deadlines
 from ftnode.protocol.types import Peer
 from ftnode.protocol.view import View
+
+PATIENCE_LEASES = 2
+"""A peer that is heard irregularly is silent after so many leases at most."""
 
 
 @dataclass(slots=True)
@@ -63,6 +67,7 @@ class Liveness:
         self.up: set[Peer] = set()
         self.down: dict[Peer, float] = {}
         self.refused: set[Peer] = set()
+        self._silences = Deadlines(lease_seconds, PATIENCE_LEASES * lease_seconds)
         self._last = now
         self._stale_until = now
 
@@ -84,6 +89,9 @@ class Liveness:
         """`lineage`: whose business the message is, if it says so."""
         if self.stale(now):
             return
+        gap = now - self.heard.get(peer, now)
+        if gap > self.lease / 10:  # of the many messages between two heartbeats, only the first says how regular it is
+            self._silences.of(peer).observe(min(gap, PATIENCE_LEASES * self.lease))
         self.heard[peer] = now
         if lineage is not None:
             self.lineages[peer] = lineage
@@ -106,8 +114,8 @@ class Liveness:
         return now - max(self.heard.get(peer, self.grace), self.grace)
 
     def silent(self, peer: Peer, now: float) -> bool:
-        """Silent for a lease, or known to be gone because its address refuses us."""
-        return peer in self.refused or self.silence(peer, now) > self.lease
+        """Silent for a lease, for more if it often is nearly that long, or known to be gone: its address refuses us."""
+        return peer in self.refused or self.silence(peer, now) > self._silences.of(peer).seconds
 
     def heard_since(self, peer: Peer, then: float) -> bool:
         return self.heard.get(peer, float("-inf")) > then
@@ -130,6 +138,7 @@ class Liveness:
         for table in (self.heard, self.down, self.lineages):
             for peer in [peer for peer in table if peer not in known]:
                 del table[peer]
+        self._silences.keep_only(known)
         self.refused &= known
         self.up &= known
 

@@ -110,6 +110,9 @@ class Losses:
     def on_resign(self, sender: Peer, resign: Resign) -> None:
         if sender not in self.core.members or self.leader.finished:
             return
+        if resign.leaving and resign.hand_over:
+            self.leader.leavers.announce(sender)
+            return
         if resign.leaving and sender != self.core.me:
             self.lose(sender, resign.reason)
             return

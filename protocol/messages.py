@@ -334,12 +334,14 @@ class Poisoned:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """I cannot or will not hold these stages any longer. `leaving`: the whole peer goes, its weights stay a while."""
+    """I cannot or will not hold these stages any longer. `leaving`: the whole peer goes, its weights stay a while.
+    `hand_over`: it waits until others have what only it holds."""
 
     lineage: str
     view: int
     stages: tuple[int, ...]
     leaving: bool
+    hand_over: bool
     reason: str
 
 

@@ -63,8 +63,9 @@ class Moves:
             left = [peer for peer in group if peer not in losses.gone and (held, peer) not in losses.vacated]
             for peer in left if len(left) > 1 else ():
                 presence = self.core.presences.get(peer)
+                stays = peer not in self.leader.leavers
                 able = presence is not None and stage not in presence.refuses and (stage != HEAD or presence.head)
-                if able and self.view.stages_of(peer) == (held,):
+                if able and stays and self.view.stages_of(peer) == (held,):
                     found[peer] = held
         return found
 

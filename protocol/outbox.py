@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ftnode.protocol.adaptive import Deadlines
 from ftnode.protocol.effects import Effect, Send
 from ftnode.protocol.messages import Begin, Boundary, Stored
 from ftnode.protocol.paths import route
@@ -17,6 +18,8 @@ from ftnode.protocol.view import View
 
 TensorKey = tuple[int, int, Direction]
 """(microbatch, visit it is for, direction)."""
+STALLS_MAX = 10
+"""A tensor that is owed for so many stalls is stuck, although its receiver acknowledges others."""
 
 
 def fits(me: Peer, sender: Peer, boundary: Boundary, view: View, begin: Begin, settings: Settings) -> bool:
@@ -50,11 +53,15 @@ class Kept:
 
 
 class Outbox:
-    """What one peer keeps for one attempt. `me` is never sent anything."""
+    """What one peer keeps for one attempt. `me` is never sent anything. `deadlines`: how long each receiver takes to
+    acknowledge; they outlive the attempt."""
 
-    def __init__(self, me: Peer) -> None:
+    def __init__(self, me: Peer, deadlines: Deadlines) -> None:
         self.me = me
+        self._deadlines = deadlines
         self._kept: dict[TensorKey, Kept] = {}
+        self._heard: dict[Peer, float] = {}
+        """When a receiver last acknowledged something."""
 
     def put(self, boundary: Boundary, handle: Handle, now: float) -> Kept:
         """Keep a tensor for the peer of its visit."""
@@ -63,12 +70,14 @@ class Outbox:
         self._kept[(boundary.microbatch, boundary.visit, boundary.direction)] = kept
         return kept
 
-    def stored(self, sender: Peer, stored: Stored) -> Kept | None:
+    def stored(self, sender: Peer, stored: Stored, now: float) -> Kept | None:
         """An acknowledgement, the first one: of this tensor."""
         kept = self._kept.get((stored.microbatch, stored.visit, stored.direction))
         if kept is None or kept.to != sender or kept.stored:
             return None
         kept.stored = True
+        self._heard[sender] = now
+        self._deadlines.of(sender).observe(now - kept.made)
         return kept
 
     def drop(self, unwanted: Callable[[Kept], bool]) -> tuple[Handle, ...]:
@@ -88,9 +97,23 @@ class Outbox:
                 effects.append(Send(kept.to, kept.boundary, kept.handle))
         return effects
 
-    def stalled(self, before: float) -> list[Kept]:
-        """Tensors owed since before then and not acknowledged, one per receiver."""
-        late = {kept.to: kept for kept in self._kept.values() if not kept.stored and kept.made < before}
+    def resend_late(self, now: float) -> list[Effect]:
+        """Send again what its receiver has had the time to acknowledge. That time doubles with each try in vain, so
+        that a line that is full is not filled with copies."""
+        patience = {kept.to: self._deadlines.of(kept.to).seconds for kept in self._kept.values() if not kept.stored}
+        effects = self.resend(now, lambda kept: now - kept.sent >= patience[kept.to])
+        for peer in {effect.to for effect in effects if isinstance(effect, Send)}:
+            self._deadlines.of(peer).passed()
+        return effects
+
+    def stalled(self, now: float, seconds: float) -> list[Kept]:
+        """Tensors owed for so long, one per receiver that has acknowledged nothing since: a full line is slow, and
+        still brings one after the other."""
+        late = {}
+        for kept in self._kept.values():
+            since = max(kept.made, self._heard.get(kept.to, kept.made))
+            if not kept.stored and (now - since > seconds or now - kept.made > STALLS_MAX * seconds):
+                late[kept.to] = kept
         return [late[peer] for peer in sorted(late)]
 
     def reroute(self, view: int, paths: dict[int, tuple[Peer, ...]], now: float) -> list[Kept]:

@@ -32,8 +32,9 @@ from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.election import Election
 from ftnode.protocol.follow import Follow
 from ftnode.protocol.holder import Holder
-from ftnode.protocol.leader import Leader, Memory
+from ftnode.protocol.leader import Leader
 from ftnode.protocol.liveness import Errand, Liveness
+from ftnode.protocol.memory import Memory
 from ftnode.protocol.presence import move, presence_of, waiting_for
 from ftnode.protocol.records import Presence
 from ftnode.protocol.settings import Settings
@@ -202,8 +203,8 @@ class Participant:
         same = old is not None and old.lineage == view.lineage
         self.note("view", f"view {view.number} of {view.lineage.id[:6]}: {view.reason}", view=str(view.number))
         self.follow.on_view(old if same else None, view)
-        if self.leaving and not self.member:
-            self.emit(fx.Stop(self.leaving))
+        if self.leaving and (not self.member or self.members == {self.me}):
+            self.follow.may_stop(old is not None and old.leader == self.me)
         self.holder.on_view(view, was, old is not None and not same and view.previous == old.digest())
         self.chronicle.view(view)
         self.emit(fx.PublishView(view))
@@ -279,9 +280,7 @@ class Participant:
         """Status, Ready, Suspect, PollReply, Answer, Poisoned, Resign: for the leader of their view."""
         if not self.of_this_view(message.lineage, message.view):
             return
-        if isinstance(message, ms.Resign) and message.leaving and sender == self.view.leader != self.me:  # type: ignore[union-attr]
-            self.liveness.on_link_down(sender, True, self.now)
-        elif self.leader is not None:
+        if self.leader is not None:
             _LEADER[type(message)](self.leader, sender, message)
 
     def _on_begin(self, sender: Peer, message: ms.Begin) -> None:

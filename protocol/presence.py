@@ -81,6 +81,8 @@ def waiting_for(core: Participant) -> str:
         return core.leader.waiting()
     if not core.member:
         return "a vacancy"
+    if core.leaving and core.mine:
+        return f"others to have learnt stage {', '.join(map(str, core.mine))}, or to say that they do without"
     if core.holder.begin is None:
         return f"the leader {core.view.leader}"
     return "" if core.follow.quorate else "a quorum of the view"

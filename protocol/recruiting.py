@@ -22,6 +22,8 @@ class Recruiting:
     def __init__(self, leader: Leader) -> None:
         self.leader, self.core, self.view, self.losses = leader, leader.core, leader.view, leader.losses
         self.offerings: dict[int, Offering] = {}
+        self._only_exact: frozenset[int] = frozenset()
+        """Stages that only somebody can fill who has their weights."""
 
     @property
     def pending(self) -> bool:
@@ -95,7 +97,7 @@ class Recruiting:
         if not stages:
             return
         wanting = [stage for stage in stages if not self._taken(stage)]
-        only_exact = [stage for stage, (possible, _) in rungs.items() if not possible]
+        self._only_exact = frozenset(stage for stage, (possible, _) in rungs.items() if not possible)
         presences = {
             peer: presence
             for peer, presence in core.presences.items()
@@ -109,10 +111,10 @@ class Recruiting:
             self.view.number,
             self.leader.base,
             self.leader.memory.failures,
-            only_exact,
+            self._only_exact,
             core.members,
         )
-        for stage in set(wanting) - {stage for stage, _ in asked} - set(only_exact):
+        for stage in set(wanting) - {stage for stage, _ in asked} - self._only_exact:
             tried = self.offerings[stage].tried if stage in self.offerings else set()
             spare = self.leader.moves.spare(stage, tried | {peer for _, peer in asked})
             if spare is not None:
@@ -152,7 +154,8 @@ class Recruiting:
             if offering is None or offering.asked != sender:
                 continue
             offering.asked = None
-            if answer.accepted:
+            # Who had the weights when it said so in the directory may have them no longer.
+            if answer.accepted and (stage in answer.exact or stage not in self._only_exact):
                 offering.accepted = sender
         listed = ", ".join(map(str, answer.stages))
         verb = "accepts" if answer.accepted else "declines"

@@ -94,6 +94,11 @@ class Settings:
         return self.heartbeat_seconds
 
     @property
+    def hand_over_seconds(self) -> float:
+        """How long a peer that leaves waits for others to have learnt its stages: an offer, a transfer, a step."""
+        return self.install_seconds + 2 * self.lease_seconds
+
+    @property
     def move_seconds(self) -> float:
         """A replica is moved to another stage at most this often, and not sooner after a view."""
         return 6 * self.lease_seconds

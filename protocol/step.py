@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from ftnode.protocol.adaptive import Deadlines
 from ftnode.protocol.effects import Backward, Compute, Effect, Forward, Reduce, Release, Send, Task
 from ftnode.protocol.events import Done
 from ftnode.protocol.group import Groups
@@ -29,13 +30,15 @@ class StepWork:
 
     def __init__(
         self, me: Peer, view: View, begin: Begin, settings: Settings, pace: Pace,
-        others: Mapping[tuple[Peer, int], float],
+        others: Mapping[tuple[Peer, int], float], deadlines: Deadlines,
     ) -> None:  # fmt: skip
-        """`pace`: our own, measured here; `others`: (peer, stage) → seconds for a microbatch there, as far as known."""
+        """`pace`: our own, measured here; `others`: (peer, stage) → seconds for a microbatch there, as far as known;
+        `deadlines`: see Outbox."""
         self.me, self.view, self.begin, self.settings = me, view, begin, settings
         self.stages = view.stages_of(me) + tuple(stage for stage, peer in begin.learners if peer == me)
+        self._required = frozenset(view.stages_of(me) or self.stages)
         self.last = last_visit(settings.stages)
-        self.outbox = Outbox(me)
+        self.outbox = Outbox(me, deadlines)
         self.groups = Groups(me, view, begin, settings)
         self._pace, self._others = pace, others
         self.results: dict[int, StageResult] = {}
@@ -87,10 +90,11 @@ class StepWork:
 
     @property
     def complete(self) -> bool:
-        """Every stage of ours is installed and reduced, and every validation microbatch of ours is scored."""
-        if self._to_admit or self._inflight or len(self._installed) < len(self.stages):
+        """Every stage of ours is installed and reduced, and every validation microbatch of ours is scored. Nobody
+        waits for what a holder of another stage learns."""
+        if self._to_admit or self._inflight or not self._installed.issuperset(self._required):
             return False
-        return self.begin.skip or not self.begin.training or len(self.results) == len(self.stages)
+        return self.begin.skip or not self.begin.training or self.results.keys() >= self._required
 
     def kept_handles(self) -> tuple[Handle, ...]:
         """The tensors that a complete attempt still has: those that we made; what we received was released."""
@@ -138,12 +142,13 @@ class StepWork:
             return False
         return bool(self._to_admit) or (len(self._running) < COMPUTE_AHEAD and len(self._queue) > 0)
 
-    def advance(self, now: float) -> list[Effect]:
-        """Admit what the window allows and give tasks to compute."""
+    def advance(self, now: float, admits: bool) -> list[Effect]:
+        """Give tasks to compute, and admit what the window allows, if `admits`: a path that is chosen after the leader
+        was told of our paths would not be repaired."""
         if self.poison is not None:
             return []
         effects: list[Effect] = []
-        while self._to_admit and len(self._inflight) < self.begin.window and HEAD in self._installed:
+        while admits and self._to_admit and len(self._inflight) < self.begin.window and HEAD in self._installed:
             self._admit(self._to_admit.pop())
         if not self._running:
             self._pace.started(now)
@@ -228,12 +233,8 @@ class StepWork:
     def _add_backward(self, microbatch: int, visit: int) -> None:
         begin, key = self.begin, (microbatch, visit)
         stage = self.route(microbatch)[visit]
-        recompute = key not in self._saved
-        self._add(
-            Backward(
-                stage, begin.step, begin.attempt, microbatch, visit, self._gradients[key], self._inputs[key], recompute
-            )
-        )
+        gradient, made_from, recompute = self._gradients[key], self._inputs[key], key not in self._saved
+        self._add(Backward(stage, begin.step, begin.attempt, microbatch, visit, gradient, made_from, recompute))
 
     def _on_backward(self, task: Backward, done: Done, now: float) -> list[Effect]:
         key = (task.microbatch, task.visit)
@@ -329,19 +330,17 @@ class StepWork:
             if key in self._forwarded:
                 self._add_backward(microbatch, visit)
 
-    def on_stored(self, sender: Peer, stored: Stored) -> list[Effect]:
+    def on_stored(self, sender: Peer, stored: Stored, now: float) -> list[Effect]:
         """An acknowledgement. A validation activation is needed no longer; the step's own are kept for repairs."""
-        if stored.attempt != self.begin.attempt or self.outbox.stored(sender, stored) is None:
-            return []
-        if not self.is_validation(stored.microbatch):
+        here = stored.attempt == self.begin.attempt and self.outbox.stored(sender, stored, now) is not None
+        if not here or not self.is_validation(stored.microbatch):
             return []
         key = stored.microbatch, stored.visit
         return [Release(self.outbox.drop(lambda kept: (kept.boundary.microbatch, kept.boundary.visit) == key))]
 
     def beat(self, now: float) -> list[Effect]:
         """Every heartbeat: say again what may have been lost."""
-        patience = self.settings.resend_seconds
-        return [*self.outbox.resend(now, lambda kept: now - kept.sent >= patience), *self.groups.tell_again()]
+        return [*self.outbox.resend_late(now), *self.groups.tell_again()]
 
     def resend_to(self, peer: Peer, now: float) -> list[Effect]:
         """A new link to the peer: what was on the old one may be lost."""
@@ -355,6 +354,7 @@ class StepWork:
         """
         before, self.groups = self.groups, Groups(self.me, view, begin, self.settings)
         self.view, self.begin = view, begin
+        self._required = frozenset(self.stages).intersection(view.stages_of(self.me)) or frozenset(self.stages)
         if self.poison is not None:
             self.poison = replace(self.poison, view=view.number)
         for stage in self.stages:

@@ -30,7 +30,7 @@ def next_view(
 ) -> View:
     """The view after `view` without `gone` and `vacated`, with `fills` and `joins` (learners that have learnt), voted
     by the old voters that stay and by those in `settled`, who were Ready in `view` (rule 13), as those were who join.
-    `leader` was a voter and stays."""
+    `leader` is one of them."""
     number = view.number + 1
     holders, epochs = [], []
     for stage, group in enumerate(view.holders):

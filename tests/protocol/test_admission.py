@@ -95,7 +95,7 @@ def test_what_honest_peers_say_is_let_in() -> None:
     core = participant(PEERS[1])
     beat = core.watch.heartbeat(True)
     ready = ms.Ready("line", 3, 1, Attempt(3, 1), (ms.StageResult(1, 2.0, "h"),), 0.0, 0, None)
-    for message in (beat, ready, ms.Certificate(VIEW, True, ()), ms.Resign("line", 3, (1,), False, "tired")):
+    for message in (beat, ready, ms.Certificate(VIEW, True, ()), ms.Resign("line", 3, (1,), False, False, "tired")):
         assert objection(PEERS[1], message, VIEW, SETTINGS) == ""
 
 

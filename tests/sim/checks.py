@@ -67,6 +67,7 @@ class Ledger:
             raise Violation("I2", f"{sender} sends Begin {begin.attempt} but view {begin.view} is {view}")
         if begin.attempt.view != begin.view and (begin.lineage, begin.attempt) not in self.begun:
             raise Violation("I3", f"{sender} continues attempt {begin.attempt}, which nobody began")
+        first = (begin.lineage, begin.attempt) not in self.begun  # a leader that was away may send an old one again
         known = self.begun.setdefault((begin.lineage, begin.attempt), begin)
         if (known.step, known.base, known.skip) != (
             begin.step,
@@ -77,7 +78,7 @@ class Ledger:
                 "I3", f"attempt {begin.attempt} is step {known.step} on {known.base} and {begin.step} on {begin.base}"
             )
         newest = max(self.commits.get(begin.lineage, {0: None}))
-        if known is begin and begin.base.step < newest and begin.view >= self.newest_view.get(begin.lineage, 0):
+        if first and begin.base.step < newest and begin.view >= self.newest_view.get(begin.lineage, 0):
             raise Violation("I3", f"{sender} begins step {begin.step} after the commit of {newest}: {begin}")
         if begin.base.step >= newest:
             self.newest_view[begin.lineage] = max(begin.view, self.newest_view.get(begin.lineage, 0))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
 
+from ftnode.protocol.events import Leave
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Version
+from ftnode.protocol.view import View
 from tests.sim.host import Host
 from tests.sim.targets import best_view, holders
 from tests.sim.world import World
@@ -168,3 +171,101 @@ def test_a_newcomer_joins_over_slow_lines(seed: int) -> None:
     assert view is not None and len(view.members()) == len(names)
     usual = max(b - a for a, b in pairwise(times) if a > 10.0 and b < 30.0)
     assert max(b - a for a, b in pairwise(times) if a > 30.0) < usual + 1.5 * settings.join_seconds
+
+
+def leave(world: World, host: Host) -> None:
+    host.cause = "leave"
+    world.deliver(host, Leave("its owner wants the machine back"))
+
+
+def go_home(settings: Settings, who: Callable[[World, View], Host], *, room: int = 1, standbys: int = 0) -> World:
+    """A run with one holder of each stage, of whom one leaves after a few steps; `room`: of everybody."""
+    world = World(settings, 4, delay_max=0.02)
+    for index in range(settings.stage_count + standbys):
+        world.at(0.1 * index, world.start, (f"peer{index}", room, True))
+    world.run(60.0, lambda: world.ledger.top_commit() >= 4)
+    view = best_view(world)
+    assert view is not None
+    host = who(world, view)
+    leave(world, host)
+    world.run(world.now + 60.0, lambda: not host.alive)
+    assert not host.alive, "it left"
+    world.run(world.now + 300.0, lambda: world.ledger.top_commit() >= settings.steps)
+    world.run(world.now + 5.0)
+    assert world.ledger.top_commit() >= settings.steps
+    return world
+
+
+def holder_of(stage: int) -> Callable[[World, View], Host]:
+    return lambda world, view: holders(world, view)[stage][0]
+
+
+def leads(world: World, view: View) -> Host:
+    return next(host for host in world.live() if host.peer == view.leader)
+
+
+@pytest.mark.parametrize(
+    "who", [holder_of(0), holder_of(1), holder_of(3), leads], ids=["head", "first", "last", "leader"]
+)
+@pytest.mark.parametrize(
+    ("room", "standbys"), [(1, 1), (2, 0)], ids=["a standby learns it", "a holder has room for it"]
+)
+def test_who_leaves_hands_over_first(who: Callable[[World, View], Host], room: int, standbys: int) -> None:
+    """The only holder of a stage leaves: nothing is rebuilt, and the weights are those of a run that nobody left."""
+    settings = replace(SETTINGS, replicas=1, head_every=0)
+    world = go_home(settings, who, room=room, standbys=standbys)
+    assert world.losses == 0
+    assert {rung for _, rung in world.met} <= {"initial", "replica"}
+    assert final_weights(world) == final_weights(train(4, 0, settings))
+
+
+def test_a_replica_makes_room_for_what_a_leaver_holds_alone() -> None:
+    world = grown(replace(SETTINGS, steps=400, replicas=2))
+    view = best_view(world)
+    assert view is not None
+    one, other = holders(world, view)[2]
+    for host in (one, other):
+        leave(world, host)
+    world.run(world.now + 30.0, lambda: not one.alive and not other.alive)
+    assert not one.alive and not other.alive and world.losses == 0
+    world.run(world.now + 10.0)
+    assert sorted(sizes(world)) == [1, 1, 2, 2]
+
+
+def test_who_has_a_replica_leaves_at_the_end_of_the_step() -> None:
+    world = grown(replace(SETTINGS, steps=400, replicas=2))
+    view, begun = best_view(world), world.now
+    assert view is not None
+    host = holders(world, view)[1][0]
+    leave(world, host)
+    world.run(begun + 10.0, lambda: not host.alive)
+    assert not host.alive and world.now - begun < 2.0
+    assert not any("goes on" in note or "redone" in note for note in world.notes if float(note.split()[0]) > begun)
+
+
+def test_when_all_leave_nobody_waits() -> None:
+    world = grown(replace(SETTINGS, steps=400, replicas=2))
+    for host in list(world.live()):
+        leave(world, host)
+    begun = world.now
+    world.run(begun + 60.0, lambda: not world.live())
+    assert not world.live() and world.now - begun < 2 * world.settings.lease_seconds
+
+
+def test_one_grows_to_six_and_back_to_two_without_a_loss() -> None:
+    settings = replace(SETTINGS, steps=400, replicas=2, head_every=0)
+    world = World(settings, 6, delay_max=0.01)
+    for index in range(6):
+        world.at(6.0 * index, world.start, (f"peer{index}", settings.stage_count, True))
+    world.run(50.0)
+    view = best_view(world)
+    assert view is not None and len(view.members()) == 6
+    hosts = sorted(world.live(), key=lambda host: host.peer)
+    for index, host in enumerate(hosts[:4]):
+        world.at(world.now + 6.0 * index, leave, (world, host))
+    world.run(world.now + 60.0)
+    view, top = best_view(world), world.ledger.top_commit()
+    assert view is not None and set(view.members()) == {host.peer for host in hosts[4:]}
+    assert world.losses == 0 and not any("redone" in note or "skip" in note for note in world.notes)
+    world.run(world.now + 10.0)
+    assert world.ledger.top_commit() > top

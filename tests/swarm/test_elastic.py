@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,6 +13,7 @@ import pytest
 from ftnode.lab.demo_kills import Planned, strike
 from ftnode.lab.report import SURVIVORS, recover
 from ftnode.lab.story import Story
+from ftnode.lab.swarm import Process
 from ftnode.lab.trial import Trial
 from ftnode.protocol.manifest import Manifest
 
@@ -63,3 +67,42 @@ def test_a_killed_replica_costs_nothing_but_time(precision: str, open_swarm: Ope
         assert recovery is not None and recovery.rung == SURVIVORS
     trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
     assert {told.record["rung"] for told in trial.story.installed} == {"initial", "replica"}
+
+
+def test_a_run_grows_to_six_and_shrinks_to_two_without_losing_a_step(open_swarm: OpenTrial) -> None:
+    """Ctrl-C, SIGTERM or `ftnode leave`: others learn what only the leaver holds, and no attempt is given up."""
+    trial = open_swarm(volunteers=1, stages=STAGES, hold=STAGES + 1, change=elastic(2))
+    for count in range(2, 7):
+        trial.volunteer(f"late{count}", hold=STAGES + 1)
+        trial.wait(f"{count} holders", lambda story, count=count: has_members(story, count), GROW_SECONDS)  # type: ignore[misc]
+    assert sizes(trial.story) == [2] * (STAGES + 1)
+    for count, (name, how) in enumerate([("v1", "INT"), ("late2", "TERM"), ("late3", "leave"), ("late4", "leave")]):
+        trial.expected_dead.add(name)
+        leave(trial.swarm.processes[name], how)
+        trial.wait(
+            f"{name} to leave",
+            lambda story, count=count: has_members(story, 5 - count),  # type: ignore[misc]
+            GROW_SECONDS,
+        )
+        assert trial.swarm.processes[name].process.wait(GROW_SECONDS) == 0
+    assert trial.story.view is not None
+    assert {trial.story.name(peer) for peer in trial.story.view.members()} == {"late5", "late6"}
+    trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
+    assert {told.record["rung"] for told in trial.story.installed} == {"initial", "replica"}
+    told = [str(note.record["text"]) for note in trial.story.notes]
+    assert not [text for text in told if "redone" in text or "is skipped" in text]
+
+
+def has_members(story: Story, count: int) -> bool:
+    return story.view is not None and len(story.view.members()) == count
+
+
+def leave(process: Process, how: str) -> None:
+    """`how`: a signal, or the command."""
+    if how != "leave":
+        process.process.send_signal(signal.Signals[f"SIG{how}"])
+        return
+    command = [sys.executable, "-m", "ftnode.node.cli", "leave", "--home", str(process.home), "--timeout", "60"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    assert "has left after" in done.stdout

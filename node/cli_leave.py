@@ -1,0 +1,87 @@
+"""`ftnode leave`: the volunteers of this machine hand over what only they hold, and stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ftnode.node.cli_options import home_option, json_option
+from ftnode.protocol.errors import UserError
+
+if TYPE_CHECKING:
+    from ftnode.node.configuration import Running
+
+LOOK_SECONDS = 0.1
+
+
+@click.command()
+@click.option("--peer", "peer", metavar="PEERID", help="Only this one of several; as much of its PeerId as is unique.")
+@click.option("--now", is_flag=True, help="Stop at once; what only it holds is rebuilt by others.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True,
+    help="Seconds to wait until they have left.",
+)  # fmt: skip
+@json_option
+@home_option
+def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str | None) -> None:
+    """Ask this machine's volunteers to leave, and wait until they have. Others first learn what only they hold."""
+    from ftnode.node.identity import home_directory
+
+    asked = _chosen(home_directory(home), peer)
+    began = time.monotonic()
+    for running in asked:
+        for _ in range(1 + now):  # a second one is what a second Ctrl-C is
+            with suppress(ProcessLookupError):
+                os.kill(running.pid, signal.SIGTERM)
+        if not as_json:
+            what = "stops at once" if now else "hands over what only it holds, and stops"
+            click.echo(f"{running.peer} (process {running.pid}) {what}")
+    left: dict[str, float] = {}
+    while len(left) < len(asked):
+        for running in asked:
+            if running.peer not in left and not is_running(running.pid):
+                left[running.peer] = time.monotonic() - began
+                if not as_json:
+                    click.echo(f"{running.peer} has left after {left[running.peer]:.1f} s")
+        if time.monotonic() - began > timeout:
+            break
+        time.sleep(LOOK_SECONDS)
+    if as_json:
+        click.echo(json.dumps({"left": left, "running": [each.peer for each in asked if each.peer not in left]}))
+    if len(left) < len(asked):
+        names = ", ".join(each.peer for each in asked if each.peer not in left)
+        raise UserError(f"{names} is still handing over; wait on, or stop at once with: ftnode leave --now", 75)
+
+
+def _chosen(home: Path, wanted: str | None) -> list[Running]:
+    """Volunteers of this home that run. Raises UserError (69, 64) when there is none, or none of that name."""
+    from ftnode.node.configuration import running_nodes
+    from ftnode.node.identity import is_taken
+
+    # A process id may have been given to another program since; the lock on an identity goes with its owner.
+    found = [running for running in running_nodes(home) if running.run and is_taken(home, running.peer)]
+    if not found:
+        raise UserError(f"no volunteer runs here (home {home}); another home is chosen with --home", 69)
+    if wanted is None:
+        return found
+    chosen = [running for running in found if wanted in running.peer]
+    if len(chosen) != 1:
+        names = ", ".join(running.peer for running in found)
+        raise UserError(f"--peer {wanted} is not one of those that run here: {names}", 64)
+    return chosen
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process is there and has not ended; one that nobody has waited for yet has."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state not in ("Z", "X")
