@@ -78,6 +78,7 @@ def settings(manifest: Manifest) -> Settings:
         shadow_every=manifest.recovery.shadow_every,
         shadow_encoding=manifest.recovery.shadow_encoding,
         rate_factor=manifest.recovery.rate_factor,
+        state_bytes=manifest.state_bytes,
         lease_seconds=manifest.liveness.lease_seconds,
         minority_wait_seconds=manifest.recovery.minority_wait_seconds,
     )

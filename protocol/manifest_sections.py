@@ -202,6 +202,14 @@ class Manifest:
         return (2 * self.model.vocabulary + 1) * self.model.dim
 
     @property
+    def state_bytes(self) -> int:
+        """Weights and both moments of the largest stage."""
+        model = self.model
+        block = 4 * model.dim**2 + 3 * model.dim * model.hidden + 2 * model.dim
+        blocks = model.layers // self.pipeline.stages * block
+        return 3 * NUMBER_BYTES[model.precision] * max(self.head_parameters, blocks)
+
+    @property
     def step_bytes(self) -> int:
         """Bytes of all boundary tensors of one step, both directions."""
         return 2 * (self.pipeline.stages + 1) * self.batch.microbatches * self.boundary_bytes

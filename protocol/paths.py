@@ -49,9 +49,12 @@ def choose_path(
 
     A peer's queue is what `under_way` gives it, one path a microbatch; `pace`: (peer, stage) → seconds that one takes
     there; who has said nothing yet is thought to be as fast as the fastest of its group. So a slow peer gets less. The
-    head's own visits stay with the head that admits. Requires a view without vacancies.
+    head's own visits stay with the head that admits. Of equals each holder of the head begins with another one, since
+    none knows what the others give away. Requires a view without vacancies.
     """
     chosen: list[Peer] = []
+    heads = view.holders[HEAD]
+    first = heads.index(me) if me in heads else 0
     for stage in visited:
         group = view.holders[stage]
         if stage == HEAD and me in group:
@@ -63,9 +66,9 @@ def choose_path(
         known = [pace[peer, stage] for peer in group if (peer, stage) in pace]
         usual = min(known, default=1.0)
         queues = Counter(peer for path in (*under_way, chosen) for peer in path)
-        chosen.append(
-            min(group, key=lambda peer: ((queues[peer] + 1) * pace.get((peer, stage), usual), group.index(peer)))
-        )
+        turn = first % len(group)
+        equals = (*group[turn:], *group[:turn])
+        chosen.append(min(equals, key=lambda peer: (queues[peer] + 1) * pace.get((peer, stage), usual)))
     return tuple(chosen)
 
 

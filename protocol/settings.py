@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+STATE_BYTES_PER_SECOND = 1e6
+"""The slowest line on which a stage's state is waited for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -42,6 +45,8 @@ class Settings:
     """The same for shadows of block stages; 0: none."""
     shadow_encoding: str = "bfloat16"
     rate_factor: float = 1.1
+    state_bytes: int = 0
+    """Weights and moments of the largest stage."""
     lease_seconds: float = 10.0
     """A peer that was silent for this long is suspected."""
     minority_wait_seconds: float = 60.0
@@ -130,5 +135,5 @@ class Settings:
 
     @property
     def install_seconds(self) -> float:
-        """A rebuild that takes longer is given up; transfers bigger than this at 1 MB/s need a longer lease."""
-        return max(120.0, 12 * self.lease_seconds)
+        """A transfer of a stage's state that takes longer is given up: two minutes at least."""
+        return max(120.0, 12 * self.lease_seconds, self.state_bytes / STATE_BYTES_PER_SECOND)

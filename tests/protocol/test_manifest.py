@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from ftnode.models.config import ModelConfig
 from ftnode.node.presets import PRESETS, adapt
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import (
@@ -254,3 +255,12 @@ def test_any_number_of_stages_fits_a_preset(stages: int, layers: int) -> None:
 
 def test_manifests_are_values() -> None:
     assert isinstance(hash(TINY), int) and isinstance(TINY, Manifest)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_state_of_the_largest_stage_is_what_the_model_says(name: str) -> None:
+    manifest, stages = PRESETS[name], range(PRESETS[name].pipeline.stages + 1)
+    model = manifest.model
+    config = ModelConfig(model.dim, model.heads, model.layers, model.context, model.hidden, model.vocabulary)
+    largest = max(config.stage_parameters(manifest.pipeline.stages, stage) for stage in stages)
+    assert settings(manifest).state_bytes == 3 * 4 * largest

@@ -9,9 +9,13 @@ from itertools import combinations, pairwise
 
 import pytest
 
+from ftnode.protocol import moving
 from ftnode.protocol.events import Leave
+from ftnode.protocol.learning import Learning
+from ftnode.protocol.leaving import Leavers
+from ftnode.protocol.losses import Losses
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Version
+from ftnode.protocol.types import Peer, Version
 from ftnode.protocol.view import View
 from tests.sim.host import Host
 from tests.sim.targets import best_view, holders
@@ -269,3 +273,46 @@ def test_one_grows_to_six_and_back_to_two_without_a_loss() -> None:
     assert world.losses == 0 and not any("redone" in note or "skip" in note for note in world.notes)
     world.run(world.now + 10.0)
     assert world.ledger.top_commit() > top
+
+
+def test_leaving_without_handing_over_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail: a leader that lets a leaver go although nobody else has its stage."""
+    monkeypatch.setattr(Leavers, "alone", lambda self, leaver, joins=(): [])
+    world = go_home(replace(SETTINGS, replicas=1, head_every=0), holder_of(2), standbys=1)
+    assert {rung for _, rung in world.met} - {"initial", "replica"}
+
+
+def test_a_learner_that_joins_before_it_has_learnt_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Learning, "_has_reduced", lambda self, stage, peer: peer in self.leader.ready)
+    world = go_home(replace(SETTINGS, replicas=1, head_every=0), holder_of(2), room=2)
+    assert {rung for _, rung in world.met} - {"initial", "replica"}
+
+
+@pytest.mark.parametrize(("gain", "flaps"), [(moving.GAIN_MIN, False), (0.9, True)], ids=["as it is", "any gain"])
+def test_holders_do_not_flap_when_a_tenth_of_them_goes_every_hour(
+    gain: float, flaps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve peers; each dies once in ten hours, and another comes two minutes later, which is all that is needed. With
+    a threshold that lets every move pass, some would go to and fro meanwhile."""
+    settings = replace(SETTINGS, steps=100_000, replicas=4, head_every=0, evaluate_every=0, lease_seconds=30.0)
+    world, chance, hours = World(settings, 8, delay_max=0.03), random.Random(8), 1.0 if flaps else 4.0
+    world.forward_seconds = 4.0
+    moves: list[Peer] = []
+    vacate = Losses.vacate
+
+    def counted(self: Losses, stage: int, peer: Peer, reason: str) -> None:
+        moves.append(peer)
+        vacate(self, stage, peer, reason)
+
+    monkeypatch.setattr(Losses, "vacate", counted)
+    monkeypatch.setattr(moving, "GAIN_MIN", gain)
+    for index in range(12):
+        world.start(f"peer{index}", 1, True)
+    deaths = 0
+    world.run(300.0)
+    while world.now < 3600 * hours:
+        world.run(world.now + chance.expovariate(12 * 0.1 / 3600))
+        world.kill(chance.choice(sorted(world.live(), key=lambda host: host.peer)), "kill", silently=False)
+        deaths += 1
+        world.at(world.now + 120.0, world.start, (f"new{deaths}", 1, True))
+    assert deaths >= 2 and bool(moves) == flaps
