@@ -37,7 +37,7 @@ DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
     help="Seconds to look for a peer before giving up.",
 )  # fmt: skip
 @click.option("--log-dir", metavar="DIR", help="New folder for log and trace; default: the platform's state folder.")
-@click.option("--dump-rebuilds", is_flag=True, help="Keep weights of rebuilds as files, for `ftnode lab audit`.")
+@click.option("--dump-rebuilds", is_flag=True, help="Keep weights of rebuilds and of the end as files.")
 @click.option(
     "--compute", type=click.Choice(["torch", "paced"]), default="torch", show_default=True,
     help="paced sleeps instead of computing, to measure pipelines.",

@@ -33,12 +33,13 @@ from ftnode.node.identity import Identity, take_identity
 from ftnode.node.keeper import Keeper
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.p2pd import P2pd
+from ftnode.node.ports import ComputeError
 from ftnode.node.reachability import Reach, Reachability
 from ftnode.node.reduction import Reductions
 from ftnode.node.reduction_wire import REDUCE_PROTOCOL
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
 from ftnode.node.snapshot import snapshot
-from ftnode.node.state_donor import StateDonor
+from ftnode.node.state_donor import NotLent, StateDonor, dump_weights
 from ftnode.node.state_shape import gradient_numbers, shape_of
 from ftnode.node.state_source import Borrower
 from ftnode.node.state_transfer import Installer
@@ -49,7 +50,7 @@ from ftnode.protocol.errors import UserError
 from ftnode.protocol.events import ComputeReady, Directory, DirectoryLost, Leave, Moved
 from ftnode.protocol.manifest import Manifest, settings
 from ftnode.protocol.participant import Participant
-from ftnode.protocol.types import Peer
+from ftnode.protocol.types import Peer, Version
 from ftnode.protocol.wire import STATE_PROTOCOL
 
 log = logging.getLogger(__name__)
@@ -154,6 +155,7 @@ class Node:
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
         self.driver.donor = self.donor
+        self.driver.on_last = self._dump_last if config.dump_rebuilds else None
         self.driver.keeper = Keeper(manifest.run_id, borrower)
         self.driver.installer = Installer(
             manifest.run_id, self.settings, self.arena, self.compute, borrower,
@@ -210,6 +212,19 @@ class Node:
         self.directory.withdraw()
         await trio.sleep(GOODBYE_SECONDS)
         self._done.set()
+
+    def _dump_last(self, stage: int, version: Version) -> None:
+        """Write the weights of the run's end to a file."""
+        path = self.config.log_directory / f"last-{stage}-{version.step}.weights"
+
+        async def dump() -> None:
+            try:
+                await dump_weights(self.compute, self.arena, stage, version, path)
+            except (NotLent, ComputeError, OSError, trio.TooSlowError) as error:
+                log.warning("the last weights of stage %d are not kept: %s", stage, error)
+
+        assert self._nursery is not None
+        self._nursery.start_soon(dump)
 
     def _fail(self, failure: UserError) -> None:
         self.failure = self.failure or failure

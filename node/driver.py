@@ -29,7 +29,7 @@ from ftnode.protocol import events as ev
 from ftnode.protocol.codec import to_plain
 from ftnode.protocol.messages import Boundary
 from ftnode.protocol.participant import Participant
-from ftnode.protocol.types import Rung
+from ftnode.protocol.types import Rung, Version
 from ftnode.protocol.view import View
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,8 @@ class Driver:
         self.installer: Installer | None = None
         self.donor: StateDonor | None = None
         self.keeper: Keeper | None = None
+        self.on_last: Callable[[int, Version], None] | None = None
+        """Called when a stage has the weights of the run's last step."""
         self.copies = Copies()
         self._events: deque[ev.Event] = deque()
         self._arrived = trio.Event()
@@ -220,6 +222,8 @@ class Driver:
             self.tasks.check(answer)
             if self.donor is not None:
                 self.donor.advanced()
+            if self.on_last is not None and effect.version.step == self.participant.settings.steps:
+                self.on_last(effect.stage, effect.version)
 
         self.compute.post("apply", applied, **_apply_fields(effect))
 

@@ -124,6 +124,7 @@ class Installs:
             del self._pending[event.stage]
             core.note("rebuild", f"stage {event.stage} is not learnt yet: {event.reason}", stages=str(event.stage))
         elif core.now - pending.since > (settings.lease_seconds if outside else settings.install_seconds):
+            del self._pending[event.stage]  # the same plan may come again, and is then begun again
             return False
         else:
             core.note("rebuild", f"stage {event.stage} again: {event.reason}", stages=str(event.stage))

@@ -1,0 +1,189 @@
+"""A run in which replicas die ends with the weights of a run that nobody disturbed, on real processes.
+
+Each run's last weights are held against those of one process that trains the whole model on the same microbatches.
+In float64 nothing but the order of additions is left, some 1e-16 a time. In float32 that order makes a visible
+difference, which two undisturbed runs with different splits of the microbatches show as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from torch import Tensor
+
+from ftnode.lab.audit import audit
+from ftnode.lab.demo_kills import Planned, strike
+from ftnode.lab.report import SURVIVORS, recover
+from ftnode.lab.story import Story
+from ftnode.lab.trial import Trial, open_trial
+from ftnode.lab.whole_model import Size, WholeModel
+from ftnode.models.data import load_corpus
+from ftnode.models.optimiser import OptimiserConfig
+from ftnode.node.cli_run import model_config
+from ftnode.protocol.manifest import Manifest
+from tests.swarm.conftest import small_manifest
+
+pytestmark = pytest.mark.timeout(900)
+
+STAGES = 2
+HOLDERS = 3
+STEPS = 160
+KILLED = (0, 1, 2, 1)
+"""The stages that lose a holder, the head among them."""
+TOLERANCE = 1e-10
+SPREADS = 5.0
+SPOILT_STEP = 120
+WAIT_SECONDS = 240.0
+
+Floats = npt.NDArray[np.floating]
+Weights = dict[int, Floats]
+
+
+def shaped(precision: str, replicas: int) -> Callable[[Manifest], Manifest]:
+    """Steps that are long enough for nine volunteers to come before half of them are over."""
+    return lambda manifest: replace(
+        manifest,
+        model=replace(manifest.model, precision=precision),
+        batch=replace(manifest.batch, sequences=8),
+        pipeline=replace(manifest.pipeline, replicas=replicas),
+    )
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that is over: its manifest, and the last weights, on which all holders agree."""
+
+    manifest: Manifest
+    weights: Weights
+
+
+def trained(folder: Path, text: Path, precision: str, holders: int, kills: tuple[int, ...] = ()) -> Ended:
+    """A run to its end with so many holders for each stage, of whom some die in the middle of a step."""
+    manifest = shaped(precision, holders)(small_manifest(text, STAGES, STEPS))
+    folder.mkdir()
+    with open_trial(manifest, folder, text) as trial:
+        for number in range(1, holders * (STAGES + 1) + 1):
+            trial.volunteer(f"v{number}")
+        trial.wait("full groups", lambda story: sizes(story) == [holders] * (STAGES + 1), WAIT_SECONDS)
+        for stage in kills:
+            (kill,) = strike(trial.swarm, trial.story, [Planned(stage, trial.story.committed + 2)])
+            trial.expected_dead.add(kill.node)
+            trial.wait("the step", lambda story, kill=kill: recover(story, kill) is not None, WAIT_SECONDS)  # type: ignore[misc]
+            recovery = recover(trial.story, kill)
+            assert recovery is not None and recovery.rung == SURVIVORS
+            trial.wait_for_step(trial.story.committed + 3, WAIT_SECONDS)
+        trial.wait_for_step(STEPS, WAIT_SECONDS)
+        weights = last_weights(trial, manifest)
+    found = audit(folder / "logs")
+    assert found.passed, [str(finding) for finding in found.findings[:10]]
+    return Ended(manifest, weights)
+
+
+def sizes(story: Story) -> list[int]:
+    return [len(story.holders(stage)) for stage in range(STAGES + 1)]
+
+
+def last_weights(trial: Trial, manifest: Manifest) -> Weights:
+    """Of each stage, from the files that its holders wrote; replicas are equal to the byte."""
+    model, found = model_config(manifest), {}
+    for stage in range(STAGES + 1):
+        size = model.number_bytes * model.stage_parameters(STAGES, stage)
+        logs = [trial.swarm.processes[name].log for name in trial.story.holders(stage)]
+        files = [log / f"last-{stage}-{STEPS}.weights" for log in logs]
+
+        def written(story: Story, files: list[Path] = files, size: int = size) -> bool:
+            return all(path.exists() and path.stat().st_size == size for path in files)
+
+        trial.wait(f"the weights of stage {stage}", written, WAIT_SECONDS)
+        contents = {path.read_bytes() for path in files}
+        assert len(contents) == 1, f"the holders of stage {stage} differ"
+        found[stage] = np.frombuffer(contents.pop(), np.dtype(manifest.model.precision))
+    return found
+
+
+@dataclass(frozen=True)
+class Alone(Size):
+    """The run's model, batches and optimiser in one process."""
+
+    manifest: Manifest | None = None
+
+    def optimiser(self) -> OptimiserConfig:
+        assert self.manifest is not None
+        given = self.manifest.optimiser
+        return OptimiserConfig(
+            given.learning_rate, STEPS, given.betas[0], given.betas[1], given.epsilon, given.weight_decay,
+            given.warmup_steps, given.decay, given.minimum_factor, given.clip,
+        )  # fmt: skip
+
+
+class Spoilt(WholeModel):
+    """One process, which counts one microbatch too few or too many in one step when it is told to."""
+
+    spoil: str = ""
+
+    def _training_tokens(self, iteration: int) -> list[Tensor]:
+        tokens = super()._training_tokens(iteration)
+        if iteration != SPOILT_STEP:
+            return tokens
+        return {"": tokens, "dropped": tokens[:-1], "doubled": [*tokens, tokens[0]]}[self.spoil]
+
+
+def references(manifest: Manifest, text: Path) -> dict[str, Weights]:
+    """What one process makes of the manifest and the text: at the start, at the end, and at ends with a mistake."""
+    batch = manifest.batch
+    size = Alone("trial", model_config(manifest), STAGES, batch.microbatches, batch.sequences, 1.0, 0, 1, manifest)
+    model = Spoilt(size, load_corpus(str(text)), manifest.run.seed)
+    found = {"start": weights_of(model)}
+    for step in range(1, SPOILT_STEP):
+        model.train(step)
+    kept = model.keep()
+    for spoil in ("", "dropped", "doubled"):
+        model.restore(kept)
+        model.spoil = spoil
+        for step in range(SPOILT_STEP, STEPS + 1):
+            model.train(step)
+        found[spoil or "end"] = weights_of(model)
+    return found
+
+
+def weights_of(model: WholeModel) -> Weights:
+    return {index: stage.weights.numpy().copy() for index, stage in enumerate(model.stages)}
+
+
+def distances(found: Weights, wanted: Weights, start: Weights) -> dict[int, float]:
+    """Stage → how far apart the weights are, in units of the way that they have come."""
+    return {
+        stage: float(np.linalg.norm(found[stage] - wanted[stage]) / np.linalg.norm(wanted[stage] - start[stage]))
+        for stage in wanted
+    }
+
+
+def test_in_double_precision_deaths_leave_no_trace(tmp_path: Path, text: Path) -> None:
+    found = trained(tmp_path / "disturbed", text, "float64", HOLDERS, KILLED)
+    alone = references(found.manifest, text)
+    apart = distances(found.weights, alone["end"], alone["start"])
+    print(f"float64, {len(KILLED)} killed in mid-step: {apart}")
+    assert max(apart.values()) <= TOLERANCE
+    for mistake in ("dropped", "doubled"):
+        spoilt = distances(alone[mistake], alone["end"], alone["start"])
+        print(f"one of {STEPS} steps with a microbatch {mistake}: {spoilt}")
+        assert min(spoilt.values()) > 1e3 * TOLERANCE
+
+
+def test_in_single_precision_deaths_do_no_more_than_another_split(tmp_path: Path, text: Path) -> None:
+    found = trained(tmp_path / "disturbed", text, "float32", HOLDERS, KILLED)
+    one = trained(tmp_path / "one", text, "float32", 1).weights
+    other = trained(tmp_path / "two", text, "float32", 2).weights
+    alone = references(found.manifest, text)
+    spread, apart = distances(other, one, alone["start"]), distances(found.weights, one, alone["start"])
+    print(f"float32: two splits {spread}; {len(KILLED)} killed in mid-step {apart}")
+    assert all(apart[stage] <= SPREADS * spread[stage] for stage in spread)
+    for mistake in ("dropped", "doubled"):
+        spoilt = distances(alone[mistake], one, alone["start"])
+        print(f"one of {STEPS} steps with a microbatch {mistake}: {spoilt}")
+        assert all(spoilt[stage] > SPREADS * spread[stage] for stage in spread)
