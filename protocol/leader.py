@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ftnode.protocol.barrier import Hopeless, Standing, agree, plan_installs, standing, summarise, usable_copies
 from ftnode.protocol.division import Paths, Shares, divide, repair
-from ftnode.protocol.effects import Committed
+from ftnode.protocol.effects import Committed, Search
 from ftnode.protocol.errors import LocalError
 from ftnode.protocol.learning import Learning
 from ftnode.protocol.leaving import Leavers
@@ -44,6 +44,7 @@ class Leader:
         self.base: Version | None = None
         self.empty: frozenset[int] = frozenset()
         """Stages that have holders, and none with the weights of `base`."""
+        self._searched_at = float("-inf")
         self._settling = False
         self._joins: Sequence[tuple[int, Peer]] = ()
         """(stage, learner) that the next view takes in."""
@@ -80,8 +81,13 @@ class Leader:
             self.core.send(sender, begin)
 
     def on_heartbeat(self, sender: Peer, heartbeat: Heartbeat) -> None:
-        """Note who has got the Begin, and how far the learners are."""
+        """Note who has got the Begin, how far the learners are, and who has just come."""
+        core = self.core
         self.learning.on_heartbeat(sender, heartbeat)
+        stranger = sender not in core.members and sender not in core.presences
+        if stranger and core.now - self._searched_at >= core.settings.search_seconds:
+            self._searched_at = core.now
+            core.emit(Search("a newcomer"))
         here = (heartbeat.lineage, heartbeat.view) == (self.view.lineage.id, self.view.number)
         if here and self.begin is not None and heartbeat.step == self.begin.step:
             self._begun.add(sender)
