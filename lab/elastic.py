@@ -17,7 +17,7 @@ from typing import Any
 
 from ftnode.lab.elastic_picture import draw_curves
 from ftnode.lab.elastic_swarms import COMPUTE, PACED_SECONDS, STAGES, join_and_lose, train
-from ftnode.lab.elastic_times import PARTS, compare_curves
+from ftnode.lab.elastic_times import PARTS, STEPS_BEFORE, compare_curves
 from ftnode.lab.transport import tensor_path
 from ftnode.protocol.errors import UserError
 
@@ -149,6 +149,7 @@ def _join_lines(joins: Mapping[str, Any], tensor_path_speed: float) -> list[str]
         *parts,
         _line("to the first microbatch", joins, _seconds("seconds")),
         _line("step before", joins, _seconds("step_seconds")),
+        _line(f"longest of {STEPS_BEFORE} before", joins, _seconds("longest_before_seconds")),
         _line("longest while it started", joins, _seconds("longest_starting_seconds")),
         _line("longest while it joined", joins, _seconds("longest_joining_seconds")),
         _line("stall, of a step", joins, lambda one: f"{one['stall']:.0%}", limit),

@@ -115,11 +115,15 @@ def _about(record: Mapping[str, Any], peer: Peer) -> bool:
 
 def median_step(commits: Sequence[Told], until: float, count: int = STEPS_BEFORE) -> float:
     """Of the last `count` steps that were committed before `until`. Raises ValueError when there is none."""
+    return median(_steps_before(commits, until, count))
+
+
+def _steps_before(commits: Sequence[Told], until: float, count: int = STEPS_BEFORE) -> list[float]:
     times = [told.time for told in first_commits(list(commits)) if told.time <= until]
     steps = [later - earlier for earlier, later in pairwise(times)][-count:]
     if not steps:
         raise ValueError("no step was committed before")
-    return median(steps)
+    return steps
 
 
 def longest_step(commits: Sequence[Told], since: float, until: float) -> float:
@@ -142,7 +146,8 @@ def tokens_per_second(commits: Sequence[Told], since: float, until: float) -> fl
 
 def tell_join(join: Join, commits: Sequence[Told]) -> dict[str, Any]:
     """The figures of a join. The stall is what the longest step while it learnt and joined had more than the median
-    step before; while it started it took cores, which another machine's newcomer does not."""
+    step before, whose longest is told as well, since a machine is never still; while the newcomer started it took
+    cores, which one on another machine does not."""
     step = median_step(commits, join.asked)
     joining = longest_step(commits, join.offered, join.worked)
     return {
@@ -150,6 +155,7 @@ def tell_join(join: Join, commits: Sequence[Told]) -> dict[str, Any]:
         "seconds": join.worked - join.asked,
         **{f"{name}_seconds": seconds for name, seconds in join.parts().items()},
         "step_seconds": step,
+        "longest_before_seconds": max(_steps_before(commits, join.asked)),
         "longest_starting_seconds": longest_step(commits, join.asked, join.offered),
         "longest_joining_seconds": joining,
         "stall": joining / step - 1,

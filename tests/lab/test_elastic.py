@@ -98,10 +98,11 @@ def test_only_the_last_steps_count_as_those_before() -> None:
 
 
 def test_a_join_is_told_with_its_stall() -> None:
-    commits = [*STEADY, commit(11, 13.0), commit(12, 14.0), commit(13, 15.25), commit(14, 19.0)]
+    commits = [commit(0, -0.5), *STEADY, commit(11, 13.0), commit(12, 14.0), commit(13, 15.25), commit(14, 19.0)]
     join = times.Join("newcomer", 1, 10.0, 11.0, 13.5, 14.0, 14.5, 14.75, 15.0, 30_000_000, 0.5)
     figures = times.tell_join(join, commits)
     assert (figures["seconds"], figures["step_seconds"]) == (5.0, 1.0)
+    assert figures["longest_before_seconds"] == 1.5
     assert (figures["longest_starting_seconds"], figures["longest_joining_seconds"]) == (3.0, 1.25)
     assert figures["stall"] == pytest.approx(0.25)
     assert figures["megabytes_per_second"] == pytest.approx(60.0)
@@ -143,9 +144,9 @@ def test_a_curve_has_a_repeated_commit_once() -> None:
 
 def a_run(factor: float, audit: str = "passed") -> dict[str, Any]:
     join = {f"{name}_seconds": factor for name in times.PARTS} | {
-        "stage": 1, "seconds": 6 * factor, "step_seconds": 1.0, "longest_starting_seconds": 1.5,
-        "longest_joining_seconds": 1.0 + factor / 10, "stall": factor / 10, "bytes_fetched": 40_000_000,
-        "megabytes_per_second": 80.0,
+        "stage": 1, "seconds": 6 * factor, "step_seconds": 1.0, "longest_before_seconds": 1.1,
+        "longest_starting_seconds": 1.5, "longest_joining_seconds": 1.0 + factor / 10, "stall": factor / 10,
+        "bytes_fetched": 40_000_000, "megabytes_per_second": 80.0,
     }  # fmt: skip
     kill = {"stage": 1, "holders": 2, "outage_seconds": factor, "detect_seconds": 0.1, "elect_seconds": 0.1,
             "step_seconds": 1.0, "tokens_per_second_before": 100.0, "tokens_per_second_after": 60.0, "kept": 0.6,
