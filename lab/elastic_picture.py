@@ -1,4 +1,4 @@
-"""`curves.png` of `ftnode lab elastic`: the training loss with and without losses of replicas, and how far apart."""
+"""`curves.png` of `ftnode lab elastic`: the training loss with and without killed replicas, and how far apart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ftnode.lab.elastic_times import Curve, differences
 from ftnode.lab.pictures import BLUE, FAINT, INK, ORANGE, RED
 
 SMALLEST = 1e-8
-"""A difference of nothing has no place on a logarithmic axis."""
+"""Where a difference of nothing is drawn, which has no place on a logarithmic axis."""
 
 
 def draw_curves(
@@ -26,26 +26,31 @@ def draw_curves(
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[5, 2])
     figure.subplots_adjust(left=0.085, right=0.965, top=0.87, bottom=0.085, hspace=0.1)
     figure.text(
-        0.085, 0.95, "Training loss with and without losses of replicas", fontsize=15, fontweight="bold", color=INK
+        0.085,
+        0.95,
+        "The same training, undisturbed and with replicas killed",
+        fontsize=15,
+        fontweight="bold",
+        color=INK,
     )
-    text = f"the same seed; with losses: {len(killed)} replicas SIGKILLed in mid-step, {len(joined)} newcomers joined"
+    text = f"{len(killed)} replicas SIGKILLed in the middle of a step (red); {len(joined)} newcomers joined (dotted)"
     figure.text(0.085, 0.908, text, fontsize=10, color=FAINT)
     above.plot(*zip(*undisturbed), color=BLUE, linewidth=3.2, alpha=0.55, label="undisturbed")
-    above.plot(*zip(*disturbed), color=ORANGE, linewidth=1.2, label="with losses")
+    above.plot(*zip(*disturbed), color=ORANGE, linewidth=1.2, label="replicas killed")
     above.set_ylabel("training loss, nats per byte", color=INK, fontsize=10)
-    above.legend(frameon=False, loc="upper right", fontsize=10, labelcolor=INK)
     for curve, colour, label in (
         (again, FAINT, "undisturbed, once more"),
-        (disturbed, ORANGE, "with losses"),
+        (disturbed, ORANGE, "replicas killed"),
     ):
         sizes = [(step, max(SMALLEST, abs(size))) for step, size in differences(curve, undisturbed)]
         below.plot(*zip(*sizes), color=colour, linewidth=1.2, label=label)
     below.set_yscale("log")
     below.set_ylabel("difference to\nundisturbed", color=INK, fontsize=10)
     below.set_xlabel("step", color=INK, fontsize=10)
-    below.legend(frameon=False, loc="lower right", fontsize=9, labelcolor=INK)
-    for axes in (above, below):
+    for axes, place in ((above, "upper right"), (below, "upper left")):
         _mark(axes, killed, joined)
+        legend = axes.legend(loc=place, fontsize=9, labelcolor=INK, facecolor="white", edgecolor="none", framealpha=0.9)
+        legend.set_zorder(7)
     figure.savefig(path)
 
 
