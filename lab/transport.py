@@ -84,6 +84,14 @@ def measure(rounds: int) -> dict[str, Any]:
     return summary(seconds)
 
 
+def tensor_path(rounds: int) -> float:
+    """Megabytes per second of the tensor path alone, with its largest size: the median of some orders."""
+    size = max(SIZES)
+    with _pair("ours") as sender:
+        sender.order(size, 3)
+        return _count(size) * size / median(sender.order(size, _count(size)) for _ in range(rounds)) / 1e6
+
+
 def _count(size: int) -> int:
     return BYTES_PER_ORDER[size] // size
 

@@ -75,6 +75,7 @@ lab_group = LazyGroup(
         "throughput": ("ftnode.node.cli_lab:throughput", "A swarm's tokens/s against one torch process."),
         "outage": ("ftnode.node.cli_lab:outage", "Seconds from the loss of a sole holder to the next step."),
         "scaling": ("ftnode.node.cli_lab:scaling", "What replicas of the slowest stage are worth."),
+        "elastic": ("ftnode.node.cli_lab:elastic", "What joins and losses of replicas cost the others."),
         "reduction": ("ftnode.node.cli_lab:reduction", "Seconds that a group takes to sum a gradient."),
         "memory": ("ftnode.node.cli_lab:memory", "Resident memory of an idle node, by process."),
         "world": ("ftnode.node.cli_lab:world", "Speed of the virtual world."),

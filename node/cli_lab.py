@@ -107,6 +107,17 @@ def scaling(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
 
 
 @click.command()
+@click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Times to measure it all.")
+@click.option("--out", metavar="DIR", help="New folder for the figures as JSON, curves.png, logs and traces.")
+@json_option
+@home_option
+def elastic(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
+    """Time to join, its stall, a killed replica's cost, and training losses with and without failures."""
+    figures = _lab("elastic").run(as_json, runs, Path(out).expanduser().absolute() if out else None)
+    return 0 if figures["passed"] else 1
+
+
+@click.command()
 @json_option
 @home_option
 def memory(as_json: bool, home: str | None) -> int:
