@@ -180,6 +180,8 @@ class Node:
         config, self._nursery = self.config, nursery
         nursery.start_soon(self.compute.run)
         self.reductions.begin(nursery)
+        if self.settings.replicas > 1:
+            nursery.start_soon(self.reductions.prepare)
         await self.transport.start(nursery)
         await self.p2pd.serve(STATE_PROTOCOL, self.donor.serve)
         await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
