@@ -13,7 +13,7 @@ from ftnode.protocol.keeping import Copies
 from ftnode.protocol.messages import Begin, Boundary, Ready, Share, Stored
 from ftnode.protocol.presence import status_of
 from ftnode.protocol.resigning import Resigning
-from ftnode.protocol.retired import Retired
+from ftnode.protocol.retired import Retired, promised_by
 from ftnode.protocol.schedule import Pace
 from ftnode.protocol.step import StepWork
 from ftnode.protocol.types import Attempt, Handle, Peer, Version
@@ -49,7 +49,8 @@ class Holder:
         self.installs = Installs(core)
         self.learning: tuple[int, ...] = ()
         """Stages that the last Begin lets us learn (rule 26)."""
-        self._begun_at = 0.0
+        self.named_at = 0.0
+        """When the leader last was at the step whose Begin lets us learn."""
         self._early = EarlyTensors(2 * core.settings.window)
         self._early_shares: dict[tuple[Peer, int], Share] = {}
         """The newest that came before their Begin, of each (holder, stage)."""
@@ -181,8 +182,10 @@ class Holder:
             self.core.emit(Discard(None))
 
     def exact(self, lineage: str) -> tuple[tuple[int, Version], ...]:
-        """The versions that we have, or can make at once of what a retired attempt reduced."""
-        return (*sorted(self.versions.items()), *self.retired.promised(self.versions, lineage))
+        """The versions that we have, or can make at once of what this attempt or a retired one reduced."""
+        at_work = self.work is not None and self.work.begin.training
+        here = promised_by(self.work, self.versions, lineage) if at_work and self.work else ()
+        return (*sorted(self.versions.items()), *self.retired.promised(self.versions, lineage), *here)
 
     def send_status(self) -> None:
         assert self.core.view is not None
@@ -190,10 +193,9 @@ class Holder:
 
     def reduced(self, stage: int, lineage: str) -> Attempt | None:
         """The training attempt whose reduced gradient of the stage is here: that in work, or one that we left."""
-        work, begin = self.work, self.begin
-        at_work = begin is not None and begin.training and work is not None and stage in work.stages
-        if at_work and work is not None and begin is not None and work.has_reduced(stage):
-            return begin.attempt
+        work = self.work if self.begin is not None else None
+        if work is not None and work.begin.training and stage in work.stages and work.has_reduced(stage):
+            return work.begin.attempt
         return self.retired.reduced(stage, lineage)
 
     def on_begin(self, begin: Begin) -> None:
@@ -203,7 +205,7 @@ class Holder:
             return
         if old is not None and begin.base.step < old.base.step:
             return
-        self.learning, self._begun_at = tuple(stage for stage, peer in begin.learners if peer == core.me), core.now
+        self.learning, self.named_at = tuple(stage for stage, peer in begin.learners if peer == core.me), core.now
         self.installs.keep_only({*core.mine, *self.learning})
         goes_on = self.work is not None and old is not None and old.attempt == begin.attempt and old.step == begin.step
         commit_base(self, begin, goes_on)
@@ -349,7 +351,7 @@ class Holder:
     def beat(self) -> None:
         """Resend Status, Ready and tensors; retry installs; notice a task that does not end."""
         core, now, settings = self.core, self.core.now, self.core.settings
-        if self.learning and not core.member and core.now - self._begun_at > 2 * settings.lease_seconds:
+        if self.learning and not core.member and core.now - self.named_at > 2 * settings.lease_seconds:
             self._stop_learning()
         if not (core.member or self.learning) or core.view is None:
             return

@@ -52,8 +52,9 @@ class Learning:
         return tuple(sorted((learner.stage, peer) for peer, learner in self.learners.items() if learner.accepted))
 
     def ready(self) -> tuple[tuple[int, Peer], ...]:
-        """Those that have all that a holder has, at the end of the step in progress."""
-        return tuple((stage, peer) for stage, peer in self.named() if self._has_reduced(stage, peer))
+        """Those that have all that a holder has, at the end of the step in progress, and have not given up since."""
+        done = ((stage, peer) for stage, peer in self.named() if self._has_reduced(stage, peer))
+        return tuple((stage, peer) for stage, peer in done if self.learners[peer].applied >= 0)
 
     def _has_reduced(self, stage: int, peer: Peer) -> bool:
         ready = self.leader.ready.get(peer)

@@ -48,8 +48,12 @@ class Retired:
     def promised(self, versions: Mapping[int, Version], lineage: str) -> tuple[tuple[int, Version], ...]:
         """The versions that its commit would make of our weights."""
         work = self.work_in(lineage)
-        if work is None:
-            return ()
-        base = work.begin.base
-        made = next_version(base, lineage, work.begin.attempt, work.begin.skip)
-        return tuple((stage, made) for stage in sorted(versions) if versions[stage] == base and work.has_reduced(stage))
+        return () if work is None else promised_by(work, versions, lineage)
+
+
+def promised_by(work: StepWork, versions: Mapping[int, Version], lineage: str) -> tuple[tuple[int, Version], ...]:
+    """The versions that the commit of this attempt would make of our weights: also of a stage that was handed over in
+    the view that is to commit it."""
+    base = work.begin.base
+    made = next_version(base, lineage, work.begin.attempt, work.begin.skip)
+    return tuple((stage, made) for stage in sorted(versions) if versions[stage] == base and work.has_reduced(stage))

@@ -112,6 +112,9 @@ class Watch:
             core.reports[sender] = heartbeat
         if core.leader is not None:
             core.leader.on_heartbeat(sender, heartbeat)
+        begin, view = core.holder.begin, core.view
+        if begin is not None and view is not None and sender == view.leader and heartbeat.step == begin.step:
+            core.holder.named_at = core.now
         core.follow.on_heartbeat(sender, heartbeat)
         if heartbeat.wants_reply:
             core.send(sender, self.heartbeat(False))
