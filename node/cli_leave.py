@@ -37,15 +37,16 @@ def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str 
     asked = _chosen(home_directory(home), peer)
     began = time.monotonic()
     for running in asked:
-        for _ in range(1 + now):  # a second one is what a second Ctrl-C is
-            with suppress(ProcessLookupError):
-                os.kill(running.pid, signal.SIGTERM)
+        ask(running.pid)
         if not as_json:
             what = "stops at once" if now else "hands over what only it holds, and stops"
             click.echo(f"{running.peer} (process {running.pid}) {what}")
     left: dict[str, float] = {}
+    time.sleep(LOOK_SECONDS)
     while len(left) < len(asked):
         for running in asked:
+            if now and running.peer not in left:  # a second time, as a second Ctrl-C; two at once would be one
+                ask(running.pid)
             if running.peer not in left and not is_running(running.pid):
                 left[running.peer] = time.monotonic() - began
                 if not as_json:
@@ -76,6 +77,11 @@ def _chosen(home: Path, wanted: str | None) -> list[Running]:
         names = ", ".join(running.peer for running in found)
         raise UserError(f"--peer {wanted} is not one of those that run here: {names}", 64)
     return chosen
+
+
+def ask(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
 
 
 def is_running(pid: int) -> bool:

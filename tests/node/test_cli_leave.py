@@ -1,0 +1,106 @@
+"""`ftnode leave`: whom it asks, how it waits, and whom it must not touch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from cli_runner import Seen, runner
+
+from ftnode.node.configuration import Running, note_running
+from ftnode.node.identity import home_directory, take_identity
+
+VOLUNTEER = """
+import os, signal, sys, time
+from pathlib import Path
+from ftnode.node.configuration import Running, note_running
+from ftnode.node.identity import take_identity
+home, wanted = Path(sys.argv[1]), int(sys.argv[2])
+identity, heard = take_identity(home), []
+signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+note_running(home, Running(os.getpid(), identity.peer_id, "run", ()))
+print(identity.peer_id, flush=True)
+while len(heard) < wanted:
+    signal.sigtimedwait([], 0.02)
+"""
+"""Has an identity, says where it runs, and ends after so many signals."""
+
+Volunteer = Callable[..., tuple[str, subprocess.Popen[str]]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Seen]:
+    return runner(capsys)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return home_directory(str(tmp_path / "home"))
+
+
+@pytest.fixture
+def volunteer(home: Path) -> Iterator[Volunteer]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(signals: int = 1) -> tuple[str, subprocess.Popen[str]]:
+        command = [sys.executable, "-c", VOLUNTEER, str(home), str(signals)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        return process.stdout.readline().strip(), process
+
+    yield start
+    for process in started:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait(10)
+
+
+def test_it_waits_until_all_have_left(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    one, other = volunteer(), volunteer()
+    seen = run("leave", "--home", home, "--timeout", 20)
+    assert seen.code == 0, seen
+    for peer, process in (one, other):
+        assert f"{peer} has left after" in seen.out and process.wait(5) == 0
+
+
+def test_only_the_one_that_is_named(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    (one, gone), (other, stays) = volunteer(), volunteer()
+    seen = run("leave", "--home", home, "--peer", one[-8:], "--json")
+    assert seen.code == 0 and list(json.loads(seen.out)["left"]) == [one]
+    assert gone.wait(5) == 0 and stays.poll() is None
+    assert run("leave", "--home", home, "--peer", "nobody").refused(64, "is not one of those that run here", other)
+
+
+def test_who_hands_over_for_too_long_is_told_of_and_left_alone(
+    run: Callable[..., Seen], home: Path, volunteer: Volunteer
+) -> None:
+    peer, process = volunteer(signals=2)
+    seen = run("leave", "--home", home, "--timeout", 0.3)
+    assert seen.code == 75 and peer in seen.err and "leave --now" in seen.err
+    assert process.poll() is None
+
+
+def test_now_is_what_a_second_interruption_is(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    _, process = volunteer(signals=2)
+    assert run("leave", "--home", home, "--now", "--timeout", 20).code == 0
+    assert process.wait(5) == 0
+
+
+def test_a_strangers_process_with_the_same_number_is_not_touched(run: Callable[..., Seen], home: Path) -> None:
+    """The volunteer died and left its note; its process id is now ours."""
+    identity = take_identity(home)
+    identity.release()
+    note_running(home, Running(os.getpid(), identity.peer_id, "run", ()))
+    assert run("leave", "--home", home).refused(69, "no volunteer runs here", str(home))
+
+
+def test_a_meeting_point_is_no_volunteer(run: Callable[..., Seen], home: Path) -> None:
+    note_running(home, Running(os.getpid(), "peer", "", ()))
+    assert run("leave", "--home", home).refused(69, "no volunteer runs here")
