@@ -39,6 +39,8 @@ class Ledger:
         """Commit to the commit before it, and whether the step was skipped."""
         self.rebuilt: set[tuple[int, str, int]] = set()
         """(stage, commit, history) of weights that an install gave the commit's name."""
+        self.ready: set[Peer] = set()
+        """Who has said that it is Ready, for any step."""
         self.counts: Counter[str] = Counter()
         self._top_commit = 0
 
@@ -58,6 +60,9 @@ class Ledger:
         before = self.views.get((view.lineage.id, view.number - 1))
         if before is not None and before.digest() != view.previous:
             raise Violation("I2", f"view {view.number} does not continue view {before.number}: {view}")
+        strangers = set(view.voters).difference(before.voters, self.ready) if before is not None else ()
+        if strangers:
+            raise Violation("I2", f"{strangers} vote in view {view.number} and have never been Ready (rule 13): {view}")
         return news
 
     def begin(self, sender: Peer, begin: Begin) -> bool:

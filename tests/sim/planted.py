@@ -220,7 +220,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int]] = {
         (no_adoption, ("election",), 200),
         (promises_broken, ("election",), 200),
         (no_barrier, ("election", "newcomers"), 200),
-        (newcomers_vote, ("newcomers", "partition", "split", "election"), 800),
+        (newcomers_vote, ANY, 200),
         (early_commit, ANY, 200),
         (apply_without_gradient, ANY, 200),
         (old_attempts_accepted, ANY, 200),

@@ -283,7 +283,9 @@ def test_leaving_without_handing_over_would_be_noticed(monkeypatch: pytest.Monke
 
 
 def test_a_learner_that_joins_before_it_has_learnt_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Learning, "_has_reduced", lambda self, stage, peer: peer in self.leader.ready)
+    """Ready for the stage that it holds, it is taken for Ready for the one that it learns."""
+    everybody = lambda self: tuple((stage, peer) for stage, peer in self.named() if peer in self.leader.ready)  # noqa: E731
+    monkeypatch.setattr(Learning, "ready", everybody)
     world = go_home(replace(SETTINGS, replicas=1, head_every=0), holder_of(2), room=2)
     assert {rung for _, rung in world.met} - {"initial", "replica"}
 

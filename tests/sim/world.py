@@ -15,7 +15,7 @@ from typing import Any
 
 from ftnode.protocol import effects as fx
 from ftnode.protocol.events import ComputeLost, ComputeReady, Done, Event, Received, Wake
-from ftnode.protocol.messages import Begin, Message
+from ftnode.protocol.messages import Begin, Message, Ready
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Peer, Rung, Version
@@ -40,10 +40,8 @@ class World:
         self, settings: Settings, seed: int, *, delay_max: float = 0.05, duplicates: float = 0.0, miss: float = 0.0,
         tensor_seconds: float = 0.005, stalls: float = 0.0,
     ) -> None:  # fmt: skip
-        self.settings = settings
+        self.settings, self.seed, self.delay_max = settings, seed, delay_max
         self.chance = random.Random(seed)
-        self.seed = seed
-        self.delay_max = delay_max
         self.now = 0.0
         self.events = 0
         self.hosts: list[Host] = []
@@ -236,6 +234,8 @@ class World:
             if self.ledger.begin(host.peer, message):
                 check_commit(self, message)
             self._commit(message.lineage, message.base, message.skipped)
+        elif type(message) is Ready:
+            self.ledger.ready.add(host.peer)
         if effect.handle is not None:
             tensor = host.tensors.get(effect.handle)
             if tensor is None:
@@ -248,10 +248,10 @@ class World:
 
     def _commit(self, lineage: str, version: Version, skipped: bool) -> None:
         self.ledger.commit(lineage, version)
-        if (lineage, version.step) not in self._commits_told:
-            self._commits_told.add((lineage, version.step))
-            if self.on_commit is not None:
-                self.on_commit(lineage, version, skipped)
+        news = (lineage, version.step) not in self._commits_told
+        self._commits_told.add((lineage, version.step))
+        if news and self.on_commit is not None:
+            self.on_commit(lineage, version, skipped)
 
     def _dial(self, host: Host, effect: fx.Dial) -> None:
         self.network.dial(host, effect.peer)
