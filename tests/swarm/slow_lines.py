@@ -174,7 +174,7 @@ class Lines:
         self.quality = quality
         self.lines: dict[str, Line] = {}
         self._chance = Random(seed)
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop()  # hivemind, once loaded, makes another kind the usual one
 
     def lead_to(self, name: str, target: int) -> Line:
         """A new line to a port of this machine, where nobody needs to listen yet."""

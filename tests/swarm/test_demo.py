@@ -58,7 +58,10 @@ def test_two_losses_are_healed_and_the_report_says_how(text: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_demo_that_is_ended_leaves_no_process(text: Path, tmp_path: Path, number: signal.Signals) -> None:
+    # Who runs these tests in the background of a shell ignores SIGINT, and so would the child.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = start_child(demo(text, tmp_path / "report", "--stages", "2"), log=tmp_path / "output")
+    signal.signal(signal.SIGINT, before)
     try:
         while len(family := descendants(process.pid)) < 8:
             assert process.poll() is None, (tmp_path / "output").read_text()
