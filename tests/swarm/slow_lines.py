@@ -11,20 +11,20 @@ A line to a dead target still takes connections, and resets them: a node behind 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import socket
-import threading
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from random import Random
-from typing import TypeVar
+from typing import Any
 
 HOST = "127.0.0.1"
 READY_SECONDS = 10.0
 SOCKET_BUFFER_BYTES = 1 << 16
 """Of what leads to a line: the kernel's megabytes would be a queue that no real line has."""
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,45 +168,62 @@ class Line:
 
 
 class Lines:
-    """All lines of a test, in one thread of their own."""
+    """All lines of a test. They run in a process of their own, so that nothing that a test does slows them down."""
 
-    def __init__(self, quality: Quality, seed: int = 1) -> None:
-        self.quality = quality
-        self.lines: dict[str, Line] = {}
-        self._chance = Random(seed)
-        self._loop = asyncio.SelectorEventLoop()  # hivemind, once loaded, makes another kind the usual one
+    def __init__(self, commands: Connection) -> None:
+        self._commands = commands
 
-    def lead_to(self, name: str, target: int) -> Line:
-        """A new line to a port of this machine, where nobody needs to listen yet."""
-        line = self.lines[name] = Line(target, self.quality, Random(self._chance.random()))
-        self._call(line.open())
-        return line
+    def lead_to(self, target: int) -> str:
+        """The address of a new line to a port of this machine, where nobody needs to listen yet."""
+        address: str = self._ask(target)
+        return address
 
     def carried(self) -> int:
         """Bytes through all lines, both ways."""
-        return sum(line.inwards.carried + line.outwards.carried for line in self.lines.values())
+        count: int = self._ask(None)
+        return count
 
-    def _call(self, work: Coroutine[None, None, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(READY_SECONDS)
+    def _ask(self, target: int | None) -> Any:
+        self._commands.send(target)
+        assert self._commands.poll(READY_SECONDS), "the lines do not answer"
+        return self._commands.recv()
 
-    def run(self) -> None:
-        self._loop.run_forever()
-        self._loop.close()
 
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+def serve(commands: Connection, quality: Quality, seed: int) -> None:
+    """Open lines as they are asked for, until nobody is there to ask: a port opens one, None counts bytes."""
+    chance, lines = Random(seed), list[Line]()
+
+    async def lead(loop: asyncio.AbstractEventLoop) -> None:
+        while True:
+            try:
+                target = await loop.run_in_executor(None, commands.recv)
+            except EOFError:
+                return
+            if target is None:
+                commands.send(sum(line.inwards.carried + line.outwards.carried for line in lines))
+                continue
+            lines.append(Line(target, quality, Random(chance.random())))
+            await lines[-1].open()
+            commands.send(lines[-1].address)
+
+    loop = asyncio.SelectorEventLoop()
+    loop.run_until_complete(lead(loop))
 
 
 @contextmanager
 def open_lines(quality: Quality) -> Iterator[Lines]:
-    lines = Lines(quality)
-    thread = threading.Thread(target=lines.run, name="slow lines", daemon=True)
-    thread.start()
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, quality, 1), name="slow lines", daemon=True)
+    process.start()
+    theirs.close()
     try:
-        yield lines
+        yield Lines(ours)
     finally:
-        lines.stop()
-        thread.join(READY_SECONDS)
+        ours.close()
+        process.join(READY_SECONDS)
+        process.kill()
+        process.join()
 
 
 def bound_socket() -> socket.socket:

@@ -44,15 +44,13 @@ def pairs(manifest: Manifest) -> Manifest:
 def volunteer_behind(trial: Trial, lines: Lines, name: str) -> None:
     """It listens on a port that nobody is told; what they are told is its line."""
     port = free_port()
-    line = lines.lead_to(name, port)
-    options = ("--listen", f"/ip4/127.0.0.1/tcp/{port}", "--announce", line.address)
+    options = ("--listen", f"/ip4/127.0.0.1/tcp/{port}", "--announce", lines.lead_to(port))
     trial.volunteer(name, hold=2, options=options)
 
 
 def put_meeting_point_behind(trial: Trial, lines: Lines) -> None:
     address, _, peer = trial.swarm.address.partition("/p2p/")
-    line = lines.lead_to("bootstrap", int(address.rpartition("/")[2]))
-    trial.swarm.address = f"{line.address}/p2p/{peer}"
+    trial.swarm.address = f"{lines.lead_to(int(address.rpartition('/')[2]))}/p2p/{peer}"
 
 
 def heal_seconds_max(s: Settings, members: int, step_seconds: float) -> float:
