@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from torch import Tensor
 
 from ftnode.lab.audit import audit
@@ -135,6 +136,7 @@ class Spoilt(WholeModel):
 
 def references(manifest: Manifest, text: Path) -> dict[str, Weights]:
     """What one process makes of the manifest and the text: at the start, at the end, and at ends with a mistake."""
+    torch.set_num_threads(1)  # two that wait for each other on busy cores take ten times as long
     batch = manifest.batch
     size = Alone("trial", model_config(manifest), STAGES, batch.microbatches, batch.sequences, 1.0, 0, 1, manifest)
     model = Spoilt(size, load_corpus(str(text)), manifest.run.seed)
