@@ -24,12 +24,14 @@ BACKLOG_MAX = 12
 
 @dataclass(slots=True)
 class Pending:
-    """`base`: what is fetched. `becomes`: what it will be with the gradients that wait for it."""
+    """`base`: what is fetched. `becomes`: what it will be with the gradients that wait for it. `failing_since`: when a
+    donor first did not give it."""
 
     plan: Plan
     base: Version
     since: float
     becomes: Version
+    failing_since: float | None = None
     retry_at: float | None = None
 
 
@@ -114,16 +116,21 @@ class Installs:
         return pending.becomes
 
     def on_failed(self, event: InstallFailed) -> bool:
-        """Ask again after a while; a member that is gone is the leader's to notice, and brings a new plan. A learner's
-        next Begin is better: False, it is given up."""
+        """Ask again after a while; a member that is gone is the leader's to notice, and brings a new plan. But nobody
+        notices a copy that its keeper has not any more, or a keeper that is no member and gone: False, given up after a
+        lease. A learner's next Begin is better than asking again."""
         core, pending = self.core, self._pending.get(event.stage)
         if pending is None or pending.base != event.base:
             return True
+        if pending.failing_since is None:
+            pending.failing_since = core.now
         settings, outside = core.settings, event.donor is not None and event.donor not in core.members
+        unnoticed = core.now - pending.failing_since > settings.lease_seconds
+        hopeless = unnoticed and (outside or pending.plan.copy is not None)
         if event.stage not in core.mine:
             del self._pending[event.stage]
             core.note("rebuild", f"stage {event.stage} is not learnt yet: {event.reason}", stages=str(event.stage))
-        elif core.now - pending.since > (settings.lease_seconds if outside else settings.install_seconds):
+        elif hopeless or core.now - pending.since > settings.install_seconds:
             del self._pending[event.stage]  # the same plan may come again, and is then begun again
             return False
         else:

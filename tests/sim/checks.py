@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
-from ftnode.protocol.messages import Begin
+from ftnode.protocol.messages import Begin, Status
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Attempt, Peer, Version
 from ftnode.protocol.view import View
@@ -144,6 +145,13 @@ class Ledger:
     def top_commit(self) -> int:
         """The highest step that any lineage committed."""
         return self._top_commit
+
+
+def check_kept(owner: str, status: Status, copies: Collection[int]) -> None:
+    """I4: nobody tells a leader of a copy that it does not keep; the leader plans with it."""
+    missing = sorted({stage for stage, _ in status.copies}.difference(copies))
+    if missing:
+        raise Violation("I4", f"{owner} tells of copies of stages {missing}, of which it has none")
 
 
 def handles_bound(settings: Settings) -> int:

@@ -12,6 +12,9 @@ from functools import partial
 
 from tests.sim.scenario import SOFT, Outcome, Scenario, run_seed
 
+REPORT_EVERY = 1000
+"""Seeds after which a long run says how far it is."""
+
 
 def run_seeds(seeds: range, processes: int, faults: Sequence[str] = SOFT) -> Iterator[Outcome]:
     """Outcomes as they come, in no order. Processes are forked, so what is patched here is patched there."""
@@ -54,6 +57,8 @@ def main() -> int:
             print(f"seed {outcome.seed}: {outcome.violation[:300]}", flush=True)
             if len(bad) >= options.stop_after:
                 break
+        if totals["seeds"] % REPORT_EVERY == 0:
+            print(f"{totals['seeds']} seeds, {len(bad)} bad, {time.perf_counter() - started:.0f} s", flush=True)
     seconds = time.perf_counter() - started
     print(
         {

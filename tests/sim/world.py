@@ -15,12 +15,12 @@ from typing import Any
 
 from ftnode.protocol import effects as fx
 from ftnode.protocol.events import ComputeLost, ComputeReady, Done, Event, Received, Wake
-from ftnode.protocol.messages import Begin, Message, Ready
+from ftnode.protocol.messages import Begin, Message, Ready, Status
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Peer, Rung, Version
 from ftnode.protocol.view import View
-from tests.sim.checks import Ledger, Violation, handles_bound
+from tests.sim.checks import Ledger, Violation, check_kept, handles_bound
 from tests.sim.commits import check_commit
 from tests.sim.compute import Compute, Poison, Result, Tensor
 from tests.sim.directory import DirectoryService
@@ -225,7 +225,7 @@ class World:
     # -- effects out of participants
 
     def _send(self, host: Host, effect: fx.Send) -> None:
-        message, tensor = effect.message, None
+        message = effect.message
         if self.on_send is not None:
             self.on_send(host, effect)
             if not host.alive:
@@ -236,10 +236,11 @@ class World:
             self._commit(message.lineage, message.base, message.skipped)
         elif type(message) is Ready:
             self.ledger.ready.add(host.peer)
-        if effect.handle is not None:
-            tensor = host.tensors.get(effect.handle)
-            if tensor is None:
-                raise Violation("I6", f"{host.peer} sends released handle {effect.handle}: {message}")
+        elif type(message) is Status:
+            check_kept(str(host.peer), message, host.copies)
+        tensor = None if effect.handle is None else host.tensors.get(effect.handle)
+        if effect.handle is not None and tensor is None:
+            raise Violation("I6", f"{host.peer} sends released handle {effect.handle}: {message}")
         if effect.to == host.peer:
             raise Violation("core", f"{host.peer} sends to itself: {message}")
         if self.log is not None:
