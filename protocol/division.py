@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ftnode.protocol.messages import Begin, Status
-from ftnode.protocol.paths import route
+from ftnode.protocol.paths import route, soonest
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import HEAD, Peer
 from ftnode.protocol.view import View
@@ -17,14 +17,11 @@ Paths = tuple[tuple[int, tuple[Peer, ...]], ...]
 
 
 def divide(group: Sequence[Peer], microbatches: int, pace: Mapping[tuple[Peer, int], float]) -> Shares:
-    """The step's microbatches over the holders of the head, in proportion to their speed; `pace` as in choose_path."""
-    if not group:
-        return ()
-    usual = min((pace[peer, HEAD] for peer in group if (peer, HEAD) in pace), default=1.0)
+    """The step's microbatches over the holders of the head, in proportion to their speed; `pace` as in soonest."""
     given: dict[Peer, list[int]] = {peer: [] for peer in group}
-    for microbatch in range(microbatches):
-        best = min(group, key=lambda peer: ((len(given[peer]) + 1) * pace.get((peer, HEAD), usual), group.index(peer)))
-        given[best].append(microbatch)
+    for microbatch in range(microbatches if group else 0):
+        queues = {peer: len(share) for peer, share in given.items()}
+        given[soonest(group, HEAD, queues, pace)].append(microbatch)
     return tuple((peer, tuple(share)) for peer, share in given.items())
 
 

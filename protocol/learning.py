@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ftnode.protocol.adaptive import Deadline
 from ftnode.protocol.memory import Learner
-from ftnode.protocol.messages import Answer, Contact, Heartbeat, Offer
-from ftnode.protocol.moving import throughputs
+from ftnode.protocol.messages import Answer, Heartbeat
+from ftnode.protocol.moving import slowest_of, throughputs
 from ftnode.protocol.paths import neighbours
 from ftnode.protocol.records import Presence
 from ftnode.protocol.types import HEAD, Peer
@@ -135,8 +135,7 @@ class Learning:
             gone = peer in core.liveness.refused or core.liveness.silent(peer, core.now)
             if gone or core.now > learner.until:
                 del self.learners[peer]
-                key = (peer.id, learner.stage)
-                self.leader.memory.failures[key] = self.leader.memory.failures.get(key, 0) + 1
+                self.leader.memory.failed(peer, learner.stage)
                 why = "it is gone" if gone else "it takes too long"
                 core.note("learner", f"{peer} does not learn stage {learner.stage}: {why}", peer=peer.id)
 
@@ -145,13 +144,10 @@ class Learning:
         core, settings, view = self.core, self.core.settings, self.view
         self.learners[presence.peer] = Learner(stage, giver, core.now + settings.offer_seconds)
         core.liveness.heard.setdefault(presence.peer, core.now)
-        core.know(presence.peer, presence.addresses)
         core.note("learner", f"stage {stage} is offered to {presence.peer}: {why}", peer=presence.peer.id)
         near = {*neighbours(view, stage, settings.swap), *view.holders[stage]} - {presence.peer}
-        contacts = tuple(Contact(peer, core.contacts.get(peer, ())) for peer in sorted(near))
         assert self.leader.begin is not None
-        base = self.leader.begin.base
-        core.send(presence.peer, Offer(view.lineage.id, view.number, (stage,), base, contacts, True))
+        self.leader.recruiting.send_offer(presence.peer, (stage,), self.leader.begin.base, near, True)
 
     def _choose(self, presence: Presence) -> tuple[int, Peer | None, str] | None:
         """What nobody else has of one that leaves; a stage of a peer that holds several; else the one that limits the
@@ -174,8 +170,7 @@ class Learning:
             return None
         rates = throughputs(dict(enumerate(view.holders)), self.core.watch.paces())
         expected = {stage: rates[stage] * groups[stage] / len(view.holders[stage]) for stage in small}
-        stage = min(small, key=lambda stage: (expected[stage], stage))
-        return stage, None, "it limits the throughput"
+        return slowest_of(expected), None, "it limits the throughput"
 
     def _most_crowded(self, held: Sequence[int], mine: Sequence[int]) -> int:
         """The stage with most neighbours at the same peer, since losing adjacent stages together is the hard loss; the
@@ -191,8 +186,7 @@ class Learning:
             learner.accepted, learner.until = True, self.core.now + self.core.settings.install_seconds
         else:
             del self.learners[sender]
-            key = (sender.id, learner.stage)
-            self.leader.memory.failures[key] = self.leader.memory.failures.get(key, 0) + 1
+            self.leader.memory.failed(sender, learner.stage)
         verb = "learns" if answer.accepted else "does not learn"
         self.core.note("learner", f"{sender} {verb} stage {learner.stage}: {answer.reason}", peer=sender.id)
         return True

@@ -44,13 +44,9 @@ class Leavers:
 
     def alone(self, leaver: Peer, joins: Collection[tuple[int, Peer]] = ()) -> list[int]:
         """The stages that nobody would hold without those who leave; `joins`: (stage, learner) of the next view."""
-        losses, joined = self.leader.losses, {stage for stage, _ in joins}
-
-        def stays(stage: int, peer: Peer) -> bool:
-            return peer not in self._since and peer not in losses.gone and (stage, peer) not in losses.vacated
-
+        joined = {stage for stage, _ in joins}
         held = [stage for stage in self.view.stages_of(leaver) if stage not in joined]
-        return [stage for stage in held if not any(stays(stage, peer) for peer in self.view.holders[stage])]
+        return [stage for stage in held if self._since.keys() >= set(self.leader.losses.staying(stage))]
 
     def wanting(self) -> list[tuple[int, Peer]]:
         """(stage, who leaves it) that somebody must learn."""
@@ -66,12 +62,7 @@ class Leavers:
         me, losses = self.core.me, self.leader.losses
         if me not in self._since or any((stage, me) not in losses.vacated for stage in self.core.mine):
             return me
-        holding = {
-            peer
-            for stage, group in enumerate(self.view.holders)
-            for peer in group
-            if peer not in losses.gone and (stage, peer) not in losses.vacated
-        }
+        holding = {peer for stage in range(len(self.view.holders)) for peer in losses.staying(stage)}
         stay = [peer for peer in self.view.voters if peer in holding and peer not in self._since]
         return next(iter((*stay, *(peer for _, peer in joins))), me)
 

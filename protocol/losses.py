@@ -33,6 +33,10 @@ class Losses:
     def __bool__(self) -> bool:
         return bool(self.gone or self.vacated)
 
+    def staying(self, stage: int) -> list[Peer]:
+        """The stage's holders of this view that keep it in the next one."""
+        return [peer for peer in self.view.holders[stage] if not (peer in self.gone or (stage, peer) in self.vacated)]
+
     def on_suspect(self, sender: Peer, suspect: Suspect) -> None:
         peer = suspect.peer
         if (
@@ -102,8 +106,7 @@ class Losses:
         self.gone[peer] = reason
         stages = self.view.stages_of(peer)
         for stage in stages:
-            key = (peer.id, stage)
-            self.leader.memory.failures[key] = self.leader.memory.failures.get(key, 0) + 1
+            self.leader.memory.failed(peer, stage)
         listed = ", ".join(map(str, stages))
         self.core.note("lost", f"{peer} with stage {listed} is lost ({reason})", peer=peer.id, stages=listed)
 
@@ -120,8 +123,7 @@ class Losses:
             self.leader.recruiting.on_given_up(sender, stage)
             if sender in self.view.holders[stage] and (stage, sender) not in self.vacated:
                 self.vacated[(stage, sender)] = resign.reason
-                key = (sender.id, stage)
-                self.leader.memory.failures[key] = self.leader.memory.failures.get(key, 0) + 1
+                self.leader.memory.failed(sender, stage)
                 fields = {"peer": sender.id, "stages": str(stage)}
                 self.core.note("lost", f"{sender} gives up stage {stage} ({resign.reason})", **fields)
 

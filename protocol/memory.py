@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from ftnode.protocol.adaptive import Deadline
@@ -26,7 +27,7 @@ class Learner:
 class Memory:
     """Of all the views that this peer led."""
 
-    failures: dict[tuple[str, int], int] = field(default_factory=dict)
+    failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     """(PeerId, stage) → how often the peer failed on the stage."""
     troubles: dict[tuple[int, int], int] = field(default_factory=dict)
     """(step, stage) → losses, and (step, -1) → poisonings, of the step in progress (rule 25)."""
@@ -46,3 +47,7 @@ class Memory:
     """How long a step waits for a learner."""
     attempts: int = 0
     """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
+
+    def failed(self, peer: Peer, stage: int) -> None:
+        """Whoever comes back under the same name is asked later than others."""
+        self.failures[peer.id, stage] += 1

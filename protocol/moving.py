@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.types import HEAD, Peer
+from ftnode.protocol.types import Peer
+from ftnode.protocol.vacancy import fits
 
 if TYPE_CHECKING:
     from ftnode.protocol.leader import Leader
@@ -30,12 +31,17 @@ def throughputs(groups: Mapping[int, tuple[Peer, ...]], paces: Mapping[tuple[Pee
     return found
 
 
+def slowest_of(rates: Mapping[int, float]) -> int:
+    """The stage that limits the throughput."""
+    return min(rates, key=lambda stage: (rates[stage], stage))
+
+
 def best_move(
     groups: Mapping[int, tuple[Peer, ...]], paces: Mapping[tuple[Peer, int], float], movable: Mapping[Peer, int]
 ) -> tuple[Peer, int, int] | None:
     """(peer, its stage, the stage that needs it more), or None when none gains enough. `movable`: peer → its stage."""
     rates = throughputs(groups, paces)
-    slowest = min(rates, key=lambda stage: (rates[stage], stage))
+    slowest = slowest_of(rates)
     best: tuple[float, Peer, int] | None = None
     for peer, stage in sorted(movable.items()):
         if stage == slowest or len(groups[stage]) < 2:
@@ -58,14 +64,13 @@ class Moves:
 
     def _movable(self, stage: int) -> dict[Peer, int]:
         """Peers with one stage that others hold as well, and that could hold `stage`, and what they hold."""
-        losses, found = self.leader.losses, {}
-        for held, group in enumerate(self.view.holders):
-            left = [peer for peer in group if peer not in losses.gone and (held, peer) not in losses.vacated]
+        found = {}
+        for held in range(len(self.view.holders)):
+            left = self.leader.losses.staying(held)
             for peer in left if len(left) > 1 else ():
                 presence = self.core.presences.get(peer)
-                stays = peer not in self.leader.leavers
-                able = presence is not None and stage not in presence.refuses and (stage != HEAD or presence.head)
-                if able and stays and self.view.stages_of(peer) == (held,):
+                able = presence is not None and fits(presence, stage) and peer not in self.leader.leavers
+                if able and self.view.stages_of(peer) == (held,):
                     found[peer] = held
         return found
 
@@ -89,10 +94,11 @@ class Moves:
         if core.now - self._since < core.settings.move_seconds or self.leader.learning.learners:
             return
         self._since = core.now
-        slowest = min((rates := throughputs(groups, core.watch.paces())), key=lambda stage: (rates[stage], stage))
+        paces = core.watch.paces()
+        slowest = slowest_of(throughputs(groups, paces))
         if len(groups[slowest]) >= core.settings.replicas:
             return
-        found = best_move(groups, core.watch.paces(), self._movable(slowest))
+        found = best_move(groups, paces, self._movable(slowest))
         if found is not None:
             peer, held, needed = found
             core.note("move", f"{peer} is to leave stage {held}, which has others, for stage {needed}, the slowest")

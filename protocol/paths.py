@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 from ftnode.protocol.types import HEAD, Peer
@@ -41,16 +41,25 @@ def expected_visits(stages: int, microbatches: int, stage: int, swap: bool = Fal
     )
 
 
+def soonest(
+    group: Sequence[Peer], stage: int, queues: Mapping[Peer, int], pace: Mapping[tuple[Peer, int], float]
+) -> Peer:
+    """The holder by which one more microbatch is expected to be done first, the first of equals. `queues`: how many
+    each has; `pace`: (peer, stage) → seconds that one takes there; who has said nothing yet is thought to be as fast as
+    the fastest of its group. So a slow peer gets less."""
+    usual = min((pace[peer, stage] for peer in group if (peer, stage) in pace), default=1.0)
+    return min(group, key=lambda peer: (queues.get(peer, 0) + 1) * pace.get((peer, stage), usual))
+
+
 def choose_path(
     view: View, visited: tuple[int, ...], under_way: Collection[tuple[Peer, ...]],
     pace: Mapping[tuple[Peer, int], float], me: Peer,
 ) -> tuple[Peer, ...]:  # fmt: skip
     """The holder of each visit of the route `visited`, by least expected finish time (rule 20).
 
-    A peer's queue is what `under_way` gives it, one path a microbatch; `pace`: (peer, stage) → seconds that one takes
-    there; who has said nothing yet is thought to be as fast as the fastest of its group. So a slow peer gets less. The
-    head's own visits stay with the head that admits. Of equals each holder of the head begins with another one, since
-    none knows what the others give away. Requires a view without vacancies.
+    A peer's queue is what `under_way` gives it, one path a microbatch; `pace` as in soonest. The head's own visits stay
+    with the head that admits. Of equals each holder of the head begins with another one, since none knows what the
+    others give away. Requires a view without vacancies.
     """
     chosen: list[Peer] = []
     heads = view.holders[HEAD]
@@ -63,12 +72,9 @@ def choose_path(
         if len(group) == 1:
             chosen.append(group[0])
             continue
-        known = [pace[peer, stage] for peer in group if (peer, stage) in pace]
-        usual = min(known, default=1.0)
         queues = Counter(peer for path in (*under_way, chosen) for peer in path)
         turn = first % len(group)
-        equals = (*group[turn:], *group[:turn])
-        chosen.append(min(equals, key=lambda peer: (queues[peer] + 1) * pace.get((peer, stage), usual)))
+        chosen.append(soonest((*group[turn:], *group[:turn]), stage, queues, pace))
     return tuple(chosen)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.keeping import steps_of
@@ -42,11 +42,7 @@ class Recruiting:
 
     def open_stages(self) -> list[int]:
         """Stages that will have no holder in the next view unless one is found."""
-        return [
-            stage
-            for stage, group in enumerate(self.view.holders)
-            if not any(peer not in self.losses.gone and (stage, peer) not in self.losses.vacated for peer in group)
-        ]
+        return [stage for stage in range(len(self.view.holders)) if not self.losses.staying(stage)]
 
     def rungs(self, stages: list[int]) -> Mapping[int, tuple[bool, str]]:
         """For each open stage: can it be filled without its weights, and why not."""
@@ -133,12 +129,19 @@ class Recruiting:
                 - set(self.losses.gone)
                 - {peer}
             )
-            contacts = tuple(Contact(near, core.contacts.get(near, ())) for near in sorted(around))
             base = self.leader.base or Version(core.highest_step(), "", Attempt(-1, 0))
-            core.know(peer, core.presences[peer].addresses)
             listed = ", ".join(map(str, offered))
             core.note("offer", f"stage {listed} is offered to {peer}", peer=peer.id, stages=listed)
-            core.send(peer, Offer(self.view.lineage.id, self.view.number, tuple(offered), base, contacts, False))
+            self.send_offer(peer, tuple(offered), base, around, False)
+
+    def send_offer(
+        self, peer: Peer, stages: tuple[int, ...], base: Version, near: Collection[Peer], learn: bool
+    ) -> None:
+        """With the addresses of those that it will have to dial."""
+        core = self.core
+        core.know(peer, core.presences[peer].addresses)
+        contacts = tuple(Contact(other, core.contacts.get(other, ())) for other in sorted(near))
+        core.send(peer, Offer(self.view.lineage.id, self.view.number, stages, base, contacts, learn))
 
     def _taken(self, stage: int) -> bool:
         offering = self.offerings.get(stage)

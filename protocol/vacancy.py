@@ -26,9 +26,14 @@ def rank(presence: Presence, stage: int, view_number: int, base: Version | None,
     return (not exact, failures, -presence.capacity, lot)
 
 
+def fits(presence: Presence, stage: int) -> bool:
+    """Could this peer hold the stage, if it had the room?"""
+    return stage not in presence.refuses and (stage != HEAD or presence.head)
+
+
 def suitable(presence: Presence, stage: int) -> bool:
     """May this peer be asked at all?"""
-    return presence.capacity > 0 and stage not in presence.refuses and (stage != HEAD or presence.head)
+    return presence.capacity > 0 and fits(presence, stage)
 
 
 @dataclass(slots=True)
