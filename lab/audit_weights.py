@@ -12,12 +12,13 @@ import hashlib
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ftnode.lab.audit_trace import Finding, Life
+from ftnode.protocol.manifest_sections import NUMBER_BYTES
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.shares import shares
 from ftnode.protocol.types import Attempt, Rung
@@ -28,8 +29,6 @@ EXACT = (Rung.REPLICA, Rung.HANDOVER)
 COPIES = (Rung.HEAD, Rung.SHADOW)
 """Rungs that take a copy that somebody kept."""
 Weights = npt.NDArray[np.float32] | npt.NDArray[np.float64]
-NUMBER_BYTES: Final = {"float32": 4, "float64": 8}
-"""Of a dump, by the run's precision."""
 
 
 class Unusable(Exception):
@@ -200,8 +199,8 @@ def read_dump(life: Life, name: str, digest: str) -> Weights:
     data = path.read_bytes()
     if hashlib.blake2b(data, digest_size=len(digest) // 2 or 1).hexdigest() != digest:
         raise Unusable(f"{path.name} in {directory.name} is not what its digest says")
-    size = NUMBER_BYTES.get(life.precision)
-    if size is None:
+    size = NUMBER_BYTES.get(life.precision, 0)
+    if size < NUMBER_BYTES["float32"]:  # weights are never bfloat16
         raise Unusable(f"{life.name} has weights of {life.precision}, which is no precision")
     weights: Weights = np.frombuffer(data[: len(data) // size * size], dtype=f"<f{size}")
     if not weights.size or len(data) % size or not np.isfinite(weights).all():

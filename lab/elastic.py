@@ -18,8 +18,8 @@ from typing import Any
 from ftnode.lab.elastic_picture import draw_curves
 from ftnode.lab.elastic_swarms import COMPUTE, PACED_SECONDS, STAGES, join_and_lose, train
 from ftnode.lab.elastic_times import PARTS, STEPS_BEFORE, compare_curves
+from ftnode.lab.result_files import measured
 from ftnode.lab.transport import tensor_path
-from ftnode.protocol.errors import UserError
 
 PICTURE = "curves.png"
 TRAINED = ("undisturbed", "again", "disturbed")
@@ -36,11 +36,7 @@ def run(json_output: bool = False, runs: int = 3, out: Path | None = None) -> di
 
     Raises UserError (64) when `out` has something in it.
     """
-    if out is not None:
-        if out.exists() and any(out.iterdir()):
-            raise UserError(f"{out} is not empty; name a new folder")
-        out.mkdir(parents=True, exist_ok=True)
-    found = [measure(None if out is None else out / f"run-{number + 1}") for number in range(runs)]
+    found = measured(measure, runs, out)
     figures = summarise(found)
     text = json.dumps(figures, indent=2)
     if out is not None:

@@ -1,4 +1,5 @@
-"""One file per run of the recovery lab, written whole or not at all, so that a lab goes on where it was stopped."""
+"""Results on disk: one file per run of the recovery lab, written whole or not at all, so that a lab goes on where it
+was stopped; and a new folder for the labs that measure a swarm several times."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from ftnode.protocol.errors import UserError
 
 
 def write_atomically(path: Path, content: str) -> None:
@@ -25,3 +28,15 @@ def kept_or_made(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, An
     made = make()
     write_atomically(path, json.dumps(made) + "\n")
     return made
+
+
+def measured(measure: Callable[[Path | None], dict[str, Any]], runs: int, out: Path | None) -> list[dict[str, Any]]:
+    """What `measure` finds each time; with `out`, it is given a folder `run-1`, `run-2`, ... there.
+
+    Raises UserError (64) when `out` has something in it.
+    """
+    if out is not None:
+        if out.exists() and any(out.iterdir()):
+            raise UserError(f"{out} is not empty; name a new folder")
+        out.mkdir(parents=True, exist_ok=True)
+    return [measure(None if out is None else out / f"run-{number + 1}") for number in range(runs)]

@@ -22,6 +22,7 @@ from statistics import median
 from typing import Any
 
 from ftnode.lab.audit import audit
+from ftnode.lab.result_files import measured
 from ftnode.lab.story import Story, Told, first_commits
 from ftnode.lab.trial import Trial, open_trial, trial_manifest
 from ftnode.node.presets import preset
@@ -67,11 +68,7 @@ def run(json_output: bool = False, runs: int = 3, out: Path | None = None) -> di
 
     Raises UserError (64) when `out` has something in it.
     """
-    if out is not None:
-        if out.exists() and any(out.iterdir()):
-            raise UserError(f"{out} is not empty; name a new folder")
-        out.mkdir(parents=True, exist_ok=True)
-    found = [measure(None if out is None else out / f"run-{number + 1}") for number in range(runs)]
+    found = measured(measure, runs, out)
     figures = summarise(found)
     text = json.dumps(figures, indent=2)
     if out is not None:

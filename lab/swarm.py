@@ -6,7 +6,6 @@ The demo, the benchmarks and the tests stand on it. It starts nodes the way a pe
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from ftnode.node.children import start_child
+from ftnode.node.children import is_running, start_child
 from ftnode.node.configuration import running_nodes
 from ftnode.node.trace import TRACE_NAME
 from ftnode.protocol.errors import UserError
@@ -182,29 +181,11 @@ def descendants(pid: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be reaped does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return _answers(pid)
-
-
-def _answers(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def wait_until_gone(pids: Sequence[int], seconds: float = GONE_SECONDS) -> tuple[int, ...]:
     """Those of `pids` that are still there after `seconds`; returns as soon as there are none."""
     deadline = time.monotonic() + seconds
     while True:
-        left = tuple(pid for pid in pids if is_alive(pid))
+        left = tuple(pid for pid in pids if is_running(pid))
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(POLL_SECONDS)

@@ -80,6 +80,22 @@ def stop_child(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) 
     return process.wait()
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process runs, of whosever making; one that only waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        if sys.platform == "linux":
+            return False
+    except OSError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 async def child_ended(process: subprocess.Popen[bytes]) -> int:
     """Wait on trio until the child has ended; its exit status, negative for a signal."""
     import trio  # only those who wait need it: whoever merely starts children stays cheap to import

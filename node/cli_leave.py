@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ftnode.node.children import is_running
 from ftnode.node.cli_options import home_option, json_option
 from ftnode.protocol.errors import UserError
 
@@ -82,12 +83,3 @@ def _chosen(home: Path, wanted: str | None) -> list[Running]:
 def ask(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-
-
-def is_running(pid: int) -> bool:
-    """Whether the process is there and has not ended; one that nobody has waited for yet has."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state not in ("Z", "X")

@@ -33,13 +33,12 @@ from ftnode.node.identity import Identity, take_identity
 from ftnode.node.keeper import Keeper
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.p2pd import P2pd
-from ftnode.node.ports import ComputeError
 from ftnode.node.reachability import Reach, Reachability
 from ftnode.node.reduction import Reductions
 from ftnode.node.reduction_wire import REDUCE_PROTOCOL
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
 from ftnode.node.snapshot import snapshot
-from ftnode.node.state_donor import NotLent, StateDonor, dump_weights
+from ftnode.node.state_donor import StateDonor, try_to_dump
 from ftnode.node.state_shape import gradient_numbers, shape_of
 from ftnode.node.state_source import Borrower
 from ftnode.node.state_transfer import Installer
@@ -218,15 +217,8 @@ class Node:
     def _dump_last(self, stage: int, version: Version) -> None:
         """Write the weights of the run's end to a file."""
         path = self.config.log_directory / f"last-{stage}-{version.step}.weights"
-
-        async def dump() -> None:
-            try:
-                await dump_weights(self.compute, self.arena, stage, version, path)
-            except (NotLent, ComputeError, OSError, trio.TooSlowError) as error:
-                log.warning("the last weights of stage %d are not kept: %s", stage, error)
-
         assert self._nursery is not None
-        self._nursery.start_soon(dump)
+        self._nursery.start_soon(try_to_dump, self.compute, self.arena, stage, version, path)
 
     def _fail(self, failure: UserError) -> None:
         self.failure = self.failure or failure

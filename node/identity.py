@@ -10,6 +10,7 @@ import fcntl
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,8 +67,7 @@ def take_identity(home: Path, name: str = "identity") -> Identity:
 
     Raises UserError when its file is corrupt, readable by others or cannot be written; nothing is overwritten.
     """
-    for number in range(1, IDENTITIES_MAX + 1):
-        path = home / (name if number == 1 else f"{name}-{number}")
+    for path in _places(home, name):
         if not path.exists():
             _create(path)
         identity = _lock_and_load(path)
@@ -78,9 +78,9 @@ def take_identity(home: Path, name: str = "identity") -> Identity:
 
 def is_taken(home: Path, peer_id: str, name: str = "identity") -> bool:
     """Whether a process has this identity of `home` now."""
-    for number in range(1, IDENTITIES_MAX + 1):
+    for path in _places(home, name):
         try:
-            descriptor = os.open(home / (name if number == 1 else f"{name}-{number}"), os.O_RDONLY | os.O_NOFOLLOW)
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:
             return False
         try:
@@ -93,6 +93,13 @@ def is_taken(home: Path, peer_id: str, name: str = "identity") -> bool:
         finally:
             os.close(descriptor)
     return False
+
+
+def _places(home: Path, name: str) -> Iterator[Path]:
+    """Where the identities of a home lie, in the order in which they are taken."""
+    yield home / name
+    for number in range(2, IDENTITIES_MAX + 1):
+        yield home / f"{name}-{number}"
 
 
 def _create(path: Path) -> None:

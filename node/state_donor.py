@@ -19,6 +19,7 @@ import trio
 
 from ftnode.node.arena import Arena
 from ftnode.node.copies import Copies, Copy
+from ftnode.node.link import describe
 from ftnode.node.ports import ComputeError, ComputePort
 from ftnode.node.state_shape import ROWS
 from ftnode.node.streams import STREAM_ERRORS, FrameReader, write_frame
@@ -207,6 +208,16 @@ async def dump_weights(compute: ComputePort, arena: Arena, stage: int, version: 
             for index in range(reading.header.chunks):
                 arena.release((await reading.chunk(index)).handle)
     return reading.header.digest
+
+
+async def try_to_dump(compute: ComputePort, arena: Arena, stage: int, version: Version, path: Path) -> bool:
+    """As above; a dump is for the audit, and training goes on without it: False, and a warning."""
+    try:
+        await dump_weights(compute, arena, stage, version, path)
+    except (NotLent, ComputeError, OSError, trio.TooSlowError) as error:
+        log.warning("the weights of stage %d are not dumped: %s", stage, describe(error))
+        return False
+    return True
 
 
 class StateDonor:

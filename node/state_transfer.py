@@ -16,9 +16,8 @@ from typing import Any, Final
 import trio
 
 from ftnode.node.arena import Arena
-from ftnode.node.link import describe
 from ftnode.node.ports import ComputeError, ComputePort
-from ftnode.node.state_donor import NotLent, call_in_time, call_with_slot, dump_weights
+from ftnode.node.state_donor import call_in_time, call_with_slot, try_to_dump
 from ftnode.node.state_source import FAULTS, Borrower, Source, TransferFailed
 from ftnode.protocol.effects import Install
 from ftnode.protocol.events import History, Installed, InstallFailed
@@ -242,9 +241,5 @@ class Installer:
         plan, base = effect.plan, effect.base
         me = self._borrower.me.id
         name = f"installed-{plan.stage}-{base.step}-{base.commit[:12]}-{me[-6:]}.weights"
-        try:
-            await dump_weights(self._compute, self._arena, plan.stage, base, self._dump_folder / name)
-        except (NotLent, ComputeError, OSError, trio.TooSlowError) as error:
-            log.warning("the weights of stage %d are not dumped: %s", plan.stage, describe(error))
-            return ""
-        return name
+        kept = await try_to_dump(self._compute, self._arena, plan.stage, base, self._dump_folder / name)
+        return name if kept else ""

@@ -13,8 +13,9 @@ import pytest
 from ftnode.lab.demo_kills import Planned, strike
 from ftnode.lab.report import recover
 from ftnode.lab.story import Story
-from ftnode.lab.swarm import descendants, is_alive, wait_until_gone
+from ftnode.lab.swarm import descendants, wait_until_gone
 from ftnode.lab.trial import Trial
+from ftnode.node.children import is_running
 from ftnode.node.cli_run import model_config
 from ftnode.protocol.manifest import Manifest, parse
 from ftnode.protocol.types import HEAD
@@ -238,7 +239,7 @@ def test_no_orphan_is_left_however_a_node_ends(open_swarm: OpenTrial) -> None:
             process.send_signal(number)
         process.wait(30)
         assert wait_until_gone(family) == ()
-    assert is_alive(trial.swarm.processes[names[3]].process.pid)
+    assert is_running(trial.swarm.processes[names[3]].process.pid)
 
 
 def test_a_float64_run_loses_a_stage_and_heals(open_swarm: OpenTrial) -> None:
