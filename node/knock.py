@@ -16,9 +16,9 @@ import trio
 
 from ftnode.node.addresses import PeerAddress, is_dialable
 from ftnode.node.listening import KINDS, socket_address
-from ftnode.node.p2pd import P2pd, P2pdError, StreamHandler
+from ftnode.node.p2pd import P2pd, P2pdError
 from ftnode.node.status import read_frame, write_frame
-from ftnode.node.streams import STREAM_ERRORS
+from ftnode.node.streams import STREAM_ERRORS, StreamHandler, at_most
 from ftnode.protocol.errors import PeerError
 
 log = logging.getLogger(__name__)
@@ -54,13 +54,8 @@ async def ask(p2pd: P2pd, peer: PeerAddress, addresses: Sequence[str]) -> str:
 
 def knock_handler(p2pd: P2pd) -> StreamHandler:
     """Answers whoever asks."""
-    askers = 0
 
     async def handle(peer_id: str, stream: trio.SocketStream) -> None:
-        nonlocal askers
-        if askers >= ASKERS_MAX:
-            return
-        askers += 1
         try:
             with trio.fail_after(REQUEST_SECONDS):
                 asked = _unpack(await read_frame(stream, FRAME_BYTES_MAX))
@@ -71,10 +66,9 @@ def knock_handler(p2pd: P2pd) -> StreamHandler:
         except (PeerError, P2pdError, *STREAM_ERRORS) as error:
             log.info("%s asked whether it can be dialled, without an answer: %s", peer_id, error)
         finally:
-            askers -= 1
             await trio.aclose_forcefully(stream)
 
-    return handle
+    return at_most(ASKERS_MAX, handle)
 
 
 async def knock(addresses: Iterable[Any], hosts: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
@@ -24,13 +24,10 @@ from ftnode.node import p2pd_messages as messages
 from ftnode.node.children import child_ended, start_child
 from ftnode.node.identity import peer_id_bytes, peer_id_text
 from ftnode.node.listening import address_bytes, address_text, check_listen
-from ftnode.node.streams import read_exactly
+from ftnode.node.streams import StreamHandler, read_exactly
 from ftnode.protocol.errors import FtnodeError, LocalError, UserError
 
 log = logging.getLogger(__name__)
-
-StreamHandler = Callable[[str, trio.SocketStream], Awaitable[None]]
-"""Called with the opener's PeerId and the stream, which it must close; runs in a task of its own."""
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 START_SECONDS = 15.0

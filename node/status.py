@@ -11,7 +11,7 @@ in the directory (`directory_records.RUNS_KEY`), and the watcher asks one of tho
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, cast, get_args, get_origin, get_type_hints
@@ -19,6 +19,7 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 import msgpack
 import trio
 
+from ftnode.node.streams import StreamHandler, at_most
 from ftnode.protocol.codec import reader
 from ftnode.protocol.errors import PeerError
 
@@ -188,23 +189,13 @@ def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def status_handler(
-    snapshot: Callable[[], SwarmStatus],
-) -> Callable[[str, trio.SocketStream], Awaitable[None]]:
+def status_handler(snapshot: Callable[[], SwarmStatus]) -> StreamHandler:
     """What to give to `P2pd.serve(STATUS_PROTOCOL, ...)`. More than WATCHERS_MAX at once are hung up on."""
-    watchers = 0
 
     async def handle(_peer: str, stream: trio.SocketStream) -> None:
-        nonlocal watchers
-        if watchers >= WATCHERS_MAX:
-            return
-        watchers += 1
-        try:
-            await serve_status(stream, snapshot)
-        finally:
-            watchers -= 1
+        await serve_status(stream, snapshot)
 
-    return handle
+    return at_most(WATCHERS_MAX, handle)
 
 
 async def serve_status(stream: trio.abc.Stream, snapshot: Callable[[], SwarmStatus]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import trio
@@ -24,6 +25,27 @@ PATIENT_SHARE: Final = 0.25
 
 STREAM_ERRORS: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, EOFError)
 """How a stream fails. None of it is the peer's fault for sure, so none of it is a PeerError."""
+
+StreamHandler = Callable[[str, trio.SocketStream], Awaitable[None]]
+"""Called with the opener's PeerId and the stream, which it must close; runs in a task of its own."""
+
+
+def at_most(count: int, handler: StreamHandler) -> StreamHandler:
+    """`handler` for so many streams at a time; those beyond are closed without a word."""
+    busy = 0
+
+    async def handle(peer_id: str, stream: trio.SocketStream) -> None:
+        nonlocal busy
+        if busy >= count:
+            await trio.aclose_forcefully(stream)
+            return
+        busy += 1
+        try:
+            await handler(peer_id, stream)
+        finally:
+            busy -= 1
+
+    return handle
 
 
 async def read_some(stream: trio.SocketStream, view: memoryview) -> int:

@@ -133,6 +133,18 @@ class _From:
         self.wires.struck.append(reason)
 
 
+def run(main: Callable[[Wires], Awaitable[None]], config: ComputeConfig = GROUP_CONFIG) -> None:
+    """`main` with wires of its own, and 30 s."""
+
+    async def bounded() -> None:
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                await main(Wires(nursery, config))
+                nursery.cancel_scope.cancel()
+
+    trio.run(bounded)
+
+
 def group(*shares: tuple[Member | Peer, int]) -> tuple[tuple[Peer, int], ...]:
     return tuple((who.peer if isinstance(who, Member) else who, count) for who, count in shares)
 

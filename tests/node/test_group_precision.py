@@ -6,9 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import trio
 from computing import Refused, exported, install, process
-from reducing import GROUP_CONFIG, NUMBERS, STAGE, WIDE_CONFIG, Floats, Member, Wires, group, task
+from reducing import GROUP_CONFIG, NUMBERS, STAGE, WIDE_CONFIG, Floats, Member, Wires, group, run, task
 
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.gradient_memory import GradientMap, GradientMemory
@@ -59,13 +58,7 @@ def distance_of_a_group_from_one_alone(config: ComputeConfig) -> float:
         assert float(np.abs(weights(a) - start).max()) > 1e-3, "it has learnt"
         found.append(float(np.abs(weights(a) - weights(alone)).max()))
 
-    async def bounded() -> None:
-        with trio.fail_after(30):
-            async with trio.open_nursery() as nursery:
-                await main(Wires(nursery, config))
-                nursery.cancel_scope.cancel()
-
-    trio.run(bounded)
+    run(main, config)
     return found[0]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import trio
+from linked_node import limited
 
 from ftnode.node import p2pd_messages as messages
 from ftnode.node.identity import Identity, take_identity
@@ -31,14 +32,6 @@ async def daemon(home: Path, **options: object) -> AsyncIterator[P2pd]:
             p2pd.close()
             identity.release()
             nursery.cancel_scope.cancel()
-
-
-def limited(main: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        with trio.fail_after(30):
-            await main()
-
-    trio.run(bounded)
 
 
 def test_an_exception_in_a_handler_costs_its_stream_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

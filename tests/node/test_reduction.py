@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import numpy as np
 import pytest
 import trio
 import trio.testing
-from reducing import ATTEMPT, GROUP_CONFIG, STAGE, WIDE_CONFIG, Member, Wires, group, in_order, task
+from reducing import ATTEMPT, GROUP_CONFIG, STAGE, WIDE_CONFIG, Member, Wires, group, in_order, run, task
 
 from ftnode.node import reduction as reduction_module
 from ftnode.node import reduction_exchange, reduction_sum
@@ -24,16 +22,6 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny stage in many chunks, the last of a piece shorter than the others."""
     monkeypatch.setattr(reduction_sum, "CHUNK_BYTES", 256)
     monkeypatch.setattr(reduction_exchange, "CHUNK_BYTES", 256)
-
-
-def run(main: Callable[[Wires], Awaitable[None]], config: ComputeConfig = GROUP_CONFIG) -> None:
-    async def bounded() -> None:
-        with trio.fail_after(30):
-            async with trio.open_nursery() as nursery:
-                await main(Wires(nursery, config))
-                nursery.cancel_scope.cancel()
-
-    trio.run(bounded)
 
 
 async def request(wires: Wires, to: Member, said: ReduceRequest, sender: str = "b") -> trio.SocketStream:

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from ftnode.lab.audit import audit
+from ftnode.lab.demo_kills import Planned, strike
+from ftnode.lab.report import SURVIVORS, recover
+from ftnode.lab.story import Story
 from ftnode.lab.trial import Trial, open_trial, trial_manifest
 from ftnode.node.presets import preset
 from ftnode.protocol.manifest import Manifest
@@ -52,6 +55,20 @@ def small_manifest(text: Path, stages: int = STAGES, steps: int = FOREVER) -> Ma
         evaluation=replace(tiny.evaluation, every=0, microbatches=2),
     )
     return trial_manifest(start, steps=steps, stages=stages, data=text)
+
+
+def sizes(story: Story) -> list[int]:
+    """Holders of each stage."""
+    return [] if story.view is None else [len(group) for group in story.view.holders]
+
+
+def kill_a_replica(trial: Trial, stage: int, seconds: float) -> None:
+    """SIGKILL one of the stage's holders in the middle of a step, which the others finish."""
+    (kill,) = strike(trial.swarm, trial.story, [Planned(stage, trial.story.committed + 2)])
+    trial.expected_dead.add(kill.node)
+    trial.wait("the step", lambda story: recover(story, kill) is not None, seconds)
+    recovery = recover(trial.story, kill)
+    assert recovery is not None and recovery.rung == SURVIVORS
 
 
 @pytest.fixture

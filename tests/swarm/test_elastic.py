@@ -10,12 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.lab.demo_kills import Planned, strike
-from ftnode.lab.report import SURVIVORS, recover
 from ftnode.lab.story import Story
 from ftnode.lab.swarm import Process
 from ftnode.lab.trial import Trial
 from ftnode.protocol.manifest import Manifest
+from tests.swarm.conftest import kill_a_replica, sizes
 
 OpenTrial = Callable[..., Trial]
 STAGES = 2
@@ -28,10 +27,6 @@ def elastic(replicas: int, precision: str = "float32") -> Callable[[Manifest], M
         model=replace(manifest.model, precision=precision),
         pipeline=replace(manifest.pipeline, replicas=replicas),
     )
-
-
-def sizes(story: Story) -> list[int]:
-    return [len(story.holders(stage)) for stage in range(STAGES + 1)]
 
 
 def test_a_run_begins_with_one_peer_and_spreads_out(open_swarm: OpenTrial) -> None:
@@ -60,11 +55,7 @@ def test_a_killed_replica_costs_nothing_but_time(precision: str, open_swarm: Ope
     trial = open_swarm(volunteers=2 * (STAGES + 1), stages=STAGES, change=elastic(2, precision))
     trial.wait("full groups", lambda story: sizes(story) == [2] * (STAGES + 1), GROW_SECONDS)
     for stage in range(STAGES + 1):
-        (kill,) = strike(trial.swarm, trial.story, [Planned(stage, trial.story.committed + 2)])
-        trial.expected_dead.add(kill.node)
-        trial.wait("the step", lambda story, kill=kill: recover(story, kill) is not None, GROW_SECONDS)  # type: ignore[misc]
-        recovery = recover(trial.story, kill)
-        assert recovery is not None and recovery.rung == SURVIVORS
+        kill_a_replica(trial, stage, GROW_SECONDS)
     trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
     assert {told.record["rung"] for told in trial.story.installed} == {"initial", "replica"}
 

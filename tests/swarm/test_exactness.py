@@ -18,8 +18,6 @@ import torch
 from torch import Tensor
 
 from ftnode.lab.audit import audit
-from ftnode.lab.demo_kills import Planned, strike
-from ftnode.lab.report import SURVIVORS, recover
 from ftnode.lab.story import Story
 from ftnode.lab.trial import Trial, open_trial
 from ftnode.lab.whole_model import Size, WholeModel
@@ -27,7 +25,7 @@ from ftnode.models.data import load_corpus
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.node.cli_run import model_config
 from ftnode.protocol.manifest import Manifest
-from tests.swarm.conftest import small_manifest
+from tests.swarm.conftest import kill_a_replica, sizes, small_manifest
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -72,21 +70,13 @@ def trained(folder: Path, text: Path, precision: str, holders: int, kills: tuple
             trial.volunteer(f"v{number}")
         trial.wait("full groups", lambda story: sizes(story) == [holders] * (STAGES + 1), WAIT_SECONDS)
         for stage in kills:
-            (kill,) = strike(trial.swarm, trial.story, [Planned(stage, trial.story.committed + 2)])
-            trial.expected_dead.add(kill.node)
-            trial.wait("the step", lambda story, kill=kill: recover(story, kill) is not None, WAIT_SECONDS)  # type: ignore[misc]
-            recovery = recover(trial.story, kill)
-            assert recovery is not None and recovery.rung == SURVIVORS
+            kill_a_replica(trial, stage, WAIT_SECONDS)
             trial.wait_for_step(trial.story.committed + 3, WAIT_SECONDS)
         trial.wait_for_step(STEPS, WAIT_SECONDS)
         weights = last_weights(trial, manifest)
     found = audit(folder / "logs")
     assert found.passed, [str(finding) for finding in found.findings[:10]]
     return Ended(manifest, weights)
-
-
-def sizes(story: Story) -> list[int]:
-    return [len(story.holders(stage)) for stage in range(STAGES + 1)]
 
 
 def last_weights(trial: Trial, manifest: Manifest) -> Weights:
