@@ -38,7 +38,8 @@ from ftnode.node.reduction import Reductions
 from ftnode.node.reduction_wire import REDUCE_PROTOCOL
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
 from ftnode.node.snapshot import snapshot
-from ftnode.node.state_donor import StateDonor, try_to_dump
+from ftnode.node.state_donor import StateDonor
+from ftnode.node.state_reading import try_to_dump
 from ftnode.node.state_shape import gradient_numbers, shape_of
 from ftnode.node.state_source import Borrower
 from ftnode.node.state_transfer import Installer

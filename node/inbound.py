@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 from ftnode.node.arena import Arena
-from ftnode.node.state_donor import RESERVED_SLOTS
+from ftnode.node.state_reading import RESERVED_SLOTS
 from ftnode.node.streams import TURN_SECONDS, FrameReader
 from ftnode.protocol.errors import LocalError, PeerError
 from ftnode.protocol.events import Received

@@ -18,7 +18,8 @@ import trio
 from ftnode.node.arena import Arena
 from ftnode.node.link import LinkBroken, describe
 from ftnode.node.ports import ComputeError, StreamOpener
-from ftnode.node.state_donor import NotLent, Reading, StateDonor, take_slot
+from ftnode.node.state_donor import NotLent, StateDonor
+from ftnode.node.state_reading import Reading, take_slot
 from ftnode.node.state_shape import StateShape
 from ftnode.node.streams import STREAM_ERRORS, FrameReader, write_frame
 from ftnode.protocol.admission import credible

@@ -17,7 +17,7 @@ import trio
 
 from ftnode.node.arena import Arena
 from ftnode.node.ports import ComputeError, ComputePort
-from ftnode.node.state_donor import call_in_time, call_with_slot, try_to_dump
+from ftnode.node.state_reading import call_in_time, call_with_slot, try_to_dump
 from ftnode.node.state_source import FAULTS, Borrower, Source, TransferFailed
 from ftnode.protocol.effects import Install
 from ftnode.protocol.events import History, Installed, InstallFailed

@@ -14,9 +14,9 @@ import trio
 import trio.testing
 from lending import BASE, CHUNK, NUMBERS, SETTINGS, Host, Network, digest
 
-from ftnode.node import state_donor
+from ftnode.node import state_donor, state_reading
 from ftnode.node.arena import Arena
-from ftnode.node.state_donor import take_slot
+from ftnode.node.state_reading import take_slot
 from ftnode.node.state_transfer import Outcome
 from ftnode.node.streams import FrameReader, write_frame
 from ftnode.protocol.effects import Install
@@ -368,7 +368,7 @@ def test_weights_are_lent_to_members_and_to_each_a_few_at_a_time() -> None:
     ],
 )
 def test_an_installation_ends_when_compute_hangs(op: str, effect: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_donor, "COMPUTE_SECONDS", 0.02)
+    monkeypatch.setattr(state_reading, "COMPUTE_SECONDS", 0.02)
     monkeypatch.setattr(state_donor, "VERSION_SECONDS", 60.0)
 
     async def main(nursery: trio.Nursery) -> None:
