@@ -62,13 +62,15 @@ def sizes(story: Story) -> list[int]:
     return [] if story.view is None else [len(group) for group in story.view.holders]
 
 
-def kill_a_replica(trial: Trial, stage: int, seconds: float) -> None:
-    """SIGKILL one of the stage's holders in the middle of a step, which the others finish."""
-    (kill,) = strike(trial.swarm, trial.story, [Planned(stage, trial.story.committed + 2)])
-    trial.expected_dead.add(kill.node)
-    trial.wait("the step", lambda story: recover(story, kill) is not None, seconds)
-    recovery = recover(trial.story, kill)
-    assert recovery is not None and recovery.rung == SURVIVORS
+def kill_replicas(trial: Trial, *stages: int, seconds: float) -> None:
+    """SIGKILL one holder of each of these stages at once in the middle of a step, which the others finish."""
+    kills = strike(trial.swarm, trial.story, [Planned(stage, trial.story.committed + 2) for stage in stages])
+    assert len(kills) == len(stages)
+    trial.expected_dead.update(kill.node for kill in kills)
+    for kill in kills:
+        trial.wait("the step", lambda story, kill=kill: recover(story, kill) is not None, seconds)  # type: ignore[misc]
+        recovery = recover(trial.story, kill)
+        assert recovery is not None and recovery.rung == SURVIVORS
 
 
 @pytest.fixture

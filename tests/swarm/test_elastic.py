@@ -14,7 +14,7 @@ from ftnode.lab.story import Story
 from ftnode.lab.swarm import Process
 from ftnode.lab.trial import Trial
 from ftnode.protocol.manifest import Manifest
-from tests.swarm.conftest import kill_a_replica, sizes
+from tests.swarm.conftest import kill_replicas, sizes
 
 OpenTrial = Callable[..., Trial]
 STAGES = 2
@@ -55,7 +55,17 @@ def test_a_killed_replica_costs_nothing_but_time(precision: str, open_swarm: Ope
     trial = open_swarm(volunteers=2 * (STAGES + 1), stages=STAGES, change=elastic(2, precision))
     trial.wait("full groups", lambda story: sizes(story) == [2] * (STAGES + 1), GROW_SECONDS)
     for stage in range(STAGES + 1):
-        kill_a_replica(trial, stage, GROW_SECONDS)
+        kill_replicas(trial, stage, seconds=GROW_SECONDS)
+    trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
+    assert {told.record["rung"] for told in trial.story.installed} == {"initial", "replica"}
+
+
+def test_groups_of_four_lose_members_of_two_stages_at_once(open_swarm: OpenTrial) -> None:
+    trial = open_swarm(volunteers=8, stages=1, change=elastic(4))
+    trial.wait("full groups", lambda story: sizes(story) == [4, 4], GROW_SECONDS)
+    for left in (3, 2):
+        kill_replicas(trial, 0, 1, seconds=GROW_SECONDS)
+        trial.wait("a view without them", lambda story, left=left: sizes(story) == [left, left], GROW_SECONDS)  # type: ignore[misc]
     trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
     assert {told.record["rung"] for told in trial.story.installed} == {"initial", "replica"}
 

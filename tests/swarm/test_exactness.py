@@ -25,7 +25,7 @@ from ftnode.models.data import load_corpus
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.node.cli_run import model_config
 from ftnode.protocol.manifest import Manifest
-from tests.swarm.conftest import kill_a_replica, sizes, small_manifest
+from tests.swarm.conftest import kill_replicas, sizes, small_manifest
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -70,7 +70,7 @@ def trained(folder: Path, text: Path, precision: str, holders: int, kills: tuple
             trial.volunteer(f"v{number}")
         trial.wait("full groups", lambda story: sizes(story) == [holders] * (STAGES + 1), WAIT_SECONDS)
         for stage in kills:
-            kill_a_replica(trial, stage, WAIT_SECONDS)
+            kill_replicas(trial, stage, seconds=WAIT_SECONDS)
             trial.wait_for_step(trial.story.committed + 3, WAIT_SECONDS)
         trial.wait_for_step(STEPS, WAIT_SECONDS)
         weights = last_weights(trial, manifest)
