@@ -1,4 +1,4 @@
-"""Rebuilt weights, recomputed from what the donors had (design section 7; CheckFree, Algorithm 1).
+"""Rebuilt weights, recomputed from what the donors had (docs/recovery.md; CheckFree, Algorithm 1).
 
 The donors' and the newcomer's weights lie beside their traces as flat little-endian numbers of the run's precision,
 each bound to the trace by its digest. The blend is made again here with numpy in float64, by other code than the

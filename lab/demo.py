@@ -19,6 +19,7 @@ from ftnode.lab.baselines import Baselines, baselines
 from ftnode.lab.demo_kills import Planned, plan_kills, strike, together
 from ftnode.lab.demo_screen import Screen, open_screen
 from ftnode.lab.report import SURVIVORS, Kill, Recovery, build_report, recover, vacancies_healed
+from ftnode.lab.result_files import folder_for
 from ftnode.lab.story import Story, first_commits
 from ftnode.lab.swarm import Swarm
 from ftnode.node.cli_run import corpus_hash, manifest_text
@@ -26,6 +27,7 @@ from ftnode.node.presets import adapt, preset
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest, parse
 
+FOLDER = "ftnode-demo-%Y%m%d-%H%M%S"
 LEASE_SECONDS = 5.0
 MINORITY_WAIT_SECONDS = 5.0
 START_SECONDS = 180.0
@@ -80,7 +82,7 @@ def run(config: DemoConfig) -> int:
     volunteers = config.volunteers or config.replicas * (config.stages + 1) + standbys
     if volunteers <= killed:
         raise UserError(f"--volunteers {volunteers} leaves nobody after {killed} kills; give more")
-    directory = _new_folder(config.report)
+    directory = folder_for(config.report or Path(time.strftime(FOLDER)), "--report")
     try:
         outcome = _run(config, manifest, planned, volunteers, directory)
     except KeyboardInterrupt:
@@ -117,7 +119,10 @@ def _run(
         screen.say(trouble or "the run is over; stopping the volunteers")
         stubborn = swarm.stop()
         story.read()
-    findings = audit(directory / "logs")
+    try:
+        findings = audit(directory / "logs")
+    except UserError as error:  # nobody came as far as its first line
+        raise UserError(f"{trouble or error}; logs: {directory / 'logs'}", 69) from None
     return _judge(config, manifest, directory, story, kills, findings, tables, volunteers, [trouble, *stubborn])
 
 
@@ -246,7 +251,7 @@ def _manifest(config: DemoConfig) -> Manifest:
     """The preset with what was asked for. Raises UserError when that makes no run."""
     manifest = adapt(
         preset(config.preset),
-        sha256=corpus_hash(config.data),
+        sha256=corpus_hash(config.data, preset(config.preset).model.context),
         kind="files" if config.data else "standard-library",
         name="demo",
         steps=config.steps,
@@ -257,16 +262,4 @@ def _manifest(config: DemoConfig) -> Manifest:
         swap=config.swap,
         replicas=config.replicas,
     )
-    return parse(manifest_text(manifest), "the demo's manifest")
-
-
-def _new_folder(given: Path | None) -> Path:
-    """Raises UserError (73) rather than mix two runs."""
-    directory = (given or Path(time.strftime("ftnode-demo-%Y%m%d-%H%M%S"))).absolute()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise UserError(f"{directory} is not empty; choose another --report, nothing is written over", 73)
-    except OSError as error:
-        raise UserError(f"cannot write to {directory}: {error.strerror}; choose another --report", 73) from error
-    return directory
+    return parse(manifest_text(manifest, "the demo's manifest"), "the demo's manifest")

@@ -34,7 +34,7 @@ def run(json_output: bool = False, runs: int = 3, out: Path | None = None) -> di
     """Measure, print a table or JSON, and return the figures. Takes about ten minutes a run. `passed` says whether
     the audit found nothing.
 
-    Raises UserError (64) when `out` has something in it.
+    Raises UserError (73) when `out` is no new or empty folder.
     """
     found = measured(measure, runs, out)
     figures = summarise(found)

@@ -19,7 +19,7 @@ from typing import Any
 from ftnode.lab import failures
 from ftnode.lab.recovery_plan import NONE, REFERENCE_FACTOR, Mode, Runs, mode
 from ftnode.lab.recovery_runs import Policy
-from ftnode.lab.result_files import kept_or_made, write_atomically
+from ftnode.lab.result_files import folder_for, kept_or_made, write_atomically
 from ftnode.lab.whole_model import SIZES, Size
 from ftnode.models.faults import StageFault
 from ftnode.protocol.errors import UserError
@@ -59,7 +59,8 @@ def run(config: RecoveryConfig) -> int:
     if config.model is not None and config.model not in SIZES:
         raise UserError(f"no model is called {config.model}; there are {', '.join(SIZES)}")
     plan = mode(config.mode, config.model, config.seeds)
-    out = config.out or FOLDER
+    out = folder_for(config.out or FOLDER, "--out", empty=False)
+    _check_device(config.device)
     try:
         results = measure(plan, config, out)
     except StageFault as fault:
@@ -75,8 +76,17 @@ def run(config: RecoveryConfig) -> int:
         print(json.dumps({table.name: table.as_records() for table in found} | {"complete": results.complete}))
     else:
         print(markdown(found, results))
-        print(f"in {out}: recovery.md, {', '.join(table.name + '.csv' for table in found)}, {', '.join(pictures)}")
+        print(f"in {out}: {', '.join(['recovery.md', *(table.name + '.csv' for table in found), *pictures])}")
     return 0
+
+
+def _check_device(device: str) -> None:
+    """Raises UserError (69) when torch has no such device here."""
+    import torch
+
+    found = torch.cuda.device_count()
+    if device != "cpu" and int(device.partition(":")[2] or 0) >= found:
+        raise UserError(f"--device {device}: torch finds {found} CUDA devices here; use cpu", 69)
 
 
 def measure(plan: Mode, config: RecoveryConfig, out: Path) -> Results:

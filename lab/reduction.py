@@ -118,7 +118,6 @@ def run(
             results.repaired = losses.repaired
     result = {"peers": peers, "megabytes": megabytes, **summary(results)}
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
         (out / "reduction.json").write_text(json_module.dumps(result, indent=2) + "\n")
     if json:
         print(json_module.dumps(result, indent=2))

@@ -30,13 +30,24 @@ def kept_or_made(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, An
     return made
 
 
+def folder_for(given: Path, option: str, empty: bool = True) -> Path:
+    """The folder that a person named with `option`, made where it is missing. Raises UserError (73) when it cannot be,
+    or has something in it and two runs would mix (`empty`)."""
+    directory = given.absolute()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        used = empty and any(directory.iterdir())
+    except OSError as error:
+        raise UserError(f"cannot write to {directory}: {error.strerror}; choose another {option}", 73) from None
+    if used:
+        raise UserError(f"{directory} is not empty; choose another {option}, nothing is written over", 73)
+    return directory
+
+
 def measured(measure: Callable[[Path | None], dict[str, Any]], runs: int, out: Path | None) -> list[dict[str, Any]]:
     """What `measure` finds each time; with `out`, it is given a folder `run-1`, `run-2`, ... there.
 
-    Raises UserError (64) when `out` has something in it.
+    Raises UserError (73) when `out` is no new or empty folder.
     """
-    if out is not None:
-        if out.exists() and any(out.iterdir()):
-            raise UserError(f"{out} is not empty; name a new folder")
-        out.mkdir(parents=True, exist_ok=True)
-    return [measure(None if out is None else out / f"run-{number + 1}") for number in range(runs)]
+    folder = None if out is None else folder_for(out, "--out")
+    return [measure(None if folder is None else folder / f"run-{number + 1}") for number in range(runs)]

@@ -76,7 +76,7 @@ def trial_manifest(
     """`start` with the short lease of a machine of one's own; newcomers stand by unless `replicas` says otherwise."""
     return adapt(
         start,
-        sha256=corpus_hash(data),
+        sha256=corpus_hash(data, start.model.context),
         kind="files" if data else "standard-library",
         name="trial",
         steps=steps,

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from pathlib import Path
 
 import click
 
-from ftnode.node.cli_options import home_option, json_option, peer_option, read_manifest, readable_data
+from ftnode.node.cli_options import device_option, home_option, json_option, peer_option, read_manifest, readable_data
 from ftnode.node.configuration import JoinConfig, log_root
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
-
-DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 
 
 @click.command()
@@ -22,7 +19,7 @@ DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 @peer_option
 @click.option("--hold", type=click.IntRange(1), help="Stages to hold at most; default: as many as fit into memory.")
 @click.option("--data", metavar="PATH", help="Corpus, a text file or a folder of them; needed to hold the head.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@device_option
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads of torch; default: all cores.")
 @click.option(
     "--listen", multiple=True, metavar="ADDR", default=("/ip4/0.0.0.0/tcp/0",), show_default=True,
@@ -36,7 +33,11 @@ DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
     "--timeout", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
     help="Seconds to look for a peer before giving up.",
 )  # fmt: skip
-@click.option("--log-dir", metavar="DIR", help="New folder for log and trace; default: the platform's state folder.")
+@click.option(
+    "--log-dir",
+    metavar="DIR",
+    help="Folder for log and trace, beside earlier ones; default: a new one in the platform's state folder.",
+)
 @click.option("--dump-rebuilds", is_flag=True, help="Keep weights of rebuilds and of the end as files.")
 @click.option(
     "--compute", type=click.Choice(["torch", "paced"]), default="torch", show_default=True,
@@ -55,8 +56,6 @@ def join(
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of MANIFEST. Ctrl-C leaves cleanly."""
     checked, text = read_manifest(manifest)
-    if not DEVICE.fullmatch(device):
-        raise UserError(f"--device {device} is unknown; use cpu, cuda or cuda:N")
     path = readable_data(data)
 
     from ftnode.node.identity import home_directory

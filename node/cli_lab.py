@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from ftnode.node.cli_options import home_option, json_option, readable_data
+from ftnode.node.cli_options import device_option, json_option, readable_data, unused_home_option
 from ftnode.node.presets import PRESETS, preset
 from ftnode.protocol.errors import UserError
+from ftnode.protocol.paths import SWAP_STAGES_MIN
 
 KILL = re.compile(r"(\d{1,3})(\*?)@(\d{1,7})")
 SEEDS = re.compile(r"\d{1,9}(,\d{1,9})*")
@@ -21,22 +22,38 @@ SEEDS = re.compile(r"\d{1,9}(,\d{1,9})*")
 @click.option(
     "--stages", type=click.IntRange(1, 64), default=4, show_default=True, help="Block stages; the head is extra."
 )
-@click.option("--volunteers", type=click.IntRange(1, 128), help="Nodes; default: one per stage and a standby per kill.")
-@click.option("--replicas", type=click.IntRange(1, 64), default=1, show_default=True, help="Holders of each stage.")
+@click.option(
+    "--volunteers",
+    type=click.IntRange(1, 128),
+    help="Nodes; default: holders for all stages and the head, and a standby per kill that leaves none.",
+)
+@click.option(
+    "--replicas",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    help="Holders of each stage and of the head.",
+)
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps; default: the preset's.")
 @click.option(
     "--kill", "kills", multiple=True, metavar="STAGE@STEP",
     help="Kill a holder of STAGE in the middle of STEP (STAGE*: all of them); repeats; none: nobody. "
     "Default: a middle stage, half way.",
 )  # fmt: skip
-@click.option("--swap", is_flag=True, help="Swapped routes (CheckFree+): the ends of the pipeline learn both parts.")
+@click.option(
+    "--swap",
+    is_flag=True,
+    help="Swapped routes (CheckFree+): the first two and the last two stages learn each other's part.",
+)
 @click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@device_option
 @click.option("--data", metavar="PATH", help="Text file or folder to train on; default: Python's standard library.")
 @click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
-@click.option("--report", metavar="DIR", help="New folder for report, picture, logs and traces.")
+@click.option(
+    "--report", metavar="DIR", help="New folder for report, picture, logs and traces; default: ftnode-demo-DATE-TIME."
+)
 @json_option
-@home_option
+@unused_home_option
 def demo(
     stages: int, volunteers: int | None, replicas: int, steps: int | None, kills: tuple[str, ...], swap: bool,
     start: str, device: str, data: str | None, seed: int | None, report: str | None, as_json: bool, home: str | None,
@@ -44,6 +61,10 @@ def demo(
     """A swarm on this machine trains, loses a stage and heals, and shows it."""
     preset(start)
     parsed = parse_kills(kills, stages)
+    if swap and stages < SWAP_STAGES_MIN:
+        raise UserError(
+            f"--stages {stages}: swapped routes need {SWAP_STAGES_MIN} stages; give more, or leave --swap out"
+        )
     lab = _lab("demo")
     return _code(lab.run(lab.DemoConfig(
         stages=stages, volunteers=volunteers, replicas=replicas, steps=steps, kills=parsed, preset=start, device=device,
@@ -55,7 +76,7 @@ def demo(
 @click.command()
 @click.argument("trace", type=click.Path(path_type=Path))
 @json_option
-@home_option
+@unused_home_option
 def replay(trace: Path, as_json: bool, home: str | None) -> int:
     """Run the events recorded in TRACE through the core again, and show each decision with its reason."""
     return _code(_run_on("replay", trace, "trace", as_json))
@@ -64,7 +85,7 @@ def replay(trace: Path, as_json: bool, home: str | None) -> int:
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @json_option
-@home_option
+@unused_home_option
 def audit(directory: Path, as_json: bool, home: str | None) -> int:
     """Check all traces below DIR against each other. Exit code 0 when nothing is wrong."""
     return _code(_run_on("audit", directory, "folder", as_json))
@@ -72,7 +93,7 @@ def audit(directory: Path, as_json: bool, home: str | None) -> int:
 
 @click.command()
 @json_option
-@home_option
+@unused_home_option
 def transport(as_json: bool, home: str | None) -> int:
     """Megabytes per second of the tensor path, against p2pd bare, hivemind's P2P class and py-libp2p."""
     return _bench("transport", as_json)
@@ -80,18 +101,19 @@ def transport(as_json: bool, home: str | None) -> int:
 
 @click.command()
 @json_option
-@home_option
+@unused_home_option
 def throughput(as_json: bool, home: str | None) -> int:
-    """Tokens per second of a swarm against one torch process on the same cores, and bubbles with a paced backend."""
+    """Tokens per second of a swarm against one torch process on the same cores, and bubbles with a paced backend. Six
+    minutes."""
     return _bench("throughput", as_json)
 
 
 @click.command()
 @click.option("--runs", type=click.IntRange(1, 1000), default=10, show_default=True, help="Losses to measure.")
 @json_option
-@home_option
+@unused_home_option
 def outage(runs: int, as_json: bool, home: str | None) -> int:
-    """Seconds from the SIGKILL of a sole holder to the next committed step, by part."""
+    """Seconds from the SIGKILL of a sole holder to the next committed step, by part. Ten seconds each."""
     return _bench("outage", as_json, runs=runs)
 
 
@@ -99,9 +121,10 @@ def outage(runs: int, as_json: bool, home: str | None) -> int:
 @click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Swarms to measure.")
 @click.option("--out", metavar="DIR", help="New folder for the figures as JSON, logs and traces.")
 @json_option
-@home_option
+@unused_home_option
 def scaling(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
-    """Step time with 1, 2 and 4 holders of the slowest stage, and when one or two of the four are killed."""
+    """Step time with 1, 2 and 4 holders of the slowest stage, and when one or two of the four are killed. Four
+    minutes a run."""
     _lab("scaling").run(as_json, runs, Path(out).expanduser().absolute() if out else None)
     return 0
 
@@ -110,16 +133,17 @@ def scaling(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
 @click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Times to measure it all.")
 @click.option("--out", metavar="DIR", help="New folder for the figures as JSON, curves.png, logs and traces.")
 @json_option
-@home_option
+@unused_home_option
 def elastic(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
-    """Time to join, its stall, a killed replica's cost, and training losses with and without failures."""
+    """Time to join, its stall, a killed replica's cost, and training losses with and without failures. Ten minutes a
+    run; exit code 1 when an audit finds something."""
     figures = _lab("elastic").run(as_json, runs, Path(out).expanduser().absolute() if out else None)
     return 0 if figures["passed"] else 1
 
 
 @click.command()
 @json_option
-@home_option
+@unused_home_option
 def memory(as_json: bool, home: str | None) -> int:
     """Resident memory (PSS) of an idle node, by process."""
     return _bench("memory", as_json)
@@ -127,7 +151,7 @@ def memory(as_json: bool, home: str | None) -> int:
 
 @click.command()
 @json_option
-@home_option
+@unused_home_option
 def world(as_json: bool, home: str | None) -> int:
     """Seconds that the virtual world needs for one virtual hour of 50 peers."""
     return _bench("world", as_json)
@@ -140,12 +164,12 @@ def world(as_json: bool, home: str | None) -> int:
 @click.option("--kill", is_flag=True, help="Then three times as many, with a peer killed in every third.")
 @click.option("--out", metavar="DIR", help="Folder for the figures as JSON, too.")
 @json_option
-@home_option
+@unused_home_option
 def reduction(
     peers: int, megabytes: int, rounds: int, kill: bool, out: str | None, as_json: bool, home: str | None
 ) -> int:  # fmt: skip
     """Seconds that a group takes to sum a gradient, against hivemind's averager, and when a peer is killed."""
-    folder = Path(out).expanduser().absolute() if out else None
+    folder = _lab("result_files").folder_for(Path(out).expanduser(), "--out", empty=False) if out else None
     _lab("reduction").run(as_json, peers, megabytes, rounds, kill, folder)
     return 0
 
@@ -155,11 +179,11 @@ def reduction(
 @click.option("--full", is_flag=True, help="All experiments, at most 150 minutes; goes on where it was stopped.")
 @click.option("--model", metavar="SIZE", help="mini, tiny, deep, wide or small; default: the mode's own.")
 @click.option("--seeds", metavar="N,N,...", help="Seeds of weights, data and failures; default: 0,1,2, quick: 0.")
-@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@device_option
 @click.option("--out", metavar="DIR", help="Folder of results, tables and pictures; default: reports/recovery.")
 @click.option("--minutes", type=click.FloatRange(0), help="Begin no run after this long; call again to go on.")
 @json_option
-@home_option
+@unused_home_option
 def recovery(
     quick: bool, full: bool, model: str | None, seeds: str | None, device: str, out: str | None,
     minutes: float | None, as_json: bool, home: str | None,
@@ -188,8 +212,10 @@ def parse_kills(texts: tuple[str, ...], stages: int) -> tuple[tuple[int, int, bo
     """(stage, step, all holders of it); empty for `none`, None when nothing was said. Raises UserError (64)."""
     if not texts:
         return None
-    if texts == ("none",):
+    if set(texts) == {"none"}:
         return ()
+    if "none" in texts:
+        raise UserError("--kill none stands alone; leave the other --kill out, or none")
     found = []
     for text in texts:
         match = KILL.fullmatch(text)

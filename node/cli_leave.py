@@ -75,8 +75,9 @@ def _chosen(home: Path, wanted: str | None) -> list[Running]:
         return found
     chosen = [running for running in found if wanted in running.peer]
     if len(chosen) != 1:
-        names = ", ".join(running.peer for running in found)
-        raise UserError(f"--peer {wanted} is not one of those that run here: {names}", 64)
+        names = ", ".join(running.peer for running in chosen or found)
+        text = "is part of several PeerIds, give more of it" if chosen else "is not one of those that run here"
+        raise UserError(f"--peer {wanted} {text}: {names}", 64)
     return chosen
 
 

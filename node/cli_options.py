@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,14 +13,27 @@ from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest, parse
 
 MANIFEST_BYTES_MAX = 1 << 20
+DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 home_option = click.option(
     "--home", metavar="DIR", help="Folder for identities and remembered peers; default: the platform's data folder."
 )
+unused_home_option = click.option("--home", metavar="DIR", hidden=True, help="Not used; every command takes it.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 peer_option = click.option(
     "--peer", "peers", multiple=True, metavar="ADDR", help="Multiaddr of a peer, /ip4/…/p2p/12D3…; repeats."
+)
+
+
+def _known_device(_context: click.Context, _option: click.Parameter, device: str) -> str:
+    if not DEVICE.fullmatch(device):
+        raise UserError(f"--device {device} is unknown; use cpu, cuda or cuda:N")
+    return device
+
+
+device_option = click.option(
+    "--device", default="cpu", show_default=True, callback=_known_device, help="cpu, cuda or cuda:N."
 )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ftnode.models.config import ModelConfig
-from ftnode.node.cli_options import home_option, json_option, read_manifest, readable_data
+from ftnode.node.cli_options import json_option, read_manifest, readable_data, unused_home_option
 from ftnode.node.presets import PRESETS, adapt, preset
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest, parse, render
@@ -23,10 +23,10 @@ STATE_NUMBERS = 4
 @click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
 @click.option("--data", metavar="PATH", help="Text file or folder to train on; default: Python's standard library.")
-@click.option("--stages", type=click.IntRange(1), help="Block stages; layers are raised to a multiple.")
+@click.option("--stages", type=click.IntRange(1, 256), help="Block stages; layers become the nearest multiple.")
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps of the run.")
 @click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
-@home_option
+@unused_home_option
 def init(
     manifest: Path, start: str, data: str | None, stages: int | None, steps: int | None, seed: int | None,
     home: str | None,
@@ -36,8 +36,8 @@ def init(
         raise UserError(f"{manifest} is already there and stays as it is; choose another name", 73)
     first, path = preset(start), readable_data(data)
     text = manifest_text(adapt(
-        first, sha256=corpus_hash(path), kind="files" if path else "standard-library", name=_run_name(manifest, start),
-        steps=steps, stages=stages, seed=seed,
+        first, sha256=corpus_hash(path, first.model.context), kind="files" if path else "standard-library",
+        name=_run_name(manifest, start), steps=steps, stages=stages, seed=seed,
     ))  # fmt: skip
     _write_new(manifest, text)
     click.echo(f"wrote {manifest}")
@@ -46,7 +46,7 @@ def init(
 
 @click.command()
 @click.argument("manifest", type=click.Path(path_type=Path))
-@home_option
+@unused_home_option
 def validate(manifest: Path, home: str | None) -> None:
     """Check MANIFEST and say what it needs."""
     checked, _ = read_manifest(manifest)
@@ -57,7 +57,7 @@ def validate(manifest: Path, home: str | None) -> None:
 @click.command()
 @click.argument("manifest", type=click.Path(path_type=Path))
 @json_option
-@home_option
+@unused_home_option
 def show(manifest: Path, as_json: bool, home: str | None) -> None:
     """Print the values of MANIFEST and the sizes that follow from them."""
     checked, _ = read_manifest(manifest)
@@ -69,25 +69,33 @@ def show(manifest: Path, as_json: bool, home: str | None) -> None:
         click.echo(describe(checked))
 
 
-def manifest_text(manifest: Manifest) -> str:
+def manifest_text(manifest: Manifest, source: str = "the manifest of these options") -> str:
     """What `init` writes: the manifest under a heading that says what to do with it. Raises UserError (78)."""
     text = render(
         manifest,
         "A run of ftnode. Everybody who joins needs this same file: its values make the run id, comments do not.\n"
         "Share it with: ftnode join THIS-FILE --peer ADDRESS-OF-A-MEETING-POINT",
     )
-    parse(text, manifest.run.name)
+    parse(text, source)
     return text
 
 
-def corpus_hash(path: Path | None) -> str:
-    """sha256 of the corpus. Raises UserError (66) when there is no text in it."""
+def corpus_hash(path: Path | None, context: int) -> str:
+    """sha256 of the corpus. Raises UserError: 66 when there is no text in it, 65 when a part of it is shorter than a
+    sequence of `context` tokens."""
     from ftnode.models.data import DataError, load_corpus
 
     try:
-        return load_corpus(str(path or "")).sha256
+        corpus = load_corpus(str(path or ""))
     except (DataError, OSError) as error:
         raise UserError(f"cannot use the data: {error}", 66) from None
+    for name, part in (("training", corpus.training), ("validation", corpus.validation)):
+        if len(part) <= context:
+            raise UserError(
+                f"the {name} part of {path} has {len(part)} bytes, fewer than one sequence of {context + 1}; "
+                "give a longer text", 65,
+            )  # fmt: skip
+    return corpus.sha256
 
 
 def model_config(manifest: Manifest) -> ModelConfig:

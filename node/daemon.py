@@ -247,7 +247,8 @@ class Node:
         await trio.sleep(self.config.timeout)
         if not self._met_somebody:
             reasons = " ".join(self._last_trouble.split()) or "no answer"
-            self._fail(UserError(f"no peer answered within {self.config.timeout:g} s: {reasons}", 69))
+            cause = f"no peer answered within {self.config.timeout:g} s ({reasons})"
+            self._fail(UserError(f"{cause}; check the address, that the peer runs, and firewalls in between", 69))
 
     # -- what adapters tell
 

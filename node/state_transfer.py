@@ -1,4 +1,4 @@
-"""How a newcomer gets its weights: donors' chunks, blended as they come (design section 7, protocol/recovery.py).
+"""How a newcomer gets its weights: donors' chunks, blended as they come (docs/recovery.md, protocol/recovery.py).
 
 All donors of a blend stream at the same time and a chunk is given to compute as soon as it is here, so that memory
 holds one stage and a few chunks, however large the model. Where the bytes come from is state_source.py's business.

@@ -1,4 +1,4 @@
-"""Copies of stages that others keep in memory, so that a lost stage comes back as it was (design section 7).
+"""Copies of stages that others keep in memory, so that a lost stage comes back as it was (docs/recovery.md).
 
 The head's copy is exact, weights and optimiser, and lies with the holders of the first and the last block stage, its
 neighbours (CheckFree+, section 4.3 of "All is Not Lost"). A shadow is a block stage's weights, compressed, with a peer

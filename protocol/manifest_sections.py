@@ -123,7 +123,7 @@ class Pipeline:
     )  # fmt: skip
     swap: bool = key(
         "Every other microbatch meets the first two and the last two stages in the other order (CheckFree+), so that "
-        "either can take the other's place. Needs 4 stages; slows the learning a little."
+        "either can take the other's place. Needs 4 stages; slows the learning."
     )
 
 

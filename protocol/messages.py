@@ -265,7 +265,7 @@ class Donor:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How an empty stage is filled: rung, donors in the order the rung wants them, and why (design section 7)."""
+    """How an empty stage is filled: rung, donors in the order the rung wants them, and why (docs/recovery.md)."""
 
     stage: int
     peer: Peer

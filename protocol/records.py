@@ -1,6 +1,6 @@
 """What stands in the directory: presences of standbys and certificates of views. Signed by whom they are about.
 
-The directory decides nothing (design section 5); a record is a hint with a lifetime. Signing and verifying bytes is
+The directory decides nothing (docs/protocol.md); a record is a hint with a lifetime. Signing and verifying bytes is
 the caller's business, so that the core stays free of cryptography.
 """
 

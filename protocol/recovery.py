@@ -1,4 +1,4 @@
-"""The ladder: how a stage without weights gets some (design section 7). The first rung that is possible is taken."""
+"""The ladder: how a stage without weights gets some (docs/recovery.md). The first rung that is possible is taken."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Direction(StrEnum):
 
 
 class Rung(StrEnum):
-    """How a stage came to its weights; design section 7. `initial` is a pure function of (seed, stage)."""
+    """How a stage came to its weights; docs/recovery.md. `initial` is a pure function of (seed, stage)."""
 
     INITIAL = "initial"
     KEPT = "kept"

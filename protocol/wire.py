@@ -103,8 +103,8 @@ class StateRequest:
 class StateHeader:
     """What follows: `chunks` StateChunks, `size` bytes together before they are encoded.
 
-    `norm_squared` is ω of design section 7, `digest` the hash of the weights as they are once they are decoded;
-    `step_count` and `rate_factor` are the optimiser's.
+    `norm_squared` is ω, of the last committed gradient; `digest` is the hash of the weights as they are once they are
+    decoded; `step_count` and `rate_factor` are the optimiser's.
     """
 
     version: Version

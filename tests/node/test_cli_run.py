@@ -72,6 +72,13 @@ def test_init_with_data_that_cannot_be_used(make: str, tmp_path: Path, ftnode: C
     assert not path.exists()
 
 
+def test_init_with_a_text_that_is_too_short(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    data, path = tmp_path / "short.txt", tmp_path / "x.toml"
+    data.write_text("x" * 1000)
+    assert ftnode("run", "init", path, "--data", data).refused(65, "validation part", "50 bytes", "a longer text")
+    assert not path.exists()
+
+
 def test_validate(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
     seen = ftnode("run", "validate", manifest_file)
     assert seen.code == 0 and "is a valid manifest" in seen.out and "parameters" in seen.out

@@ -1,4 +1,4 @@
-"""What must hold whatever happens, as an onlooker who sees everything can check it (design section 6)."""
+"""What must hold whatever happens, as an onlooker who sees everything can check it (docs/protocol.md)."""
 
 from __future__ import annotations
 

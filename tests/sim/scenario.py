@@ -196,7 +196,7 @@ class Scenario:
         return {host.view.lineage.id for host in self.world.live() if host.view is not None}
 
     def rightly_halted(self) -> str:
-        """The reason that a leader halts with, if nobody has, or was Ready for, what it misses (design section 7)."""
+        """The reason that a leader halts with, if nobody has, or was Ready for, what it misses (docs/recovery.md)."""
         if not any(self.has_weights(host) for host in self.world.live()):
             return "everybody who had weights is gone"
         for host in self.world.live():
