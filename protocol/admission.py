@@ -112,7 +112,7 @@ def _certificate(sender: Peer, message: ms.Certificate, view: View | None, setti
 
 def _offer(sender: Peer, message: ms.Offer, view: View | None, settings: Settings) -> bool:
     sensible = bool(message.stages) and _stages(message.stages, settings) and _version(message.base)
-    return sensible and len(message.neighbours) <= LISTED_MAX
+    return sensible and len(message.neighbours) <= GROUP_MAX
 
 
 def _listed(sender: Peer, message: ms.Answer | ms.Resign, view: View | None, settings: Settings) -> bool:

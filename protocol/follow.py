@@ -348,12 +348,12 @@ class Follow:
         """Hand the stages over and stop when others have them and have agreed, or when that takes too long."""
         core = self.core
         core.leaving = core.leaving or reason
-        others = core.members - {core.me}
-        if not core.member or not others or core.holder.finished or not (core.mine or core.leader):
+        alone = core.members == {core.me} and (core.leader is None or not core.leader.leavers.hopeful())
+        if not core.member or alone or core.holder.finished or not (core.mine or core.leader):
             core.emit(Stop(reason))
             return
         core.holder.resigning.start(core.mine, f"leaves: {reason}", True, True)
-        core.timers.set("leave", core.now + core.settings.hand_over_seconds)
+        core.timers.set("leave", core.now + core.settings.hand_over_seconds * max(1, len(core.mine)))
 
     def may_stop(self, led: bool) -> None:
         """The view is without us. Who led the one before stays a heartbeat longer, to tell those who miss it."""

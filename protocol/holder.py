@@ -10,7 +10,7 @@ from ftnode.protocol.effects import Discard, Forget, PublishView, Release, Resta
 from ftnode.protocol.events import ComputeReady, Done, Installed, InstallFailed
 from ftnode.protocol.installs import Installs
 from ftnode.protocol.keeping import Copies
-from ftnode.protocol.messages import Begin, Boundary, Ready, Share, Stored
+from ftnode.protocol.messages import Begin, Boundary, Share, Stored
 from ftnode.protocol.presence import status_of
 from ftnode.protocol.resigning import Resigning
 from ftnode.protocol.retired import Retired, promised_by
@@ -41,9 +41,7 @@ class Holder:
         self.deadlines = Deadlines(core.settings.resend_seconds, core.settings.stall_seconds)
         self.work: StepWork | None = None
         self.begin: Begin | None = None
-        self.compute_ready = False
-        self.capacity = 0
-        self.may_head = False
+        self.compute_ready, self.may_head, self.capacity = False, False, 0
         self.tokens_per_second = 0.0
         self.refuses: set[int] = set()
         self.installs = Installs(core)
@@ -309,13 +307,15 @@ class Holder:
             core.route(work.advance(core.now, begin.view == core.view.number))
             if idle and work.busy:
                 self._task_since = core.now
-        if len(work.results) > self._ready_results and begin.view == core.view.number and work.complete:
-            self._send_ready(work.ready())
+        if begin.view == core.view.number and work.complete:
+            self._send_ready(work, self._ready_results)
 
-    def _send_ready(self, ready: Ready) -> None:
-        assert self.core.view is not None
-        self._ready_sent, self._ready_results = self.core.now, len(ready.results)
-        self.core.send(self.core.view.leader, ready)
+    def _send_ready(self, work: StepWork, told: int = -1) -> None:
+        """Unless it says no more than the last one, which told of so many stages."""
+        ready = work.ready()
+        if len(ready.results) > told and self.core.view is not None:
+            self._ready_sent, self._ready_results = self.core.now, len(ready.results)
+            self.core.send(self.core.view.leader, ready)
 
     # -- trouble and time
 
@@ -364,7 +364,7 @@ class Holder:
         if work is None:
             return
         if self._ready_sent >= 0 and now - self._ready_sent >= settings.resend_seconds and work.complete:
-            self._send_ready(work.ready())
+            self._send_ready(work)
         core.route(work.beat(now))
         for kept in work.outbox.stalled(now, settings.stall_seconds):
             where = f"microbatch {kept.boundary.microbatch} at visit {kept.boundary.visit} is not acknowledged"

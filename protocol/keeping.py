@@ -3,8 +3,8 @@
 The head's copy is exact, weights and optimiser, and lies with the holders of the first and the last block stage, its
 neighbours (CheckFree+, section 4.3 of "All is Not Lost"). A shadow is a block stage's weights, compressed, with a peer
 of a stage that is not adjacent, so that two neighbours lost together do not take each other's shadow along. Both are
-refreshed while the next step is computed, whenever the commit's number is divisible by a setting, and at once when a
-keeper has none. The old copy stays until the new one is whole.
+refreshed while the next steps are computed, whenever the commit's number is divisible by a setting, and at once when a
+keeper has none, one at a time. The old copy stays until the new one is whole.
 """
 
 from __future__ import annotations
@@ -88,9 +88,8 @@ class Copies:
         for stage in self._mine(view):
             every = core.settings.head_every if stage == HEAD else core.settings.shadow_every
             due = base.step % every == 0 or stage not in self.held
-            pending, _ = self._pending.get(stage, (None, ""))
             group = view.holders[stage]
-            if not due or not group or base in (self.held.get(stage), pending):
+            if not due or not group or stage in self._pending or base == self.held.get(stage):
                 continue
             self._pending[stage] = base, begin.lineage
             donor = group[0]
@@ -100,12 +99,10 @@ class Copies:
             core.emit(Keep(Donor(stage, donor, core.contacts.get(donor, ())), base, parts, encoding, since))
 
     def on_kept(self, event: Kept) -> None:
-        """What is kept now, even if a newer version is on its way; nothing, if it was dropped in the meantime."""
-        if event.stage not in self._pending:
-            return
-        pending, lineage = self._pending[event.stage]
-        self.held[event.stage], self._made_in[event.stage] = event.version, lineage
+        """What is kept now; nothing, if it was dropped in the meantime."""
+        pending, lineage = self._pending.get(event.stage, (None, ""))
         if pending == event.version:
+            self.held[event.stage], self._made_in[event.stage] = event.version, lineage
             del self._pending[event.stage]
 
     def on_failed(self, event: KeepFailed) -> None:

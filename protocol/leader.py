@@ -54,6 +54,7 @@ class Leader:
         self.recruiting = Recruiting(self)
         self.learning = Learning(self)
         self.moves = Moves(self)
+        memory.led = view.lineage.id, view.number
 
     # -- steps
 
@@ -326,6 +327,8 @@ class Leader:
         fills = self.recruiting.fills
         if (fills or self.losses) and self.losses.may_settle():
             self.moves.settle(fills)
+            for peer in fills.values():
+                self.learning.learners.pop(peer, None)
             self._propose(fills, self._reasons(fills))
         elif self.begin is None and self.base is not None and self.base.step >= self.core.settings.steps:
             self.decide(exhausted=True)

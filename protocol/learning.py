@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ftnode.protocol.adaptive import Deadline
 from ftnode.protocol.memory import Learner
-from ftnode.protocol.messages import Answer, Heartbeat
+from ftnode.protocol.messages import Answer, Begin, Heartbeat
 from ftnode.protocol.moving import slowest_of, throughputs
 from ftnode.protocol.paths import neighbours
 from ftnode.protocol.records import Presence
@@ -22,10 +22,6 @@ from ftnode.protocol.vacancy import suitable
 
 if TYPE_CHECKING:
     from ftnode.protocol.leader import Leader
-
-
-FAILURES_MAX = 3
-"""Whoever failed so often, on any stages, is not asked to learn any more."""
 
 
 class Learning:
@@ -40,12 +36,17 @@ class Learning:
             memory.join = Deadline(settings.join_seconds, settings.lease_seconds)
         self._join = memory.join
         self._waits_since: float | None = None
-        begun, now = self.core.holder.begin, self.core.now
-        if begun is not None and leader.memory.committed_at is None:
-            until = now + self.core.settings.install_seconds
-            self.learners.update({peer: Learner(stage, None, until, True) for stage, peer in begun.learners})
+        if memory.led != (self.view.lineage.id, self.view.number - 1):
+            self._take_up(self.core.holder.begin)
         for peer in [peer for peer, item in self.learners.items() if peer in self.view.holders[item.stage]]:
             del self.learners[peer]
+
+    def _take_up(self, begun: Begin | None) -> None:
+        """Somebody else led the view before."""
+        self.learners.clear()
+        until = self.core.now + self.core.settings.install_seconds
+        if begun is not None:
+            self.learners.update({peer: Learner(stage, None, until, True) for stage, peer in begun.learners})
 
     def named(self) -> tuple[tuple[int, Peer], ...]:
         """For the next Begin."""
@@ -107,7 +108,7 @@ class Learning:
         busy = bool(leader.losses) or bool(self.view.vacancies()) or core.balloting.proposing
         if begin is None or not begin.training or busy:
             return
-        standbys = [presence for presence in core.presences.values() if self._stands_by(presence)]
+        standbys = [presence for presence in core.presences.values() if self.stands_by(presence)]
         if not standbys:
             self._noticed = None
             leader.moves.beat()
@@ -122,11 +123,12 @@ class Learning:
     def able(self, presence: Presence) -> bool:
         """May this peer learn anything?"""
         core, peer = self.core, presence.peer
-        failures = sum(count for (name, _), count in self.leader.memory.failures.items() if name == peer.id)
         known = peer not in core.liveness.refused and peer not in self.learners
-        return known and presence.capacity > 0 and failures < FAILURES_MAX
+        again = self.leader.memory.asks_again_at(peer, core.settings.lease_seconds)
+        return known and presence.capacity > 0 and core.now >= again
 
-    def _stands_by(self, presence: Presence) -> bool:
+    def stands_by(self, presence: Presence) -> bool:
+        """No member, and may learn something."""
         return self.able(presence) and not any(member.id == presence.peer.id for member in self.core.members)
 
     def _forget_lost(self) -> None:
@@ -135,7 +137,7 @@ class Learning:
             gone = peer in core.liveness.refused or core.liveness.silent(peer, core.now)
             if gone or core.now > learner.until:
                 del self.learners[peer]
-                self.leader.memory.failed(peer, learner.stage)
+                self.leader.memory.failed(peer, learner.stage, core.now)
                 why = "it is gone" if gone else "it takes too long"
                 core.note("learner", f"{peer} does not learn stage {learner.stage}: {why}", peer=peer.id)
 
@@ -186,7 +188,7 @@ class Learning:
             learner.accepted, learner.until = True, self.core.now + self.core.settings.install_seconds
         else:
             del self.learners[sender]
-            self.leader.memory.failed(sender, learner.stage)
+            self.leader.memory.failed(sender, learner.stage, self.core.now)
         verb = "learns" if answer.accepted else "does not learn"
         self.core.note("learner", f"{sender} {verb} stage {learner.stage}: {answer.reason}", peer=sender.id)
         return True

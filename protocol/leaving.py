@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.effects import Search
+from ftnode.protocol.effects import Search, Stop
 from ftnode.protocol.records import Presence
 from ftnode.protocol.types import Peer
 from ftnode.protocol.vacancy import suitable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ftnode.protocol.leader import Leader
 
 PATIENCE_LEASES = 2
-"""Nobody that could learn it has shown up for so long: there is nobody."""
+"""For so long nobody has learnt any of what it holds, nor could be asked to: there is nobody."""
 
 
 class Leavers:
@@ -66,26 +66,39 @@ class Leavers:
         stay = [peer for peer in self.view.voters if peer in holding and peer not in self._since]
         return next(iter((*stay, *(peer for _, peer in joins))), me)
 
+    def hopeful(self) -> bool:
+        """Somebody who is no member learns something, or could."""
+        learning = self.leader.learning
+        return bool(learning.learners) or any(learning.stands_by(p) for p in self.core.presences.values())
+
     def beat(self) -> None:
         """Find somebody for each stage, or let its holder go."""
         leader, core = self.leader, self.core
-        begin, everybody = leader.begin, self._since.keys() >= core.members
+        wanted = {stage for stage, _ in self.wanting()}
+        for peer in [peer for peer, stage in self._spared.items() if stage not in wanted]:
+            del self._spared[peer]
+        begin, everybody = leader.begin, self._since.keys() >= core.members and not self.hopeful()
         training = begin is not None and begin.training and not leader.losses and not core.balloting.proposing
-        for leaver, since in sorted(self._since.items()):
+        for leaver in sorted(self._since):
             alone, learnt = self.alone(leaver), {learner.stage for learner in leader.learning.learners.values()}
             missing = [stage for stage in alone if stage not in learnt]
-            waits = core.now - since > PATIENCE_LEASES * core.settings.lease_seconds
-            if everybody or (not alone and begin is None) or (missing and waits):
+            if len(missing) < len(alone):
+                self._since[leaver] = core.now
+            waits = core.now - self._since[leaver] > PATIENCE_LEASES * core.settings.lease_seconds
+            if everybody or (not alone and begin is None):
                 self._let_go(leaver, alone)
-            elif training and missing and not self._find(missing[0], leaver) and self._make_room(missing[0], leaver):
+            elif training and missing and self._find(missing[0], leaver):
+                continue
+            elif missing and waits:
+                self._let_go(leaver, alone)
+            elif training and missing and self._make_room(missing[0], leaver):
                 return
 
     def _find(self, stage: int, leaver: Peer) -> bool:
         """Whether there is somebody: a standby, whom `Learning` asks, or a member with room, asked here."""
-        core, learning, failures = self.core, self.leader.learning, self.leader.memory.failures
+        core, learning = self.core, self.leader.learning
         able = [p for p in core.presences.values() if p.peer not in self._since and suitable(p, stage)]
         able = [p for p in able if learning.able(p) and p.peer not in self.view.holders[stage]]
-        able = [p for p in able if not failures.get((p.peer.id, stage))]
         if any(p.peer not in core.members for p in able):
             return True
 
@@ -112,7 +125,9 @@ class Leavers:
     def _let_go(self, leaver: Peer, alone: list[int]) -> None:
         listed = ", ".join(map(str, alone))
         why = f"nobody takes over stage {listed}" if alone else "others have what it holds"
-        if leaver == self.core.me:
+        if self.core.members == {self.core.me}:
+            self.core.emit(Stop(self.core.leaving))
+        elif leaver == self.core.me:
             self.core.holder.resigning.at_once()
         else:
             self.leader.losses.lose(leaver, f"leaves; {why}")

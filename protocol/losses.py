@@ -106,7 +106,7 @@ class Losses:
         self.gone[peer] = reason
         stages = self.view.stages_of(peer)
         for stage in stages:
-            self.leader.memory.failed(peer, stage)
+            self.leader.memory.failed(peer, stage, self.core.now)
         listed = ", ".join(map(str, stages))
         self.core.note("lost", f"{peer} with stage {listed} is lost ({reason})", peer=peer.id, stages=listed)
 
@@ -123,7 +123,7 @@ class Losses:
             self.leader.recruiting.on_given_up(sender, stage)
             if sender in self.view.holders[stage] and (stage, sender) not in self.vacated:
                 self.vacated[(stage, sender)] = resign.reason
-                self.leader.memory.failed(sender, stage)
+                self.leader.memory.failed(sender, stage, self.core.now)
                 fields = {"peer": sender.id, "stages": str(stage)}
                 self.core.note("lost", f"{sender} gives up stage {stage} ({resign.reason})", **fields)
 

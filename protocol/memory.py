@@ -9,11 +9,13 @@ from ftnode.protocol.adaptive import Deadline
 from ftnode.protocol.messages import Ready
 from ftnode.protocol.types import Peer
 
+DOUBLINGS_MAX = 6
+
 
 @dataclass(slots=True)
 class Learner:
-    """Somebody outside a stage who learns it. `giver`: whose place it takes, if anybody's. `accepted`: it has said yes;
-    until then it has until `until`."""
+    """Somebody outside a stage who learns it. `giver`: whose place it takes, if anybody's. `accepted`: it has said yes.
+    It has until `until`, first to answer and then to learn."""
 
     stage: int
     giver: Peer | None
@@ -29,6 +31,8 @@ class Memory:
 
     failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     """(PeerId, stage) → how often the peer failed on the stage."""
+    failed_at: dict[str, float] = field(default_factory=dict)
+    """PeerId → when it failed last, on any stage."""
     troubles: dict[tuple[int, int], int] = field(default_factory=dict)
     """(step, stage) → losses, and (step, -1) → poisonings, of the step in progress (rule 25)."""
     counted: set[tuple[int, int, Peer]] = field(default_factory=set)
@@ -45,9 +49,19 @@ class Memory:
     """The Readies of the last step that a new view committed: who left with it says nothing any more."""
     join: Deadline | None = None
     """How long a step waits for a learner."""
+    led: tuple[str, int] | None = None
+    """(lineage, number) of the view that this peer led last."""
     attempts: int = 0
     """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
 
-    def failed(self, peer: Peer, stage: int) -> None:
+    def failed(self, peer: Peer, stage: int, now: float) -> None:
         """Whoever comes back under the same name is asked later than others."""
         self.failures[peer.id, stage] += 1
+        self.failed_at[peer.id] = now
+
+    def asks_again_at(self, peer: Peer, lease_seconds: float) -> float:
+        """When to ask the peer again to learn something: two leases after a failure, then four, 64 at most."""
+        if peer.id not in self.failed_at:
+            return 0.0
+        count = sum(count for (name, _), count in self.failures.items() if name == peer.id)
+        return self.failed_at[peer.id] + lease_seconds * float(1 << min(count, DOUBLINGS_MAX))

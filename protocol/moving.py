@@ -8,7 +8,7 @@ afterwards (Petals, Borzunov et al. 2023, section 3.2).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.types import Peer
@@ -62,11 +62,12 @@ class Moves:
         self.leader, self.core, self.view = leader, leader.core, leader.view
         self._since = self.core.now
 
-    def _movable(self, stage: int) -> dict[Peer, int]:
-        """Peers with one stage that others hold as well, and that could hold `stage`, and what they hold."""
+    def _movable(self, stage: int, taken: Collection[Peer] = ()) -> dict[Peer, int]:
+        """Peers with one stage that others hold as well, and that could hold `stage`, and what they hold. `taken`: may
+        move away already."""
         found = {}
         for held in range(len(self.view.holders)):
-            left = self.leader.losses.staying(held)
+            left = [peer for peer in self.leader.losses.staying(held) if peer not in taken]
             for peer in left if len(left) > 1 else ():
                 presence = self.core.presences.get(peer)
                 able = presence is not None and fits(presence, stage) and peer not in self.leader.leavers
@@ -74,9 +75,9 @@ class Moves:
                     found[peer] = held
         return found
 
-    def spare(self, stage: int, tried: set[Peer]) -> Peer | None:
-        """A replica that a lost stage can have: of the largest group, the last."""
-        able = self._movable(stage)
+    def spare(self, stage: int, tried: Collection[Peer], taken: Collection[Peer] = ()) -> Peer | None:
+        """A replica that a lost stage can have: of the largest group, the last. `taken`: asked for other stages."""
+        able = self._movable(stage, taken)
         sizes = Counter(able.values())
         free = [peer for peer in able if peer not in tried]
         return max(free, key=lambda peer: (sizes[able[peer]], self.view.holders[able[peer]].index(peer)), default=None)
@@ -98,7 +99,9 @@ class Moves:
         slowest = slowest_of(throughputs(groups, paces))
         if len(groups[slowest]) >= core.settings.replicas:
             return
-        found = best_move(groups, paces, self._movable(slowest))
+        # The leader stays a member without a stage, and nobody would ask it to learn one.
+        movable = {peer: held for peer, held in self._movable(slowest).items() if peer != core.me}
+        found = best_move(groups, paces, movable)
         if found is not None:
             peer, held, needed = found
             core.note("move", f"{peer} is to leave stage {held}, which has others, for stage {needed}, the slowest")

@@ -112,7 +112,10 @@ class Recruiting:
         )
         for stage in set(wanting) - {stage for stage, _ in asked} - self._only_exact:
             tried = self.offerings[stage].tried if stage in self.offerings else set()
-            spare = self.leader.moves.spare(stage, tried | {peer for _, peer in asked})
+            taken = {peer for _, peer in asked} | {
+                peer for offering in self.offerings.values() for peer in (offering.asked, offering.accepted) if peer
+            }
+            spare = self.leader.moves.spare(stage, tried, taken)
             if spare is not None:
                 asked.append((stage, spare))
         by_peer: dict[Peer, list[int]] = {}

@@ -100,7 +100,7 @@ class Settings:
 
     @property
     def hand_over_seconds(self) -> float:
-        """How long a peer that leaves waits for others to have learnt its stages: an offer, a transfer, a step."""
+        """How long a peer that leaves waits for others to learn one of its stages: an offer, a transfer, a step."""
         return self.install_seconds + 2 * self.lease_seconds
 
     @property

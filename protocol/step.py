@@ -111,10 +111,10 @@ class StepWork:
         return bool(self._running)
 
     def ready(self) -> Ready:
-        """What the leader is told when the work is complete (rule 24)."""
+        """What the leader is told when the work is complete (rule 24), of stages whose weights are here."""
         begin = self.begin
         mean = sum(self._scores.values()) / len(self._scores) if self._scores else None
-        results = tuple(self.results[stage] for stage in sorted(self.results))
+        results = tuple(self.results[stage] for stage in sorted(self.results.keys() & self._installed))
         return Ready(
             begin.lineage, self.view.number, begin.step, begin.attempt, results, self.loss_sum, self.tokens, mean
         )
