@@ -33,21 +33,27 @@ LOOK_SECONDS = 0.1
 @home_option
 def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str | None) -> None:
     """Ask this machine's volunteers to leave, and wait until they have. Others first learn what only they hold."""
+    from ftnode.node.configuration import running_nodes
     from ftnode.node.identity import home_directory
 
-    asked = _chosen(home_directory(home), peer)
+    folder = home_directory(home)
+    asked = _chosen(folder, peer)
     began = time.monotonic()
     for running in asked:
-        ask(running.pid)
+        if now or not running.leaving:  # a second signal would end it without handing over
+            ask(running.pid)
         if not as_json:
             what = "stops at once" if now else "hands over what only it holds, and stops"
             click.echo(f"{running.peer} (process {running.pid}) {what}")
     left: dict[str, float] = {}
+    twice = {running.peer for running in asked if running.leaving or not now}
     time.sleep(LOOK_SECONDS)
     while len(left) < len(asked):
+        heard = {running.peer for running in running_nodes(folder) if running.leaving} - twice
         for running in asked:
-            if now and running.peer not in left:  # a second time, as a second Ctrl-C; two at once would be one
+            if running.peer in heard:  # once more, as a second Ctrl-C; two that come together would be one
                 ask(running.pid)
+                twice.add(running.peer)
             if running.peer not in left and not is_running(running.pid):
                 left[running.peer] = time.monotonic() - began
                 if not as_json:

@@ -63,6 +63,9 @@ class ComputeProcess:
         self._wakeup = trio.Event()
         self._number = 0
         self._up = False
+        self._ever_up = False
+        self.refusal = ""
+        """Why it cannot start, in its own words, when it never has."""
         self._scope: trio.CancelScope | None = None
         self._told = False
 
@@ -157,8 +160,10 @@ class ComputeProcess:
             return "it ended while it started", False
         if first is None or "ready" not in first:
             failure = (first or {}).get("error") or {}
-            return str(failure.get("reason", "it ended while it started; see compute.log")), False
-        self._up = True
+            reason = str(failure.get("reason", "it ended while it started; see compute.log"))
+            self.refusal = "" if self._ever_up or not failure else reason
+            return reason, False
+        self._up = self._ever_up = True
         self._on_ready(first["ready"])
         hung: list[str] = []
         async with trio.open_nursery() as nursery:

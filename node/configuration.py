@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from platformdirs import user_state_path
@@ -62,6 +62,8 @@ class Running:
     """run_id, empty for a meeting point."""
     addresses: tuple[str, ...]
     """Full multiaddrs."""
+    leaving: bool = False
+    """It has been asked to leave, and hands over."""
 
 
 def log_root(home_option: str | None) -> Path:
@@ -77,8 +79,7 @@ def note_running(home: Path, running: Running) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"{running.peer}.json"
     draft = path.with_suffix(f".{os.getpid()}")
-    text = {"pid": running.pid, "peer": running.peer, "run": running.run, "addresses": list(running.addresses)}
-    draft.write_text(json.dumps(text), encoding="utf-8")
+    draft.write_text(json.dumps(asdict(running)), encoding="utf-8")
     draft.replace(path)
     return path
 
@@ -104,7 +105,10 @@ def _read_running(path: Path) -> Running | None:
     try:
         with path.open("rb") as file:
             found = json.loads(file.read(RUNNING_BYTES_MAX))
-        return Running(int(found["pid"]), str(found["peer"]), str(found["run"]), tuple(map(str, found["addresses"])))
+        addresses = tuple(map(str, found["addresses"]))
+        return Running(
+            int(found["pid"]), str(found["peer"]), str(found["run"]), addresses, found.get("leaving") is True
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

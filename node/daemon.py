@@ -117,6 +117,7 @@ class Node:
         self._last_trouble = ""
         self._nursery: trio.Nursery | None = None
         self._done = trio.Event()
+        self._leaving = False
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes, manifest.slots(config.hold))
         self.trace = TraceWriter(
@@ -207,7 +208,8 @@ class Node:
         """Who watches with `ftnode status` cannot dial through a relay, and asks remembered peers then."""
         direct = [address for address in self.addresses if "/p2p-circuit" not in address]
         full = full_addresses(self.me.id, direct)
-        note_running(self.config.home, Running(os.getpid(), self.me.id, self.config.manifest.run_id, full))
+        run = self.config.manifest.run_id
+        note_running(self.config.home, Running(os.getpid(), self.me.id, run, full, self._leaving))
 
     async def _drive(self, nursery: trio.Nursery) -> None:
         await self.driver.run(nursery)
@@ -229,12 +231,12 @@ class Node:
 
     async def _listen_to_owner(self, signals: AsyncIterator[int]) -> None:
         """The first signal asks to leave, a second one ends at once."""
-        asked = False
         async for number in signals:
-            if asked:
+            if self._leaving:
                 self._done.set()
                 return
-            asked = True
+            self._leaving = True
+            self._note_running()
             self.speaking.say("leaving", "leaving; once more ends at once")
             self.driver.deliver(Leave(f"asked by {signal.Signals(number).name}"))
 
@@ -333,6 +335,9 @@ class Node:
     def _on_compute_lost(self, reason: str, out_of_memory_stage: int) -> None:
         self.speaking.say("compute", f"the compute process is lost: {reason}")
         self.driver.compute_lost(reason, out_of_memory_stage)
+        if self.compute.refusal:  # it would say so again and again
+            device = self.config.device
+            self._fail(UserError(f"cannot compute on {device}: {self.compute.refusal}; choose another --device", 69))
 
     def status(self) -> SwarmStatus:
         """For watchers."""

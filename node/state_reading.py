@@ -27,8 +27,9 @@ from ftnode.protocol.wire import StateHeader
 
 log = logging.getLogger(__name__)
 
-COMPUTE_SECONDS: Final = 120.0
-"""Above any task that can be ahead of a command in compute's queue."""
+COMPUTE_SECONDS: Final = 7200.0
+"""A backstop. Compute that answers nothing for task_seconds (settings.py; an hour at the longest lease) is killed, and
+every call ends with it. A slot that is given back sooner may still be written to."""
 SLOT_SECONDS: Final = 10.0
 SLOT_POLL_SECONDS: Final = 0.005
 RESERVED_SLOTS: Final = 2
@@ -157,7 +158,7 @@ async def call_with_slot(compute: ComputePort, op: str, **fields: Any) -> dict[s
     """A command that names a slot, or begins or ends an export. Also when we are cancelled it is awaited, for compute
     may still write there, or hold something for us that has to be given back.
 
-    Raises ComputeError, also when compute hangs: then it is about to be killed (task_seconds in settings.py).
+    Raises ComputeError, also when compute hangs and is killed.
     """
     with trio.CancelScope(deadline=trio.current_time() + COMPUTE_SECONDS, shield=True):
         return await compute.call(op, **fields)

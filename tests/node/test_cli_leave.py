@@ -28,8 +28,10 @@ note_running(home, Running(os.getpid(), identity.peer_id, "run", ()))
 print(identity.peer_id, flush=True)
 while len(heard) < wanted:
     signal.sigtimedwait([], 0.02)
+    note_running(home, Running(os.getpid(), identity.peer_id, "run", (), bool(heard)))
+sys.exit(0 if len(heard) == wanted else 1)
 """
-"""Has an identity, says where it runs, and ends after so many signals."""
+"""Has an identity, says where it runs and that it leaves, and ends after so many signals."""
 
 Volunteer = Callable[..., tuple[str, subprocess.Popen[str]]]
 
@@ -78,6 +80,12 @@ def test_only_the_one_that_is_named(run: Callable[..., Seen], home: Path, volunt
     assert run("leave", "--home", home, "--peer", "nobody").refused(64, "is not one of those that run here", other)
 
 
+def test_a_part_of_two_names_is_none(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    (one, first), (other, second) = volunteer(), volunteer()
+    assert run("leave", "--home", home, "--peer", "12D3Koo").refused(64, "part of several PeerIds", one, other)
+    assert first.poll() is None and second.poll() is None
+
+
 def test_who_hands_over_for_too_long_is_told_of_and_left_alone(
     run: Callable[..., Seen], home: Path, volunteer: Volunteer
 ) -> None:
@@ -85,6 +93,9 @@ def test_who_hands_over_for_too_long_is_told_of_and_left_alone(
     seen = run("leave", "--home", home, "--timeout", 0.3)
     assert seen.code == 75 and peer in seen.err and "leave --now" in seen.err
     assert process.poll() is None
+    again = run("leave", "--home", home, "--timeout", 0.3)
+    assert again.code == 75 and process.poll() is None, "asked twice, it would end without handing over"
+    assert run("leave", "--home", home, "--now", "--timeout", 20).code == 0 and process.wait(5) == 0
 
 
 def test_now_is_what_a_second_interruption_is(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:

@@ -74,3 +74,20 @@ def test_a_demo_that_is_ended_leaves_no_process(text: Path, tmp_path: Path, numb
     assert code == (130 if number == signal.SIGINT else -number)
     assert wait_until_gone(family) == ()
     assert not (tmp_path / "report" / "report.json").exists()
+
+
+def test_a_demo_whose_volunteers_cannot_compute_says_why(tmp_path: Path) -> None:
+    """No machine has a hundred graphics cards."""
+    command = [
+        sys.executable,
+        "-m",
+        "ftnode.node.cli",
+        "demo",
+        "--device",
+        "cuda:99",
+        "--report",
+        str(tmp_path / "out"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "cannot compute on cuda:99" in done.stdout
+    assert "choose another --device" in done.stdout and "Traceback" not in done.stdout + done.stderr
