@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 class Rebuilding:
     """Installs under way. A newer one of the same stage, a Forget or the loss of compute ends an older one."""
 
-    __slots__ = ("_frozen", "_serial", "_watched", "seconds", "world")
+    __slots__ = ("_frozen", "_serial", "_watched", "copy_seconds", "seconds", "world")
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.seconds = 0.3
         """Mean time of one transfer and blend."""
+        self.copy_seconds: float | None = None
+        """Time of the transfer of a copy, instead of anything up to `seconds`."""
         self._serial = 0
         self._frozen: dict[tuple[Peer, int], tuple[Host, int, Weights]] = {}
         """(learner, stage) to who promised what."""
@@ -179,7 +181,8 @@ class Rebuilding:
             self._keep_ends(host, effect, KeepFailed(stage, effect.version, "the donor does not answer"))
         elif weights.version == effect.version:
             told = History(donor.participant.chronicle.after(effect.since))
-            whole = self.world.now + self.seconds * self.world.chance.random()
+            drawn = self.seconds * self.world.chance.random()
+            whole = self.world.now + (drawn if self.copy_seconds is None else self.copy_seconds)
             self.world.at(whole, self._whole, (host, effect, serial, weights, told))
         elif weights.version.step < effect.version.step and seconds < 1.0:
             self.world.at(self.world.now + 0.1, self._freeze, (host, effect, serial, seconds + 0.1))
