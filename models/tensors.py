@@ -67,9 +67,20 @@ def is_finite(x: Tensor) -> bool:
 
 
 def squared_norm(flat: Tensor) -> float:
-    """Sum of squares of a flat tensor, accumulated in float64 piece by piece, in order."""
+    """Sum of squares of a flat tensor in float64: equal to the bit whatever the processor and its threads.
+
+    Replicas clip by it, each for itself. A dot product adds in an order that depends on the machine; here halves are
+    added to each other, number by number.
+    """
     total = 0.0
     for piece in torch.split(flat.detach(), PASS_NUMBERS):
         wide = piece.double()
-        total += float(wide.dot(wide))
+        wide = wide * wide
+        while len(wide) > 1:
+            half = len(wide) // 2
+            rest = wide[2 * half :]
+            wide = wide[:half] + wide[half : 2 * half]
+            if len(rest):
+                wide[0] += rest[0]
+        total += float(wide[0]) if len(wide) else 0.0
     return total

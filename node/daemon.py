@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from importlib.metadata import version
+from logging.handlers import RotatingFileHandler
 from random import Random
 from typing import Any, Final
 
@@ -57,6 +58,8 @@ log = logging.getLogger(__name__)
 
 LOG_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
 NONCE_BITS: Final = 48
+LOG_BYTES_MAX: Final = 1 << 26
+"""Of node.log; then it begins anew, and the one before is kept."""
 GOODBYE_SECONDS: Final = 0.3
 """After leaving, for the last messages to reach the wire."""
 
@@ -69,7 +72,8 @@ def run(config: JoinConfig) -> int:
         raise UserError(
             f"cannot create {config.log_directory}: {error.strerror}; choose another --log-dir", 73
         ) from None
-    logging.basicConfig(filename=config.log_directory / "node.log", level=logging.INFO, format=LOG_FORMAT)
+    log_file = RotatingFileHandler(config.log_directory / "node.log", maxBytes=LOG_BYTES_MAX, backupCount=1)
+    logging.basicConfig(handlers=[log_file], level=logging.INFO, format=LOG_FORMAT)
     identity = take_identity(config.home)
     try:
         failure = trio.run(_live, config, identity)
@@ -142,7 +146,9 @@ class Node:
         self.driver = Driver(
             self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self.speaking.note
         )
-        self.reductions = Reductions(manifest.run_id, self.me, self.gradients, self.compute, self.transport)
+        self.reductions = Reductions(
+            manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow
+        )
         self.driver.tasks.reductions = self.reductions
         dumps = config.log_directory if config.dump_rebuilds else None
         self.donor = StateDonor(

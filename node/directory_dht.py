@@ -31,6 +31,8 @@ from ftnode.protocol.errors import PeerError
 log = logging.getLogger(__name__)
 
 ITEMS_PER_REQUEST_MAX = 64
+ANSWER_BYTES_MAX = 3 << 20
+"""Of records; p2pd carries four."""
 REPLICAS = 5
 BUCKET = 20
 RPC_SECONDS = 2.0
@@ -126,6 +128,8 @@ class DirectoryProtocol(DHTProtocol):  # type: ignore[misc]
 
     async def rpc_find(self, request: dht_pb2.FindRequest, context: P2PContext) -> dht_pb2.FindResponse:
         check_keys(request.keys)
+        if sum(self.storage.shelf.size(key) for key in request.keys) > ANSWER_BYTES_MAX:
+            raise PeerError("a request for more than an answer holds")
         return await super().rpc_find(request, context)
 
     def _acquaint(self, node: dht_pb2.NodeInfo, context: P2PContext) -> None:

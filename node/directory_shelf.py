@@ -27,6 +27,9 @@ SHELF_BYTES_MAX = 2 << 20
 WRAPPED_BYTES_MAX = RECORD_BYTES_MAX + 5
 """hivemind wraps each value in msgpack once more: 3 or 5 bytes in front."""
 
+ENTRY_BYTES = 100
+"""What a dictionary adds to a record: the signer's name, an expiration."""
+
 
 def key_hash(key: str) -> bytes:
     """The 20 bytes under which hivemind looks a text key up: SHA-1 of its msgpack."""
@@ -86,6 +89,10 @@ class Shelf:
     def read(self, key: bytes, now_ms: int) -> dict[str, Stored]:
         """Live records of a key by signer."""
         return {subkey: item for subkey, item in self._records.get(key, {}).items() if item.expires_ms > now_ms}
+
+    def size(self, key: bytes) -> int:
+        """Bytes of records that an answer about this key would have, about."""
+        return sum(len(item.record) + ENTRY_BYTES for item in self._records.get(key, {}).values())
 
     def all(self, now_ms: int) -> dict[bytes, dict[str, Stored]]:
         """Live records by key and signer."""

@@ -200,6 +200,8 @@ class Driver:
                 self._record_commit(effect, now)
             case fx.Search():
                 self.directory.search()
+            case fx.Strike():
+                self.transport.strike(effect.peer.id, effect.reason)
             case fx.Note():
                 self.trace.note(now, effect)
                 self.say(effect)
@@ -322,8 +324,8 @@ class Driver:
             outcome = await self.installer.install(effect)
             applied: list[fx.Apply] = []
             if isinstance(outcome.event, ev.Installed):
-                try:
-                    while (late := self._shelf.next(stage)) is not None:
+                try:  # a cancellation may reach us later than what took our place
+                    while self._installs.get(stage) is scope and (late := self._shelf.next(stage)) is not None:
                         await self.compute.call("apply", **_apply_fields(late))
                         applied.append(late)
                 except ComputeError as error:

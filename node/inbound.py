@@ -18,13 +18,13 @@ import trio
 
 from ftnode.node.arena import Arena
 from ftnode.node.state_reading import RESERVED_SLOTS
-from ftnode.node.streams import TURN_SECONDS, FrameReader
+from ftnode.node.streams import STRANGER_HEADER_MAX, TURN_SECONDS, FrameReader
 from ftnode.protocol.errors import LocalError, PeerError
 from ftnode.protocol.events import Received
 from ftnode.protocol.messages import Boundary, Message
 from ftnode.protocol.schedule import COMPUTE_AHEAD
 from ftnode.protocol.types import Peer
-from ftnode.protocol.wire import TENSOR_LANE, read_message
+from ftnode.protocol.wire import HEADER_BYTES_MAX, TENSOR_LANE, read_message
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,8 @@ class Intake:
 
     async def _receive(self, sender: Peer, lane: str, reader: FrameReader) -> str:
         """One frame; a tensor goes straight into a slot. Why it was dropped instead, or ""."""
-        header, payload_bytes = await reader.header()
+        member = self._may_send_tensors(sender)
+        header, payload_bytes = await reader.header(HEADER_BYTES_MAX if member else STRANGER_HEADER_MAX)
         message = read_message(header, payload_bytes, self._boundary_bytes)
         cost = 1 + len(header) // HEADER_BYTES_PER_COST
         if not isinstance(message, Boundary):
@@ -136,7 +137,7 @@ class Intake:
             return ""
         if lane != TENSOR_LANE:
             raise PeerError(f"a tensor on the {lane} lane")
-        if not self._may_send_tensors(sender):
+        if not member:
             await reader.skip(payload_bytes)
             return "it is in no view that we know"
         if self._arena.free <= min(COMPUTE_RESERVE, self._arena.slots - 1):

@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
 from math import ceil
@@ -34,6 +35,8 @@ START_SECONDS = 15.0
 CONTROL_SECONDS = 5.0
 """For requests that p2pd answers by itself."""
 INBOUND_STREAMS_MAX = 1024
+PEER_STREAMS_MAX = 128
+"""Of one peer: a lane or two, and a reduction for each stage that we both hold."""
 SOCKET_BUFFER_BYTES = 1 << 21
 """Fewer wake-ups per tensor; the kernel caps it at net.core.wmem_max."""
 GO_ENVIRONMENT = {"GOGC": "400", "GOMEMLIMIT": "256MiB", "GOMAXPROCS": "1"}
@@ -66,6 +69,8 @@ class P2pd:
         self._folder = folder
         self._lock = lock
         self._handlers: dict[str, StreamHandler] = {}
+        self._streams: Counter[str] = Counter()
+        """PeerId → its inbound streams."""
         self._inbound = 0
         self._lifeline: trio.SocketStream | None = None
         """p2pd lives as long as somebody holds a persistent connection. Without ours it would die with the directory
@@ -220,8 +225,17 @@ class P2pd:
         try:
             with trio.fail_after(CONTROL_SECONDS):
                 info = messages.read_stream_info(await read_message(stream))
-            _enlarge_buffers(stream)
-            await self._handlers[info.protocol](peer_id_text(info.peer_id), stream)
+            peer_id = peer_id_text(info.peer_id)
+            if self._streams[peer_id] >= PEER_STREAMS_MAX:
+                raise ValueError(f"{peer_id} has {PEER_STREAMS_MAX} streams open")
+            self._streams[peer_id] += 1
+            try:
+                _enlarge_buffers(stream)
+                await self._handlers[info.protocol](peer_id, stream)
+            finally:
+                self._streams[peer_id] -= 1
+                if not self._streams[peer_id]:
+                    del self._streams[peer_id]
         except (OSError, trio.BrokenResourceError, trio.TooSlowError, EOFError, ValueError, KeyError) as error:
             log.info("inbound stream dropped: %s", error)
         except (LocalError, AssertionError):

@@ -39,9 +39,14 @@ Answered = Callable[[dict[str, Any] | ComputeError], None]
 class Reductions:
     """`serve` is the stream handler of REDUCE_PROTOCOL. All else returns at once."""
 
-    def __init__(self, run: str, me: Peer, memory: GradientMap, compute: ComputePort, streams: StreamOpener) -> None:
+    def __init__(
+        self, run: str, me: Peer, memory: GradientMap, compute: ComputePort, streams: StreamOpener,
+        allowed: Callable[[str], bool] = lambda peer_id: True,
+    ) -> None:  # fmt: skip
+        """`allowed`: may a PeerId wait here for a reduction that our core does not know yet?"""
         self._run_id, self._me = run, me
         self._memory, self._compute, self._streams = memory, compute, streams
+        self._allowed = allowed
         self._exchanges: dict[int, Exchange] = {}
         self._ending: dict[int, Exchange] = {}
         """Cancelled ones, which may touch the memory for a moment yet."""
@@ -149,6 +154,11 @@ class Reductions:
         if request.run != self._run_id:
             raise Turned("another run", retry=False)
         asked = request.view, request.step, request.attempt
+        begun = self._exchanges.get(request.stage)
+        if begun is not None and begun.order == asked:
+            return self._agreed(begun, sender, request)
+        if not self._allowed(sender.id):
+            raise Turned("not a member of the view that we know", retry=True)
         place = sender.id, request.stage
         if place in self._early:
             self._early[place].cancel()

@@ -30,6 +30,7 @@ from ftnode.protocol.messages import Donor
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Handle, Peer
 from ftnode.protocol.wire import (
+    HEADER_BYTES_MAX,
     STATE_PROTOCOL,
     Refusal,
     StateChunk,
@@ -127,7 +128,7 @@ class RemoteSource:
     async def _frame(self) -> tuple[Transfer, int]:
         """The next frame, and the length of what follows it."""
         with trio.fail_after(CHUNK_SECONDS):
-            data, length = await self._reader.header()
+            data, length = await self._reader.header(HEADER_BYTES_MAX)
         found = read_transfer(data, length, self._arena.slot_bytes)
         if isinstance(found, Refusal):
             raise NotLent(clean_reason(found.reason), found.retry)

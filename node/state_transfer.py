@@ -194,6 +194,7 @@ class Installer:
         async def copy(donor: Donor, source: Source, weight: float) -> None:
             try:
                 for index in range(source.header.chunks):
+                    await trio.lowlevel.checkpoint()  # what we wait for may all be there, and we not wanted any more
                     length = await self._copy(fetching.effect.plan.stage, index, donor, source, weight)
                     sizes.append(length if source.remote else 0)
             except (TransferFailed, ComputeError) as error:
@@ -224,6 +225,7 @@ class Installer:
 
     async def _end(self, fetching: _Fetching) -> dict[str, Any]:
         plan, header = fetching.effect.plan, fetching.header
+        await trio.lowlevel.checkpoint_if_cancelled()
         answer = await call_in_time(
             self._compute,
             "install_end",

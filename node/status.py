@@ -192,13 +192,22 @@ def _hints(kind: Any) -> dict[str, Any]:
 def status_handler(snapshot: Callable[[], SwarmStatus]) -> StreamHandler:
     """What to give to `P2pd.serve(STATUS_PROTOCOL, ...)`. More than WATCHERS_MAX at once are hung up on."""
 
+    newest: list[tuple[float, bytes]] = []
+
+    def encoded() -> bytes:
+        """The same for all who ask at the same time."""
+        now = trio.current_time()
+        if not newest or now - newest[0][0] >= POLL_SECONDS_MIN:
+            newest[:] = [(now, encode_status(snapshot()))]
+        return newest[0][1]
+
     async def handle(_peer: str, stream: trio.SocketStream) -> None:
-        await serve_status(stream, snapshot)
+        await serve_status(stream, encoded)
 
     return at_most(WATCHERS_MAX, handle)
 
 
-async def serve_status(stream: trio.abc.Stream, snapshot: Callable[[], SwarmStatus]) -> None:
+async def serve_status(stream: trio.abc.Stream, encoded: Callable[[], bytes]) -> None:
     """Answer one watcher until it hangs up, asks nothing for IDLE_SECONDS or sends nonsense. Never raises for these,
     nor when there is no status: that is logged, and the watcher is hung up on."""
     try:
@@ -208,7 +217,7 @@ async def serve_status(stream: trio.abc.Stream, snapshot: Callable[[], SwarmStat
             if not isinstance(msgpack.unpackb(request), dict):
                 raise PeerError("a request that is no map")
             try:
-                reply = encode_status(snapshot())
+                reply = encoded()
             except Exception:
                 log.exception("no status for a watcher")
                 return

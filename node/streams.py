@@ -23,6 +23,9 @@ PIECE_BYTES: Final = 1 << 14
 PATIENT_SHARE: Final = 0.25
 """Of all time, how much may be waited in the kernel, however many streams there are."""
 
+STRANGER_HEADER_MAX: Final = 1 << 17
+"""Of greetings, requests and certificates; what is larger comes from members only."""
+
 STREAM_ERRORS: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, EOFError)
 """How a stream fails. None of it is the peer's fault for sure, so none of it is a PeerError."""
 
@@ -155,7 +158,7 @@ async def write_frame(stream: trio.SocketStream, message: Framed, payload: memor
 class FrameReader:
     """Reads frames from one stream: `header`, then `payload` when there is one, and so on.
 
-    The buffer grows to the largest header that came, HEADER_BYTES_MAX at most, after its length was checked.
+    The buffer grows to the largest header that was announced, after its length was checked.
     """
 
     def __init__(self, stream: trio.SocketStream) -> None:
@@ -169,10 +172,13 @@ class FrameReader:
         """Until a frame has begun. Raises EOFError when the stream ends before one does."""
         await self._fill(1)
 
-    async def header(self) -> tuple[bytes, int]:
-        """The header's bytes and the length of the payload behind it. Raises PeerError, EOFError, OSError."""
+    async def header(self, limit: int = STRANGER_HEADER_MAX) -> tuple[bytes, int]:
+        """The header's bytes, at most `limit` of them, and the length of the payload behind it. Raises PeerError,
+        EOFError, OSError."""
         await self._fill(PREFIX_BYTES)
         header_bytes, payload_bytes = read_prefix(self._buffer[self._start : self._start + PREFIX_BYTES])
+        if header_bytes > limit:
+            raise PeerError(f"a header of {header_bytes} bytes, where {limit} are enough")
         self._start += PREFIX_BYTES
         await self._fill(header_bytes)
         header = bytes(memoryview(self._buffer)[self._start : self._start + header_bytes])

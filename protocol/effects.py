@@ -208,6 +208,14 @@ class Search:
 
 
 @dataclass(frozen=True, slots=True)
+class Strike:
+    """The peer sent what no honest one sends; several in a short time and it is cut off."""
+
+    peer: Peer
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """A decision and its reason, for the log, the trace and the person who watches. `fields` are name, value pairs."""
 
@@ -225,14 +233,14 @@ class Stop:
 
 Effect = (
     Send | Dial | Know | Compute | Apply | Discard | Release | Install | Keep | DropCopy | Forget | RestartCompute
-    | Announce | PublishView | Committed | Search | Note | Stop
+    | Announce | PublishView | Committed | Search | Strike | Note | Stop
 )  # fmt: skip
 
 EFFECTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Send, Dial, Know, Compute, Apply, Discard, Release, Install, Keep, DropCopy, Forget, RestartCompute, Announce,
-        PublishView, Committed, Search, Note, Stop,
+        PublishView, Committed, Search, Strike, Note, Stop,
     )
 }  # fmt: skip
 TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce)}

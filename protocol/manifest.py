@@ -40,6 +40,8 @@ __all__ = [
 
 CONFIGURATION = 78
 BOUNDARY_BYTES_MAX = 1 << 30
+PATHS_MAX = 12_000
+"""Microbatches times visits: a Status or a Begin names a peer for each, 63 bytes, in a header of 1 MiB."""
 """A boundary tensor's length travels in 4 bytes; beyond 1 GiB a microbatch is better cut."""
 
 _SECTIONS: Final[dict[str, type]] = typing.get_type_hints(Manifest)
@@ -202,6 +204,11 @@ class _Reader:
             self._fail(
                 "recovery", "shadow_every", f"shadows need {SHADOW_STAGES_MIN} stages, not {stages}: with fewer, a "
                 "stage has adjacent ones only",
+            )  # fmt: skip
+        if manifest.batch.microbatches * (stages + 2) > PATHS_MAX:
+            self._fail(
+                "batch", "microbatches", f"{manifest.batch.microbatches} microbatches through {stages} stages are more "
+                f"paths than a message holds; at most {PATHS_MAX // (stages + 2)}",
             )  # fmt: skip
         if manifest.boundary_bytes > BOUNDARY_BYTES_MAX:
             self._fail(

@@ -227,6 +227,7 @@ class Participant:
             reason = objection(sender, message, self.view, self.settings)
             if reason:
                 self.note("nonsense", f"{sender} sends {reason}", peer=sender.id)
+                self.emit(fx.Strike(sender, reason))
                 if handle is not None:
                     self._out.append(fx.Release((handle,)))
                 return

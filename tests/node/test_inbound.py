@@ -45,7 +45,7 @@ class Endless(FrameReader):
     async def wait(self) -> None:
         pass
 
-    async def header(self) -> tuple[bytes, int]:
+    async def header(self, limit: int = 0) -> tuple[bytes, int]:
         self.given += 1
         if self.given > 20 * TURN_FRAMES:
             raise EOFError("a flood must not go on for ever where nobody has a turn")

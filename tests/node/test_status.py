@@ -106,7 +106,7 @@ def test_polls_on_one_stream_see_the_newest_and_are_rate_bounded() -> None:
             return replace(FULL, step=step)
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(serve_status, theirs, snapshot)
+            nursery.start_soon(serve_status, theirs, lambda: encode_status(snapshot()))
             start = trio.current_time()
             for _ in range(50):
                 await write_frame(ours, msgpack.packb({"format": 1}))
@@ -124,7 +124,7 @@ def test_a_watcher_that_sends_nonsense_or_nothing_is_dropped(sent: bytes) -> Non
         ours, theirs = trio.testing.memory_stream_pair()
         await ours.send_all(sent)
         with trio.fail_after(status_module.IDLE_SECONDS + 1):
-            await serve_status(theirs, lambda: FULL)
+            await serve_status(theirs, lambda: encode_status(FULL))
 
     on_virtual_time(main)
 
@@ -136,7 +136,7 @@ def test_a_status_that_cannot_be_made_costs_the_watcher_not_the_node(caplog: pyt
     async def main() -> None:
         ours, theirs = trio.testing.memory_stream_pair()
         await write_frame(ours, msgpack.packb({"format": 1}))
-        await serve_status(theirs, broken)
+        await serve_status(theirs, lambda: encode_status(broken()))
 
     on_virtual_time(main)
     assert "a view that changed meanwhile" in caplog.text
@@ -148,7 +148,7 @@ def test_a_watcher_that_reads_nothing_is_dropped() -> None:
         async with trio.open_nursery() as nursery:
             with trio.fail_after(status_module.WRITE_SECONDS + 1):
                 nursery.start_soon(write_frame, ours, msgpack.packb({"format": 1}))
-                await serve_status(theirs, lambda: FULL)
+                await serve_status(theirs, lambda: encode_status(FULL))
 
     on_virtual_time(main)
 

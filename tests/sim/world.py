@@ -391,10 +391,10 @@ class World:
 COST = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5}
 CARRY_OUT: dict[type[fx.Effect], Callable[[World, Host, Any], None]] = {
     fx.Send: World._send, fx.Dial: World._dial, fx.Know: World._know, fx.Compute: World._task, fx.Apply: World._apply,
-    fx.Discard: World._discard, fx.Release: World._release, fx.Forget: World._forget,
+    fx.Discard: World._discard, fx.Release: World._release, fx.Forget: World._forget, fx.Stop: World._stop,
     fx.Install: lambda world, host, effect: world.rebuilding.install(host, effect),
     fx.Keep: lambda world, host, effect: world.rebuilding.keep(host, effect),
     fx.DropCopy: lambda world, host, effect: world.rebuilding.drop_copy(host, effect),
     fx.RestartCompute: World._restart_compute, fx.Announce: World._announce, fx.PublishView: World._publish,
-    fx.Committed: World._committed, fx.Search: World._search, fx.Note: World._note, fx.Stop: World._stop,
+    fx.Committed: World._committed, fx.Search: World._search, fx.Strike: lambda *_: None, fx.Note: World._note,
 }  # fmt: skip
