@@ -92,8 +92,11 @@ class Recruiting:
         core, settings = self.core, self.core.settings
         if not stages:
             return
-        wanting = [stage for stage in stages if not self._taken(stage)]
         self._only_exact = frozenset(stage for stage, (possible, _) in rungs.items() if not possible)
+        for stage in self._only_exact & self.offerings.keys():
+            if not self.offerings[stage].exact:  # accepted while other stages were there to rebuild it from
+                self.offerings[stage].accepted = None
+        wanting = [stage for stage in stages if not self._taken(stage)]
         presences = {
             peer: presence
             for peer, presence in core.presences.items()
@@ -162,7 +165,7 @@ class Recruiting:
             offering.asked = None
             # Who had the weights when it said so in the directory may have them no longer.
             if answer.accepted and (stage in answer.exact or stage not in self._only_exact):
-                offering.accepted = sender
+                offering.accepted, offering.exact = sender, stage in answer.exact
         listed = ", ".join(map(str, answer.stages))
         verb = "accepts" if answer.accepted else "declines"
         self.core.note("answer", f"{sender} {verb} stage {listed}: {answer.reason}", peer=sender.id, stages=listed)

@@ -45,6 +45,8 @@ class Offering:
     deadline: float = 0.0
     tried: set[Peer] = field(default_factory=set)
     accepted: Peer | None = None
+    exact: bool = False
+    """Who accepted it has the stage's weights."""
 
 
 def _only_head(presences: Iterable[Presence], taken: Mapping[Peer, list[int]]) -> Peer | None:
