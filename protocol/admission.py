@@ -138,6 +138,7 @@ def _status(sender: Peer, message: ms.Status, view: View | None, settings: Setti
         _stages((stage.stage for stage in message.stages), settings)
         and all(_version(stage.version) for stage in message.stages)
         and _version(message.base)
+        and all(said is None or said.step <= settings.steps for said in (message.base, *_versions(message)))
         and (message.ready is None or _ready(sender, message.ready, view, settings))
         and len(message.evaluated) <= LISTED_MAX
         and all(0 <= step <= settings.steps for step, _ in message.evaluated)
@@ -145,6 +146,10 @@ def _status(sender: Peer, message: ms.Status, view: View | None, settings: Setti
         and _commits(message.commits, settings)
         and _paths(message.paths, settings)
     )
+
+
+def _versions(message: ms.Status) -> list[Version | None]:
+    return [stage.version for stage in message.stages]
 
 
 def _paths(paths: tuple[tuple[int, tuple[Peer, ...]], ...], settings: Settings) -> bool:

@@ -82,7 +82,7 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
         return Standing(committed, skip, readies, None, False, False, empty, why)
     empty = _empty(view, held, base)
     taking_part = all(stage.working for stage in held.values())  # who gave a stage away may hold it again
-    if attempt is not None and not empty and taking_part and len(working) == len(statuses):
+    if attempt is not None and not empty and taking_part and working.keys() >= {peer for _, peer in held}:
         evaluate = any(status.evaluate for status in working.values())
         why = "nobody new and nobody missing: the attempt goes on"
         return Standing(base, skipped, None, attempt, skip, evaluate, empty, why)

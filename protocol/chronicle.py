@@ -36,6 +36,8 @@ class Chronicle:
         self.commits: dict[int, Commit] = {}
         self.validation: dict[int, float] = {}
         """Step → nats per token."""
+        self.unscored = -1
+        """The step whose validation, the newest such, gave no finite loss."""
         self.rebuilds: dict[tuple[int, int], Rebuild] = {}
         """(step, stage)"""
         self.newest_step = 0
@@ -113,7 +115,8 @@ class Chronicle:
         """Whether the weights after `step` should be validated: they are due, a due validation was put off, or a stage
         of them was rebuilt."""
         due = step - step % every if every else 0
-        return self.rebuilt_in(step) or due > max(self.validation, default=0)
+        done = max(self.unscored, max(self.validation, default=0))
+        return step != self.unscored and (self.rebuilt_in(step) or due > done)
 
     def newest_commits(self, count: int = 2) -> tuple[Commit, ...]:
         """Oldest first. Gaps count, so that this takes no longer the more is known."""

@@ -100,10 +100,17 @@ class Follow:
                 core.send(sender, core.certificate())
         elif core.me in view.members() and view.previous == mine.digest() and not self.quorate:
             core.install(view)
-        elif message.quorate and (not self.quorate or view.lineage.beats(mine.lineage)):
+        elif message.quorate and (view.lineage.beats(mine.lineage) or not (self.quorate or self._can_choose())):
             self._yield_if_sure(sender, view)
         elif self.vouches:
             core.send(sender, core.certificate())
+
+    def _can_choose(self) -> bool:
+        """Whether we hear enough voters to choose a view without our leader: a lower lineage is no reason to yield."""
+        core, view = self.core, self.core.view
+        assert view is not None
+        followers = core.liveness.followers(view.voters, view.lineage.id, core.now)
+        return core.member and not core.holder.finished and view.is_quorum({core.me, *followers})
 
     def _yield_if_sure(self, sender: Peer, view: View) -> None:
         """A standby takes anybody's word. A member would lose work, so it asks the leader, who counts the quorum
@@ -238,6 +245,8 @@ class Follow:
         if not core.member:
             self._watch_as_standby()
             return
+        if core.leaving and core.holder.finished:
+            core.emit(Stop(core.leaving))  # nobody hands anything over any more
         self._take_over()
         if core.leader is not None and self.quorate:
             self.quorate_at = core.now

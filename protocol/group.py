@@ -87,9 +87,9 @@ class Groups:
         self.reducing[stage] = task, now
         return task
 
-    def stuck(self, before: float) -> int | None:
-        """A stage whose reduction has been in progress since before then."""
-        return next((stage for stage, (_, since) in self.reducing.items() if since < before), None)
+    def stuck(self, before: float, grace: float) -> int | None:
+        """A stage whose reduction has been in progress since before then, while we were not suspended (`grace`)."""
+        return next((stage for stage, (_, since) in self.reducing.items() if max(since, grace) < before), None)
 
     def finished(self, task: Reduce) -> bool:
         """The result of a reduction is here; False when it is not the one in progress."""

@@ -59,8 +59,7 @@ class Holder:
         """The attempt whose work we dropped last: should it go on with us, nobody can finish it."""
         self._ready_sent, self._ready_results = -1.0, -1
         """When we said that we are Ready, and for how many stages: what we learn may be reduced later."""
-        self._task_since = 0.0
-        self.resigning = Resigning(core)
+        self._task_since, self.resigning = 0.0, Resigning(core)
 
     # -- what others want to know
 
@@ -84,7 +83,8 @@ class Holder:
         return self.begin is not None and not self.begin.training
 
     def busy_seconds(self) -> float:
-        return self.core.now - self._task_since if self.work is not None and self.work.busy else 0.0
+        since = max(self._task_since, self.core.liveness.grace)  # a suspended node is not a hung compute
+        return self.core.now - since if self.work is not None and self.work.busy else 0.0
 
     # -- views and Begin
 
@@ -370,7 +370,7 @@ class Holder:
             where = f"microbatch {kept.boundary.microbatch} at visit {kept.boundary.visit} is not acknowledged"
             core.watch.suspect(kept.to, "stalled", where)
         self.installs.beat()
-        stuck = work.groups.stuck(now - settings.stall_seconds)
+        stuck = work.groups.stuck(now - settings.sum_seconds, core.liveness.grace)
         if stuck is not None and work.poison is None:
             work.give_up(f"the reduction of stage {stuck} does not end", stuck)
         if work.poison is not None:

@@ -151,7 +151,7 @@ class Installs:
                 self.core.emit(Install(pending.plan, pending.base))
 
     def hung(self) -> int | None:
-        """A stage of ours whose weights have been under way for too long."""
-        limit = self.core.now - self.core.settings.install_seconds
-        late = (stage for stage, item in self._pending.items() if item.since < limit)
+        """A stage of ours whose weights have been under way for too long, while we were not suspended."""
+        limit, grace = self.core.now - self.core.settings.install_seconds, self.core.liveness.grace
+        late = (stage for stage, item in self._pending.items() if max(item.since, grace) < limit)
         return next((stage for stage in late if stage in self.core.mine), None)

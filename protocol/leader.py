@@ -93,12 +93,18 @@ class Leader:
         if here and self.begin is not None and heartbeat.step == self.begin.step:
             self._begun.add(sender)
 
-    def _expel(self, behind: tuple[Peer, ...]) -> None:
-        """A peer that says it is behind a commit that needed its Ready: theirs to answer for, unless it is us."""
-        if self.core.me in behind:
+    def _expel(self, behind: tuple[Peer, ...], base: Version) -> None:
+        """A peer that says it is behind a commit that needed its Ready: theirs to answer for. When it is us, those who
+        speak of the commit."""
+        if self.core.me not in behind:
+            for peer in behind:
+                self.losses.lose(peer, "its weights are behind a commit")
+            return
+        liars = [peer for peer, said in self.statuses.items() if base in (said.base, *(s.version for s in said.stages))]
+        if self.core.me in liars or not liars:
             raise LocalError("our own weights are behind a commit that needed our Ready")
-        for peer in behind:
-            self.losses.lose(peer, "its weights are behind a commit")
+        for peer in liars:
+            self.losses.lose(peer, f"speaks of a commit of step {base.step}, which needed our Ready")
 
     def decide(self, exhausted: bool = False) -> None:
         """Rule 18, once every member has reported and every stage has a holder; a run whose steps are all committed
@@ -108,7 +114,7 @@ class Leader:
             return
         where = standing(self.view, {peer: self.statuses[peer] for peer in core.members})
         if where.behind:
-            self._expel(where.behind)
+            self._expel(where.behind, where.base)
             return
         if where.base.step == 0 < core.highest_step():
             self.halted = f"halted: steps up to {core.highest_step()} are committed and nobody has their weights"
@@ -190,7 +196,8 @@ class Leader:
         if attempt is None:
             self.memory.attempts += 1
             attempt = Attempt(self.view.number, self.memory.attempts)
-            evaluate = not training or core.chronicle.owes_validation(base.step, settings.evaluate_every)
+            last = not training and base.step != core.chronicle.unscored
+            evaluate = last or core.chronicle.owes_validation(base.step, settings.evaluate_every)
         if going_on is None:
             head = self.view.holders[HEAD] if training else ()
             learners = self.learning.named() if training and not skip else ()
@@ -297,11 +304,16 @@ class Leader:
         core.emit(Committed(self.view.lineage.id, base, skipped, commit))
 
     def on_poisoned(self, sender: Peer, poisoned: Poisoned) -> None:
-        """Rule 25: one retry under a new attempt, then the step is skipped."""
-        begin = self.begin
-        if begin is None or poisoned.attempt != begin.attempt or sender not in self.core.members or not begin.training:
+        """Rule 25: one retry under a new attempt, then the step is skipped. A validation has no score then."""
+        core, begin = self.core, self.begin
+        if begin is None or poisoned.attempt != begin.attempt or sender not in core.members:
             return
-        self._again(begin, f"stage {poisoned.stage}, microbatch {poisoned.microbatch}: {poisoned.reason}")
+        if poisoned.microbatch >= core.settings.microbatches:
+            core.chronicle.unscored = begin.base.step
+            core.note("poisoned", f"no validation of step {begin.base.step}: {poisoned.reason}")
+            self._begin(begin.base, begin.skipped, begin.installs, None, begin.skip)
+        elif begin.training:
+            self._again(begin, f"stage {poisoned.stage}, microbatch {poisoned.microbatch}: {poisoned.reason}")
 
     def _again(self, begin: Begin, why: str) -> None:
         key = (begin.step, -1)

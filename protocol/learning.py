@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.adaptive import Deadline
+from ftnode.protocol.admission import GROUP_MAX
 from ftnode.protocol.memory import Learner
 from ftnode.protocol.messages import Answer, Begin, Heartbeat
 from ftnode.protocol.moving import slowest_of, throughputs
@@ -33,7 +34,7 @@ class Learning:
         self._noticed: float | None = None
         settings, memory = self.core.settings, leader.memory
         if memory.join is None:
-            memory.join = Deadline(settings.join_seconds, settings.lease_seconds)
+            memory.join = Deadline(settings.join_seconds, settings.join_seconds_max)
         self._join = memory.join
         self._waits_since: float | None = None
         if memory.led != (self.view.lineage.id, self.view.number - 1):
@@ -128,8 +129,9 @@ class Learning:
         return known and presence.capacity > 0 and core.now >= again
 
     def stands_by(self, presence: Presence) -> bool:
-        """No member, and may learn something."""
-        return self.able(presence) and not any(member.id == presence.peer.id for member in self.core.members)
+        """Holds nothing, and may learn something. A leader may be a member without a stage."""
+        holds = any(m.id == presence.peer.id and self.view.stages_of(m) for m in self.core.members)
+        return self.able(presence) and not holds
 
     def _forget_lost(self) -> None:
         core = self.core
@@ -154,6 +156,8 @@ class Learning:
     def _choose(self, presence: Presence) -> tuple[int, Peer | None, str] | None:
         """What nobody else has of one that leaves; a stage of a peer that holds several; else the one that limits the
         throughput."""
+        if len(self.core.members) + len(self.learners) >= GROUP_MAX:
+            return None
         view, learnt = self.view, Counter(learner.stage for learner in self.learners.values())
         given = Counter(learner.giver for learner in self.learners.values() if learner.giver is not None)
         able = [stage for stage in range(len(view.holders)) if suitable(presence, stage)]

@@ -129,6 +129,21 @@ class Settings:
         return max(30.0, 3 * self.lease_seconds)
 
     @property
+    def sum_seconds(self) -> float:
+        """A group's sum that takes longer is stuck: as above, and the time of the largest gradient on a slow line."""
+        return max(self.stall_seconds, self.gradient_seconds)
+
+    @property
+    def gradient_seconds(self) -> float:
+        """Of the largest stage, which is a third of its state, on a slow line."""
+        return self.state_bytes / 3 / STATE_BYTES_PER_SECOND
+
+    @property
+    def join_seconds_max(self) -> float:
+        """A step never waits longer for a learner, however long others needed: a lease, or six for large gradients."""
+        return max(self.lease_seconds, min(self.gradient_seconds, 6 * self.lease_seconds))
+
+    @property
     def task_seconds(self) -> float:
         """A compute task that takes longer has hung."""
         return max(60.0, 6 * self.lease_seconds)

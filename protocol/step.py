@@ -32,11 +32,10 @@ class StepWork:
         self, me: Peer, view: View, begin: Begin, settings: Settings, pace: Pace,
         others: Mapping[tuple[Peer, int], float], deadlines: Deadlines,
     ) -> None:  # fmt: skip
-        """`pace`: our own, measured here; `others`: (peer, stage) → seconds for a microbatch there, as far as known;
-        `deadlines`: see Outbox."""
+        """`pace`: our own; `others`: (peer, stage) → seconds for a microbatch there; `deadlines`: see Outbox."""
         self.me, self.view, self.begin, self.settings = me, view, begin, settings
         self.stages = view.stages_of(me) + tuple(stage for stage, peer in begin.learners if peer == me)
-        self._required = frozenset(view.stages_of(me) or self.stages)
+        self._required = frozenset(view.stages_of(me) if me in view.members() else self.stages)
         self.last = last_visit(settings.stages)
         self.outbox = Outbox(me, deadlines)
         self.groups = Groups(me, view, begin, settings)
@@ -354,7 +353,8 @@ class StepWork:
         """
         before, self.groups = self.groups, Groups(self.me, view, begin, self.settings)
         self.view, self.begin = view, begin
-        self._required = frozenset(self.stages).intersection(view.stages_of(self.me)) or frozenset(self.stages)
+        mine, learnt = frozenset(self.stages), {s for s, peer in begin.learners if peer == self.me}
+        self._required = mine & {*view.stages_of(self.me)} or (mine - learnt if self.me in view.members() else mine)
         if self.poison is not None:
             self.poison = replace(self.poison, view=view.number)
         for stage in self.stages:

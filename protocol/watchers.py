@@ -116,6 +116,10 @@ class Watch:
         if begin is not None and view is not None and sender == view.leader and heartbeat.step == begin.step:
             core.holder.named_at = core.now
         core.follow.on_heartbeat(sender, heartbeat)
+        if begin is not None and view is core.view and view is not None and sender == view.leader and core.member:
+            here = (heartbeat.lineage, heartbeat.view) == (view.lineage.id, begin.view)
+            if here and begin.view == view.number and heartbeat.step < begin.step:
+                core.holder.send_status()  # it has come back to a view that it led, and forgotten the Begin
         if heartbeat.wants_reply:
             core.send(sender, self.heartbeat(False))
 

@@ -269,6 +269,51 @@ def test_a_result_that_a_new_installation_overtook_is_dropped(
     )
 
 
+class SlowInstaller:
+    """Its end cannot be cancelled, as an export's."""
+
+    def __init__(self) -> None:
+        self.ending, self.may_end = trio.Event(), trio.Event()
+
+    async def install(self, effect: fx.Install) -> Outcome:
+        with trio.CancelScope(shield=True):
+            self.ending.set()
+            await self.may_end.wait()
+        return Outcome(installed("late"), (), "")
+
+
+@pytest.mark.parametrize("how", ["forgotten", "compute is lost", "another takes its place"])
+def test_an_install_that_ends_after_it_was_cancelled_is_nothing(how: str, tmp_path: Path) -> None:
+    hands = Hands(tmp_path)
+    driver, slow, other = hands.driver, SlowInstaller(), SlowInstaller()
+    driver.installer = cast(Installer, slow)
+
+    async def main() -> None:
+        with trio.fail_after(5):
+            async with trio.open_nursery() as nursery:
+                driver._nursery = nursery
+                driver._start_install(INSTALL)
+                await slow.ending.wait()
+                if how == "forgotten":
+                    driver._perform(fx.Forget(2), 0.0)
+                elif how == "compute is lost":
+                    driver.compute_lost("killed", -1)
+                else:
+                    driver.installer = cast(Installer, other)
+                    driver._start_install(INSTALL)
+                    driver._perform(fx.Apply(2, Version(6, "c6", Attempt(0, 4)), Attempt(0, 4), False), 0.0)
+                slow.may_end.set()
+                await trio.testing.wait_all_tasks_blocked()
+                assert not any(isinstance(event, ev.Installed) for event in driver._events)
+                if how == "another takes its place":
+                    waiting = driver._shelf.next(2)
+                    assert waiting is not None and waiting.version.step == 6, "its applies are its own"
+                nursery.cancel_scope.cancel()
+                other.may_end.set()
+
+    trio.run(main)
+
+
 KEEP = fx.Keep(Donor(0, OTHER, ()), BASE, "all", "raw", 0)
 TOLD = ev.History((Commit(1, 5.0, 8, 0.1, False, (1.0,)),))
 

@@ -20,7 +20,7 @@ from ftnode.node.inbound import (
     Backlog,
     Intake,
 )
-from ftnode.node.streams import FrameReader, Patience
+from ftnode.node.streams import STRANGER_HEADER_MAX, FrameReader, Patience
 from ftnode.protocol.errors import LocalError, PeerError
 from ftnode.protocol.events import Received
 from ftnode.protocol.messages import Boundary, Suspect
@@ -213,5 +213,21 @@ def test_an_unwanted_payload_is_passed_over() -> None:
             _, payload_bytes = await reader.header()
             await reader.skip(payload_bytes)
             assert (await reader.header()) == (WORD[8:], 0)
+
+    run(main)
+
+
+@pytest.mark.parametrize("member", [True, False])
+def test_only_members_send_large_headers(member: bool) -> None:
+    size = STRANGER_HEADER_MAX + 1
+
+    async def main(nursery: trio.Nursery) -> None:
+        ours, theirs = trio.socket.socketpair()
+        sender = trio.SocketStream(theirs)
+        intake = Intake(Arena(64, 1), 64, lambda event: None, lambda peer: member)
+        nursery.start_soon(sender.send_all, size.to_bytes(4, "big") + bytes(4) + b"\xc1" * size)
+        with pytest.raises(PeerError) as caught:
+            await intake.receive_all(SENDER, CONTROL_LANE, FrameReader(trio.SocketStream(ours)))
+        assert (f"a header of {size} bytes" in str(caught.value)) != member
 
     run(main)

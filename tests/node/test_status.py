@@ -129,6 +129,30 @@ def test_a_watcher_that_sends_nonsense_or_nothing_is_dropped(sent: bytes) -> Non
     on_virtual_time(main)
 
 
+def test_all_who_look_at_once_get_one_look() -> None:
+    async def main() -> None:
+        looks = 0
+
+        def snapshot() -> SwarmStatus:
+            nonlocal looks
+            looks += 1
+            return replace(FULL, step=looks)
+
+        handler = status_handler(snapshot)
+        pairs = [trio.testing.memory_stream_pair() for _ in range(8)]
+        async with trio.open_nursery() as nursery:
+            for number, (_, theirs) in enumerate(pairs):
+                nursery.start_soon(handler, f"watcher{number}", theirs)
+            for ours, _ in pairs:
+                await write_frame(ours, msgpack.packb({"format": 1}))
+            assert {decode_status(await read_frame(ours, 1 << 20)).step for ours, _ in pairs} == {1}
+            for ours, _ in pairs:
+                await ours.aclose()
+        assert looks == 1
+
+    on_virtual_time(main)
+
+
 def test_a_status_that_cannot_be_made_costs_the_watcher_not_the_node(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> SwarmStatus:
         raise KeyError("a view that changed meanwhile")

@@ -18,7 +18,7 @@ from ftnode.protocol.admission import objection, well_formed
 from ftnode.protocol.codec import field_names
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Attempt, Peer
+from ftnode.protocol.types import Attempt, Peer, initial_version
 from ftnode.protocol.view import Lineage, View
 from ftnode.protocol.wire import encode_frame
 
@@ -114,3 +114,10 @@ def test_what_honest_peers_say_is_let_in() -> None:
 def test_a_malformed_view_is_refused(view: View) -> None:
     assert not well_formed(view, SETTINGS)
     assert objection(PEERS[0], ms.Certificate(view, True, ()), VIEW, SETTINGS)
+
+
+def test_what_no_honest_peer_sends_is_an_offence() -> None:
+    core = participant(PEERS[1])
+    offer = ms.Offer("line", 3, (99,), initial_version("line"), (), False)
+    effects = core.handle(ev.Received(PEERS[0], offer, None), 1.0)
+    assert [effect.peer for effect in effects if isinstance(effect, fx.Strike)] == [PEERS[0]]

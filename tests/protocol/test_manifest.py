@@ -203,6 +203,17 @@ def test_all_of_a_float64_run_is_float64() -> None:
     assert "bfloat16 would round the numbers of a float64 model; pipeline.boundary must be float32" in refusal(rounding)
 
 
+def test_more_paths_than_a_message_holds_are_refused() -> None:
+    large = replace(
+        TINY,
+        model=replace(TINY.model, layers=64),
+        pipeline=replace(TINY.pipeline, stages=64),
+        batch=replace(TINY.batch, microbatches=256),
+    )
+    assert "at most 181" in refusal(render(large))
+    assert parse(render(replace(large, batch=replace(large.batch, microbatches=181))))
+
+
 def test_same_key_names_in_two_sections_are_told_apart() -> None:
     """batch.microbatches and evaluation.microbatches: the line is the second's."""
     text = TEXT[: TEXT.rindex("microbatches")] + "microbatches = -1\n"
