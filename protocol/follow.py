@@ -44,7 +44,7 @@ class Follow:
     # -- quorum
 
     def started(self) -> None:
-        self.quorate_at = self.core.now
+        self.quorate_at = self._over_since = self.core.now
 
     @property
     def quorate(self) -> bool:
@@ -245,8 +245,10 @@ class Follow:
         if not core.member:
             self._watch_as_standby()
             return
-        if core.leaving and core.holder.finished:
-            core.emit(Stop(core.leaving))  # nobody hands anything over any more
+        if not (core.leaving and core.holder.finished):
+            self._over_since = core.now
+        elif core.now - self._over_since > 2 * core.settings.lease_seconds:  # others may ask us meanwhile who is right
+            core.emit(Stop(core.leaving))
         self._take_over()
         if core.leader is not None and self.quorate:
             self.quorate_at = core.now
