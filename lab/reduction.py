@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ftnode.lab.reduction_peers import gradient_of
+from ftnode.lab.result_files import folder_for
 from ftnode.models.tensors import digest
 from ftnode.protocol.errors import UserError
 
@@ -93,7 +94,9 @@ def run(
     json: bool = False, peers: int = 4, megabytes: int = 100, rounds: int = 5, kill: bool = False,
     out: Path | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Measure, print a table or JSON, and return the figures; with `out` they are also written there."""
+    """Measure, print a table or JSON, and return the figures; with `out` they are also written there. Raises UserError
+    (73) when there is no writing there."""
+    folder = None if out is None else folder_for(out, "--out", empty=False)
     numbers = megabytes * NUMBERS_PER_MEGABYTE
     results = Results()
     with ExitStack() as stack:
@@ -117,8 +120,8 @@ def run(
                 swarm.round(losses, chance.randrange(peers) if turn % KILL_EVERY == 0 else None)
             results.repaired = losses.repaired
     result = {"peers": peers, "megabytes": megabytes, **summary(results)}
-    if out is not None:
-        (out / "reduction.json").write_text(json_module.dumps(result, indent=2) + "\n")
+    if folder is not None:
+        (folder / "reduction.json").write_text(json_module.dumps(result, indent=2) + "\n")
     if json:
         print(json_module.dumps(result, indent=2))
     else:

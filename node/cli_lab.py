@@ -169,7 +169,7 @@ def reduction(
     peers: int, megabytes: int, rounds: int, kill: bool, out: str | None, as_json: bool, home: str | None
 ) -> int:  # fmt: skip
     """Seconds that a group takes to sum a gradient, against hivemind's averager, and when a peer is killed."""
-    folder = _lab("result_files").folder_for(Path(out).expanduser(), "--out", empty=False) if out else None
+    folder = Path(out).expanduser().absolute() if out else None
     _lab("reduction").run(as_json, peers, megabytes, rounds, kill, folder)
     return 0
 

@@ -153,10 +153,8 @@ class Reductions:
         """The reduction that is meant, as soon as our core wants it, too. Raises Turned."""
         if request.run != self._run_id:
             raise Turned("another run", retry=False)
-        asked = request.view, request.step, request.attempt
-        begun = self._exchanges.get(request.stage)
-        if begun is not None and begun.order == asked:
-            return self._agreed(begun, sender, request)
+        if (begun := self._begun(sender, request)) is not None:
+            return begun
         if not self._allowed(sender.id):
             raise Turned("not a member of the view that we know", retry=True)
         place = sender.id, request.stage
@@ -167,17 +165,22 @@ class Reductions:
         scope = self._early[place] = trio.CancelScope(deadline=trio.current_time() + EARLY_SECONDS)
         try:
             with scope:
-                while True:
-                    exchange = self._exchanges.get(request.stage)
-                    if exchange is not None and exchange.order == asked:
-                        return self._agreed(exchange, sender, request)
-                    if exchange is not None and exchange.order > asked:
-                        raise Turned(f"by now view {exchange.task.view} reduces", retry=True)
+                while (begun := self._begun(sender, request)) is None:
                     await self._changed.wait()
+                return begun
         finally:
             if self._early.get(place) is scope:
                 del self._early[place]
         raise Turned("this reduction has not begun here", retry=True)
+
+    def _begun(self, sender: Peer, request: ReduceRequest) -> Exchange | None:
+        """The reduction that is meant; None while our core does not want it. Raises Turned when it wants a later."""
+        exchange, asked = self._exchanges.get(request.stage), (request.view, request.step, request.attempt)
+        if exchange is None or exchange.order < asked:
+            return None
+        if exchange.order > asked:
+            raise Turned(f"by now view {exchange.task.view} reduces", retry=True)
+        return self._agreed(exchange, sender, request)
 
     def _agreed(self, exchange: Exchange, sender: Peer, request: ReduceRequest) -> Exchange:
         """Raises Turned unless both mean the same, in every word."""

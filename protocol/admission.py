@@ -134,11 +134,11 @@ def _ballot(sender: Peer, message: Any, view: View | None, settings: Settings) -
 
 
 def _status(sender: Peer, message: ms.Status, view: View | None, settings: Settings) -> bool:
+    versions = (message.base, *(stage.version for stage in message.stages))
     return (
         _stages((stage.stage for stage in message.stages), settings)
-        and all(_version(stage.version) for stage in message.stages)
-        and _version(message.base)
-        and all(said is None or said.step <= settings.steps for said in (message.base, *_versions(message)))
+        and all(map(_version, versions))
+        and all(said is None or said.step <= settings.steps for said in versions)
         and (message.ready is None or _ready(sender, message.ready, view, settings))
         and len(message.evaluated) <= LISTED_MAX
         and all(0 <= step <= settings.steps for step, _ in message.evaluated)
@@ -146,10 +146,6 @@ def _status(sender: Peer, message: ms.Status, view: View | None, settings: Setti
         and _commits(message.commits, settings)
         and _paths(message.paths, settings)
     )
-
-
-def _versions(message: ms.Status) -> list[Version | None]:
-    return [stage.version for stage in message.stages]
 
 
 def _paths(paths: tuple[tuple[int, tuple[Peer, ...]], ...], settings: Settings) -> bool:

@@ -115,9 +115,7 @@ class Recruiting:
         )
         for stage in set(wanting) - {stage for stage, _ in asked} - self._only_exact:
             tried = self.offerings[stage].tried if stage in self.offerings else set()
-            taken = {peer for _, peer in asked} | {
-                peer for offering in self.offerings.values() for peer in (offering.asked, offering.accepted) if peer
-            }
+            taken = {peer for _, peer in asked}.union(*(offering.busy() for offering in self.offerings.values()))
             spare = self.leader.moves.spare(stage, tried, taken)
             if spare is not None:
                 asked.append((stage, spare))
@@ -173,7 +171,7 @@ class Recruiting:
     def on_candidate_lost(self, peer: Peer) -> None:
         """The candidate cannot be reached; ask the next one."""
         for offering in self.offerings.values():
-            if peer in (offering.asked, offering.accepted):
+            if peer in offering.busy():
                 offering.asked = offering.accepted = None
 
     def expire_offers(self) -> None:
@@ -188,4 +186,4 @@ class Recruiting:
     def forget_tries(self) -> None:
         """The directory has been read again: everybody may be asked once more."""
         for offering in self.offerings.values():
-            offering.tried = {peer for peer in (offering.asked, offering.accepted) if peer is not None}
+            offering.tried = offering.busy()

@@ -48,6 +48,10 @@ class Offering:
     exact: bool = False
     """Who accepted it has the stage's weights."""
 
+    def busy(self) -> set[Peer]:
+        """Who has been asked and has time left, or has accepted."""
+        return {peer for peer in (self.asked, self.accepted) if peer is not None}
+
 
 def _only_head(presences: Iterable[Presence], taken: Mapping[Peer, list[int]]) -> Peer | None:
     """The one peer that may take an open head. With its room full of block stages nobody could."""
@@ -69,9 +73,8 @@ def assign(
     standbys before holders with room, and adjacent stages apart."""
     taken: dict[Peer, list[int]] = {}
     for offering in offerings.values():
-        for peer in (offering.asked, offering.accepted):
-            if peer is not None:
-                taken.setdefault(peer, []).append(offering.stage)
+        for peer in offering.busy():
+            taken.setdefault(peer, []).append(offering.stage)
 
     def preference(presence: Presence) -> tuple[object, ...]:
         exact, *rest = rank(presence, stage, view_number, base, failures.get((presence.peer.id, stage), 0))

@@ -113,13 +113,13 @@ class Watch:
         if core.leader is not None:
             core.leader.on_heartbeat(sender, heartbeat)
         begin, view = core.holder.begin, core.view
-        if begin is not None and view is not None and sender == view.leader and heartbeat.step == begin.step:
+        leads = view is not None and sender == view.leader
+        if begin is not None and leads and heartbeat.step == begin.step:
             core.holder.named_at = core.now
         core.follow.on_heartbeat(sender, heartbeat)
-        if begin is not None and view is core.view and view is not None and sender == view.leader and core.member:
-            here = (heartbeat.lineage, heartbeat.view) == (view.lineage.id, begin.view)
-            if here and begin.view == view.number and heartbeat.step < begin.step:
-                core.holder.send_status()  # it has come back to a view that it led, and forgotten the Begin
+        here = leads and core.member and core.of_this_view(heartbeat.lineage, heartbeat.view)
+        if begin is not None and here and begin.view == heartbeat.view and heartbeat.step < begin.step:
+            core.holder.send_status()  # it has come back to a view that it led, and forgotten the Begin
         if heartbeat.wants_reply:
             core.send(sender, self.heartbeat(False))
 
