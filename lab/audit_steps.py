@@ -118,18 +118,17 @@ def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, ow
         if Attempt(*record["attempt"]) != attempt or record["skipped"] != step.skipped:
             text = f"stage {stage} applied step {number} as attempt {record['attempt']}, not the committed one"
             audit.findings.append(Finding("apply", text, life.name))
-    holders = [life for life, _ in owners]
-    if not owners:
-        lost = _lost_owner(lives, step, stage)
-        if lost is None:
-            audit.findings.append(Finding("apply", f"nobody applied step {number} of stage {stage}", step.where))
-            if not step.skipped:
-                audit.microbatches_lost += lives[0].settings.microbatches
-            return
-        holders = [lost]
+    key = (stage, number, attempt)
+    holders = [life for life, _ in owners] or _lost_owners(lives, step, stage)
+    if not holders:
+        audit.findings.append(Finding("apply", f"nobody applied step {number} of stage {stage}", step.where))
+        if not step.skipped:
+            audit.microbatches_lost += lives[0].settings.microbatches
+        return
     if step.skipped:
         return
-    covered = _covered(lives, audit, holders, (stage, number, attempt))
+    reduced = bool(owners) or key in holders[0].reduced
+    covered = _covered(lives, audit, holders, key) if reduced else _done_at_least(holders, key)
     expected = visits_of(stage, lives[0].settings)
     surplus, missing = covered - expected, expected - covered
     audit.duplicates_applied += surplus.total()
@@ -160,20 +159,29 @@ def _covered(lives: list[Life], audit: StepAudit, holders: list[Life], key: tupl
     return covered
 
 
-def _lost_owner(lives: list[Life], step: Step, stage: int) -> Life | None:
-    """A holder that had reduced the step but was lost before it could apply it. Then t is committed all the same
-    (rule 18 ii), and the stage is rebuilt from neighbours after t: only such a rebuild excuses the missing update."""
+def _done_at_least(holders: list[Life], key: tuple[int, int, Attempt]) -> Counter[Visit]:
+    """The visits that holders finished of whom none lived to reduce: one of them may have repeated another's."""
+    done: Counter[Visit] = Counter()
+    for life in holders:
+        done |= life.accumulated.get(key, Counter())
+    return done
+
+
+def _lost_owners(lives: list[Life], step: Step, stage: int) -> list[Life]:
+    """The holders that were lost before they applied the step: those that had reduced it, or else all that worked on
+    it. Once their visits are done t is committed without them, as soon as the survivors are Ready (rule 18 ii), and
+    the stage is rebuilt from neighbours after t: only such a rebuild excuses the missing update."""
     version = step.version
+    key = (stage, version.step, version.attempt)
     rebuilt = any(
         record["stage"] == stage and record["commit"] == version.commit for life in lives for record in life.installed
     )
     if not rebuilt:
-        return None
-    for life in lives:
-        removed = any(_took_from(view, life, stage, version.attempt.view) for other in lives for view in other.views)
-        if removed and (stage, version.step, version.attempt) in life.reduced:
-            return life
-    return None
+        return []
+    views = [view for life in lives for view in life.views]
+    removed = [life for life in lives if any(_took_from(view, life, stage, version.attempt.view) for view in views)]
+    reduced = [life for life in removed if key in life.reduced]
+    return reduced or [life for life in removed if key in life.accumulated]
 
 
 def _took_from(view: View, life: Life, stage: int, since: int) -> bool:
