@@ -8,15 +8,16 @@ from pathlib import Path
 
 import click
 
-from ftnode.node.cli_options import device_option, home_option, json_option, peer_option, read_manifest, readable_data
+from ftnode.node.cli_options import device_option, home_option, json_option, peer_option, readable_data
 from ftnode.node.configuration import JoinConfig, log_root
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("run", metavar="MANIFEST|LINK")
 @peer_option
+@click.option("--allow-unsigned", is_flag=True, help="Join a run whose manifest nobody has signed.")
 @click.option("--hold", type=click.IntRange(1), help="Stages to hold at most; default: as many as fit into memory.")
 @click.option("--data", metavar="PATH", help="Corpus, a text file or a folder of them; needed to hold the head.")
 @device_option
@@ -50,25 +51,27 @@ from ftnode.protocol.manifest import Manifest
 @json_option
 @home_option
 def join(
-    manifest: Path, peers: tuple[str, ...], hold: int | None, data: str | None, device: str, threads: int | None,
-    listen: tuple[str, ...], announce: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool,
-    compute: str, paced_seconds: tuple[float, float], as_json: bool, home: str | None,
+    run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, device: str,
+    threads: int | None, listen: tuple[str, ...], announce: tuple[str, ...], timeout: float, log_dir: str | None,
+    dump_rebuilds: bool, compute: str, paced_seconds: tuple[float, float], as_json: bool, home: str | None,
 ) -> int | None:  # fmt: skip
-    """Volunteer for the run of MANIFEST. Ctrl-C leaves cleanly."""
-    checked, text = read_manifest(manifest)
+    """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
+    cleanly."""
     path = readable_data(data)
 
     from ftnode.node.identity import home_directory
+    from ftnode.node.joining import find_run
     from ftnode.node.listening import check_announce, check_listen
 
     listen = listen_addresses(listen)
     check_listen(listen)
     check_announce(announce, listen)
+    checked, text, invited = find_run(run, home, timeout, allow_unsigned)
     folder = home_directory(home)
     config = JoinConfig(
         manifest=checked,
         manifest_text=text,
-        peers=_peers(folder, peers),
+        peers=_peers(folder, (*peers, *invited)),
         hold=min(hold or checked.pipeline.stages + 1, checked.pipeline.stages + 1),
         data=path,
         device=device,
@@ -85,9 +88,9 @@ def join(
         json=as_json,
     )
 
-    from ftnode.node.daemon import run
+    from ftnode.node.daemon import run as volunteer
 
-    return run(config)
+    return volunteer(config)
 
 
 def listen_addresses(given: tuple[str, ...]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ import trio
 from ftnode.node.addresses import full_addresses, parse_peers, remember_peers
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
-from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.compute_orders import compute_config, may_hold_head
 from ftnode.node.configuration import JoinConfig, Running, forget_running, note_running
 from ftnode.node.directory import Membership, SwarmDirectory, lifetime_of, read_statements
 from ftnode.node.directory_link import DirectoryDown
@@ -31,8 +31,13 @@ from ftnode.node.directory_records import RUNS_KEY, RunNotice
 from ftnode.node.driver import Driver
 from ftnode.node.gradient_memory import GradientMemory
 from ftnode.node.identity import Identity, take_identity
+from ftnode.node.invitation import Invitation
+from ftnode.node.joining import admitted
 from ftnode.node.keeper import Keeper
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.manifest_book import ManifestBook, not_listed
+from ftnode.node.manifest_exchange import MANIFEST_PROTOCOL, manifest_handler
+from ftnode.node.manifest_spread import Spreading
 from ftnode.node.p2pd import P2pd
 from ftnode.node.reachability import Reach, Reachability
 from ftnode.node.reduction import Reductions
@@ -60,6 +65,7 @@ LOG_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
 NONCE_BITS: Final = 48
 LOG_BYTES_MAX: Final = 1 << 26
 """Of node.log; then it begins anew, and the one before is kept."""
+INVITING_PEERS: Final = 3
 GOODBYE_SECONDS: Final = 0.3
 """After leaving, for the last messages to reach the wire."""
 
@@ -76,7 +82,7 @@ def run(config: JoinConfig) -> int:
     logging.basicConfig(handlers=[log_file], level=logging.INFO, format=LOG_FORMAT)
     identity = take_identity(config.home)
     try:
-        failure = trio.run(_live, config, identity)
+        failure = trio.run(_live, admitted(config, identity.peer_id), identity)
     finally:
         forget_running(config.home, identity.peer_id)
         identity.release()
@@ -133,10 +139,12 @@ class Node:
             computing, self.arena, self._on_compute_ready, self._on_compute_lost,
             config.log_directory / "compute.log", self.settings.task_seconds, self.gradients,
         )  # fmt: skip
+        self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
         self.transport = Transport(
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
-            self._may_send_tensors,
+            self._may_send_tensors, self.book,
         )  # fmt: skip
+        self.spreading = Spreading(self.book, self.transport)
         self.directory = SwarmDirectory(
             Membership(manifest.run_id, manifest.run.name, self.me, lifetime_of(self.settings.lease_seconds)),
             p2pd, identity.sign, parse_peers(config.peers), self._on_directory,
@@ -194,10 +202,13 @@ class Node:
         await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
+        await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
+        nursery.start_soon(self.spreading.run)
         self._note_running()
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
                           peer=self.me.id, log=str(config.log_directory))  # fmt: skip
         self.speaking.say("look", f"ftnode status --watch 2 --home {config.home}")
+        self.speaking.say("invite", f"ftnode join '{self._invitation()}'")
         self.speaking.say("log", f"{config.log_directory}")
         nursery.start_soon(self.directory.run)
         nursery.start_soon(self.reachability.run)
@@ -216,6 +227,11 @@ class Node:
         full = full_addresses(self.me.id, direct)
         run = self.config.manifest.run_id
         note_running(self.config.home, Running(os.getpid(), self.me.id, run, full, self._leaving))
+
+    def _invitation(self) -> Invitation:
+        """To this run, through where we were let in: meeting points outlive volunteers."""
+        manifest = self.config.manifest
+        return Invitation(manifest.run_id, manifest.run.author, self.config.peers[:INVITING_PEERS])
 
     async def _drive(self, nursery: trio.Nursery) -> None:
         await self.driver.run(nursery)
@@ -272,12 +288,24 @@ class Node:
         """As above; outside of a view we have but copies to lend, to members of a view that we may
         not know. Learners borrow as members do."""
         core = self.participant
+        if not self.book.admits(peer_id):
+            return False
         begun = core.holder.begin
         learners = () if begun is None else (peer for _, peer in begun.learners)
         return not core.member or any(peer.id == peer_id for peer in (*core.members, *learners))
 
     def _on_refusal(self, peer: Peer, reason: str) -> None:
         self.speaking.say("refused", f"{peer} refuses us: {reason}", peer=peer.id)
+        if not self.book.admits(self.me.id):
+            self._fail(UserError(not_listed(self.me.id), 77))
+        self.spreading.show_to(peer.id)
+
+    def _on_newer_manifest(self, manifest: Manifest) -> None:
+        self.speaking.say("manifest", f"revision {manifest.membership.revision} of who may join is in force")
+        self.transport.drop_unlisted()
+        self.spreading.show_to(*(peer.id for peer in self.participant.members if peer != self.me))
+        if not self.book.admits(self.me.id):
+            self._fail(UserError(not_listed(self.me.id), 77))
 
     def _on_reach(self, reach: Reach) -> None:
         self.speaking.say("reachable", str(reach), reach=reach.kind)
@@ -291,6 +319,8 @@ class Node:
         remember_peers(self.config.home, addresses)
 
     def _on_directory(self, event: Directory | DirectoryLost) -> None:
+        if isinstance(event, Directory):
+            event = self.book.admitted(event)
         if isinstance(event, DirectoryLost):
             self._last_trouble = event.reason
         elif not self._met_somebody:
@@ -348,30 +378,3 @@ class Node:
     def status(self) -> SwarmStatus:
         """For watchers."""
         return snapshot(self.participant, self.config.manifest, self.device, time.monotonic())
-
-
-def may_hold_head(manifest: Manifest, ready: dict[str, Any]) -> tuple[bool, str]:
-    """The head draws the batches, so its holder must have the run's corpus."""
-    corpus = str(ready["corpus"])
-    if str(ready["device"]).startswith("paced") or (corpus and corpus == manifest.data.sha256):
-        return True, ""
-    return False, str(ready["corpus_reason"] or f"this corpus is {corpus[:8]}, the run's is {manifest.data.sha256[:8]}")
-
-
-def compute_config(config: JoinConfig) -> ComputeConfig:
-    """What the compute process is told, from the manifest and this node's options."""
-    manifest = config.manifest
-    model, optimiser, pipeline = manifest.model, manifest.optimiser, manifest.pipeline
-    return ComputeConfig(
-        dim=model.dim, heads=model.heads, layers=model.layers, context=model.context, hidden=model.hidden,
-        stages=pipeline.stages, microbatches=manifest.batch.microbatches, sequences=manifest.batch.sequences,
-        steps=manifest.run.steps, learning_rate=optimiser.learning_rate, slot_bytes=manifest.boundary_bytes,
-        slots=manifest.slots(config.hold), vocabulary=model.vocabulary, rope_theta=model.rope_theta,
-        norm_eps=model.norm_eps, seed=manifest.run.seed, beta1=optimiser.betas[0], beta2=optimiser.betas[1],
-        eps=optimiser.epsilon, weight_decay=optimiser.weight_decay, warmup_steps=optimiser.warmup_steps,
-        decay=optimiser.decay, minimum_factor=optimiser.minimum_factor, clip=optimiser.clip,
-        precision=model.precision, boundary_dtype=manifest.boundary, data=str(config.data or ""),
-        corpus=manifest.data.sha256, device=config.device, threads=config.threads,
-        live_activations=pipeline.live_activations, backend=config.compute_backend,
-        forward_seconds=config.forward_seconds, backward_seconds=config.backward_seconds,
-    )  # fmt: skip
