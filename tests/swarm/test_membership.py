@@ -18,7 +18,7 @@ HEAL_SECONDS = 60.0
 
 
 def peer_id(trial: Trial, name: str) -> str:
-    """Of the volunteer that will have this home."""
+    """Of the volunteer that will have this home, before it runs."""
     taken = take_identity(home_directory(str(trial.swarm.directory / "homes" / name)))
     taken.release()
     return taken.peer_id
@@ -31,30 +31,31 @@ def command(*arguments: object) -> str:
     return done.stdout
 
 
-def signed_for(trial: Trial, text: Path, *names: str) -> Manifest:
-    """The run's file, signed, for these volunteers alone."""
+def signed_for(trial: Trial, text: Path, *peers: str) -> Manifest:
+    """The run's file, signed, for these peers alone."""
     key = author_key(home_directory(str(trial.swarm.directory / "author")))
-    membership = Membership(join="listed", peers=tuple(peer_id(trial, name) for name in names), revision=1)
-    signed = sign(render(replace(small_manifest(text, 1, FOREVER), membership=membership)), key)
+    membership = Membership(join="listed", peers=peers, revision=1)
+    signed = sign(render(replace(small_manifest(text, 2, FOREVER), membership=membership)), key)
     key.release()
     trial.swarm.manifest.write_text(signed)
     return parse(signed)
 
 
 def test_listed_peers_train_and_a_signed_update_admits_another_by_a_link(open_swarm: OpenTrial, text: Path) -> None:
-    trial = open_swarm(volunteers=0, stages=1)
-    manifest = signed_for(trial, text, "v1", "v2")
-    trial.volunteer("v1")
+    trial = open_swarm(volunteers=0, stages=2)
+    v1, v2, v3 = (peer_id(trial, name) for name in ("v1", "v2", "v3"))
+    manifest = signed_for(trial, text, v1, v2)
+    trial.volunteer("v1", hold=2)
     trial.volunteer("v2")
     trial.wait_for_step(3)
 
     trial.expected_dead.add("v3")
     process = trial.swarm.start_volunteer("v3")
     assert process.process.wait(60) == 77
-    assert "this run is for listed peers" in process.tail() and peer_id(trial, "v3") in process.tail()
+    assert "this run is for listed peers" in process.tail() and v3 in process.tail()
 
     path = trial.swarm.manifest
-    path.write_text(path.read_text().replace("peers = [", f'peers = ["{peer_id(trial, "v3")}", '))
+    path.write_text(path.read_text().replace("peers = [", f'peers = ["{v3}", '))
     home = trial.swarm.directory / "author"
     assert "revision 2 of who may join" in command("run", "sign", path, "--home", home)
     assert "the swarm has revision 2" in command("run", "push", path, "--peer", trial.swarm.address, "--home", home)
@@ -65,7 +66,6 @@ def test_listed_peers_train_and_a_signed_update_admits_another_by_a_link(open_sw
     trial.volunteer("v3", link=link)
     trial.wait("v3 to know the view", lambda story: any(told.node == "v3" for told, _ in story.views), HEAL_SECONDS)
     trial.kill("v2")
-    v3 = peer_id(trial, "v3")
     trial.wait(
         "v3 in v2's place",
         lambda story: story.view is not None and any(peer.id == v3 for peer in story.view.members()),
