@@ -18,7 +18,7 @@ from ftnode.lab.story import Story, Told, first_commits
 from ftnode.node.dashboard_feed import Decision, Feed
 from ftnode.node.history import CommitRow, ValidationRow
 from ftnode.node.status import RecoveryRow, Speaker, StageRow, SwarmStatus
-from ftnode.node.trace import TRACE_PATTERN, TraceTail, parse_record
+from ftnode.node.trace import TRACE_NAME, TRACE_PATTERN, parse_record
 from ftnode.protocol.codec import from_plain
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.types import HEAD, Peer, Rung
@@ -55,26 +55,32 @@ def read_recording(folder: Path) -> Recording:
     """All traces below a folder. Raises UserError (66) when there are none, 65 for what is none."""
     found: list[Told] = []
     for path in sorted(folder.rglob(TRACE_PATTERN)):
-        node = path.parent.name if path.name == "trace.jsonl" else f"{path.parent.name}/{path.stem}"
-        try:
-            records = TraceTail(path).read()
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path}: not a trace: {error}", 65) from error
-        for record in records:
-            if not isinstance(record, dict) or "k" not in record:
-                parse_record(str(record).encode(), str(path))
-        found += [Told(node, record) for record in records if record["k"] in SHOWN]
+        node = path.parent.name if path.name == TRACE_NAME else f"{path.parent.name}/{path.stem}"
+        found += [Told(node, record) for record in _shown_records(path)]
     if not any(told.record["k"] == "start" for told in found):
         raise UserError(f"there are no traces below {folder}; give the folder of a demo, or of a node's logs", 66)
     found.sort(key=lambda told: told.time)
     return Recording(folder.resolve().name, found, {told.node: told.time for told in found})
 
 
+def _shown_records(path: Path) -> list[dict[str, Any]]:
+    """Without events, which are nine of ten, and without a torn last line. Raises UserError."""
+    try:
+        *lines, _ = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UserError(f"cannot read the trace {path}: {error.strerror}", 66) from error
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if b'"k":"event"' not in line[:80]]
+    records = [parse_record(line, f"{path}:{number}") for number, line in numbered]
+    if any(type(record["t"]) not in (int, float) for record in records):
+        raise UserError(f"{path}: not a trace: a record whose time is no number", 65)
+    return [record for record in records if record["k"] in SHOWN]
+
+
 class Replay:
     """Tells a recording to a feed. `stage rows`, recoveries and so on as of the last record that was told."""
 
     def __init__(self, recording: Recording, feed: Feed) -> None:
-        self._recording, self._feed = recording, feed
+        self.recording, self._feed = recording, feed
         self._story = Story()
         self._told = 0
         self._recoveries: dict[tuple[int, int], tuple[RecoveryRow, float]] = {}
@@ -89,18 +95,23 @@ class Replay:
         """At so many recorded seconds per second; at the end it stays as it is. Never returns by itself."""
         began = trio.current_time()
         while not self.over:
-            self.tell_until(self._recording.began + speed * (trio.current_time() - began))
+            self.tell_until(self.recording.began + speed * (trio.current_time() - began))
             await trio.sleep(TURN_SECONDS)
         await trio.sleep_forever()
 
     @property
     def over(self) -> bool:
-        return self._told == len(self._recording.records)
+        return self._told == len(self.recording.records)
+
+    @property
+    def newest_step(self) -> int:
+        """Last committed of those told."""
+        return self._step
 
     def tell_until(self, now: float) -> None:
         """All records of up to `now`, in the traces' time."""
         news: list[Told] = []
-        records = self._recording.records
+        records = self.recording.records
         while self._told < len(records) and records[self._told].time <= now:
             told = records[self._told]
             self._story.take(told)
@@ -108,7 +119,7 @@ class Replay:
             news.append(told)
             self._told += 1
         if news:
-            self._tell(news, min(now, self._recording.ended))
+            self._tell(news, min(now, self.recording.ended))
 
     def _note(self, told: Told) -> None:
         record = told.record
@@ -174,7 +185,7 @@ class Replay:
         return SwarmStatus(
             Speaker("", "", "", "replay"),
             run=self._run,
-            name=self._recording.name,
+            name=self.recording.name,
             step=story.committed,
             steps=story.steps,
             loss=newest["loss"] if newest is not None else None,
@@ -202,7 +213,7 @@ class Replay:
                 node = self._story.names.get(peer)
                 applied = self._story.applied.get((node, stage), 0) if node is not None else 0
                 counted = self._story.progress(node, stage)[1] if node is not None else 0
-                age = now - min(now, self._recording.last.get(node or "", 0.0))
+                age = now - min(now, self.recording.last.get(node or "", 0.0))
                 rows.append(
                     StageRow(
                         stage, peer.id, self._state(node, stage, now), view.epochs[stage], applied, counted, 0, age
@@ -214,7 +225,7 @@ class Replay:
         story = self._story
         if node is None:
             return "unknown"
-        if node not in story.ended and now > self._recording.last[node] + SILENT_SECONDS:
+        if node not in story.ended and now > self.recording.last[node] + SILENT_SECONDS:
             return "silent"
         if (node, stage) not in story.applied:
             return "rebuilding"
@@ -226,7 +237,7 @@ class Replay:
 
     def _standing_by(self, view: View | None, now: float) -> set[Peer]:
         """Nodes that run and hold nothing."""
-        last = self._recording.last
+        last = self.recording.last
         alive = {
             peer for node, peer in self._story.peers.items()
             if node in self._story.ended or now <= last[node] + SILENT_SECONDS
