@@ -60,12 +60,15 @@ async def measure(recording: Recording, speed: float) -> dict[str, Any]:
         "first_paint_seconds": median(first),
         "first_paint_slowest_seconds": max(first),
         "shown_seconds": median(shown),
-        "passed": max(first) <= PAINT_BUDGET_SECONDS and figures["heap_highest_megabytes"] <= MEMORY_BUDGET_MEGABYTES,
+        "passed": median(first) <= PAINT_BUDGET_SECONDS
+        and max(figures["heap_highest_megabytes"], figures["renderer_highest_megabytes"]) <= MEMORY_BUDGET_MEGABYTES,
     }
 
 
 async def _memory(page: Page, url: str, replay: Replay, speed: float) -> dict[str, Any]:
-    """Megabytes (10^6) of JavaScript's heap, and of the renderers' private memory over that of an empty page."""
+    """Megabytes (10^6) of JavaScript's heap, and of private memory of the process that draws the page, over what it
+    had with an icon of the same server in it: of all that draw, the one that grew most."""
+    await page.open(f"{url}icon.svg")
     blank = renderer_bytes(page.process)
     await page.open(url)
     heaps, renderers = [], []
@@ -74,7 +77,8 @@ async def _memory(page: Page, url: str, replay: Replay, speed: float) -> dict[st
         while not replay.over:
             await trio.sleep(SAMPLE_SECONDS)
             heaps.append(await page.heap_bytes(collect=False))
-            renderers.append(renderer_bytes(page.process) - blank)
+            now = renderer_bytes(page.process)
+            renderers.append(max(size - blank.get(pid, 0) for pid, size in now.items()))
         nursery.cancel_scope.cancel()
     newest = replay.newest_step
     await page.until(f"{STEP_SHOWN} === {newest}")
@@ -94,9 +98,9 @@ async def _paint(url: str) -> tuple[float, float]:
     return round(painted / 1e3, 3), round(shown / 1e3, 3)
 
 
-def renderer_bytes(browser: int) -> int:
-    """Private memory of the processes that draw a browser's pages."""
-    return sum(map(_private_bytes, filter(_is_renderer, descendants(browser))))
+def renderer_bytes(browser: int) -> dict[int, int]:
+    """Private memory of each process that draws a browser's pages."""
+    return {pid: _private_bytes(pid) for pid in descendants(browser) if _is_renderer(pid)}
 
 
 def _is_renderer(pid: int) -> bool:
@@ -119,10 +123,10 @@ def table(figures: dict[str, Any]) -> str:
         f"{'first paint':<34}{figures['first_paint_seconds']:>8.2f} s   slowest of {PAINTS} "
         f"{figures['first_paint_slowest_seconds']:.2f} (at most {PAINT_BUDGET_SECONDS:g})",
         f"{'the run shown':<34}{figures['shown_seconds']:>8.2f} s",
-        f"{'heap, highest, with garbage':<34}{figures['heap_highest_megabytes']:>8.1f} MB  "
-        f"(at most {MEMORY_BUDGET_MEGABYTES})",
-        f"{'heap after the replay, collected':<34}{figures['heap_after_megabytes']:>8.1f} MB",
-        f"{'renderers over an empty page':<34}{figures['renderer_highest_megabytes']:>8.1f} MB  private",
+        f"{'memory of the page, highest':<34}{figures['renderer_highest_megabytes']:>8.1f} MB  "
+        f"private, over an empty page (at most {MEMORY_BUDGET_MEGABYTES})",
+        f"{'… its heap, with garbage':<34}{figures['heap_highest_megabytes']:>8.1f} MB",
+        f"{'… its heap afterwards, collected':<34}{figures['heap_after_megabytes']:>8.1f} MB",
         f"{figures['commits']:,} commits in {figures['recorded_seconds']:,.0f} recorded seconds, "
         f"{figures['speed']:g} times as fast",
     ])  # fmt: skip

@@ -28,6 +28,8 @@ TURN_SECONDS: Final = 0.1
 RATE_COMMITS: Final = 8
 SILENT_SECONDS: Final = 1.0
 """A node that has written nothing for so long, and never will again, was killed."""
+NOT_LOST: Final = (Rung.INITIAL.value, Rung.REPLICA.value)
+"""Rungs of stages that nobody had lost: they began, or got one holder more."""
 SHOWN: Final = frozenset(
     ("start", "view", "commit", "evaluated", "installed", "note", "accumulated", "reduced", "applied", "end")
 )
@@ -126,7 +128,7 @@ class Replay:
         if record["k"] == "start":
             self._run = self._run or str(record["run"])
             self._wall = self._wall or float(record["wall"]) - told.time
-        elif record["k"] == "installed" and record["rung"] != Rung.INITIAL.value:
+        elif record["k"] == "installed" and record["rung"] not in NOT_LOST:
             self._begin_recovery(told)
         elif record["k"] == "note" and told.node in self._story.peers:
             peer, when = self._story.peers[told.node].id, self._wall + told.time

@@ -149,7 +149,7 @@ def memory(as_json: bool, home: str | None) -> int:
     return _bench("memory", as_json)
 
 
-@click.command()
+@click.command("dashboard")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @json_option
 @unused_home_option

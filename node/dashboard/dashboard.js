@@ -2,7 +2,7 @@
 "use strict";
 
 const LOOK_MS = 1000, HIDDEN_MS = 5000, RETRY_MS = 2000, ANSWER_MS = 10000;
-const NOTES_MAX = 400, OLD_SECONDS = 20, STALE_SECONDS = 10;
+const NOTES_MAX = 200, MARKS_MAX = 400, RECOVERIES_MAX = 32, OLD_SECONDS = 20, STALE_SECONDS = 10;
 const SIGNS = {
   training: "▶", ready: "✓", rebuilding: "↻", vacant: "○", waiting: "…", finished: "■", silent: "✕", unknown: "?", halted: "✕",
 };
@@ -40,15 +40,16 @@ let known; // what this page has read of the present generation
 function beginAnew(generation) {
   known = {
     generation, commits: 0, validations: 0, notes: 0, loss: new Curve(), rate: new Curve(), seconds: new Curve(),
-    validation: new Curve(), said: [], marks: new Map(), most: new Map(), cells: new Map(),
+    validation: new Curve(), said: [], marks: new Map(), most: new Map(), cells: new Map(), recoveries: new Map(),
   };
   curve.curve = known.loss;
   curve.dots = known.validation;
   rate.curve = known.rate;
   for (const id of ["stages", "log", "recoveries"]) find(id).replaceChildren();
-  fresh.log = fresh.marks = true;
+  find("log").append(make("li", "quiet empty", "Nothing was decided yet."));
+  marksChanged = true;
 }
-const fresh = { log: true, marks: true };
+let marksChanged = true;
 
 const curve = new Chart(find("curve"), new Curve(), {
   says: (step, loss, mark) => [`step ${count(step)}, loss ${loss.toFixed(4)}`, ...(mark ? mark.says : [])].join("\n"),
@@ -81,22 +82,35 @@ async function look() {
 }
 
 function hear([time, step, peer, kind, text]) {
-  const said = { time, step, peer, kind, text };
+  if (kind === "lost") mark(step + 1, text, false);
   let at = known.said.length;
   while (at > 0 && known.said[at - 1].time > time) at -= 1;
-  known.said.splice(at, 0, said);
-  if (known.said.length > NOTES_MAX) known.said.shift();
-  if (kind === "lost") mark(step + 1, "lost", text, false);
-  fresh.log = true;
+  const older = at > 0 ? known.said[at - 1].item : null;
+  if (at === 0 && known.said.length === NOTES_MAX) return;
+  if (!known.said.length) find("log").replaceChildren();
+  const item = noteItem(time, step, peer, kind, text);
+  known.said.splice(at, 0, { time, item });
+  find("log").insertBefore(item, older);
+  if (known.said.length > NOTES_MAX) known.said.shift().item.remove();
 }
 
-function mark(step, name, text, back) {
+// Newest first; what is not about losses and recoveries can be hidden.
+function noteItem(time, step, peer, kind, text) {
+  const item = make("li", TELLING.has(kind) ? "telling" : ""), words = make("div", "words"), what = make("span", "kind", kind);
+  what.dataset.kind = TONES[kind] || "";
+  words.append(what, make("span", "", text), make("span", "by", `${short(peer)}, after step ${count(step)}`));
+  item.append(make("time", "", clock(time)), words);
+  return item;
+}
+
+function mark(step, text, back) {
   const found = known.marks.get(step) || { step, lost: true, back: false, says: [] };
-  if (!found.says.includes(text) && found.says.length < 6) found.says.push(text);
+  if (found.says.includes(text) && found.back >= back) return;
+  if (found.says.length < 6) found.says.push(text);
   found.back = found.back || back;
   known.marks.set(step, found);
-  if (known.marks.size > NOTES_MAX) known.marks.delete(known.marks.keys().next().value);
-  fresh.marks = true;
+  if (known.marks.size > MARKS_MAX) known.marks.delete(known.marks.keys().next().value);
+  marksChanged = true;
 }
 
 // -- what is shown
@@ -119,9 +133,8 @@ function show(told) {
   showFigures(status);
   showStages(status);
   showRecoveries(status);
-  if (fresh.log) showLog();
-  if (fresh.marks) curve.marks = [...known.marks.values()].sort((a, b) => a.step - b.step);
-  fresh.log = fresh.marks = false;
+  if (marksChanged) curve.marks = [...known.marks.values()].sort((a, b) => a.step - b.step);
+  marksChanged = false;
   curve.draw();
   rate.draw();
   find("curve").setAttribute("aria-label", `Loss by step: ${status.loss ?? "none"} at step ${status.step}, ${known.marks.size} steps with losses of holders`);
@@ -239,16 +252,23 @@ const firstStageOf = (status, peer) => status.stages.find((row) => row.peer === 
 function showRecoveries(status) {
   for (const row of status.recoveries) {
     const done = row.seconds !== null;
-    mark(row.step, "back", `${stageName(row.stage)} ${done ? `back after ${lasting(row.seconds)}` : "not back yet"}, by ${row.rung}`, done);
+    mark(row.step, `${stageName(row.stage)} ${done ? `back after ${lasting(row.seconds)}` : "not back yet"}, by ${row.rung}`, done);
   }
-  const list = find("recoveries"), wanted = JSON.stringify(status.recoveries);
-  if (wanted === known.recoveries) return;
-  known.recoveries = wanted;
-  if (!status.recoveries.length) {
-    list.replaceChildren(make("li", "quiet empty", "No stage was lost so far."));
-    return;
+  const list = find("recoveries"), items = known.recoveries, seen = new Set();
+  if (!items.size) list.replaceChildren(...(status.recoveries.length ? [] : [make("li", "quiet empty", "No stage was lost so far.")]));
+  for (const row of status.recoveries.slice(-RECOVERIES_MAX)) {
+    const key = `${row.step}/${row.stage}`, words = JSON.stringify(row), before = items.get(key);
+    seen.add(key);
+    if (before && before.words === words) continue;
+    const item = recoveryItem(row);
+    if (before) before.item.replaceWith(item); else list.prepend(item);
+    items.set(key, { words, item });
   }
-  list.replaceChildren(...status.recoveries.slice(-64).reverse().map(recoveryItem));
+  for (const [key, { item }] of items) {
+    if (seen.has(key)) continue;
+    item.remove();
+    items.delete(key);
+  }
 }
 
 function recoveryItem(row) {
@@ -267,23 +287,6 @@ function recoveryItem(row) {
   return item;
 }
 
-function showLog() {
-  const only = find("only").checked, list = find("log"), above = list.scrollTop, before = list.scrollHeight;
-  const shown = known.said.filter((said) => !only || TELLING.has(said.kind));
-  if (!shown.length) {
-    list.replaceChildren(make("li", "quiet empty", "Nothing was decided yet."));
-    return;
-  }
-  list.replaceChildren(...shown.reverse().map(({ time, step, peer, kind, text }) => {
-    const item = make("li"), when = make("time", "", clock(time)), words = make("div", "words"), what = make("span", "kind", kind);
-    what.dataset.kind = TONES[kind] || "";
-    words.append(what, make("span", "", text), make("span", "by", `${short(peer)}, after step ${count(step)}`));
-    item.append(when, words);
-    return item;
-  }));
-  if (above > 0) list.scrollTop = above + list.scrollHeight - before; // who reads on is not moved
-}
-
 async function lookForever() {
   let pause;
   try {
@@ -296,7 +299,7 @@ async function lookForever() {
   setTimeout(lookForever, pause);
 }
 
-find("only").addEventListener("change", showLog);
+find("only").addEventListener("change", () => find("log").classList.toggle("only", find("only").checked));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   curve.draw();
   rate.draw();
