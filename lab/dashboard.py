@@ -26,6 +26,8 @@ PAINT_BUDGET_SECONDS = 1.0
 MEMORY_BUDGET_MEGABYTES = 50
 PAINTS = 5
 SAMPLE_SECONDS = 1.0
+SETTLE_SECONDS = 3.0
+"""After a start, until the browser's processes have what they need themselves."""
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 SHOWN = "performance.getEntriesByName('shown')[0]?.startTime"
 STEP_SHOWN = "Number(document.getElementById('step').textContent.replaceAll(',', ''))"
@@ -69,6 +71,7 @@ async def _memory(page: Page, url: str, replay: Replay, speed: float) -> dict[st
     """Megabytes (10^6) of JavaScript's heap, and of private memory of the process that draws the page, over what it
     had with an icon of the same server in it: of all that draw, the one that grew most."""
     await page.open(f"{url}icon.svg")
+    await trio.sleep(SETTLE_SECONDS)
     blank = renderer_bytes(page.process)
     await page.open(url)
     heaps, renderers = [], []

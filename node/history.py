@@ -21,7 +21,7 @@ import msgpack
 
 from ftnode.node.status import Member, serve_requests
 from ftnode.node.streams import StreamHandler, at_most
-from ftnode.protocol.codec import from_plain, to_plain
+from ftnode.protocol.codec import from_plain
 from ftnode.protocol.effects import Note
 from ftnode.protocol.errors import PeerError
 from ftnode.protocol.wire import clean_reason
@@ -40,9 +40,9 @@ NOTE_TEXT_MAX: Final = 600
 MEMBERS_MAX: Final = 16
 REPLY_BYTES_MAX: Final = 1 << 19
 NUMBER_MAX: Final = 1 << 53
-POLL_SECONDS_MIN: Final = 0.25
+POLL_SECONDS_MIN: Final = 0.5
 WATCHERS_MAX: Final = 16
-"""At most 64 replies a second, of a millisecond each."""
+"""At most 32 replies a second, of a few milliseconds each when all is asked for again and again."""
 
 
 class CommitRow(NamedTuple):
@@ -125,7 +125,8 @@ def history(core: Participant, notes: NoteLog, request: HistoryRequest, now: flo
     """The next piece for a watcher that has come so far."""
     chronicle = core.chronicle
     commits = chronicle.after(request.commits)
-    validations = tuple(row for row in sorted(chronicle.validation.items()) if row[0] > request.validations)
+    scored = sorted(step for step in chronicle.validation if step > request.validations)
+    validations = tuple(ValidationRow(step, chronicle.validation[step]) for step in scored[: COMMITS_MAX + 1])
     said = notes.after(request.notes, now)
     more = len(commits) > COMMITS_MAX or len(validations) > COMMITS_MAX or len(said) > NOTES_MAX
     return History(
@@ -133,7 +134,7 @@ def history(core: Participant, notes: NoteLog, request: HistoryRequest, now: flo
         core.view.lineage.id if core.view is not None else "",
         str(core.me.nonce),
         tuple(CommitRow(c.step, c.loss, c.tokens, c.seconds, c.skipped) for c in commits[:COMMITS_MAX]),
-        tuple(ValidationRow(step, loss) for step, loss in validations[:COMMITS_MAX]),
+        validations[:COMMITS_MAX],
         said[:NOTES_MAX],
         more,
         _members(core),
@@ -167,7 +168,7 @@ def read_request(asked: dict[Any, Any]) -> HistoryRequest:
 
 
 def encode_history(told: History) -> bytes:
-    found = {field.name: to_plain(getattr(told, field.name)) for field in fields(told)}
+    found = {field.name: getattr(told, field.name) for field in fields(told)}  # rows are tuples already
     members = [asdict(member) for member in told.members]
     return cast(bytes, msgpack.packb({"format": FORMAT, **found, "members": members}, use_bin_type=True))
 
@@ -211,7 +212,8 @@ def _check(told: History) -> None:
         places = [row[0] for row in rows]
         if any(not 0 < place < NUMBER_MAX for place in places) or any(a >= b for a, b in pairwise(places)):
             raise PeerError("a history out of order")
-    if len(told.notes) > NOTES_MAX or any(note.age < 0 or note.step < 0 for note in told.notes):
+    odd = (note.age < 0 or note.step < 0 or len(note.text) > NOTE_TEXT_MAX for note in told.notes)
+    if len(told.notes) > NOTES_MAX or any(odd):
         raise PeerError("a history with notes that cannot be")
     if any(commit.tokens < 0 or commit.seconds < 0 for commit in told.commits):
         raise PeerError("a history with commits that cannot be")

@@ -2,7 +2,7 @@
 "use strict";
 
 const LOOK_MS = 1000, HIDDEN_MS = 5000, RETRY_MS = 2000, ANSWER_MS = 10000;
-const NOTES_MAX = 200, MARKS_MAX = 400, RECOVERIES_MAX = 32, OLD_SECONDS = 20, STALE_SECONDS = 10;
+const NOTES_MAX = 200, MARKS_MAX = 400, RECOVERIES_MAX = 32, HOLDERS_ROOMY = 24, OLD_SECONDS = 20, STALE_SECONDS = 10;
 const SIGNS = {
   training: "▶", ready: "✓", rebuilding: "↻", vacant: "○", waiting: "…", finished: "■", silent: "✕", unknown: "?", halted: "✕",
 };
@@ -177,6 +177,7 @@ function showFigures(status) {
 function showStages(status) {
   const table = find("stages"), cells = known.cells, seen = new Set();
   if (!cells.size) table.replaceChildren();
+  table.classList.toggle("many", status.stages.length > HOLDERS_ROOMY);
   for (const row of status.stages) {
     const line = stageLine(table, row, seen);
     const key = `${row.stage}/${row.peer}`;
@@ -236,13 +237,15 @@ function showHolder(cell, row, status) {
   const state = row.peer ? row.state : "vacant";
   if (cell.node.dataset.state !== state) cell.node.dataset.state = state;
   cell.node.classList.toggle("old", Boolean(row.peer) && row.age > OLD_SECONDS);
-  cell.node.title = row.peer;
   say(cell.peer, row.peer ? short(row.peer) : "nobody");
   cell.badge.hidden = !row.peer || row.peer !== status.leader || row.stage !== firstStageOf(status, row.peer);
   say(cell.state, `${SIGNS[state] || "·"} ${state}`);
-  say(cell.step, row.peer ? `step ${count(row.step)}` : "");
+  const step = row.peer ? `step ${count(row.step)}` : "";
   const work = [`${count(row.accumulated)} done`, row.queue ? `${count(row.queue)} queued` : ""].filter(Boolean).join(", ");
-  say(cell.queue, !row.peer ? "waits for a volunteer" : row.age > 5 ? `heard ${lasting(row.age)} ago` : state === "finished" ? "all done" : work);
+  const more = !row.peer ? "waits for a volunteer" : row.age > 5 ? `heard ${lasting(row.age)} ago` : state === "finished" ? "all done" : work;
+  say(cell.step, step);
+  say(cell.queue, more);
+  cell.node.title = [row.peer, state, step, more].filter(Boolean).join(", ");
   cell.track.hidden = !row.peer;
   cell.bar.style.width = `${state === "finished" ? 100 : 100 * Math.min(1, row.accumulated / most)}%`;
 }

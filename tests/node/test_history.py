@@ -83,6 +83,7 @@ def test_a_reader_ignores_names_of_the_future_and_does_without_those_of_the_past
     assert decode_history(msgpack.packb(found)) == replace(FULL, notes=())
 
 
+MEMBER = {"run": "r", "name": "", "peer": "p", "addresses": []}
 ROW = [5, 2.0, 1, 0.1, False]
 
 
@@ -95,6 +96,8 @@ ROW = [5, 2.0, 1, 0.1, False]
         {"commits": [[5, 2.0, -1, 0.1, False]]}, {"commits": [[5, 2.0, 1, -0.1, False]]},
         {"commits": [[n + 1, *ROW[1:]] for n in range(COMMITS_MAX + 1)]}, {"commits": [[NUMBER_MAX, *ROW[1:]]]},
         {"validations": [[1, "x"]]}, {"notes": [[1, -1.0, 0, "k", "t"]]}, {"notes": [[1, 1.0, 0, "k", "t" * 5000]]},
+        {"notes": [[1, 1.0, 0, "k", "t" * 601]]},
+        {"members": [MEMBER] * 17},
         {"notes": [[n + 1, 1.0, 0, "k", "t"] for n in range(NOTES_MAX + 1)]}, {"members": {}}, {"members": [[]]},
         {"members": [{}]}, {"members": [{"run": "r", "name": "", "peer": "p", "addresses": "ab"}]},
     ],
