@@ -64,18 +64,17 @@ class GrowingLog:
 
 
 class Feed:
-    """Thread-safe. A run of another name or lineage begins a new `generation`, and pages start over with it."""
+    """Thread-safe. A status of another run or lineage begins a new `generation`, and pages start over with it."""
 
     def __init__(self, source: str) -> None:
         """`source` says where it comes from: live or replay."""
         self._lock = threading.Lock()
         self._source = source
-        self._run = ""
-        self._begin("")
+        self._run = self._lineage = ""
+        self._begin()
 
-    def _begin(self, lineage: str) -> None:
+    def _begin(self) -> None:
         self._generation = secrets.token_hex(6)
-        self._lineage = lineage
         self._status: dict[str, Any] | None = None
         self._heard_at = 0.0
         self._trouble = ""
@@ -102,26 +101,32 @@ class Feed:
                     _keep(self._coarse, point.step, None, COMMITS_KEPT)
                     self._commits.append((point.step, point.loss, 0, point.seconds, False))
 
-    def tell_history(self, told: History, peer: str, now: float) -> None:
-        """A piece of the past, as `peer` knows it. `now`: Unix time."""
-        self.tell_commits(told.commits, told.run, told.lineage)
-        self.tell_validations(told.validations)
+    def tell_history(self, told: History, peer: str, now: float) -> bool:
+        """A piece of the past, as `peer` knows it; its decisions count whatever it follows. `now`: Unix time. False
+        when its commits are of another lineage than the run that is looked at: it may be behind, or we are."""
         self.tell_decisions(Decision(now - note.age, note.step, peer, note.kind, note.text) for note in told.notes)
+        return self.tell_commits(told.commits, told.run, told.lineage) and self.tell_validations(told.validations)
 
-    def tell_commits(self, commits: Iterable[CommitRow], run: str, lineage: str) -> None:
+    def tell_commits(self, commits: Iterable[CommitRow], run: str, lineage: str) -> bool:
+        """False, and nothing is taken, for those of another lineage than the status told of."""
         with self._lock:
-            self._enter(run, lineage)
+            if not self._run:
+                self._run, self._lineage = run, lineage
+            if run != self._run or lineage != self._lineage:
+                return False
             for commit in commits:
                 if commit.step not in self._steps:
                     _keep(self._steps, commit.step, None, COMMITS_KEPT)
                     self._commits.append(tuple(commit))
+            return True
 
-    def tell_validations(self, validations: Iterable[ValidationRow]) -> None:
+    def tell_validations(self, validations: Iterable[ValidationRow]) -> bool:
         with self._lock:
             for row in validations:
                 if row.step not in self._validated:
                     _keep(self._validated, row.step, None, COMMITS_KEPT)
                     self._validations.append(tuple(row))
+            return True
 
     def tell_decisions(self, decisions: Iterable[Decision]) -> None:
         """Each once, though many nodes say what they follow."""
@@ -139,11 +144,14 @@ class Feed:
             self._trouble = why
 
     def _enter(self, run: str, lineage: str) -> None:
-        """`run` may be empty: who answers takes part in none."""
-        if run and (run, lineage) != (self._run, self._lineage):
-            if self._lineage or (self._run and run != self._run):
-                self._begin(lineage)
-            self._run, self._lineage = run, lineage
+        """The run that is looked at. Both are empty where who answers takes part in none, `lineage` where it does not
+        know yet."""
+        known = (run or self._run, lineage or self._lineage)
+        if known == (self._run, self._lineage):
+            return
+        if self._lineage or known[0] != self._run:
+            self._begin()
+        self._run, self._lineage = known
 
     # -- what pages ask
 

@@ -128,18 +128,22 @@ class Observer:
 
     async def _tell_from(self, line: Line, peer: PeerAddress, curve: bool) -> None:
         """From the beginning, and again from there when the peer's run or life is another than before."""
-        places, past = beginning(curve), ("", "", "")
+        places: HistoryRequest = beginning(curve)
+        past: tuple[str, str, str] | None = None
         while True:
             with trio.fail_after(ANSWER_SECONDS):
                 told = decode_history(await line.ask(encode_request(places), REPLY_BYTES_MAX))
-            self._feed.tell_history(told, peer.peer_id, time.time())
+            taken = self._feed.tell_history(told, peer.peer_id, time.time())
             self._learn(told.members)
-            if past not in (("", "", ""), (told.run, told.lineage, told.life)):
+            now = (told.run, told.lineage, told.life)
+            if now != past and past is not None:
                 places = beginning(curve)
-            else:
+            elif taken:
                 places = after(places, told)
-            past = (told.run, told.lineage, told.life)
-            if not told.more:
+            else:
+                places = places._replace(notes=after(places, told).notes)
+            past = now
+            if not (told.more and taken):
                 await trio.sleep(LOOK_SECONDS)
 
 

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ def test_the_page_follows_and_says_when_it_cannot(tmp_path: Path) -> None:
         await page.until("document.getElementById('banner').hidden")
         feed.tell_commits([CommitRow(1, 2.0, 8, 0.5, False)], "r", "l")
         await page.until("known.loss.length === 1")
-        feed.tell_commits([CommitRow(1, 2.0, 8, 0.5, False)], "r", "of another lineage")
+        feed.tell_status(replace(status, lineage="another"))
         await page.until(f"known.generation === '{look(feed)['generation']}'")
 
     in_browser(feed, test)

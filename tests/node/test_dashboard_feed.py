@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from ftnode.node.dashboard_feed import COMMITS_KEPT, NOTES_KEPT, ROWS_MAX, Decision, Feed, GrowingLog
@@ -73,13 +74,31 @@ def test_another_run_or_lineage_begins_anew() -> None:
     feed = Feed("live")
     page = Page(feed)
     feed.tell_status(TINY)
-    feed.tell_commits(rows(1, 2), "r", "l")
+    assert feed.tell_commits(rows(1, 2), "r", "l")
     before = page.look()["generation"]
-    feed.tell_commits(rows(1), "r", "other lineage")
+    feed.tell_status(replace(TINY, lineage="other lineage"))
+    assert feed.tell_commits(rows(1), "r", "other lineage")
     told = page.look()
     assert told["generation"] != before
     assert [row[0] for row in told["commits"]["rows"]] == [1]
-    assert told["status"] is None
+    feed.tell_status(replace(TINY, run="other", lineage="other lineage"))
+    assert page.look()["commits"]["rows"] == []
+
+
+def test_who_follows_another_lineage_does_not_turn_the_page_over() -> None:
+    feed = Feed("live")
+    page = Page(feed)
+    feed.tell_status(TINY)
+    assert feed.tell_history(History("r", "l", "1", rows(1, 2)), "p", 1.0)
+    before = page.look()["generation"]
+    behind = History("r", "old", "1", rows(3), notes=(NoteRow(1, 0.0, 3, "view", "view 3"),))
+    assert not feed.tell_history(behind, "q", 1.0)
+    assert not feed.tell_history(replace(behind, run="another"), "q", 1.0)
+    feed.tell_status(replace(TINY, lineage="", speaker=Speaker("standby", "", "", "")))
+    feed.tell_status(SwarmStatus(WHO))
+    told = page.look()
+    assert (told["generation"], told["commits"]["rows"]) == (before, [])
+    assert [row[4] for row in told["notes"]["rows"]] == ["view 3"]
 
 
 def test_logs_are_bounded_and_a_page_that_is_late_gets_what_is_left() -> None:

@@ -166,6 +166,24 @@ def test_a_node_of_before_has_a_page_all_the_same(tmp_path: Path) -> None:
     with_dashboard(tmp_path, test, False)
 
 
+def test_a_run_that_is_founded_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
+    async def test(dashboard: Dashboard, nodes: list[Node]) -> None:
+        (node,) = nodes
+        rows = tuple(CommitRow(step, 2.0, 64, 0.5, False) for step in (1, 2, 3))
+        note = (NoteRow(1, 5.0, 3, "view", "view 1"),)
+        node.history, node.read = replace(node.history, commits=rows, notes=note), trio.Event()
+        await node.read.wait()
+        before = (await dashboard.look())["generation"]
+        node.history = replace(node.history, lineage="m", notes=())
+        node.status = replace(node.status, lineage="m")
+        told = await dashboard.look()
+        while told["generation"] == before or not any(row[2] for row in told["commits"]["rows"]):
+            told = await dashboard.look()
+        assert sorted(row[0] for row in told["commits"]["rows"] if row[2]) == [1, 2, 3]
+
+    with_dashboard(tmp_path, test, True)
+
+
 def test_when_the_watched_peer_dies_another_is_watched(tmp_path: Path) -> None:
     async def test(dashboard: Dashboard, nodes: list[Node]) -> None:
         await nodes[0].looked.wait()
