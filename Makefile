@@ -34,7 +34,7 @@ demo: $(STAMP)
 	"$(BIN)/ftnode" demo $(ARGS)
 
 test: lint
-	"$(BIN)/python" -m pytest -m "not swarm" $(ARGS)
+	"$(BIN)/python" -m pytest -rs -m "not swarm" $(ARGS)
 
 test-swarm: $(STAMP)
 	"$(BIN)/python" -m pytest -m swarm $(ARGS)

@@ -61,10 +61,11 @@ class Story:
                 news += [Told(node, record) for record in tail.read()]
         news.sort(key=lambda told: told.time)
         for told in news:
-            self._take(told)
+            self.take(told)
         return news
 
-    def _take(self, told: Told) -> None:
+    def take(self, told: Told) -> None:
+        """One record more. Those of one node must come in their order."""
         node, record = told.node, told.record
         match record["k"]:
             case "start":

@@ -149,6 +149,16 @@ def memory(as_json: bool, home: str | None) -> int:
     return _bench("memory", as_json)
 
 
+@click.command("dashboard")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@json_option
+@unused_home_option
+def dashboard_bench(directory: Path, as_json: bool, home: str | None) -> int:
+    """First paint of the dashboard's page, and what an hour costs the browser: a demo's traces below DIR, repeated.
+    Needs Chromium. Two minutes; exit code 1 beyond the budget."""
+    return 0 if _lab("dashboard").run(directory, as_json)["passed"] else 1
+
+
 @click.command()
 @json_option
 @unused_home_option

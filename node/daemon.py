@@ -30,6 +30,7 @@ from ftnode.node.directory_link import DirectoryDown
 from ftnode.node.directory_records import RUNS_KEY, RunNotice
 from ftnode.node.driver import Driver
 from ftnode.node.gradient_memory import GradientMemory
+from ftnode.node.history import HISTORY_PROTOCOL, History, HistoryRequest, NoteLog, history, history_handler
 from ftnode.node.identity import Identity, take_identity
 from ftnode.node.invitation import Invitation
 from ftnode.node.joining import admitted
@@ -52,6 +53,7 @@ from ftnode.node.state_transfer import Installer
 from ftnode.node.status import STATUS_PROTOCOL, SwarmStatus, status_handler
 from ftnode.node.trace import TraceWriter, new_trace_path
 from ftnode.node.transport import Transport
+from ftnode.protocol.effects import Note
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.events import ComputeReady, Directory, DirectoryLost, Leave, Moved
 from ftnode.protocol.manifest import Manifest, settings
@@ -119,7 +121,7 @@ class Node:
         manifest = config.manifest
         self.config, self.p2pd, self.addresses = config, p2pd, addresses
         self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
-        self.speaking = Speaking(config.json)
+        self.speaking, self.notes = Speaking(config.json), NoteLog()
         self.settings = settings(manifest)
         self.device = config.device
         self.failure: UserError | None = None
@@ -152,7 +154,7 @@ class Node:
         )  # fmt: skip
         self.participant = Participant(self.me, self.settings, Random(seed), addresses=addresses, hold=config.hold)
         self.driver = Driver(
-            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self.speaking.note
+            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self._on_note
         )
         self.reductions = Reductions(
             manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow
@@ -201,6 +203,7 @@ class Node:
         await self.p2pd.serve(STATE_PROTOCOL, self.donor.serve)
         await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
+        await self.p2pd.serve(HISTORY_PROTOCOL, history_handler(self.history))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
         nursery.start_soon(self.spreading.run)
@@ -278,6 +281,10 @@ class Node:
 
     def _deliver(self, event: Any) -> None:
         self.driver.deliver(event)
+
+    def _on_note(self, note: Note) -> None:
+        self.speaking.note(note)
+        self.notes.add(note, self.participant.chronicle.newest_step, time.monotonic())
 
     def _may_send_tensors(self, peer: Peer) -> bool:
         """Members of our view may, and while we are in none, we cannot tell."""
@@ -378,3 +385,7 @@ class Node:
     def status(self) -> SwarmStatus:
         """For watchers."""
         return snapshot(self.participant, self.config.manifest, self.device, time.monotonic())
+
+    def history(self, request: HistoryRequest) -> History:
+        """For watchers that want to know how it came to this."""
+        return history(self.participant, self.notes, request, time.monotonic())

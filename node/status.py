@@ -208,22 +208,33 @@ def status_handler(snapshot: Callable[[], SwarmStatus]) -> StreamHandler:
 
 
 async def serve_status(stream: trio.abc.Stream, encoded: Callable[[], bytes]) -> None:
-    """Answer one watcher until it hangs up, asks nothing for IDLE_SECONDS or sends nonsense. Never raises for these,
-    nor when there is no status: that is logged, and the watcher is hung up on."""
+    """Answer one watcher with the newest status until it goes; see `serve_requests`."""
+    await serve_requests(stream, lambda _: encoded(), POLL_SECONDS_MIN)
+
+
+async def serve_requests(
+    stream: trio.abc.Stream, answer: Callable[[dict[Any, Any]], bytes], seconds_min: float
+) -> None:
+    """Answer one watcher, no more often than every `seconds_min`, until it hangs up, asks nothing for IDLE_SECONDS or
+    sends nonsense, which `answer` may say by a PeerError. Never raises for these, nor when there is no answer: that is
+    logged, and the watcher is hung up on."""
     try:
         while True:
             with trio.fail_after(IDLE_SECONDS):
                 request = await read_frame(stream, REQUEST_BYTES_MAX)
-            if not isinstance(msgpack.unpackb(request), dict):
+            asked = msgpack.unpackb(request)
+            if not isinstance(asked, dict):
                 raise PeerError("a request that is no map")
             try:
-                reply = encoded()
+                reply = answer(asked)
+            except PeerError:
+                raise
             except Exception:
-                log.exception("no status for a watcher")
+                log.exception("no answer for a watcher")
                 return
             with trio.fail_after(WRITE_SECONDS):
                 await write_frame(stream, reply)
-            await trio.sleep(POLL_SECONDS_MIN)
+            await trio.sleep(seconds_min)
     except EOFError:
         pass  # the watcher has seen enough
     except (trio.TooSlowError, trio.BrokenResourceError, PeerError, ValueError) as error:

@@ -75,7 +75,7 @@ def exchange(
             with trio.fail_after(seconds):
                 async with _stream(host, peer, seconds, protocol) as stream:
                     return await _exchange(stream, request, reply_max)
-        except (_Unanswered, trio.TooSlowError) as error:
+        except (Unanswered, trio.TooSlowError) as error:
             raise UserError(f"{peer.peer_id} does not answer: {error or 'too slow'}; try again", UNAVAILABLE) from None
 
     return _run(ask)
@@ -104,6 +104,44 @@ def watch(
             await _follow(host, answering, interval, timeout, show)
 
     _run(poll)
+
+
+class Client:
+    """A light client for who looks at several peers for long. Its streams are of its one host."""
+
+    def __init__(self, host: IHost) -> None:
+        self._host = host
+
+    async def find(self, peers: Sequence[PeerAddress], seconds: float) -> tuple[PeerAddress, SwarmStatus]:
+        """The first of these peers, or of members that they name, that tells of a run; one without a run when there is
+        none. Raises UserError."""
+        return await _find(self._host, peers, "", seconds)
+
+    @asynccontextmanager
+    async def line(self, peer: PeerAddress, seconds: float, protocol: str) -> AsyncIterator[Line]:
+        """An open stream. Raises Unanswered for whatever goes wrong before and within."""
+        async with _stream(self._host, peer, seconds, protocol) as stream:
+            yield Line(stream)
+
+
+class Line:
+    """Requests and replies on one stream."""
+
+    def __init__(self, stream: INetStream) -> None:
+        self._stream = stream
+
+    async def ask(self, request: bytes, reply_bytes_max: int) -> bytes:
+        """Raises PeerError, EOFError or what libp2p raises, which `Client.line` makes Unanswered."""
+        return await _exchange(self._stream, request, reply_bytes_max)
+
+
+def run_client(work: Callable[[Client], Awaitable[Result]]) -> Result:
+    """Run `work` with a client until it returns. Raises UserError."""
+
+    async def with_client(host: IHost) -> Result:
+        return await work(Client(host))
+
+    return _run(with_client)
 
 
 def _run(work: Callable[[IHost], Awaitable[Result]]) -> Result:
@@ -140,13 +178,13 @@ async def _follow(
                 if not status.run:
                     return  # a bootstrap peer: by now it may know members
                 show(status)
-    except _Unanswered as error:
+    except Unanswered as error:
         log.info("%s answers no more: %s", peer.peer_id, error)
     except trio.TooSlowError:
         log.info("%s answers no more", peer.peer_id)
 
 
-class _Unanswered(Exception):
+class Unanswered(Exception):
     """This peer gave no status; the text says why."""
 
 
@@ -186,7 +224,7 @@ async def _ask_all(
             try:
                 async with _stream(host, peer, seconds=30.0) as stream:
                     status = await _ask(stream)
-            except _Unanswered as error:
+            except Unanswered as error:
                 reasons[peer.peer_id] = str(error)
                 return
         if status.run and run in ("", status.run):
@@ -252,8 +290,9 @@ async def open_host() -> AsyncIterator[IHost]:
 @asynccontextmanager
 async def _stream(
     host: IHost, peer: PeerAddress, seconds: float, protocol: str = STATUS_PROTOCOL
-) -> AsyncIterator[INetStream]:  # fmt: skip
-    """An open stream to a peer. Raises _Unanswered for whatever goes wrong before and within."""
+) -> AsyncIterator[INetStream]:
+    """An open stream to a peer, by the connection that there is or a new one. Raises Unanswered for whatever goes wrong
+    before and within."""
     from libp2p.custom_types import TProtocol
     from libp2p.peer.id import ID
 
@@ -261,16 +300,17 @@ async def _stream(
     stream = None
     try:
         with trio.fail_after(seconds):
-            await _connect(host, peer)
+            if not any(not one.is_closed for one in host.get_network().get_connections(peer_id)):
+                await _connect(host, peer)
             stream = await host.new_stream(peer_id, [TProtocol(protocol)])
         yield stream
     except (PeerError, EOFError) as error:
-        raise _Unanswered(str(error)) from None
+        raise Unanswered(str(error)) from None
     except trio.TooSlowError:
-        raise _Unanswered(f"no connection within {seconds:g} s") from None
+        raise Unanswered(f"no connection within {seconds:g} s") from None
     except Exception as error:  # libp2p has no common base for its errors
         log.info("status of %s", peer.peer_id, exc_info=True)
-        raise _Unanswered(await _cause(peer, error)) from None
+        raise Unanswered(await _cause(peer, error)) from None
     finally:
         if stream is not None:
             with trio.CancelScope(deadline=trio.current_time() + 1.0, shield=True):
@@ -322,14 +362,14 @@ async def _cause(peer: PeerAddress, error: Exception) -> str:
 
 
 async def _ask(stream: INetStream) -> SwarmStatus:
-    """One request for a status and its reply. Raises PeerError, EOFError or what libp2p raises."""
+    """One request and its reply. Raises PeerError, EOFError or what libp2p raises."""
     return decode_status(await _exchange(stream, REQUEST, REPLY_BYTES_MAX))
 
 
-async def _exchange(stream: INetStream, request: bytes, reply_max: int) -> bytes:
+async def _exchange(stream: INetStream, request: bytes, reply_bytes_max: int) -> bytes:
     await stream.write(len(request).to_bytes(4, "big") + request)
     size = int.from_bytes(await _read_exactly(stream, 4), "big")
-    if size > reply_max:
+    if size > reply_bytes_max:
         raise PeerError(f"a reply of {size} bytes")
     return await _read_exactly(stream, size)
 

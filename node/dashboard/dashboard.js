@@ -1,0 +1,311 @@
+// Asks the server what is new, once a second, and shows it. Text from peers goes to the page as text only.
+"use strict";
+
+const LOOK_MS = 1000, HIDDEN_MS = 5000, RETRY_MS = 2000, ANSWER_MS = 10000;
+const NOTES_MAX = 200, MARKS_MAX = 400, RECOVERIES_MAX = 32, HOLDERS_ROOMY = 24, OLD_SECONDS = 20, STALE_SECONDS = 10;
+const SIGNS = {
+  training: "▶", ready: "✓", rebuilding: "↻", vacant: "○", waiting: "…", finished: "■", silent: "✕", unknown: "?", halted: "✕",
+};
+const TONES = {
+  lost: "lost", gone: "lost", halt: "lost", poisoned: "lost", skip: "lost", compute: "lost", nonsense: "lost",
+  rebuild: "rebuilding", offer: "rebuilding", learner: "rebuilding", copy: "rebuilding", leave: "rebuilding", leaver: "rebuilding",
+  move: "rebuilding", rebuilt: "good", finished: "good", answer: "good", view: "view", lineage: "view", found: "view", fork: "view",
+};
+const TELLING = new Set(["lost", "gone", "halt", "rebuild", "rebuilt", "poisoned", "skip", "offer", "compute"]);
+
+const find = (id) => document.getElementById(id);
+const say = (id, text) => {
+  const node = typeof id === "string" ? find(id) : id;
+  if (node.textContent !== text) node.textContent = text;
+};
+function make(tag, name, text) {
+  const node = document.createElement(tag);
+  if (name) node.className = name;
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+const short = (peer) => peer.slice(-6) || "nobody";
+const whole = new Intl.NumberFormat("en");
+const count = (value) => whole.format(Math.round(value));
+const stageName = (stage) => (stage === 0 ? "Head" : `Stage ${stage}`);
+const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
+function lasting(seconds) {
+  if (!(seconds < 1e7)) return "long";
+  if (seconds < 90) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${(seconds / 3600).toFixed(1)} h` : `${Math.round(seconds / 86400)} days`;
+}
+
+let known; // what this page has read of the present generation
+function beginAnew(generation) {
+  known = {
+    generation, commits: 0, validations: 0, notes: 0, loss: new Curve(), rate: new Curve(), seconds: new Curve(),
+    validation: new Curve(), said: [], marks: new Map(), most: new Map(), cells: new Map(), recoveries: new Map(),
+  };
+  curve.curve = known.loss;
+  curve.dots = known.validation;
+  rate.curve = known.rate;
+  for (const id of ["stages", "log", "recoveries"]) find(id).replaceChildren();
+  find("log").append(make("li", "quiet empty", "Nothing was decided yet."));
+  marksChanged = true;
+}
+let marksChanged = true;
+
+const curve = new Chart(find("curve"), new Curve(), {
+  says: (step, loss, mark) => [`step ${count(step)}, loss ${loss.toFixed(4)}`, ...(mark ? mark.says : [])].join("\n"),
+});
+const rate = new Chart(find("rate"), new Curve(), {
+  zero: true, says: (step, tokens) => `step ${count(step)}, ${count(tokens)} tokens/s`,
+});
+
+// -- what is told
+
+async function look() {
+  const places = new URLSearchParams({
+    generation: known.generation, commits: known.commits, validations: known.validations, notes: known.notes,
+  });
+  const answer = await fetch(`/look?${places}`, { signal: AbortSignal.timeout(ANSWER_MS), cache: "no-store" });
+  if (!answer.ok) throw new Error(`it answers ${answer.status}`);
+  const told = await answer.json();
+  if (told.format !== 1) throw new Error("the page is of another version; load it anew");
+  if (told.generation !== known.generation) beginAnew(told.generation);
+  for (const [step, loss, tokens, seconds] of told.commits.rows) {
+    known.loss.put(step, loss);
+    if (seconds > 0) known.seconds.put(step, seconds);
+    if (seconds > 0 && tokens > 0) known.rate.put(step, tokens / seconds);
+  }
+  for (const [step, loss] of told.validations.rows) known.validation.put(step, loss);
+  for (const note of told.notes.rows) hear(note);
+  for (const log of ["commits", "validations", "notes"]) known[log] = told[log].next;
+  show(told);
+  return told.commits.more || told.validations.more || told.notes.more;
+}
+
+function hear([time, step, peer, kind, text]) {
+  if (kind === "lost") mark(step + 1, text, false);
+  let at = known.said.length;
+  while (at > 0 && known.said[at - 1].time > time) at -= 1;
+  const older = at > 0 ? known.said[at - 1].item : null;
+  if (at === 0 && known.said.length === NOTES_MAX) return;
+  if (!known.said.length) find("log").replaceChildren();
+  const item = noteItem(time, step, peer, kind, text);
+  known.said.splice(at, 0, { time, item });
+  find("log").insertBefore(item, older);
+  if (known.said.length > NOTES_MAX) known.said.shift().item.remove();
+}
+
+// Newest first; what is not about losses and recoveries can be hidden.
+function noteItem(time, step, peer, kind, text) {
+  const item = make("li", TELLING.has(kind) ? "telling" : ""), words = make("div", "words"), what = make("span", "kind", kind);
+  what.dataset.kind = TONES[kind] || "";
+  words.append(what, make("span", "", text), make("span", "by", `${short(peer)}, after step ${count(step)}`));
+  item.append(make("time", "", clock(time)), words);
+  return item;
+}
+
+function mark(step, text, back) {
+  const found = known.marks.get(step) || { step, lost: true, back: false, says: [] };
+  if (found.says.includes(text) && found.back >= back) return;
+  if (found.says.length < 6) found.says.push(text);
+  found.back = found.back || back;
+  known.marks.set(step, found);
+  if (known.marks.size > MARKS_MAX) known.marks.delete(known.marks.keys().next().value);
+  marksChanged = true;
+}
+
+// -- what is shown
+
+function show(told) {
+  const status = told.status;
+  showBanner(told);
+  say("source", told.source === "replay" ? "A replay of recorded traces" : "Live");
+  if (!status || !status.run) {
+    say("state", status ? "no run" : "looking");
+    return;
+  }
+  document.title = `${status.name} · ${count(status.step)} · ftnode`;
+  say("name", status.name);
+  say("run", `run ${status.run.slice(0, 12)}`);
+  say("state", status.state);
+  find("state").dataset.state = status.state;
+  const eyes = told.source === "replay" ? "all traces together" : `as ${short(status.speaker.peer)} sees it`;
+  say("heard", `${eyes}${told.source === "live" && told.age > 3 ? `, ${lasting(told.age)} ago` : ""}`);
+  showFigures(status);
+  showStages(status);
+  showRecoveries(status);
+  if (marksChanged) curve.marks = [...known.marks.values()].sort((a, b) => a.step - b.step);
+  marksChanged = false;
+  curve.draw();
+  rate.draw();
+  find("curve").setAttribute("aria-label", `Loss by step: ${status.loss ?? "none"} at step ${status.step}, ${known.marks.size} steps with losses of holders`);
+  if (!shownOnce) performance.mark("shown");
+  shownOnce = true;
+}
+let shownOnce = false;
+
+function showBanner(told) {
+  const status = told.status, stale = told.source === "live" && told.age !== null && told.age > STALE_SECONDS;
+  let text = told.trouble;
+  if (!text && stale) text = `nothing was heard for ${lasting(told.age)}`;
+  if (!text && status && status.waiting) text = status.waiting.startsWith("halted") ? status.waiting : `waiting for ${status.waiting}`;
+  if (!text && status && !status.run) text = "who answers takes part in no run, and knows nobody who does";
+  find("banner").hidden = !text;
+  say("banner", text ? text[0].toUpperCase() + text.slice(1) : "");
+}
+
+function showFigures(status) {
+  say("step", count(status.step));
+  say("steps", `of ${count(status.steps)}`);
+  find("progress").style.width = `${status.steps ? Math.min(100, 100 * status.step / status.steps) : 0}%`;
+  say("loss", status.loss === null ? "–" : status.loss.toFixed(3));
+  const now = known.loss.meanOfLast(20);
+  say("trend", Number.isFinite(now) && known.loss.length >= 20 ? `${now.toFixed(3)} over the last 20 steps` : "nats per token");
+  say("validation", status.validation === null ? "–" : status.validation.toFixed(3));
+  say("perplexity", status.validation === null ? "" : `perplexity ${shortNumber(Math.exp(Math.min(status.validation, 50)))}`);
+  say("speed", status.tokens_per_second === null ? "–" : count(status.tokens_per_second));
+  const pace = known.seconds.meanOfLast(50), left = status.steps - status.step;
+  say("pace", left > 0 && Number.isFinite(pace) ? `${lasting(pace)} a step, ${lasting(pace * left)} left` : "");
+  const holders = new Set(status.stages.map((row) => row.peer).filter(Boolean));
+  say("volunteers", count(holders.size + status.standbys.length));
+  say("standing", status.standbys.length ? `${count(status.standbys.length)} standing by` : "all hold stages");
+  const healed = status.recoveries.filter((row) => row.seconds !== null);
+  say("recovered", status.recoveries.length ? `${healed.length} of ${status.recoveries.length}` : "0");
+  const slowest = Math.max(...healed.map((row) => row.seconds));
+  say("outage", healed.length ? `slowest in ${lasting(slowest)}` : "no stage was lost");
+}
+
+function showStages(status) {
+  const table = find("stages"), cells = known.cells, seen = new Set();
+  if (!cells.size) table.replaceChildren();
+  table.classList.toggle("many", status.stages.length > HOLDERS_ROOMY);
+  for (const row of status.stages) {
+    const line = stageLine(table, row, seen);
+    const key = `${row.stage}/${row.peer}`;
+    seen.add(key);
+    let cell = cells.get(key);
+    if (!cell) {
+      cell = makeHolder(line.holders);
+      cells.set(key, cell);
+    }
+    showHolder(cell, row, status);
+  }
+  for (const [key, cell] of cells) {
+    if (!seen.has(key)) {
+      cell.node.remove();
+      cells.delete(key);
+    }
+  }
+  const view = status.view < 0 ? "" : `view ${count(status.view)}, led by ${short(status.leader)}`;
+  say("view", view);
+  const names = status.standbys.slice(0, 24).map(short).join(", ");
+  say("standbys", names ? `Standing by: ${names}${status.standbys.length > 24 ? " and others" : ""}` : "");
+}
+
+function stageLine(table, row, seen) {
+  const key = `stage ${row.stage}`;
+  let line = known.cells.get(key);
+  if (!line) {
+    line = { node: make("div", "stage"), holders: make("div", "holders"), epoch: make("p", "quiet") };
+    const label = make("div", "label");
+    label.append(make("h3", "", stageName(row.stage)), line.epoch);
+    line.node.append(label, line.holders);
+    table.append(line.node);
+    known.cells.set(key, line);
+  }
+  seen.add(key);
+  say(line.epoch, `epoch ${count(row.epoch)}`);
+  return line;
+}
+
+function makeHolder(parent) {
+  const cell = {
+    node: make("div", "holder"), peer: make("span", "peer"), badge: make("span", "badge", "leads"), state: make("span", "state"),
+    step: make("span", "quiet"), queue: make("div", "counts"), bar: make("i"), track: make("div", "bar"),
+  };
+  const first = make("div", "first"), second = make("div", "second");
+  first.append(cell.peer, cell.badge);
+  second.append(cell.state, cell.step);
+  cell.track.append(cell.bar);
+  cell.node.append(first, second, cell.queue, cell.track);
+  parent.append(cell.node);
+  return cell;
+}
+
+function showHolder(cell, row, status) {
+  const most = Math.max(known.most.get(row.stage) || 1, row.accumulated);
+  known.most.set(row.stage, most);
+  const state = row.peer ? row.state : "vacant";
+  if (cell.node.dataset.state !== state) cell.node.dataset.state = state;
+  cell.node.classList.toggle("old", Boolean(row.peer) && row.age > OLD_SECONDS);
+  say(cell.peer, row.peer ? short(row.peer) : "nobody");
+  cell.badge.hidden = !row.peer || row.peer !== status.leader || row.stage !== firstStageOf(status, row.peer);
+  say(cell.state, `${SIGNS[state] || "·"} ${state}`);
+  const step = row.peer ? `step ${count(row.step)}` : "";
+  const work = [`${count(row.accumulated)} done`, row.queue ? `${count(row.queue)} queued` : ""].filter(Boolean).join(", ");
+  const more = !row.peer ? "waits for a volunteer" : row.age > 5 ? `heard ${lasting(row.age)} ago` : state === "finished" ? "all done" : work;
+  say(cell.step, step);
+  say(cell.queue, more);
+  cell.node.title = [row.peer, state, step, more].filter(Boolean).join(", ");
+  cell.track.hidden = !row.peer;
+  cell.bar.style.width = `${state === "finished" ? 100 : 100 * Math.min(1, row.accumulated / most)}%`;
+}
+
+const firstStageOf = (status, peer) => status.stages.find((row) => row.peer === peer)?.stage;
+
+function showRecoveries(status) {
+  for (const row of status.recoveries) {
+    const done = row.seconds !== null;
+    mark(row.step, `${stageName(row.stage)} ${done ? `back after ${lasting(row.seconds)}` : "not back yet"}, by ${row.rung}`, done);
+  }
+  const list = find("recoveries"), items = known.recoveries, seen = new Set();
+  if (!items.size) list.replaceChildren(...(status.recoveries.length ? [] : [make("li", "quiet empty", "No stage was lost so far.")]));
+  for (const row of status.recoveries.slice(-RECOVERIES_MAX)) {
+    const key = `${row.step}/${row.stage}`, words = JSON.stringify(row), before = items.get(key);
+    seen.add(key);
+    if (before && before.words === words) continue;
+    const item = recoveryItem(row);
+    if (before) before.item.replaceWith(item); else list.prepend(item);
+    items.set(key, { words, item });
+  }
+  for (const [key, { item }] of items) {
+    if (seen.has(key)) continue;
+    item.remove();
+    items.delete(key);
+  }
+}
+
+function recoveryItem(row) {
+  const item = make("li"), first = make("div", "first");
+  first.append(make("span", "", `${stageName(row.stage)} at step ${count(row.step)}`));
+  const time = make("span", "", row.seconds === null ? "↻ not yet healed" : `✓ ${lasting(row.seconds)}`);
+  time.dataset.done = row.seconds === null ? "no" : "yes";
+  first.append(time);
+  const bytes = row.bytes_fetched ? `, ${shortNumber(row.bytes_fetched / 1e6)} MB fetched` : "";
+  const losses = [["before", row.validation_before], ["after", row.validation_after]]
+    .filter(([, loss]) => loss !== null).map(([when, loss]) => `${loss.toFixed(3)} ${when}`).join(", ");
+  item.append(
+    first, make("p", "", `${row.lost ? short(row.lost) : "somebody"} → ${short(row.newcomer)} by ${row.rung}${bytes}`),
+    make("p", "why", `${row.reason}${losses ? `; validation ${losses}` : ""}`),
+  );
+  return item;
+}
+
+async function lookForever() {
+  let pause;
+  try {
+    pause = await look() ? 0 : document.hidden ? HIDDEN_MS : LOOK_MS;
+  } catch (error) {
+    find("banner").hidden = false;
+    say("banner", `The dashboard's own process does not answer (${error.message}); is ftnode dashboard still running?`);
+    pause = RETRY_MS;
+  }
+  setTimeout(lookForever, pause);
+}
+
+find("only").addEventListener("change", () => find("log").classList.toggle("only", find("only").checked));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  curve.draw();
+  rate.draw();
+});
+beginAnew("");
+lookForever();

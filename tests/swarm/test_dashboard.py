@@ -1,0 +1,85 @@
+"""The dashboard of a real swarm: opened late, through the meeting point, and watched while a stage is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftnode.lab.demo_kills import Planned, strike
+from ftnode.lab.report import recover
+from tests.swarm.conftest import OpenTrial
+
+pytestmark = pytest.mark.timeout(240)
+SECONDS = 60.0
+Look = dict[str, Any]
+
+
+@contextmanager
+def dashboard(address: str, home: Path) -> Iterator[Callable[[], Look]]:
+    """A dashboard; what it yields looks at it as a new page does. It must end by Ctrl-C."""
+    command = [sys.executable, "-m", "ftnode.node.cli", "dashboard", "--listen", "127.0.0.1:0", "--home", str(home)]
+    process = subprocess.Popen([*command, "--peer", address], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split(" is at ")[1].split(";")[0]
+
+        def look() -> Look:
+            with urllib.request.urlopen(f"{url}look", timeout=10) as answer:
+                found: Look = json.load(answer)
+                return found
+
+        yield look
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait(look: Callable[[], Look], condition: Callable[[Look], bool]) -> Look:
+    deadline = time.monotonic() + SECONDS
+    while not condition(told := look()):
+        assert time.monotonic() < deadline, told
+        time.sleep(0.2)
+    return told
+
+
+def steps(told: Look) -> set[int]:
+    """Those that a history told of, with their tokens."""
+    return {row[0] for row in told["commits"]["rows"] if row[2]}
+
+
+def said(told: Look, kind: str) -> list[str]:
+    return [row[4] for row in told["notes"]["rows"] if row[3] == kind]
+
+
+def test_who_comes_late_sees_it_all_and_the_loss_of_a_stage_as_it_happens(
+    open_swarm: OpenTrial, tmp_path: Path
+) -> None:
+    trial = open_swarm(volunteers=4, stages=2)
+    trial.wait_for_step(20)
+    with dashboard(trial.swarm.address, tmp_path / "watcher") as look:
+        told = wait(look, lambda told: told["status"] is not None and steps(told) >= set(range(1, 21)))
+        assert told["trouble"] == ""
+        assert [row["stage"] for row in told["status"]["stages"]] == [0, 1, 2]
+        wait(look, lambda told: bool(said(told, "found")))
+        (kill,) = strike(trial.swarm, trial.story, [Planned(2, trial.story.committed + 2)])
+        trial.expected_dead.add(kill.node)
+        trial.wait("stage 2 to come back", lambda story: recover(story, kill) is not None, SECONDS)
+        told = wait(look, lambda told: any(row["seconds"] for row in (told["status"] or {}).get("recoveries", ())))
+        assert [row["stage"] for row in told["status"]["recoveries"]] == [2]
+        told = wait(look, lambda told: bool(said(told, "lost") and said(told, "rebuild")))
+        assert any("stage 2" in text for text in said(told, "lost"))
+        newest = told["status"]["step"]
+        wait(look, lambda told: steps(told) >= set(range(1, newest + 1)))
