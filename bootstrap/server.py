@@ -18,6 +18,7 @@ from pathlib import Path
 import trio
 
 from ftnode.bootstrap.addresses import join_lines, shown_addresses
+from ftnode.node.acquaintances import WHO_PROTOCOL, who_handler
 from ftnode.node.addresses import full_addresses, parse_peers, remember_peers, remembered_peers
 from ftnode.node.configuration import Running, forget_running, note_running
 from ftnode.node.directory import read_statements
@@ -114,6 +115,7 @@ class MeetingPoint:
         """Answers watchers and is noted as running when this returns; the directory follows in a few seconds."""
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
+        await self.p2pd.serve(WHO_PROTOCOL, who_handler(lambda: self.status().speaker))
         addresses = shown_addresses(self.p2pd.peer_id, await self.p2pd.addresses())
         note_running(self.home, Running(os.getpid(), self.p2pd.peer_id, "", addresses))
         nursery.start_soon(self.link.run)
@@ -127,7 +129,8 @@ class MeetingPoint:
     def status(self) -> SwarmStatus:
         speaker = Speaker(self.p2pd.peer_id, version("ftnode"), "none", "bootstrap")
         waiting = "" if self.link.up.is_set() else "the directory to start"
-        return SwarmStatus(speaker, state="meeting point", waiting=waiting, members=self.members)
+        clock = time.time()
+        return SwarmStatus(speaker, state="meeting point", waiting=waiting, members=self.members, clock=clock)
 
     def _lost(self, reason: str) -> None:
         log.warning("directory lost: %s", reason)

@@ -92,6 +92,8 @@ cli = LazyGroup(
         "bootstrap": ("ftnode.node.cli_bootstrap:bootstrap", "Host a meeting point."),
         "join": ("ftnode.node.cli_join:join", "Volunteer for a run."),
         "status": ("ftnode.node.cli_status:status", "Watch a swarm."),
+        "peers": ("ftnode.node.cli_status:list_peers", "Who is in the swarm."),
+        "doctor": ("ftnode.node.cli_doctor:doctor", "Check what this machine needs, and say what to do."),
         "leave": ("ftnode.node.cli_leave:leave", "Hand over and stop volunteering."),
         "id": ("ftnode.node.cli_bootstrap:identity", "Print this machine's PeerId."),
         "replay": ("ftnode.node.cli_lab:replay", "Run a recorded trace through the core again."),

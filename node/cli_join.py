@@ -47,12 +47,19 @@ from ftnode.protocol.manifest import Manifest
     "--paced-seconds", type=(click.FloatRange(0, 60), click.FloatRange(0, 60)), default=(0.02, 0.04), show_default=True,
     metavar="FORWARD BACKWARD", help="Of a paced stage, per microbatch.",
 )  # fmt: skip
+@click.option(
+    "--metrics", default="127.0.0.1:9464", show_default=True, metavar="HOST:PORT",
+    help="Where Prometheus finds /metrics; the default takes the next port when that one is in use. none: nowhere.",
+)  # fmt: skip
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of node.log."
+)
 @json_option
 @home_option
 def join(
     manifest: Path, peers: tuple[str, ...], hold: int | None, data: str | None, device: str, threads: int | None,
     listen: tuple[str, ...], announce: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool,
-    compute: str, paced_seconds: tuple[float, float], as_json: bool, home: str | None,
+    compute: str, paced_seconds: tuple[float, float], metrics: str, log_format: str, as_json: bool, home: str | None,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of MANIFEST. Ctrl-C leaves cleanly."""
     checked, text = read_manifest(manifest)
@@ -61,6 +68,7 @@ def join(
     from ftnode.node.identity import home_directory
     from ftnode.node.listening import check_announce, check_listen
 
+    check_metrics(metrics)
     listen = listen_addresses(listen)
     check_listen(listen)
     check_announce(announce, listen)
@@ -83,11 +91,20 @@ def join(
         forward_seconds=paced_seconds[0],
         backward_seconds=paced_seconds[1],
         json=as_json,
+        metrics=metrics,
+        log_format=log_format,
     )
 
     from ftnode.node.daemon import run
 
     return run(config)
+
+
+def check_metrics(listen: str) -> None:
+    """Raises UserError (64) when it is neither an address nor none."""
+    from ftnode.node.metrics_server import parse_listen
+
+    parse_listen(listen)
 
 
 def listen_addresses(given: tuple[str, ...]) -> tuple[str, ...]:

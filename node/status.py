@@ -53,6 +53,48 @@ class StageRow:
     queue: int
     age: float
     """Seconds since this was heard."""
+    tokens_per_second: float | None = None
+    """What it can do there by itself, by the time that its compute takes for a microbatch."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageSummary:
+    """One stage, all its holders together."""
+
+    stage: int
+    holders: int
+    epoch: int
+    state: str
+    step: int
+    """Last applied, of the holder that is furthest."""
+    tokens_per_second: float | None
+    """What its holders can do together."""
+    queue: int
+    """Microbatches that wait at its holders."""
+    step_age: float | None
+    """Seconds since its step was last seen to move."""
+    reason: str
+    """Why it stalls; empty while it works."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRow:
+    """One peer of the swarm as the speaker knows it."""
+
+    peer: str
+    role: str
+    """leader, holder, learner, standby or bootstrap."""
+    stages: tuple[int, ...]
+    addresses: tuple[str, ...]
+    """Where it says that it can be dialled, without /p2p."""
+    path: str
+    """From the speaker to it: self, direct, relayed or none."""
+    latency: float | None
+    """Seconds of a question and its answer between the speaker and it."""
+    version: str
+    """Empty when it did not say."""
+    age: float | None
+    """Seconds since it was heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +145,8 @@ class Speaker:
     device: str
     role: str
     """volunteer or bootstrap."""
+    reach: str = ""
+    """Whether others can dial it, as it found out by asking; empty when it does not know yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +173,19 @@ class SwarmStatus:
     recoveries: tuple[RecoveryRow, ...] = ()
     commits: tuple[CommitPoint, ...] = ()
     members: tuple[Member, ...] = ()
+    validation_step: int | None = None
+    perplexity: float | None = None
+    """e to the validation loss, per token."""
+    eta_seconds: float | None = None
+    """To the last step at the pace of the newest; None while it does not train."""
+    volunteers: int = 0
+    """Holders, learners and those who stand by."""
+    commit_age: float | None = None
+    """Seconds since the speaker heard of the newest commit."""
+    clock: float | None = None
+    """The speaker's wall clock, seconds since 1970 UTC."""
+    summaries: tuple[StageSummary, ...] = ()
+    peers: tuple[PeerRow, ...] = ()
     format: int = FORMAT
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -50,12 +49,11 @@ def fetch_status(addresses: Sequence[str], timeout: float, run: str = "") -> Swa
     When only bootstrap peers without any run answer, their answer is returned. Raises UserError after `timeout` s.
     """
     peers = parse_peers(addresses)
-    deadline = time.monotonic() + timeout
 
     async def fetch(host: IHost) -> SwarmStatus:
-        return (await _find(host, peers, run, deadline - time.monotonic()))[1]
+        return (await _find(host, peers, run, timeout))[1]
 
-    return _run(fetch)
+    return with_host(fetch)
 
 
 def watch(
@@ -80,10 +78,10 @@ def watch(
             show(status)
             await _follow(host, answering, interval, timeout, show)
 
-    _run(poll)
+    with_host(poll)
 
 
-def _run(work: Callable[[IHost], Awaitable[Result]]) -> Result:
+def with_host(work: Callable[[IHost], Awaitable[Result]]) -> Result:
     """Run `work` with a host. Nurseries wrap what passes through them, so our own error goes around them."""
 
     async def main() -> Result | UserError:
@@ -109,21 +107,21 @@ async def _follow(
 ) -> None:
     """Show what this peer says until it says no more."""
     try:
-        async with _stream(host, peer, timeout) as stream:
+        async with open_stream(host, peer, timeout) as stream:
             while True:
                 await trio.sleep(interval)
                 with trio.fail_after(timeout):
-                    status = await _ask(stream)
+                    status = await ask_status(stream)
                 if not status.run:
                     return  # a bootstrap peer: by now it may know members
                 show(status)
-    except _Unanswered as error:
+    except Unanswered as error:
         log.info("%s answers no more: %s", peer.peer_id, error)
     except trio.TooSlowError:
         log.info("%s answers no more", peer.peer_id)
 
 
-class _Unanswered(Exception):
+class Unanswered(Exception):
     """This peer gave no status; the text says why."""
 
 
@@ -161,9 +159,9 @@ async def _ask_all(
         reasons[peer.peer_id] = "no answer"
         async with limit:
             try:
-                async with _stream(host, peer, seconds=30.0) as stream:
-                    status = await _ask(stream)
-            except _Unanswered as error:
+                async with open_stream(host, peer, seconds=30.0) as stream:
+                    status = await ask_status(stream)
+            except Unanswered as error:
                 reasons[peer.peer_id] = str(error)
                 return
         if status.run and run in ("", status.run):
@@ -227,8 +225,10 @@ async def open_host() -> AsyncIterator[IHost]:
 
 
 @asynccontextmanager
-async def _stream(host: IHost, peer: PeerAddress, seconds: float) -> AsyncIterator[INetStream]:
-    """An open status stream to a peer. Raises _Unanswered for whatever goes wrong before and within."""
+async def open_stream(
+    host: IHost, peer: PeerAddress, seconds: float, protocol: str = STATUS_PROTOCOL
+) -> AsyncIterator[INetStream]:
+    """An open stream to a peer. Raises Unanswered for whatever goes wrong before and within."""
     from libp2p.custom_types import TProtocol
     from libp2p.peer.id import ID
 
@@ -237,15 +237,15 @@ async def _stream(host: IHost, peer: PeerAddress, seconds: float) -> AsyncIterat
     try:
         with trio.fail_after(seconds):
             await _connect(host, peer)
-            stream = await host.new_stream(peer_id, [TProtocol(STATUS_PROTOCOL)])
+            stream = await host.new_stream(peer_id, [TProtocol(protocol)])
         yield stream
     except (PeerError, EOFError) as error:
-        raise _Unanswered(str(error)) from None
+        raise Unanswered(str(error)) from None
     except trio.TooSlowError:
-        raise _Unanswered(f"no connection within {seconds:g} s") from None
+        raise Unanswered(f"no connection within {seconds:g} s") from None
     except Exception as error:  # libp2p has no common base for its errors
         log.info("status of %s", peer.peer_id, exc_info=True)
-        raise _Unanswered(await _cause(peer, error)) from None
+        raise Unanswered(await _cause(peer, error)) from None
     finally:
         if stream is not None:
             with trio.CancelScope(deadline=trio.current_time() + 1.0, shield=True):
@@ -296,13 +296,23 @@ async def _cause(peer: PeerAddress, error: Exception) -> str:
     return "something answers there, but it is not this peer, or it tells no status"
 
 
-async def _ask(stream: INetStream) -> SwarmStatus:
+async def ask_status(stream: INetStream) -> SwarmStatus:
     """One request and its reply. Raises PeerError, EOFError or what libp2p raises."""
-    await stream.write(len(REQUEST).to_bytes(4, "big") + REQUEST)
+    await send(stream, REQUEST)
+    return decode_status(await receive(stream, REPLY_BYTES_MAX))
+
+
+async def send(stream: INetStream, data: bytes) -> None:
+    """One frame, as status.py has them."""
+    await stream.write(len(data).to_bytes(4, "big") + data)
+
+
+async def receive(stream: INetStream, bytes_max: int) -> bytes:
+    """One frame. Raises PeerError for a length that nobody needs, EOFError at the end."""
     size = int.from_bytes(await _read_exactly(stream, 4), "big")
-    if size > REPLY_BYTES_MAX:
-        raise PeerError(f"a status of {size} bytes")
-    return decode_status(await _read_exactly(stream, size))
+    if size > bytes_max:
+        raise PeerError(f"it announces a frame of {size} bytes")
+    return await _read_exactly(stream, size)
 
 
 async def _read_exactly(stream: INetStream, size: int) -> bytes:

@@ -1,0 +1,134 @@
+"""`metrics.jsonl` beside the trace: one line per commit and per validation, for notebooks and `ftnode tensorboard`.
+
+    {"format": 1, "kind": "start", "time": 1763755200.0, "peer": ..., "run": ..., "name": ..., "version": ...}
+    {"kind": "commit", "time": ..., "step": 7, "loss": 2.5, "tokens": 8192, "seconds": 0.31,
+     "tokens_per_second": 26425.8, "skipped": false}
+    {"kind": "validation", "time": ..., "step": 50, "loss": 2.4, "perplexity": 11.02}
+
+`time` is the wall clock when this node heard of it, seconds since 1970 UTC; losses are nats per token. Steps only grow
+within one life. The file is bounded: when it is full it becomes `metrics.jsonl.1`, and the one before that goes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable, Iterator
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any, Final
+
+from ftnode.protocol.chronicle import Chronicle
+from ftnode.protocol.errors import UserError
+
+log = logging.getLogger(__name__)
+
+METRICS_NAME: Final = "metrics.jsonl"
+FORMAT: Final = 1
+METRICS_BYTES_MAX: Final = 16 << 20
+"""Some 100,000 steps."""
+LINE_BYTES_MAX: Final = 4096
+
+
+class MetricsFile:
+    """Appends lines. A run goes on without them: when the disk fails, `say` gets one line, and nothing more is written.
+
+    Raises UserError (73) when the file cannot be opened.
+    """
+
+    def __init__(
+        self, path: Path, say: Callable[[str], None] = log.warning, bytes_max: int = METRICS_BYTES_MAX
+    ) -> None:
+        self._path, self._say = path, say
+        try:
+            self._file = _Lines(path, bytes_max)
+        except OSError as error:
+            raise UserError(f"cannot write {path}: {error.strerror}; choose another --log-dir", 73) from None
+        self._committed = self._validated = 0
+        self._broken = False
+
+    def start(self, now: float, **fields: str) -> None:
+        self._write({"format": FORMAT, "kind": "start", "time": now, **fields})
+
+    def look(self, chronicle: Chronicle, now: float) -> None:
+        """Write what is new. `now` is the wall clock."""
+        if chronicle.newest_step > self._committed:
+            for commit in chronicle.after(self._committed):
+                speed = commit.tokens / commit.seconds if commit.seconds > 0 else None
+                self._write({
+                    "kind": "commit", "time": now, "step": commit.step, "loss": commit.loss, "tokens": commit.tokens,
+                    "seconds": commit.seconds, "tokens_per_second": speed, "skipped": commit.skipped,
+                })  # fmt: skip
+            self._committed = chronicle.newest_step
+        newest = max(chronicle.validation, default=0)
+        if newest > self._validated:
+            for step in sorted(step for step in chronicle.validation if step > self._validated):
+                loss = chronicle.validation[step]
+                perplexity = math.exp(loss) if loss < 700 else None
+                self._write({"kind": "validation", "time": now, "step": step, "loss": loss, "perplexity": perplexity})
+            self._validated = newest
+
+    def close(self) -> None:
+        """A second call does nothing."""
+        self._broken = True
+        self._file.close()
+
+    def _write(self, record: dict[str, Any]) -> None:
+        if self._broken:
+            return
+        self._file.emit(logging.makeLogRecord({"msg": json.dumps(record)}))
+        if self._file.trouble:
+            self.close()
+            self._say(f"cannot write {self._path}: {self._file.trouble}; going on without it")
+
+
+class _Lines(RotatingFileHandler):
+    """The standard library's rotation, for lines that are no log."""
+
+    def __init__(self, path: Path, bytes_max: int) -> None:
+        super().__init__(path, maxBytes=bytes_max, backupCount=1, encoding="utf-8")
+        self.trouble = ""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        import sys
+
+        error = sys.exc_info()[1]
+        self.trouble = (getattr(error, "strerror", None) or str(error)) if error is not None else "unknown"
+
+
+def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics file in order. A torn last line (the node was killed while it wrote) is left out.
+
+    Raises UserError: 66 when it cannot be read, 65 when a line is none of ours.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES_MAX), b""), 1):
+                if line.endswith(b"\n"):
+                    yield parse_line(line, f"{path}:{number}")
+                elif len(line) == LINE_BYTES_MAX:
+                    raise UserError(
+                        f"{path}:{number}: no line of metrics: it is longer than {LINE_BYTES_MAX} bytes", 65
+                    )
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}", 66) from None
+
+
+def parse_line(line: bytes, where: str) -> dict[str, Any]:
+    """One record, its kind known and its figures numbers. Raises UserError (65)."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict) or record.get("kind") not in ("start", "commit", "validation"):
+        raise UserError(f"{where}: no line of metrics: {line[:60].decode(errors='replace').strip()}", 65)
+    if record["kind"] == "start" and record.get("format") != FORMAT:
+        raise UserError(f"{where}: metrics of another format than {FORMAT}; use the ftnode that wrote them", 65)
+    if record["kind"] != "start" and not all(_is_number(record.get(name)) for name in ("time", "step", "loss")):
+        raise UserError(f"{where}: a {record['kind']} without time, step or loss", 65)
+    return record
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
