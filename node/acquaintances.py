@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 WHO_PROTOCOL: Final = "/ftnode/who/1"
 ROUND_SECONDS: Final = 15.0
+GLANCE_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
 ANSWER_BYTES_MAX: Final = 1024
 WORD_MAX: Final = 64
@@ -57,12 +58,18 @@ class Acquaintances:
         self.known: dict[str, Acquaintance] = {}
 
     async def run(self) -> None:
+        """A round every ROUND_SECONDS, and soon after somebody came or went."""
+        asked: set[str] = set()
+        next_round = trio.current_time()
         while True:
-            try:
-                await self.look()
-            except P2pdError as error:
-                log.info("no look at the connections: %s", error)
-            await trio.sleep(ROUND_SECONDS)
+            wanted = set(self._wanted())
+            if wanted != asked or trio.current_time() >= next_round:
+                asked, next_round = wanted, trio.current_time() + ROUND_SECONDS
+                try:
+                    await self.look()
+                except P2pdError as error:
+                    log.info("no look at the connections: %s", error)
+            await trio.sleep(GLANCE_SECONDS)
 
     async def look(self) -> None:
         """One round; whoever does not answer keeps its path and loses its latency. Raises P2pdError when our own p2pd

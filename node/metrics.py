@@ -76,7 +76,7 @@ def _run(status: SwarmStatus) -> Iterator[Metric]:
 def _stages(status: SwarmStatus) -> Iterator[Metric]:
     figures: tuple[tuple[str, str, Callable[..., float | None]], ...] = (
         ("holders", "Peers that hold the stage.", lambda stage: stage.holders),
-        ("epoch", "How often the stage has been rebuilt.", lambda stage: stage.epoch),
+        ("epoch", "View in which its sole ownership last changed.", lambda stage: stage.epoch),
         ("step", "Last step applied there.", lambda stage: stage.step),
         ("queue", "Microbatches that wait at its holders.", lambda stage: stage.queue),
         ("tokens_per_second", "What its holders can do together.", lambda stage: stage.tokens_per_second),

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 import logging
-import math
+import os
 from collections.abc import Callable, Iterator
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Final
 
+from ftnode.node.status import perplexity_of
 from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.errors import UserError
 
@@ -29,6 +30,7 @@ FORMAT: Final = 1
 METRICS_BYTES_MAX: Final = 16 << 20
 """Some 100,000 steps."""
 LINE_BYTES_MAX: Final = 4096
+READ_BYTES_MAX: Final = 2 * METRICS_BYTES_MAX
 
 
 class MetricsFile:
@@ -65,8 +67,8 @@ class MetricsFile:
         if newest > self._validated:
             for step in sorted(step for step in chronicle.validation if step > self._validated):
                 loss = chronicle.validation[step]
-                perplexity = math.exp(loss) if loss < 700 else None
-                self._write({"kind": "validation", "time": now, "step": step, "loss": loss, "perplexity": perplexity})
+                figures = {"step": step, "loss": loss, "perplexity": perplexity_of(loss)}
+                self._write({"kind": "validation", "time": now, **figures})
             self._validated = newest
 
     def close(self) -> None:
@@ -97,22 +99,36 @@ class _Lines(RotatingFileHandler):
         self.trouble = (getattr(error, "strerror", None) or str(error)) if error is not None else "unknown"
 
 
-def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a metrics file in order. A torn last line (the node was killed while it wrote) is left out.
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The lines of a metrics file in order. Raises as MetricsTail.read does."""
+    return list(MetricsTail(path).read())
 
-    Raises UserError: 66 when it cannot be read, 65 when a line is none of ours.
-    """
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES_MAX), b""), 1):
-                if line.endswith(b"\n"):
-                    yield parse_line(line, f"{path}:{number}")
-                elif len(line) == LINE_BYTES_MAX:
-                    raise UserError(
-                        f"{path}:{number}: no line of metrics: it is longer than {LINE_BYTES_MAX} bytes", 65
-                    )
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}", 66) from None
+
+class MetricsTail:
+    """Follows a metrics file from its beginning, also when it is rotated; a line that is still being written waits."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = self._offset = 0
+        self._rest = b""
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """What came since the last call. Raises UserError: 66 when it cannot be read, 65 for a line that is none."""
+        try:
+            with self._path.open("rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if inode != self._inode:
+                    self._inode, self._offset, self._rest = inode, 0, b""
+                file.seek(self._offset)
+                data = file.read(READ_BYTES_MAX)
+        except OSError as error:
+            raise UserError(f"cannot read {self._path}: {error.strerror}", 66) from None
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LINE_BYTES_MAX:
+            raise UserError(f"{self._path}: no metrics: a line is longer than {LINE_BYTES_MAX} bytes", 65)
+        for number, line in enumerate(lines, 1):
+            yield parse_line(line, f"{self._path}:{number}")
 
 
 def parse_line(line: bytes, where: str) -> dict[str, Any]:

@@ -78,9 +78,14 @@ class MetricsServer:
     async def run(self) -> None:
         """Serve until cancelled."""
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))
-        await trio.serve_listeners(self._serve, [listener])
+        await trio.serve_listeners(self.serve, [listener])
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
+    def close(self) -> None:
+        """Give the port back without having served."""
+        self._socket.close()
+
+    async def serve(self, stream: trio.abc.HalfCloseableStream) -> None:
+        """One connection."""
         if self._busy >= CONNECTIONS_MAX:
             await trio.aclose_forcefully(stream)
             return
@@ -96,7 +101,7 @@ class MetricsServer:
             self._busy -= 1
             await trio.aclose_forcefully(stream)
 
-    async def _answer(self, stream: trio.SocketStream) -> None:
+    async def _answer(self, stream: trio.abc.HalfCloseableStream) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_BYTES_MAX)
         while True:
             event = connection.next_event()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -20,6 +19,7 @@ from ftnode.node.status import (
     StageRow,
     StageSummary,
     SwarmStatus,
+    perplexity_of,
 )
 from ftnode.protocol.chronicle import Rebuild
 from ftnode.protocol.manifest import Manifest
@@ -30,6 +30,8 @@ from ftnode.protocol.watchers import beats_to
 VERSION = version("ftnode")
 PACE_COMMITS = 8
 """Of the newest, for the speed and the time that is left."""
+SILENT_LEASES = 2
+"""Who stands by is heard twice per lease."""
 PEERS_MAX = 256
 PEER_ADDRESSES_MAX = 4
 
@@ -79,7 +81,7 @@ def snapshot(
         state=state,
         waiting=waiting,
         stages=rows,
-        standbys=tuple(sorted(peer.id for peer, p in core.presences.items() if peer not in core.members)),
+        standbys=tuple(sorted(peer.id for peer in _present(core, now) if peer not in core.members)),
         recoveries=_recoveries(core),
         commits=_curve(core) if curve else (),
         validation_step=last_validation,
@@ -91,11 +93,6 @@ def snapshot(
         summaries=_summaries(core, around, rows, state, waiting, now),
         peers=peers,
     )
-
-
-def perplexity_of(loss: float | None) -> float | None:
-    """e to a loss in nats per token; None where there is none, or none that a number can hold."""
-    return math.exp(loss) if loss is not None and loss < 700 else None
 
 
 def look(core: Participant, progress: Progress, now: float) -> None:
@@ -176,7 +173,7 @@ def _peers(core: Participant, around: Surroundings, now: float) -> tuple[PeerRow
     for stage, peer in begin.learners if begin is not None else ():
         if roles.get(peer, "learner") == "learner":
             stages[peer], roles[peer] = (*stages.get(peer, ()), stage), "learner"
-    for peer in sorted({core.me, *core.presences}):
+    for peer in sorted({core.me, *_present(core, now)}):
         roles.setdefault(peer, "standby")
     found = [
         _peer_row(core, around, peer, roles[peer], stages.get(peer, ()), now)
@@ -189,6 +186,18 @@ def _peers(core: Participant, around: Surroundings, now: float) -> tuple[PeerRow
         if peer_id not in named and met.role == "bootstrap"
     ]
     return tuple(found[:PEERS_MAX])
+
+
+def _present(core: Participant, now: float) -> list[Peer]:
+    """Those in the directory whose record does not merely outlive them: their address refuses us, or they were heard
+    once and are silent since."""
+    alive = core.liveness
+    return [
+        peer
+        for peer in core.presences
+        if peer not in alive.refused
+        and not (peer in alive.heard and alive.silence(peer, now) > SILENT_LEASES * core.settings.lease_seconds)
+    ]
 
 
 def _peer_row(

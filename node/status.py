@@ -11,6 +11,7 @@ in the directory (`directory_records.RUNS_KEY`), and the watcher asks one of tho
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
@@ -31,6 +32,8 @@ REQUEST_BYTES_MAX = 256
 REPLY_BYTES_MAX = 1 << 20
 COMMITS_MAX = 600
 """Points of the curve, and entries of any other list; a terminal is narrower."""
+LOSS_MAX = 700.0
+"""Beyond, its perplexity is no float any more."""
 IDLE_SECONDS = 60.0
 """A watcher that asks nothing for so long is hung up on."""
 WRITE_SECONDS = 10.0
@@ -187,6 +190,11 @@ class SwarmStatus:
     summaries: tuple[StageSummary, ...] = ()
     peers: tuple[PeerRow, ...] = ()
     format: int = FORMAT
+
+
+def perplexity_of(loss: float | None) -> float | None:
+    """e to a loss in nats per token; None where there is none, or none that a number can hold."""
+    return math.exp(loss) if loss is not None and loss < LOSS_MAX else None
 
 
 def to_mapping(status: SwarmStatus) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ftnode.node.checkup import Peer
 from ftnode.node.knock import ASK_SECONDS, FRAME_BYTES_MAX, KNOCK_PROTOCOL
 
 if TYPE_CHECKING:
-    from libp2p.abc import IHost
+    from ftnode.node.watch import Host
 
 PEERS_MAX: Final = 4
 """As many as a node asks about itself."""
@@ -26,7 +26,7 @@ def visit(peers: Sequence[PeerAddress], knock_at: Sequence[str], timeout: float)
     dialled at, an unspecified host standing for the one that the peer sees; with none nobody is asked to."""
     found: dict[str, Peer] = {}
 
-    async def ask(host: IHost, peer: PeerAddress) -> None:
+    async def ask(host: Host, peer: PeerAddress) -> None:
         found[peer.peer_id] = Peer(peer.peer_id, f"no answer within {timeout:g} s")
         with trio.move_on_after(timeout):
             try:
@@ -41,7 +41,7 @@ def visit(peers: Sequence[PeerAddress], knock_at: Sequence[str], timeout: float)
                 if found[peer.peer_id].trouble:
                     found[peer.peer_id] = Peer(peer.peer_id, str(error))
 
-    async def ask_all(host: IHost) -> list[Peer]:
+    async def ask_all(host: Host) -> list[Peer]:
         async with trio.open_nursery() as nursery:
             for peer in peers[:PEERS_MAX]:
                 nursery.start_soon(ask, host, peer)
@@ -50,7 +50,7 @@ def visit(peers: Sequence[PeerAddress], knock_at: Sequence[str], timeout: float)
     return watch.with_host(ask_all)
 
 
-async def _question(host: IHost, peer: PeerAddress, seconds: float) -> Peer:
+async def _question(host: Host, peer: PeerAddress, seconds: float) -> Peer:
     async with watch.open_stream(host, peer, seconds) as stream:
         began, asked = time.time(), time.monotonic()
         status = await watch.ask_status(stream)
@@ -59,7 +59,7 @@ async def _question(host: IHost, peer: PeerAddress, seconds: float) -> Peer:
     return Peer(peer.peer_id, "", status.speaker.version, ahead, took / 2)
 
 
-async def _knock(host: IHost, peer: PeerAddress, addresses: Sequence[str]) -> str | None:
+async def _knock(host: Host, peer: PeerAddress, addresses: Sequence[str]) -> str | None:
     """Where it got through, empty for nowhere; None when it does not say."""
     try:
         async with watch.open_stream(host, peer, ASK_SECONDS, KNOCK_PROTOCOL) as stream:

@@ -24,6 +24,8 @@ from ftnode.protocol.errors import PeerError, UserError
 if TYPE_CHECKING:
     from libp2p.abc import IHost, INetStream
 
+    Host = IHost
+
 log = logging.getLogger(__name__)
 
 
@@ -240,7 +242,7 @@ async def open_stream(
             stream = await host.new_stream(peer_id, [TProtocol(protocol)])
         yield stream
     except (PeerError, EOFError) as error:
-        raise Unanswered(str(error)) from None
+        raise Unanswered(str(error) or "it hung up in the middle of its answer") from None
     except trio.TooSlowError:
         raise Unanswered(f"no connection within {seconds:g} s") from None
     except Exception as error:  # libp2p has no common base for its errors

@@ -21,7 +21,7 @@ def test_records_come_back_in_sequence(tmp_path: Path) -> None:
     trace = TraceWriter(tmp_path / "trace.jsonl", HEADER)
     trace.event(1.5, Wake())
     trace.note(2.0, Note("lost", "silent", (("peer", "x"),)))
-    trace.record("evaluated", 3.0, step=4, loss=2.5)
+    trace.record("evaluated", 3.0, step=4, loss=2.5, perplexity=12.18)
     trace.close(4.0, "stopped")
     trace.close(5.0, "again")
     records = read_trace(tmp_path / "trace.jsonl")
@@ -101,7 +101,7 @@ def test_a_tail_waits_for_the_rest_of_a_line_and_leaves_events_out(tmp_path: Pat
     assert tail.read() == []
     trace = TraceWriter(path, HEADER)
     trace.event(1.0, Wake())
-    trace.record("evaluated", 3.0, step=4, loss=2.5)
+    trace.record("evaluated", 3.0, step=4, loss=2.5, perplexity=12.18)
     assert [record["k"] for record in tail.read()] == ["start", "evaluated"]
     with path.open("ab") as file:
         file.write(b'{"n":3,"t":1.0,"k":"end",')

