@@ -15,6 +15,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, Final
@@ -74,7 +75,8 @@ class MetricsFile:
     def close(self) -> None:
         """A second call does nothing."""
         self._broken = True
-        self._file.close()
+        with suppress(OSError):  # what the disk did not take is lost, as was said
+            self._file.close()
 
     def _write(self, record: dict[str, Any]) -> None:
         if self._broken:
