@@ -26,6 +26,7 @@ from ftnode.node.directory_link import DirectoryDown, DirectoryLink
 from ftnode.node.directory_records import RUNS_KEY, RunNotice, Statement
 from ftnode.node.identity import Identity, take_identity
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.metrics_server import NONE, MetricsServer
 from ftnode.node.p2pd import P2pd
 from ftnode.node.relay import start_relay
 from ftnode.node.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
@@ -45,11 +46,11 @@ def _print_now(line: str) -> None:
     print(line, flush=True)
 
 
-def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_now) -> int:
+def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_now, metrics: str = "none") -> int:
     """Serve until Ctrl-C or SIGTERM; 0 then. Raises UserError when it cannot start or its p2pd dies."""
     identity = take_identity(home, IDENTITY_NAME)
     try:
-        failure = trio.run(_serve, identity, tuple(listen), home, say)
+        failure = trio.run(_serve, identity, tuple(listen), home, say, metrics)
     finally:
         forget_running(home, identity.peer_id)
         identity.release()
@@ -58,7 +59,9 @@ def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_n
     return 0
 
 
-async def _serve(identity: Identity, listen: Sequence[str], home: Path, say: Callable[[str], None]) -> UserError | None:
+async def _serve(
+    identity: Identity, listen: Sequence[str], home: Path, say: Callable[[str], None], metrics: str
+) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
@@ -69,6 +72,10 @@ async def _serve(identity: Identity, listen: Sequence[str], home: Path, say: Cal
                 return error
             try:
                 point = MeetingPoint(p2pd, home)
+                if metrics != NONE:
+                    server = MetricsServer(metrics, point.status)
+                    nursery.start_soon(server.run)
+                    say(f"metrics: {server.line}")
                 await point.start(nursery)
                 for line in await point.lines():
                     say(line)

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import click
 
-from ftnode.node.cli_options import device_option, home_option, json_option, peer_option, read_manifest, readable_data
+from ftnode.node.cli_options import (
+    check_metrics,
+    device_option,
+    home_option,
+    json_option,
+    metrics_option,
+    peer_option,
+    read_manifest,
+    readable_data,
+)
 from ftnode.node.configuration import JoinConfig, log_root
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
@@ -47,10 +56,7 @@ from ftnode.protocol.manifest import Manifest
     "--paced-seconds", type=(click.FloatRange(0, 60), click.FloatRange(0, 60)), default=(0.02, 0.04), show_default=True,
     metavar="FORWARD BACKWARD", help="Of a paced stage, per microbatch.",
 )  # fmt: skip
-@click.option(
-    "--metrics", default="127.0.0.1:9464", show_default=True, metavar="HOST:PORT",
-    help="Where Prometheus finds /metrics; the default takes the next port when that one is in use. none: nowhere.",
-)  # fmt: skip
+@metrics_option
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of node.log."
 )
@@ -98,13 +104,6 @@ def join(
     from ftnode.node.daemon import run
 
     return run(config)
-
-
-def check_metrics(listen: str) -> None:
-    """Raises UserError (64) when it is neither an address nor none."""
-    from ftnode.node.metrics_server import parse_listen
-
-    parse_listen(listen)
 
 
 def listen_addresses(given: tuple[str, ...]) -> tuple[str, ...]:

@@ -75,6 +75,11 @@ class MetricsServer:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/metrics"
 
+    @property
+    def line(self) -> str:
+        """For the owner: where it is, and whether others can read it."""
+        return f"{self.url}{'; anybody who can reach this address can read it' if is_public(self.host) else ''}"
+
     async def run(self) -> None:
         """Serve until cancelled."""
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._socket))

@@ -17,6 +17,7 @@ from ftnode.node.acquaintances import WHO_PROTOCOL, Acquaintances, who_handler
 from ftnode.node.addresses import parse_peers
 from ftnode.node.configuration import JoinConfig
 from ftnode.node.metrics_file import METRICS_NAME, MetricsFile
+from ftnode.node.metrics_server import NONE, MetricsServer
 from ftnode.node.p2pd import P2pd
 from ftnode.node.progress import Progress
 from ftnode.node.snapshot import VERSION, Surroundings, look, snapshot
@@ -50,13 +51,10 @@ class Observer:
             time.time(), peer=self._core.me.id, run=manifest.run_id, name=manifest.run.name, version=VERSION
         )
         await self._p2pd.serve(WHO_PROTOCOL, who_handler(self._speaker))
-        if self._config.metrics != "none":
-            from ftnode.node.metrics_server import MetricsServer, is_public
-
+        if self._config.metrics != NONE:
             server = MetricsServer(self._config.metrics, lambda: self.status(curve=False))
             nursery.start_soon(server.run)
-            open_to = "; anybody who can reach this address can read it" if is_public(server.host) else ""
-            self._say("metrics", f"{server.url}{open_to}")
+            self._say("metrics", server.line)
         nursery.start_soon(self._acquaintances.run)
         nursery.start_soon(self._look_again_and_again)
 
