@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ftnode.node.trace import TraceTail, TraceWriter, new_trace_path, read_trace
+from ftnode.node.trace import TraceTail, TraceWriter, new_trace_path, parse_record, read_trace
 from ftnode.protocol.effects import Note
 from ftnode.protocol.errors import LocalError, UserError
 from ftnode.protocol.events import Wake
@@ -83,6 +83,13 @@ def test_a_record_that_is_not_in_the_vocabulary_is_refused(tmp_path: Path) -> No
     for kind, fields in (("evaluated", {"step": 1}), ("unheard", {}), ("end", {"reason": "", "more": 1})):
         with pytest.raises(LocalError):
             trace.record(kind, 1.0, **fields)
+
+
+def test_a_trace_from_before_perplexities_is_read(tmp_path: Path) -> None:
+    old = b'{"n":1,"t":1.0,"k":"evaluated","step":4,"loss":2.5}'
+    assert parse_record(old, "here")["loss"] == 2.5
+    with pytest.raises(UserError, match="without loss"):
+        parse_record(old.replace(b"loss", b"loose"), "here")
 
 
 def test_an_earlier_life_is_never_written_over(tmp_path: Path) -> None:

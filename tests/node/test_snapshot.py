@@ -105,7 +105,11 @@ def test_a_lost_stage_says_what_it_waits_for() -> None:
     victim = next(each for each in sim.live() if each.peer != host.peer and each.participant.mine != (0,))
     (stage,) = victim.participant.mine
     sim.kill(victim, "kill", silently=False)
-    sim.run(sim.now + 10.0)
+    sim.run(sim.now + 3.0)
+    assert status_of(sim, host, progress).volunteers == 3, (
+        "its record in the directory outlives it, but its address refuses"
+    )
+    sim.run(sim.now + 7.0)
     found = status_of(sim, host, progress)
     (lost,) = [each for each in found.summaries if each.stage == stage]
     assert (lost.state, lost.holders) == ("vacant", 0) and "a volunteer for stage" in lost.reason
