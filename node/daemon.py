@@ -195,12 +195,12 @@ class Node:
         await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
-        await self.observer.start(nursery)
         self._note_running()
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
                           peer=self.me.id, log=str(config.log_directory))  # fmt: skip
         self.speaking.say("look", f"ftnode status --watch --home {config.home}")
         self.speaking.say("log", f"{config.log_directory}")
+        await self.observer.start(nursery)
         nursery.start_soon(self.directory.run)
         nursery.start_soon(self.reachability.run)
         nursery.start_soon(self._listen_to_owner, signals)

@@ -55,20 +55,21 @@ def summarize(
         age = age_of(stage)
         found.append(
             StageSummary(
-                stage, len(holders), group[0].epoch, state_of(holders), max((row.step for row in holders), default=0),
-                sum(speeds) if speeds else None, queues[stage], age,
+                stage, len(holders), group[0].epoch, state_of(holders, around.waiting),
+                max((row.step for row in holders), default=0), sum(speeds) if speeds else None, queues[stage], age,
                 reason_of(stage, holders, age, crowded, queues[stage], around),
             )
         )  # fmt: skip
     return tuple(found)
 
 
-def state_of(holders: Sequence[StageRow]) -> str:
-    """One word for all of them."""
+def state_of(holders: Sequence[StageRow], waiting: str = "") -> str:
+    """One word for all of them. Holders who would train, if the run did not wait, wait."""
     if not holders:
         return "vacant"
     states = {row.state for row in holders}
-    return next((state for state in STATES if state in states), min(states))
+    found = next((state for state in STATES if state in states), min(states))
+    return "waiting" if waiting and found in ("training", "ready") else found
 
 
 def reason_of(

@@ -61,7 +61,7 @@ def render(status: SwarmStatus, per_peer: bool = False) -> RenderableType:
         text = Text(no_wrap=True, overflow="ellipsis")
         for number, line in enumerate(part.lines(), -1):
             text.append(line + ("\n" if number + 1 < len(part.rows) else ""), _style(number, part))
-        parts += ["", text, ""] if per_peer else [text]
+        parts.append(text)
     return Group(*parts)
 
 
@@ -72,11 +72,7 @@ def _style(number: int, table: Table) -> str | None:
 
 def plain_lines(status: SwarmStatus, per_peer: bool = False) -> list[str]:
     """As text, for logs and pipes."""
-    return [
-        line
-        for part in blocks(status, per_peer)
-        for line in ([part] if isinstance(part, str) else ["", *part.lines(), ""] if per_peer else part.lines())
-    ]
+    return [line for part in blocks(status, per_peer) for line in ([part] if isinstance(part, str) else part.lines())]
 
 
 def blocks(status: SwarmStatus, per_peer: bool = False) -> list[str | Table]:
@@ -85,10 +81,11 @@ def blocks(status: SwarmStatus, per_peer: bool = False) -> list[str | Table]:
     if status.stages:
         found.append(stage_table(status))
     if per_peer and status.stages:
-        found.append(Table(HOLDER_COLUMNS, tuple(holder_cells(row) for row in status.stages)))
+        found += ["", Table(HOLDER_COLUMNS, tuple(holder_cells(row) for row in status.stages))]
     if per_peer and status.peers:
-        found.append(Table(PEER_COLUMNS, tuple(peer_cells(row) for row in status.peers)))
-    return [*found, *closing_lines(status)]
+        found += ["", Table(PEER_COLUMNS, tuple(peer_cells(row) for row in status.peers))]
+    closing = closing_lines(status)
+    return [*found, *([""] if per_peer and closing else []), *closing]
 
 
 def heading_lines(status: SwarmStatus) -> list[str]:

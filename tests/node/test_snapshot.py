@@ -115,6 +115,7 @@ def test_a_lost_stage_says_what_it_waits_for() -> None:
     assert (lost.state, lost.holders) == ("vacant", 0) and "a volunteer for stage" in lost.reason
     assert found.state == "waiting" and found.eta_seconds is None
     assert all(each.reason for each in found.summaries), "the others wait with it, and say so"
+    assert {each.state for each in found.summaries if each is not lost} == {"waiting"}
     assert found.volunteers == 3
 
 
