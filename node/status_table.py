@@ -100,7 +100,7 @@ def heading_lines(status: SwarmStatus) -> list[str]:
         f"step {status.step:,} of {status.steps:,}",
         loss + (step + perplexity if status.validation is not None else ""),
         _figures([("tokens/s", status.tokens_per_second, ",.0f")]),
-        f"{count} volunteer{'' if count == 1 else 's'}" if count else "",
+        _counted(count, "volunteer", "volunteers") if count else "",
         "" if status.eta_seconds is None else f"{duration(status.eta_seconds)} to go",
         printable(status.state) + _end(status),
     ]
@@ -171,7 +171,7 @@ def closing_lines(status: SwarmStatus) -> list[str]:
     if status.waiting:
         lines.append(f"waiting for {printable(status.waiting)}")
     if status.recoveries:
-        lines.append(f"{len(status.recoveries)} stages were lost and rebuilt so far")
+        lines.append(f"{_counted(len(status.recoveries), 'stage was', 'stages were')} lost and rebuilt so far")
     return lines + [_recovery_line(recovery) for recovery in status.recoveries[-RECOVERIES_SHOWN:]]
 
 
@@ -185,6 +185,10 @@ def duration(seconds: float) -> str:
     if hours < 48:
         return f"{minutes // 60} h {minutes % 60} min"
     return f"{hours // 24} d {hours % 24} h" if days < 365 else f"{days} d"
+
+
+def _counted(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"
 
 
 def _stage_name(stage: int) -> str:

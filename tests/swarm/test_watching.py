@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ftnode.lab.trial import Trial
+from ftnode.node.configuration import running_nodes
 from ftnode.node.metrics_file import METRICS_NAME, read_metrics
 from ftnode.protocol.manifest import Manifest
 
@@ -78,3 +79,23 @@ def test_watchers_see_what_the_swarm_does(open_swarm: OpenTrial) -> None:
     advice = ask(trial, "doctor")
     verdicts = {check["name"]: check["verdict"] for check in advice["checks"]}
     assert verdicts["peers"] == verdicts["reachability"] == verdicts["clock"] == "ok", advice
+
+
+@pytest.mark.timeout(300)
+def test_a_relayed_peer_is_seen_as_such(open_swarm: OpenTrial) -> None:
+    trial = open_swarm(volunteers=0)
+    hidden = trial.volunteer("hidden", options=("--listen", "none"))
+    for number in range(1, STAGES + 1):
+        trial.volunteer(f"v{number}")
+    trial.wait_for_step(5)
+    (node,) = running_nodes(hidden.home)
+    others = [each for process in trial.swarm.processes.values() for each in running_nodes(process.home) if each.run]
+    (other, *_) = [each for each in others if each.peer != node.peer]
+
+    def rows() -> list[dict[str, Any]]:
+        return [row for row in ask(trial, "peers", address=other.addresses[0])["peers"] if row["peer"] == node.peer]
+
+    trial.wait("its latency", lambda story: bool(rows() and rows()[0]["latency"]))
+    (row,) = rows()
+    assert row["path"] == "relayed" and row["stages"], row
+    assert "/p2p-circuit" in row["addresses"][0]
