@@ -6,7 +6,7 @@
     {"kind": "validation", "time": ..., "step": 50, "loss": 2.4, "perplexity": 11.02}
 
 `time` is the wall clock when this node heard of it, seconds since 1970 UTC; losses are nats per token. Steps only grow
-within one life. The file is bounded: when it is full it becomes `metrics.jsonl.1`, and the one before that goes.
+from one `start` to the next. The file is bounded: a full one becomes `metrics.jsonl.1`, and the one before that goes.
 """
 
 from __future__ import annotations
@@ -48,16 +48,25 @@ class MetricsFile:
             self._file = _Lines(path, bytes_max)
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}; choose another --log-dir", 73) from None
+        self._start: dict[str, Any] = {"format": FORMAT, "kind": "start"}
         self._committed = self._validated = 0
         self._broken = False
 
     def start(self, now: float, **fields: str) -> None:
-        self._write({"format": FORMAT, "kind": "start", "time": now, **fields})
+        self._start |= fields
+        self._write(self._start | {"time": now})
 
     def look(self, chronicle: Chronicle, now: float) -> None:
-        """Write what is new. `now` is the wall clock."""
+        """Write what is new. `now` is the wall clock. When the past was forgotten, since another founder's run of the
+        same manifest goes on, a new `start` says so."""
+        if chronicle.newest_step < self._committed:
+            self._committed = self._validated = 0
+            self._write(self._start | {"time": now})
         if chronicle.newest_step > self._committed:
-            for commit in chronicle.after(self._committed):
+            heard = range(
+                self._committed + 1, chronicle.newest_step + 1
+            )  # no sorting of all that is known, every second
+            for commit in (chronicle.commits[step] for step in heard if step in chronicle.commits):
                 speed = commit.tokens / commit.seconds if commit.seconds > 0 else None
                 self._write({
                     "kind": "commit", "time": now, "step": commit.step, "loss": commit.loss, "tokens": commit.tokens,

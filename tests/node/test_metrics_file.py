@@ -54,6 +54,22 @@ def test_a_line_per_commit_and_validation(tmp_path: Path) -> None:
     assert [line["perplexity"] for line in lines[3:]] == [pytest.approx(7.389, abs=0.001), None]
 
 
+def test_a_past_that_is_forgotten_begins_anew(tmp_path: Path) -> None:
+    path, known = tmp_path / METRICS_NAME, chronicle(1, 2, 9)
+    file = MetricsFile(path)
+    file.start(1.0, run="r")
+    file.look(known, 2.0)
+    known.forget()
+    known.commit(commit(1), 0.0)
+    file.look(known, 3.0)
+    file.close()
+    found = [(line["kind"], line.get("step"), line["time"]) for line in read_metrics(path)]
+    assert found == [
+        ("start", None, 1.0), ("commit", 1, 2.0), ("commit", 2, 2.0), ("commit", 9, 2.0), ("start", None, 3.0),
+        ("commit", 1, 3.0),
+    ]  # fmt: skip
+
+
 def test_it_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / METRICS_NAME
     file, known = MetricsFile(path, bytes_max=2000), Chronicle()
