@@ -23,6 +23,7 @@ from typing import Any, Final
 from ftnode.node.status import perplexity_of
 from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.errors import UserError
+from ftnode.protocol.messages import Commit
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ FORMAT: Final = 1
 METRICS_BYTES_MAX: Final = 16 << 20
 """Some 100,000 steps."""
 LINE_BYTES_MAX: Final = 4096
+FEW_COMMITS: Final = 64
 READ_BYTES_MAX: Final = 2 * METRICS_BYTES_MAX
 
 
@@ -63,10 +65,7 @@ class MetricsFile:
             self._committed = self._validated = 0
             self._write(self._start | {"time": now})
         if chronicle.newest_step > self._committed:
-            heard = range(
-                self._committed + 1, chronicle.newest_step + 1
-            )  # no sorting of all that is known, every second
-            for commit in (chronicle.commits[step] for step in heard if step in chronicle.commits):
+            for commit in _after(chronicle, self._committed):
                 speed = commit.tokens / commit.seconds if commit.seconds > 0 else None
                 self._write({
                     "kind": "commit", "time": now, "step": commit.step, "loss": commit.loss, "tokens": commit.tokens,
@@ -94,6 +93,12 @@ class MetricsFile:
         if self._file.trouble:
             self.close()
             self._say(f"cannot write {self._path}: {self._file.trouble}; going on without it")
+
+
+def _after(chronicle: Chronicle, step: int) -> tuple[Commit, ...]:
+    """What is committed after a step, oldest first; without a look at all that is known when it is little."""
+    count = chronicle.newest_step - step
+    return chronicle.newest_commits(count) if count <= FEW_COMMITS else chronicle.after(step)
 
 
 class _Lines(RotatingFileHandler):

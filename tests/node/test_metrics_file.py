@@ -54,6 +54,14 @@ def test_a_line_per_commit_and_validation(tmp_path: Path) -> None:
     assert [line["perplexity"] for line in lines[3:]] == [pytest.approx(7.389, abs=0.001), None]
 
 
+def test_a_late_comer_writes_what_it_learned_and_a_far_step_costs_nothing(tmp_path: Path) -> None:
+    path, known = tmp_path / METRICS_NAME, chronicle(*range(1, 200), 10**12)
+    file = MetricsFile(path)
+    file.look(known, 2.0)
+    file.close()
+    assert [line["step"] for line in read_metrics(path)] == [*range(1, 200), 10**12]
+
+
 def test_a_past_that_is_forgotten_begins_anew(tmp_path: Path) -> None:
     path, known = tmp_path / METRICS_NAME, chronicle(1, 2, 9)
     file = MetricsFile(path)
