@@ -18,6 +18,7 @@ from pathlib import Path
 import trio
 
 from ftnode.bootstrap.addresses import join_lines, shown_addresses
+from ftnode.node.acquaintances import WHO_PROTOCOL, who_handler
 from ftnode.node.addresses import full_addresses, parse_peers, remember_peers, remembered_peers
 from ftnode.node.configuration import Running, forget_running, note_running
 from ftnode.node.directory import read_statements
@@ -25,6 +26,7 @@ from ftnode.node.directory_link import DirectoryDown, DirectoryLink
 from ftnode.node.directory_records import RUNS_KEY, RunNotice, Statement
 from ftnode.node.identity import Identity, take_identity
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.metrics_server import NONE, MetricsServer
 from ftnode.node.p2pd import P2pd
 from ftnode.node.relay import start_relay
 from ftnode.node.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
@@ -44,11 +46,11 @@ def _print_now(line: str) -> None:
     print(line, flush=True)
 
 
-def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_now) -> int:
+def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_now, metrics: str = "none") -> int:
     """Serve until Ctrl-C or SIGTERM; 0 then. Raises UserError when it cannot start or its p2pd dies."""
     identity = take_identity(home, IDENTITY_NAME)
     try:
-        failure = trio.run(_serve, identity, tuple(listen), home, say)
+        failure = trio.run(_serve, identity, tuple(listen), home, say, metrics)
     finally:
         forget_running(home, identity.peer_id)
         identity.release()
@@ -57,7 +59,9 @@ def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_n
     return 0
 
 
-async def _serve(identity: Identity, listen: Sequence[str], home: Path, say: Callable[[str], None]) -> UserError | None:
+async def _serve(
+    identity: Identity, listen: Sequence[str], home: Path, say: Callable[[str], None], metrics: str
+) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
@@ -68,6 +72,10 @@ async def _serve(identity: Identity, listen: Sequence[str], home: Path, say: Cal
                 return error
             try:
                 point = MeetingPoint(p2pd, home)
+                if metrics != NONE:
+                    server = MetricsServer(metrics, point.status)
+                    nursery.start_soon(server.run)
+                    say(f"metrics: {server.line}")
                 await point.start(nursery)
                 for line in await point.lines():
                     say(line)
@@ -114,6 +122,7 @@ class MeetingPoint:
         """Answers watchers and is noted as running when this returns; the directory follows in a few seconds."""
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
+        await self.p2pd.serve(WHO_PROTOCOL, who_handler(lambda: self.status().speaker))
         addresses = shown_addresses(self.p2pd.peer_id, await self.p2pd.addresses())
         note_running(self.home, Running(os.getpid(), self.p2pd.peer_id, "", addresses))
         nursery.start_soon(self.link.run)
@@ -127,7 +136,8 @@ class MeetingPoint:
     def status(self) -> SwarmStatus:
         speaker = Speaker(self.p2pd.peer_id, version("ftnode"), "none", "bootstrap")
         waiting = "" if self.link.up.is_set() else "the directory to start"
-        return SwarmStatus(speaker, state="meeting point", waiting=waiting, members=self.members)
+        clock = time.time()
+        return SwarmStatus(speaker, state="meeting point", waiting=waiting, members=self.members, clock=clock)
 
     def _lost(self, reason: str) -> None:
         log.warning("directory lost: %s", reason)

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import click
 
-from ftnode.node.cli_options import device_option, home_option, json_option, peer_option, readable_data
+from ftnode.node.cli_options import (
+    check_metrics,
+    device_option,
+    home_option,
+    json_option,
+    metrics_option,
+    peer_option,
+    readable_data,
+)
 from ftnode.node.configuration import JoinConfig, log_root
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
@@ -48,12 +56,17 @@ from ftnode.protocol.manifest import Manifest
     "--paced-seconds", type=(click.FloatRange(0, 60), click.FloatRange(0, 60)), default=(0.02, 0.04), show_default=True,
     metavar="FORWARD BACKWARD", help="Of a paced stage, per microbatch.",
 )  # fmt: skip
+@metrics_option
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of node.log."
+)
 @json_option
 @home_option
 def join(
     run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, device: str,
     threads: int | None, listen: tuple[str, ...], announce: tuple[str, ...], timeout: float, log_dir: str | None,
-    dump_rebuilds: bool, compute: str, paced_seconds: tuple[float, float], as_json: bool, home: str | None,
+    dump_rebuilds: bool, compute: str, paced_seconds: tuple[float, float], metrics: str, log_format: str,
+    as_json: bool, home: str | None,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
@@ -63,6 +76,7 @@ def join(
     from ftnode.node.joining import find_run
     from ftnode.node.listening import check_announce, check_listen
 
+    check_metrics(metrics)
     listen = listen_addresses(listen)
     check_listen(listen)
     check_announce(announce, listen)
@@ -86,6 +100,8 @@ def join(
         forward_seconds=paced_seconds[0],
         backward_seconds=paced_seconds[1],
         json=as_json,
+        metrics=metrics,
+        log_format=log_format,
     )
 
     from ftnode.node.daemon import run as volunteer

@@ -142,6 +142,20 @@ def elastic(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
 
 
 @click.command()
+@click.option("--peers", type=click.IntRange(2, 200), default=50, show_default=True, help="Fake responders.")
+@click.option("--runs", type=click.IntRange(1, 1000), default=10, show_default=True, help="Cold starts to measure.")
+@click.option(
+    "--seconds", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="To watch the watcher for."
+)
+@json_option
+@unused_home_option
+def watch(peers: int, runs: int, seconds: float, as_json: bool, home: str | None) -> int:
+    """Seconds from a cold start of ftnode status to its table, and what a watcher of many peers costs itself. Two
+    minutes; exit code 1 when one of the two is above its budget."""
+    return 0 if _lab("watch").run(as_json, peers, runs, seconds)["passed"] else 1
+
+
+@click.command()
 @json_option
 @unused_home_option
 def memory(as_json: bool, home: str | None) -> int:

@@ -24,6 +24,17 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 peer_option = click.option(
     "--peer", "peers", multiple=True, metavar="ADDR", help="Multiaddr of a peer, /ip4/…/p2p/12D3…; repeats."
 )
+metrics_option = click.option(
+    "--metrics", default="127.0.0.1:9464", show_default=True, metavar="HOST:PORT",
+    help="Where Prometheus finds /metrics; the default takes the next port when that one is in use. none: nowhere.",
+)  # fmt: skip
+
+
+def check_metrics(listen: str) -> None:
+    """Raises UserError (64) when it is neither an address nor none."""
+    from ftnode.node.metrics_server import parse_listen
+
+    parse_listen(listen)
 
 
 def _known_device(_context: click.Context, _option: click.Parameter, device: str) -> str:

@@ -1,4 +1,5 @@
-"""`ftnode status`: look at a swarm through any peer of it. Loads neither torch nor hivemind and starts no process."""
+"""`ftnode status` and `ftnode peers`: look at a swarm through any peer of it. Loads neither torch nor hivemind, starts
+no process."""
 
 from __future__ import annotations
 
@@ -15,21 +16,27 @@ from ftnode.protocol.errors import UserError
 if TYPE_CHECKING:
     from ftnode.node.status import SwarmStatus
 
+WATCH_SECONDS = 2.0
+timeout_option = click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True,
+    help="Seconds to wait for a peer that answers.",
+)  # fmt: skip
+
 
 @click.command()
 @peer_option
 @json_option
 @click.option(
-    "--watch", "interval", type=click.FloatRange(0.1, 3600), metavar="SECONDS",
-    help="Look again this often, until Ctrl-C.",
+    "--watch", "interval", type=click.FloatRange(0.1, 3600), metavar="[SECONDS]", is_flag=False,
+    flag_value=WATCH_SECONDS, help="Look again this often (2), until Ctrl-C.",
 )  # fmt: skip
-@click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True,
-    help="Seconds to wait for a peer that answers.",
-)  # fmt: skip
+@click.option("-v", "--verbose", is_flag=True, help="Each holder, and each peer with path, latency and version.")
+@timeout_option
 @home_option
-def status(peers: tuple[str, ...], as_json: bool, interval: float | None, timeout: float, home: str | None) -> None:
-    """Show a swarm: stages, peers, step, loss. Without --peer: of this machine's node, else of peers remembered."""
+def status(
+    peers: tuple[str, ...], as_json: bool, interval: float | None, verbose: bool, timeout: float, home: str | None
+) -> None:
+    """Show a swarm: run, stages, recoveries. Without --peer: of this machine's node, else of peers remembered."""
     from ftnode.node.identity import home_directory
 
     folder = home_directory(home)
@@ -38,13 +45,46 @@ def status(peers: tuple[str, ...], as_json: bool, interval: float | None, timeou
     from ftnode.node import watch
 
     if interval is None:
-        _show(watch.fetch_status(addresses, timeout), as_json)
+        _show(watch.fetch_status(addresses, timeout), as_json, verbose)
     else:
-        _watch(addresses, interval, timeout, as_json)
-    if peers:
+        _watch(addresses, interval, timeout, as_json, verbose)
+    _remember(folder, peers, addresses)
+
+
+@click.command("peers")
+@peer_option
+@json_option
+@timeout_option
+@home_option
+def list_peers(peers: tuple[str, ...], as_json: bool, timeout: float, home: str | None) -> None:
+    """Who is in the swarm as one of its peers sees it. Without --peer: this machine's node, else peers remembered."""
+    from ftnode.node.identity import home_directory
+
+    folder = home_directory(home)
+    addresses = whom_to_ask(folder, peers)
+
+    from ftnode.node import watch
+    from ftnode.node.status import to_mapping
+    from ftnode.node.status_table import peer_table, printable, short_peer
+
+    found = watch.fetch_status(addresses, timeout)
+    _remember(folder, peers, addresses)
+    if as_json:
+        whole = to_mapping(found)
+        kept = ("format", "speaker", "run", "name", "peers", "members")
+        click.echo(json.dumps({name: whole[name] for name in kept}))
+        return
+    seen_by = f"{printable(found.speaker.role)} {short_peer(found.speaker.peer)}"
+    click.echo(f"{printable(found.name) or 'no run'}, as {seen_by} sees it")
+    click.echo("\n".join(peer_table(found).lines()))
+
+
+def _remember(home: Path, given: tuple[str, ...], addresses: tuple[str, ...]) -> None:
+    """Who was named and answered, or was named with one that did."""
+    if given:
         from ftnode.node.addresses import remember_peers
 
-        remember_peers(folder, addresses)
+        remember_peers(home, addresses)
 
 
 def whom_to_ask(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -61,12 +101,12 @@ def whom_to_ask(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
     return found
 
 
-def _watch(addresses: tuple[str, ...], interval: float, timeout: float, as_json: bool) -> None:
+def _watch(addresses: tuple[str, ...], interval: float, timeout: float, as_json: bool, verbose: bool) -> None:
     """On a terminal one picture that changes, elsewhere one block of lines after the other."""
     from ftnode.node import watch
 
     if as_json or not sys.stdout.isatty():
-        watch.watch(addresses, interval, timeout, lambda found: _show(found, as_json))
+        watch.watch(addresses, interval, timeout, lambda found: _show(found, as_json, verbose))
         return
 
     from rich.live import Live
@@ -74,10 +114,10 @@ def _watch(addresses: tuple[str, ...], interval: float, timeout: float, as_json:
     from ftnode.node.status_table import render
 
     with Live(auto_refresh=False, vertical_overflow="crop") as live:
-        watch.watch(addresses, interval, timeout, lambda found: live.update(render(found), refresh=True))
+        watch.watch(addresses, interval, timeout, lambda found: live.update(render(found, verbose), refresh=True))
 
 
-def _show(found: SwarmStatus, as_json: bool) -> None:
+def _show(found: SwarmStatus, as_json: bool, verbose: bool) -> None:
     if as_json:
         from ftnode.node.status import to_mapping
 
@@ -88,8 +128,8 @@ def _show(found: SwarmStatus, as_json: bool) -> None:
 
         from ftnode.node.status_table import render
 
-        Console().print(render(found))
+        Console().print(render(found, verbose))
         return
     from ftnode.node.status_table import plain_lines
 
-    click.echo("\n".join(plain_lines(found)))
+    click.echo("\n".join(plain_lines(found, verbose)))

@@ -50,6 +50,10 @@ class JoinConfig:
     backward_seconds: float
     json: bool
     """Lines for people become JSON lines."""
+    metrics: str = "none"
+    """HOST:PORT where Prometheus is answered, or none."""
+    log_format: str = "text"
+    """Of node.log: text or json."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,15 +36,16 @@ from ftnode.node.invitation import Invitation
 from ftnode.node.joining import admitted
 from ftnode.node.keeper import Keeper
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.log_format import formatter
 from ftnode.node.manifest_book import ManifestBook, not_listed
 from ftnode.node.manifest_exchange import MANIFEST_PROTOCOL, manifest_handler
 from ftnode.node.manifest_spread import Spreading
+from ftnode.node.observer import Observer
 from ftnode.node.p2pd import P2pd
 from ftnode.node.reachability import Reach, Reachability
 from ftnode.node.reduction import Reductions
 from ftnode.node.reduction_wire import REDUCE_PROTOCOL
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
-from ftnode.node.snapshot import snapshot
 from ftnode.node.state_donor import StateDonor
 from ftnode.node.state_reading import try_to_dump
 from ftnode.node.state_shape import gradient_numbers, shape_of
@@ -63,7 +64,6 @@ from ftnode.protocol.wire import STATE_PROTOCOL
 
 log = logging.getLogger(__name__)
 
-LOG_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
 NONCE_BITS: Final = 48
 LOG_BYTES_MAX: Final = 1 << 26
 """Of node.log; then it begins anew, and the one before is kept."""
@@ -81,7 +81,8 @@ def run(config: JoinConfig) -> int:
             f"cannot create {config.log_directory}: {error.strerror}; choose another --log-dir", 73
         ) from None
     log_file = RotatingFileHandler(config.log_directory / "node.log", maxBytes=LOG_BYTES_MAX, backupCount=1)
-    logging.basicConfig(handlers=[log_file], level=logging.INFO, format=LOG_FORMAT)
+    log_file.setFormatter(formatter(config.log_format))
+    logging.basicConfig(handlers=[log_file], level=logging.INFO)
     identity = take_identity(config.home)
     try:
         failure = trio.run(_live, admitted(config, identity.peer_id), identity)
@@ -123,7 +124,6 @@ class Node:
         self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
         self.speaking, self.notes = Speaking(config.json), NoteLog()
         self.settings = settings(manifest)
-        self.device = config.device
         self.failure: UserError | None = None
         self._met_somebody = False
         self._last_trouble = ""
@@ -153,6 +153,7 @@ class Node:
             log_path=config.log_directory / "directory.log", remember=self._remember,
         )  # fmt: skip
         self.participant = Participant(self.me, self.settings, Random(seed), addresses=addresses, hold=config.hold)
+        self.observer = Observer(self.participant, config, p2pd, self.speaking.say)
         self.driver = Driver(
             self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self._on_note
         )
@@ -210,9 +211,10 @@ class Node:
         self._note_running()
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
                           peer=self.me.id, log=str(config.log_directory))  # fmt: skip
-        self.speaking.say("look", f"ftnode status --watch 2 --home {config.home}")
+        self.speaking.say("look", f"ftnode status --watch --home {config.home}")
         self.speaking.say("invite", f"ftnode join '{self._invitation()}'")
         self.speaking.say("log", f"{config.log_directory}")
+        await self.observer.start(nursery)
         nursery.start_soon(self.directory.run)
         nursery.start_soon(self.reachability.run)
         nursery.start_soon(self._listen_to_owner, signals)
@@ -220,6 +222,7 @@ class Node:
         nursery.start_soon(self._watch_p2pd)
         nursery.start_soon(self._drive, nursery)
         await self._done.wait()
+        self.observer.close()
         self.trace.close(time.monotonic(), str(self.failure or "left"))
         self.speaking.say("left", str(self.failure or "left the swarm"))
         return self.failure
@@ -316,6 +319,7 @@ class Node:
 
     def _on_reach(self, reach: Reach) -> None:
         self.speaking.say("reachable", str(reach), reach=reach.kind)
+        self.observer.reach = str(reach)
         if reach.addresses != self.addresses:
             self.addresses = reach.addresses
             self.transport.move(reach.addresses)
@@ -368,7 +372,7 @@ class Node:
             self.driver.deliver(event)
 
     def _on_compute_ready(self, ready: dict[str, Any]) -> None:
-        self.device = str(ready["device"])
+        self.observer.device = str(ready["device"])
         fitting = capacity_of(ready, self.config.hold, self.settings.live_activations)
         head, why = may_hold_head(self.config.manifest, ready)
         for line in describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, head, why):
@@ -384,7 +388,7 @@ class Node:
 
     def status(self) -> SwarmStatus:
         """For watchers."""
-        return snapshot(self.participant, self.config.manifest, self.device, time.monotonic())
+        return self.observer.status()
 
     def history(self, request: HistoryRequest) -> History:
         """For watchers that want to know how it came to this."""

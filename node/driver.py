@@ -22,6 +22,7 @@ from ftnode.node.ports import REASON_TEXT_MAX, ComputeError, DirectoryPort, Tran
 from ftnode.node.shelf import SHELVED_MAX, Shelf
 from ftnode.node.state_donor import Exported, StateDonor
 from ftnode.node.state_transfer import Installer, Outcome
+from ftnode.node.status import perplexity_of
 from ftnode.node.task_runner import TaskRunner
 from ftnode.node.trace import TraceWriter
 from ftnode.protocol import effects as fx
@@ -151,7 +152,8 @@ class Driver:
     def _record_evaluations(self, now: float) -> None:
         for step in self.participant.chronicle.validation.keys() - self._evaluated:
             self._evaluated.add(step)
-            self.trace.record("evaluated", now, step=step, loss=self.participant.chronicle.validation[step])
+            loss = self.participant.chronicle.validation[step]
+            self.trace.record("evaluated", now, step=step, loss=loss, perplexity=perplexity_of(loss))
 
     def record_export(self, exported: Exported) -> None:
         self.trace.record(

@@ -30,6 +30,9 @@ ASK_SECONDS: Final = 8.0
 KNOCK_SECONDS: Final = 2.0
 REQUEST_SECONDS: Final = 2.0
 ADDRESSES_MAX: Final = 8
+UNSPECIFIED: Final = "0.0.0.0"
+"""In a request: the host that the request comes from, which who asks may not know."""
+HOSTS_MAX: Final = 4
 FRAME_BYTES_MAX: Final = 4096
 ASKERS_MAX: Final = 16
 """At a time; those beyond get no answer and ask again."""
@@ -72,7 +75,9 @@ def knock_handler(p2pd: P2pd) -> StreamHandler:
 
 
 async def knock(addresses: Iterable[Any], hosts: Iterable[str]) -> str:
-    """The first of the addresses, of those on `hosts`, that takes a TCP connection; "" when none does in time."""
+    """The first of the addresses, of those on `hosts`, that takes a TCP connection; "" when none does in time.
+
+    For UNSPECIFIED each of `hosts` is tried, and the answer has the one that was dialled."""
     allowed = set(hosts)
     opened: list[str] = []
 
@@ -91,6 +96,10 @@ async def knock(addresses: Iterable[Any], hosts: Iterable[str]) -> str:
                 target = _target(address) if isinstance(address, str) and is_dialable(address) else None
                 if target is not None and target[0] in allowed:
                     nursery.start_soon(dial, address, *target, nursery.cancel_scope)
+                elif target is not None and target[0] == UNSPECIFIED:
+                    for host in sorted(allowed)[:HOSTS_MAX]:
+                        seen = f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{target[1]}"
+                        nursery.start_soon(dial, seen, host, target[1], nursery.cancel_scope)
     return opened[0] if opened else ""
 
 

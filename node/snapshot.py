@@ -2,31 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
+from statistics import median
 
-from ftnode.node.status import COMMITS_MAX, CommitPoint, RecoveryRow, Speaker, StageRow, SwarmStatus
+from ftnode.node.acquaintances import Acquaintance
+from ftnode.node.progress import Progress
+from ftnode.node.stage_summary import Circumstances, summarize
+from ftnode.node.status import (
+    COMMITS_MAX,
+    CommitPoint,
+    PeerRow,
+    RecoveryRow,
+    Speaker,
+    StageRow,
+    StageSummary,
+    SwarmStatus,
+    perplexity_of,
+)
 from ftnode.protocol.chronicle import Rebuild
 from ftnode.protocol.manifest import Manifest
 from ftnode.protocol.participant import Participant
+from ftnode.protocol.types import Peer
+from ftnode.protocol.watchers import beats_to
 
 VERSION = version("ftnode")
+PACE_COMMITS = 8
+"""Of the newest, for the speed and the time that is left."""
+SILENT_LEASES = 2
+"""Who stands by is heard twice per lease."""
+PEERS_MAX = 256
+PEER_ADDRESSES_MAX = 4
 
 
-def snapshot(core: Participant, manifest: Manifest, device: str, now: float) -> SwarmStatus:
-    """What this node knows; rows of other holders are as of their last heartbeat."""
-    role = "volunteer"
-    speaker = Speaker(core.me.id, VERSION, device, role)
-    commits = _curve(core)
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a node knows besides its core."""
+
+    device: str
+    progress: Progress = field(default_factory=Progress)
+    acquaintances: Mapping[str, Acquaintance] = field(default_factory=dict)
+    reach: str = ""
+    clock: float | None = None
+    """Wall clock now."""
+
+
+def snapshot(
+    core: Participant, manifest: Manifest, around: Surroundings, now: float, curve: bool = True
+) -> SwarmStatus:
+    """What this node knows; rows of other holders are as of their last heartbeat. `curve`: with the commits."""
+    speaker = Speaker(core.me.id, VERSION, around.device, "volunteer", around.reach)
     newest = core.chronicle.commits.get(core.chronicle.newest_step)
     last_validation = max(core.chronicle.validation, default=None)
     view = core.view
     if view is None:
         return SwarmStatus(
             speaker, run=manifest.run_id, name=manifest.run.name, steps=manifest.run.steps, state="waiting",
-            waiting=core.waiting(),
+            waiting=core.waiting(), clock=around.clock, volunteers=1, peers=_peers(core, around, now),
         )  # fmt: skip
     report = core.reports.get(view.leader)
     waiting = core.waiting() if core.leader is not None or report is None else report.waiting
+    state, rows = _state(core, waiting), _rows(core, manifest, now)
+    peers = _peers(core, around, now)
+    validation = core.chronicle.validation[last_validation] if last_validation is not None else None
     return SwarmStatus(
         speaker,
         run=manifest.run_id,
@@ -34,18 +73,39 @@ def snapshot(core: Participant, manifest: Manifest, device: str, now: float) -> 
         step=newest.step if newest is not None else 0,
         steps=manifest.run.steps,
         loss=newest.loss if newest is not None else None,
-        validation=core.chronicle.validation[last_validation] if last_validation is not None else None,
+        validation=validation,
         tokens_per_second=_speed(core),
         leader=view.leader.id,
         lineage=view.lineage.id,
         view=view.number,
-        state=_state(core, waiting),
+        state=state,
         waiting=waiting,
-        stages=_rows(core, now),
-        standbys=tuple(sorted(peer.id for peer, p in core.presences.items() if peer not in core.members)),
+        stages=rows,
+        standbys=tuple(sorted(peer.id for peer in _present(core, now) if peer not in core.members)),
         recoveries=_recoveries(core),
-        commits=commits,
+        commits=_curve(core) if curve else (),
+        validation_step=last_validation,
+        perplexity=perplexity_of(validation),
+        eta_seconds=_eta(core) if state == "training" else None,
+        volunteers=sum(row.role != "bootstrap" for row in peers),
+        commit_age=around.progress.commit_age(now),
+        clock=around.clock,
+        summaries=_summaries(core, around, rows, state, waiting, now),
+        peers=peers,
     )
+
+
+def look(core: Participant, progress: Progress, now: float) -> None:
+    """Note what has moved since the last look."""
+    rows = {} if core.view is None else dict.fromkeys(range(len(core.view.holders)), 0)
+    for peer, report in core.reports.items():
+        if core.view is not None and report.view == core.view.number and peer in core.members:
+            for told in report.stages:
+                if told.stage in rows:
+                    rows[told.stage] = max(rows[told.stage], told.applied)
+    for stage in core.mine:
+        rows[stage] = max(rows.get(stage, 0), core.holder.applied(stage))
+    progress.look(core.chronicle.newest_step, {stage: step for stage, step in rows.items() if step > 0}, now)
 
 
 def _curve(core: Participant) -> tuple[CommitPoint, ...]:
@@ -65,17 +125,102 @@ def _state(core: Participant, waiting: str) -> str:
     return "finished" if core.holder.finished or over else "training"
 
 
+def _eta(core: Participant) -> float | None:
+    """Seconds to the last step at the pace of the newest commits."""
+    newest = core.chronicle.newest_commits(PACE_COMMITS)
+    if not newest:
+        return None
+    pace = sum(commit.seconds for commit in newest) / len(newest)
+    return max(0, core.settings.steps - core.chronicle.newest_step) * pace
+
+
 def _speed(core: Participant) -> float | None:
     """Tokens per second over the newest commits."""
-    newest = core.chronicle.newest_commits(8)
+    newest = core.chronicle.newest_commits(PACE_COMMITS)
     seconds = sum(commit.seconds for commit in newest)
     return sum(commit.tokens for commit in newest if commit.seconds > 0) / seconds if seconds > 0 else None
 
 
-def _rows(core: Participant, now: float) -> tuple[StageRow, ...]:
+def _summaries(
+    core: Participant, around: Surroundings, rows: tuple[StageRow, ...], state: str, waiting: str, now: float
+) -> tuple[StageSummary, ...]:
+    view, swap = core.view, core.settings.swap
+    assert view is not None
+    newest = core.chronicle.newest_commits(PACE_COMMITS)
+    circumstances = Circumstances(
+        waiting=waiting,
+        finished=state == "finished",
+        step_seconds=median(commit.seconds for commit in newest) if newest else None,
+        silence_seconds=core.settings.lease_seconds,
+        heard=frozenset(peer.id for peer in core.members if core.member and core.me in beats_to(view, peer, swap)),
+        rebuilds={
+            rebuild.stage: f"rebuilt by {rebuild.rung.value}: {rebuild.reason}"
+            for rebuild in core.chronicle.rebuilds.values()
+            if rebuild.seconds is None
+        },
+    )
+    return summarize(rows, lambda stage: around.progress.stage_age(stage, now), circumstances)
+
+
+def _peers(core: Participant, around: Surroundings, now: float) -> tuple[PeerRow, ...]:
+    """This node, the other members by stage, who learns or stands by, and who else was met (a meeting point)."""
+    view, begin = core.view, core.holder.begin
+    stages: dict[Peer, tuple[int, ...]] = {}
+    roles: dict[Peer, str] = {}
+    for peer in view.members() if view is not None else ():
+        stages[peer] = view.stages_of(peer) if view is not None else ()
+        roles[peer] = "leader" if view is not None and peer == view.leader else "holder"
+    for stage, peer in begin.learners if begin is not None else ():
+        if roles.get(peer, "learner") == "learner":
+            stages[peer], roles[peer] = (*stages.get(peer, ()), stage), "learner"
+    for peer in sorted({core.me, *_present(core, now)}):
+        roles.setdefault(peer, "standby")
+    found = [
+        _peer_row(core, around, peer, roles[peer], stages.get(peer, ()), now)
+        for peer in sorted(roles, key=lambda peer: (stages.get(peer) or (1 << 20,), peer))
+    ]
+    named = {peer.id for peer in roles}
+    found += [
+        PeerRow(peer_id, met.role, (), (met.address,), met.path, met.latency, met.version, None)
+        for peer_id, met in sorted(around.acquaintances.items())
+        if peer_id not in named and met.role == "bootstrap"
+    ]
+    return tuple(found[:PEERS_MAX])
+
+
+def _present(core: Participant, now: float) -> list[Peer]:
+    """Those in the directory whose record does not merely outlive them: their address refuses us, or they were heard
+    once and are silent since."""
+    alive = core.liveness
+    return [
+        peer
+        for peer in core.presences
+        if peer not in alive.refused
+        and not (peer in alive.heard and alive.silence(peer, now) > SILENT_LEASES * core.settings.lease_seconds)
+    ]
+
+
+def _peer_row(
+    core: Participant, around: Surroundings, peer: Peer, role: str, stages: tuple[int, ...], now: float
+) -> PeerRow:
+    if peer == core.me:
+        return PeerRow(peer.id, role, stages, core.addresses[:PEER_ADDRESSES_MAX], "self", None, VERSION, 0.0)
+    met = around.acquaintances.get(peer.id, Acquaintance("none"))
+    presence = core.presences.get(peer)
+    addresses = core.contacts.get(peer) or (presence.addresses if presence is not None else ())
+    heard = core.liveness.heard.get(peer)
+    return PeerRow(
+        peer.id, role, stages, addresses[:PEER_ADDRESSES_MAX], met.path, met.latency, met.version,
+        None if heard is None else max(0.0, now - heard),
+    )  # fmt: skip
+
+
+def _rows(core: Participant, manifest: Manifest, now: float) -> tuple[StageRow, ...]:
     view = core.view
     assert view is not None
     rows = []
+    paces = core.watch.paces()
+    tokens = manifest.tokens_per_step / manifest.batch.microbatches
     for stage, group in enumerate(view.holders):
         if not group:
             rows.append(StageRow(stage, "", "vacant", view.epochs[stage], 0, 0, 0, 0.0))
@@ -89,9 +234,13 @@ def _rows(core: Participant, now: float) -> tuple[StageRow, ...]:
             state, applied, accumulated, queue = ("unknown", 0, 0, 0)
             if found is not None:
                 state, applied, accumulated, queue = found.state, found.applied, found.accumulated, found.queue
+            pace = paces.get((peer, stage))
             rows.append(
-                StageRow(stage, peer.id, state, view.epochs[stage], max(0, applied), accumulated, queue, max(0.0, age))
-            )
+                StageRow(
+                    stage, peer.id, state, view.epochs[stage], max(0, applied), accumulated, queue, max(0.0, age),
+                    tokens / pace if pace else None,
+                )
+            )  # fmt: skip
     return tuple(rows)
 
 

@@ -11,6 +11,7 @@ in the directory (`directory_records.RUNS_KEY`), and the watcher asks one of tho
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
@@ -31,6 +32,8 @@ REQUEST_BYTES_MAX = 256
 REPLY_BYTES_MAX = 1 << 20
 COMMITS_MAX = 600
 """Points of the curve, and entries of any other list; a terminal is narrower."""
+LOSS_MAX = 700.0
+"""Beyond, its perplexity is no float any more."""
 IDLE_SECONDS = 60.0
 """A watcher that asks nothing for so long is hung up on."""
 WRITE_SECONDS = 10.0
@@ -53,6 +56,48 @@ class StageRow:
     queue: int
     age: float
     """Seconds since this was heard."""
+    tokens_per_second: float | None = None
+    """What it can do there by itself, by the time that its compute takes for a microbatch."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageSummary:
+    """One stage, all its holders together."""
+
+    stage: int
+    holders: int
+    epoch: int
+    state: str
+    step: int
+    """Last applied, of the holder that is furthest."""
+    tokens_per_second: float | None
+    """What its holders can do together."""
+    queue: int
+    """Microbatches that wait at its holders."""
+    step_age: float | None
+    """Seconds since its step was last seen to move."""
+    reason: str
+    """Why it stalls; empty while it works."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRow:
+    """One peer of the swarm as the speaker knows it."""
+
+    peer: str
+    role: str
+    """leader, holder, learner, standby or bootstrap."""
+    stages: tuple[int, ...]
+    addresses: tuple[str, ...]
+    """Where it says that it can be dialled, without /p2p."""
+    path: str
+    """From the speaker to it: self, direct, relayed or none."""
+    latency: float | None
+    """Seconds of a question and its answer between the speaker and it."""
+    version: str
+    """Empty when it did not say."""
+    age: float | None
+    """Seconds since it was heard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +148,8 @@ class Speaker:
     device: str
     role: str
     """volunteer or bootstrap."""
+    reach: str = ""
+    """Whether others can dial it, as it found out by asking; empty when it does not know yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +176,25 @@ class SwarmStatus:
     recoveries: tuple[RecoveryRow, ...] = ()
     commits: tuple[CommitPoint, ...] = ()
     members: tuple[Member, ...] = ()
+    validation_step: int | None = None
+    perplexity: float | None = None
+    """e to the validation loss, per token."""
+    eta_seconds: float | None = None
+    """To the last step at the pace of the newest; None while it does not train."""
+    volunteers: int = 0
+    """Holders, learners and those who stand by."""
+    commit_age: float | None = None
+    """Seconds since the speaker heard of the newest commit."""
+    clock: float | None = None
+    """The speaker's wall clock, seconds since 1970 UTC."""
+    summaries: tuple[StageSummary, ...] = ()
+    peers: tuple[PeerRow, ...] = ()
     format: int = FORMAT
+
+
+def perplexity_of(loss: float | None) -> float | None:
+    """e to a loss in nats per token; None where there is none, or none that a number can hold."""
+    return math.exp(loss) if loss is not None and loss < LOSS_MAX else None
 
 
 def to_mapping(status: SwarmStatus) -> dict[str, Any]:

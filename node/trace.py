@@ -47,7 +47,8 @@ RECORDS: Final[dict[str, tuple[str, ...]]] = {
     "applied": ("stage", "step", "commit", "attempt", "skipped", "digest"),
     # Written by the leader (effect Committed), before the Begin that commits leaves it.
     "commit": ("lineage", "step", "commit", "attempt", "skipped", "loss", "tokens", "seconds", "norms"),
-    "evaluated": ("step", "loss"),
+    # Nats per token, and e to that (null when no number holds it).
+    "evaluated": ("step", "loss", "perplexity"),
     "view": ("view",),
     # A donor's side: `to` gets the weights of this version. `purpose`: install; keep, to keep a copy of them; copy,
     # when what it gets is the copy that we keep. `digest` covers the flat weights that it will have; `dump` is
@@ -65,6 +66,8 @@ RECORDS: Final[dict[str, tuple[str, ...]]] = {
     "end": ("reason",),
 }  # fmt: skip
 FORMAT: Final = 1
+ADDED: Final = {"evaluated": {"perplexity"}}
+"""Fields that traces of earlier versions do not have."""
 
 
 class TraceWriter:
@@ -191,7 +194,8 @@ def parse_record(line: bytes, where: str) -> dict[str, Any]:
         raise UserError(f"{where}: not a trace record: {error}", 65) from error
     if not isinstance(record, dict) or not isinstance(record.get("k"), str) or record["k"] not in RECORDS:
         raise UserError(f"{where}: not a trace record: {line[:60].decode(errors='replace')}", 65)
-    missing = [name for name in ("n", "t", *RECORDS[record["k"]]) if name not in record]
+    kind = record["k"]
+    missing = [name for name in ("n", "t", *RECORDS[kind]) if name not in record and name not in ADDED.get(kind, ())]
     if missing:
-        raise UserError(f"{where}: a {record['k']} record without {', '.join(missing)}", 65)
+        raise UserError(f"{where}: a {kind} record without {', '.join(missing)}", 65)
     return record

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ftnode.node.trace import TraceTail, TraceWriter, new_trace_path, read_trace
+from ftnode.node.trace import TraceTail, TraceWriter, new_trace_path, parse_record, read_trace
 from ftnode.protocol.effects import Note
 from ftnode.protocol.errors import LocalError, UserError
 from ftnode.protocol.events import Wake
@@ -21,7 +21,7 @@ def test_records_come_back_in_sequence(tmp_path: Path) -> None:
     trace = TraceWriter(tmp_path / "trace.jsonl", HEADER)
     trace.event(1.5, Wake())
     trace.note(2.0, Note("lost", "silent", (("peer", "x"),)))
-    trace.record("evaluated", 3.0, step=4, loss=2.5)
+    trace.record("evaluated", 3.0, step=4, loss=2.5, perplexity=12.18)
     trace.close(4.0, "stopped")
     trace.close(5.0, "again")
     records = read_trace(tmp_path / "trace.jsonl")
@@ -85,6 +85,13 @@ def test_a_record_that_is_not_in_the_vocabulary_is_refused(tmp_path: Path) -> No
             trace.record(kind, 1.0, **fields)
 
 
+def test_a_trace_from_before_perplexities_is_read(tmp_path: Path) -> None:
+    old = b'{"n":1,"t":1.0,"k":"evaluated","step":4,"loss":2.5}'
+    assert parse_record(old, "here")["loss"] == 2.5
+    with pytest.raises(UserError, match="without loss"):
+        parse_record(old.replace(b"loss", b"loose"), "here")
+
+
 def test_an_earlier_life_is_never_written_over(tmp_path: Path) -> None:
     first = new_trace_path(tmp_path)
     TraceWriter(first, HEADER).close(1.0, "")
@@ -101,7 +108,7 @@ def test_a_tail_waits_for_the_rest_of_a_line_and_leaves_events_out(tmp_path: Pat
     assert tail.read() == []
     trace = TraceWriter(path, HEADER)
     trace.event(1.0, Wake())
-    trace.record("evaluated", 3.0, step=4, loss=2.5)
+    trace.record("evaluated", 3.0, step=4, loss=2.5, perplexity=12.18)
     assert [record["k"] for record in tail.read()] == ["start", "evaluated"]
     with path.open("ab") as file:
         file.write(b'{"n":3,"t":1.0,"k":"end",')

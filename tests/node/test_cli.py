@@ -20,7 +20,7 @@ HEAVY = ("torch", "hivemind", "libp2p", "trio", "numpy", "rich", "matplotlib", "
 def test_help_names_every_command(ftnode: Callable[..., Seen]) -> None:
     seen = ftnode("--help")
     assert seen.code == 0
-    for name in ("bootstrap", "join", "run", "status", "demo", "replay", "lab", "id"):
+    for name in ("bootstrap", "join", "run", "status", "peers", "doctor", "demo", "replay", "lab", "id"):
         assert f"\n  {name} " in seen.out
 
 
@@ -36,7 +36,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert loaded("from ftnode.node.cli import main; main(['--help'])", HEAVY) == []
 
 
-@pytest.mark.parametrize("module", ["cli_join", "cli_status", "cli_bootstrap", "cli_lab", "cli_run"])
+@pytest.mark.parametrize("module", ["cli_join", "cli_status", "cli_bootstrap", "cli_lab", "cli_run", "cli_doctor"])
 def test_commands_load_neither_torch_nor_the_libraries_that_stand_alone(module: str) -> None:
     assert loaded(f"import ftnode.node.{module}", ("torch", "hivemind", "libp2p", "matplotlib")) == []
 

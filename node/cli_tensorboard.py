@@ -1,0 +1,78 @@
+"""`ftnode tensorboard`: a node's metrics.jsonl as TensorBoard events. The node itself needs nothing for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ftnode.node.cli_options import unused_home_option
+from ftnode.protocol.errors import UserError
+
+FOLLOW_SECONDS = 2.0
+SERIES = {
+    "commit": (
+        ("loss", "loss/training"), ("tokens_per_second", "speed/tokens_per_second"), ("seconds", "speed/step_seconds"),
+    ),
+    "validation": (("loss", "loss/validation"), ("perplexity", "loss/perplexity")),
+}  # fmt: skip
+"""Kind of line → (field, TensorBoard's tag)."""
+
+
+@click.command("tensorboard")
+@click.argument("metrics", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--follow", is_flag=True, help="Go on with what the node writes, until Ctrl-C.")
+@unused_home_option
+def tensorboard(metrics: Path, out: Path, follow: bool, home: str | None) -> None:
+    """Write METRICS, a metrics.jsonl or the log folder that has it, as TensorBoard events to the new folder OUT."""
+    from ftnode.node.metrics_file import METRICS_NAME, MetricsTail, read_metrics
+
+    writer_of = _writer()
+    path = metrics / METRICS_NAME if metrics.is_dir() else metrics
+    earlier, tail = path.with_name(path.name + ".1"), MetricsTail(path)
+    lines = list(tail.read())  # before anything is written, so that bad input leaves nothing behind
+    _check_new(out)
+    with writer_of(str(out)) as writer:
+        count = write(writer.add_scalar, read_metrics(earlier)) if earlier.exists() else 0
+        count += write(writer.add_scalar, lines)
+        click.echo(f"{count} steps and validations of {path} are in {out}; look with: tensorboard --logdir {out}")
+        with suppress(KeyboardInterrupt):
+            while follow:
+                writer.flush()
+                time.sleep(FOLLOW_SECONDS)
+                write(writer.add_scalar, tail.read())
+
+
+def write(add: Callable[[str, float, int, float], None], lines: Iterable[dict[str, Any]]) -> int:
+    """Give every figure to `add(tag, value, step, wall time)`; how many lines had some."""
+    count = 0
+    for line in lines:
+        figures = SERIES.get(line["kind"], ())
+        for field, tag in figures:
+            if isinstance(line.get(field), int | float):
+                add(tag, float(line[field]), int(line["step"]), float(line["time"]))
+        count += bool(figures)
+    return count
+
+
+def _check_new(out: Path) -> None:
+    try:
+        if out.exists() and any(out.iterdir()):
+            raise UserError(f"{out} is not empty and stays as it is; choose another folder", 73)
+    except OSError as error:
+        raise UserError(f"cannot write to {out}: {error.strerror}; choose another folder", 73) from None
+
+
+def _writer() -> Any:
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError:
+        raise UserError(
+            "tensorboardX is not installed; install it with: pip install 'ftnode[tensorboard]'", 69
+        ) from None
+    return SummaryWriter

@@ -1,0 +1,133 @@
+"""What a participant of the virtual world tells watchers, while it trains, when a stage is lost, and at the end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ftnode.node.acquaintances import Acquaintance
+from ftnode.node.presets import preset
+from ftnode.node.progress import Progress
+from ftnode.node.snapshot import Surroundings, look, snapshot
+from ftnode.node.status import SwarmStatus, decode_status, encode_status
+from ftnode.node.status_table import peer_table, plain_lines
+from ftnode.protocol.settings import Settings
+from tests.sim.host import Host
+from tests.sim.targets import best_view
+from tests.sim.world import World
+
+SETTINGS = Settings(
+    run="sim", stages=3, steps=40, microbatches=6, window=4, live_activations=2, lease_seconds=3.0,
+    minority_wait_seconds=6.0, evaluate_every=5, evaluation_microbatches=1,
+)  # fmt: skip
+MANIFEST = preset("tiny")
+
+
+def world(peers: int, settings: Settings = SETTINGS) -> World:
+    made = World(settings, 3)
+    for index in range(peers):
+        made.at(0.1 * index, made.start, (f"peer{index}", 1, True))
+    return made
+
+
+def leader(sim: World) -> Host:
+    view = best_view(sim)
+    assert view is not None
+    return next(host for host in sim.live() if host.peer == view.leader)
+
+
+def train(sim: World, host: Host | None, seconds: float, step: int = 10**6) -> Progress:
+    """Let time pass as a node would see it: `host`, by default whoever leads, looks every second."""
+    progress, until = Progress(), sim.now + seconds
+    while sim.now < until:
+        sim.run(sim.now + 1.0)
+        if best_view(sim) is None:
+            continue
+        core = (host or leader(sim)).participant
+        look(core, progress, sim.now)
+        if core.chronicle.newest_step >= step:
+            break
+    return progress
+
+
+def status_of(sim: World, host: Host, progress: Progress, met: dict[str, Acquaintance] | None = None) -> SwarmStatus:
+    around = Surroundings("cpu", progress, met or {}, "direct: it is", 1763755200.0)
+    found = snapshot(host.participant, MANIFEST, around, sim.now)
+    assert decode_status(encode_status(found)) == found, "it survives its journey"
+    return found
+
+
+def test_a_run_in_one_line_and_a_line_per_stage() -> None:
+    sim = world(5)
+    progress = train(sim, None, 60.0, step=12)
+    host = leader(sim)
+    found = status_of(sim, host, progress)
+    assert found.state == "training" and found.step >= 12 and found.volunteers == 5
+    assert found.eta_seconds is not None and 0 < found.eta_seconds < 1000
+    assert found.commit_age is not None and found.commit_age < 5
+    assert found.validation is not None and found.perplexity == pytest.approx(math.exp(found.validation))
+    assert found.validation_step is not None and found.validation_step % 5 == 0
+    assert (found.clock, found.speaker.reach) == (1763755200.0, "direct: it is")
+    assert [stage.stage for stage in found.summaries] == [0, 1, 2, 3]
+    for stage in found.summaries:
+        assert (stage.holders, stage.reason) == (1, ""), stage
+        assert stage.step > 0 and stage.step_age is not None and stage.step_age < 5
+    own = [stage.tokens_per_second for stage in found.summaries if stage.stage in host.participant.mine]
+    assert all(own), "its own pace it knows"
+    text = "\n".join(plain_lines(found))
+    assert "to go" in text and "perplexity" in text and "5 volunteers" in text
+    assert snapshot(host.participant, MANIFEST, Surroundings("cpu"), sim.now, curve=False).commits == ()
+
+
+def test_who_is_in_the_swarm() -> None:
+    sim = world(5)
+    progress = train(sim, None, 60.0, step=5)
+    host = leader(sim)
+    other = next(peer for peer in sorted(host.participant.members) if peer != host.peer)
+    met = {other.id: Acquaintance("relayed", "/x/p2p-circuit", 0.02, "0.1.0"),
+           "point": Acquaintance("direct", "/ip4/192.0.2.7/tcp/31337", 0.01, "0.1.0", "bootstrap")}  # fmt: skip
+    rows = {row.peer: row for row in status_of(sim, host, progress, met).peers}
+    assert set(rows) == {f"peer{index}" for index in range(5)} | {"point"}
+    assert sorted(row.role for row in rows.values()) == ["bootstrap", *["holder"] * 3, "leader", "standby"]
+    assert (rows[host.peer.id].path, rows[host.peer.id].stages) == ("self", host.participant.mine)
+    assert (rows[other.id].path, rows[other.id].latency) == ("relayed", 0.02)
+    assert rows["point"].addresses == ("/ip4/192.0.2.7/tcp/31337",)
+    lines = peer_table(status_of(sim, host, progress, met)).lines()
+    assert len(lines) == 7 and any("20.0 ms" in line for line in lines)
+
+
+def test_a_lost_stage_says_what_it_waits_for() -> None:
+    sim = world(4)
+    progress = train(sim, None, 60.0, step=5)
+    host = leader(sim)
+    victim = next(each for each in sim.live() if each.peer != host.peer and each.participant.mine != (0,))
+    (stage,) = victim.participant.mine
+    sim.kill(victim, "kill", silently=False)
+    sim.run(sim.now + 3.0)
+    assert status_of(sim, host, progress).volunteers == 3, (
+        "its record in the directory outlives it, but its address refuses"
+    )
+    sim.run(sim.now + 7.0)
+    found = status_of(sim, host, progress)
+    (lost,) = [each for each in found.summaries if each.stage == stage]
+    assert (lost.state, lost.holders) == ("vacant", 0) and "a volunteer for stage" in lost.reason
+    assert found.state == "waiting" and found.eta_seconds is None
+    assert all(each.reason for each in found.summaries), "the others wait with it, and say so"
+    assert {each.state for each in found.summaries if each is not lost} == {"waiting"}
+    assert found.volunteers == 3
+
+
+def test_the_end_and_the_beginning() -> None:
+    sim = world(4, replace(SETTINGS, steps=3))
+    progress = train(sim, None, 90.0, step=3)
+    sim.run(sim.now + 5.0)
+    found = status_of(sim, leader(sim), progress)
+    assert found.state == "finished" and found.eta_seconds is None
+    assert {stage.reason for stage in found.summaries} == {""}
+    alone = World(SETTINGS, 1)
+    host = alone.start("alone", 1)
+    alone.run(0.5)
+    first = status_of(alone, host, Progress())
+    assert first.state == "waiting" and first.summaries == () and [row.peer for row in first.peers] == ["alone"]

@@ -1,0 +1,101 @@
+"""What watchers see of a real swarm: status, peers, metrics, and a doctor's visit."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftnode.lab.trial import Trial
+from ftnode.node.configuration import running_nodes
+from ftnode.node.metrics_file import METRICS_NAME, read_metrics
+from ftnode.protocol.manifest import Manifest
+
+from .conftest import STAGES, OpenTrial
+
+EVERY = 2
+
+
+def with_validation(manifest: Manifest) -> Manifest:
+    return replace(manifest, evaluation=replace(manifest.evaluation, every=EVERY))
+
+
+def ask(trial: Trial, *arguments: str, address: str = "") -> Any:
+    """What the command says as JSON."""
+    command = [sys.executable, "-m", "ftnode.node.cli", *arguments, "--json", "--peer", address or trial.swarm.address]
+    done = subprocess.run(
+        [*command, "--home", str(trial.swarm.directory / "watcher")], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def metrics_url(log: Path, output: Path) -> str:
+    found = re.search(r"http://127\.0\.0\.1:\d+/metrics", output.read_text())
+    assert found, f"no metrics in {output} beside {log}"
+    return found[0]
+
+
+@pytest.mark.timeout(300)
+def test_watchers_see_what_the_swarm_does(open_swarm: OpenTrial) -> None:
+    trial = open_swarm(volunteers=STAGES + 2, change=with_validation)
+    trial.wait("a validation", lambda story: len(story.evaluated) > 1)
+    trial.wait_for_step(trial.story.committed + 5)
+
+    status = ask(trial, "status")
+    assert status["format"] == 1 and status["state"] == "training" and status["step"] > 0
+    assert status["eta_seconds"] > 0 and status["tokens_per_second"] > 0
+    assert status["validation_step"] % EVERY == 0 and 1 < status["perplexity"] < 300
+    assert status["volunteers"] == STAGES + 2 and status["commit_age"] < 60
+    assert [stage["stage"] for stage in status["summaries"]] == list(range(STAGES + 1))
+    assert all(stage["holders"] == 1 and stage["step"] > 0 for stage in status["summaries"])
+
+    leader = next(row for row in status["peers"] if row["role"] == "leader")
+    address = f"{leader['addresses'][0]}/p2p/{leader['peer']}"
+    peers = ask(trial, "peers", address=address)["peers"]
+    assert sorted(row["role"] for row in peers)[:2] == ["bootstrap", "holder"]
+    others = [row for row in peers if row["role"] == "holder"]
+    assert {row["path"] for row in others} == {"direct"}
+    assert all(0 < row["latency"] < 5 and row["version"] for row in others), others
+
+    for process in trial.swarm.processes.values():
+        if process.name == "bootstrap":
+            continue
+        text = urllib.request.urlopen(metrics_url(process.log, process.output), timeout=10).read().decode()
+        assert 'ftnode_stage_holders{stage="1"} 1.0' in text
+        assert re.search(r"^ftnode_validation_perplexity \d", text, re.MULTILINE)
+        lines = list(read_metrics(process.log / METRICS_NAME))
+        steps = [line["step"] for line in lines if line["kind"] == "commit"]
+        assert lines[0]["kind"] == "start" and steps == sorted(set(steps)) and len(steps) > 3
+        assert any(line["kind"] == "validation" for line in lines)
+
+    advice = ask(trial, "doctor")
+    verdicts = {check["name"]: check["verdict"] for check in advice["checks"]}
+    assert verdicts["peers"] == verdicts["reachability"] == verdicts["clock"] == "ok", advice
+
+
+@pytest.mark.timeout(300)
+def test_a_relayed_peer_is_seen_as_such(open_swarm: OpenTrial) -> None:
+    trial = open_swarm(volunteers=0)
+    hidden = trial.volunteer("hidden", options=("--listen", "none"))
+    for number in range(1, STAGES + 1):
+        trial.volunteer(f"v{number}")
+    trial.wait_for_step(5)
+    (node,) = running_nodes(hidden.home)
+    others = [each for process in trial.swarm.processes.values() for each in running_nodes(process.home) if each.run]
+    (other, *_) = [each for each in others if each.peer != node.peer]
+
+    def rows() -> list[dict[str, Any]]:
+        return [row for row in ask(trial, "peers", address=other.addresses[0])["peers"] if row["peer"] == node.peer]
+
+    trial.wait("its latency", lambda story: bool(rows() and rows()[0]["latency"]))
+    (row,) = rows()
+    assert row["path"] == "relayed" and row["stages"], row
+    assert "/p2p-circuit" in row["addresses"][0]
