@@ -93,6 +93,8 @@ cli = LazyGroup(
         "join": ("ftnode.node.cli_join:join", "Volunteer for a run."),
         "status": ("ftnode.node.cli_status:status", "Watch a swarm."),
         "leave": ("ftnode.node.cli_leave:leave", "Hand over and stop volunteering."),
+        "export": ("ftnode.node.cli_export:export", "Take the trained model out, as a Hugging Face checkpoint."),
+        "generate": ("ftnode.node.cli_export:generate", "Let an exported model go on with a text."),
         "id": ("ftnode.node.cli_bootstrap:identity", "Print this machine's PeerId."),
         "replay": ("ftnode.node.cli_lab:replay", "Run a recorded trace through the core again."),
         "lab": ("ftnode.node.cli:lab_group", "Measure, audit and experiment on this machine."),

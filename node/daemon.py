@@ -29,6 +29,9 @@ from ftnode.node.directory import Membership, SwarmDirectory, lifetime_of, read_
 from ftnode.node.directory_link import DirectoryDown
 from ftnode.node.directory_records import RUNS_KEY, RunNotice
 from ftnode.node.driver import Driver
+from ftnode.node.export_places import holders_of
+from ftnode.node.export_server import STREAMS_MAX, ExportServer
+from ftnode.node.export_wire import EXPORT_PROTOCOL
 from ftnode.node.gradient_memory import GradientMemory
 from ftnode.node.identity import Identity, take_identity
 from ftnode.node.keeper import Keeper
@@ -45,6 +48,7 @@ from ftnode.node.state_shape import gradient_numbers, shape_of
 from ftnode.node.state_source import Borrower
 from ftnode.node.state_transfer import Installer
 from ftnode.node.status import STATUS_PROTOCOL, SwarmStatus, status_handler
+from ftnode.node.streams import at_most
 from ftnode.node.trace import TraceWriter, new_trace_path
 from ftnode.node.transport import Transport
 from ftnode.protocol.errors import UserError
@@ -162,7 +166,11 @@ class Node:
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
         self.driver.donor = self.donor
-        self.driver.on_last = self._dump_last if config.dump_rebuilds else None
+        self.driver.on_last = self._on_last
+        self.exports = ExportServer(
+            manifest.run_id, manifest.run.steps, self.arena, self.compute, self.participant.holder.versions.get,
+            self.donor.next_advance, lambda: holders_of(self.participant, manifest.run_id), self._on_written,
+        )  # fmt: skip
         self.driver.keeper = Keeper(manifest.run_id, borrower)
         self.driver.installer = Installer(
             manifest.run_id, self.settings, self.arena, self.compute, borrower,
@@ -192,6 +200,7 @@ class Node:
         await self.transport.start(nursery)
         await self.p2pd.serve(STATE_PROTOCOL, self.donor.serve)
         await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
+        await self.p2pd.serve(EXPORT_PROTOCOL, at_most(STREAMS_MAX, self.exports.serve))
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         self._note_running()
@@ -223,11 +232,18 @@ class Node:
         await trio.sleep(GOODBYE_SECONDS)
         self._done.set()
 
-    def _dump_last(self, stage: int, version: Version) -> None:
-        """Write the weights of the run's end to a file."""
-        path = self.config.log_directory / f"last-{stage}-{version.step}.weights"
-        assert self._nursery is not None
-        self._nursery.start_soon(try_to_dump, self.compute, self.arena, stage, version, path)
+    def _on_last(self, stage: int, version: Version) -> None:
+        """The stage has the weights of the run's end."""
+        self.speaking.say("finished", f"stage {stage} is done, and kept for `ftnode export` until this node is stopped")
+        if self.config.dump_rebuilds:
+            path = self.config.log_directory / f"last-{stage}-{version.step}.weights"
+            assert self._nursery is not None
+            self._nursery.start_soon(try_to_dump, self.compute, self.arena, stage, version, path)
+
+    def _on_written(self, reader: str, step: int) -> None:
+        self.speaking.say(
+            "exported", f"{reader} has written down the model of step {step}", reader=reader, step=str(step)
+        )
 
     def _fail(self, failure: UserError) -> None:
         self.failure = self.failure or failure

@@ -64,6 +64,8 @@ class StageReading:
         self.header = header
         self.dump: BinaryIO | None = None
         """Gets the weights that are read, too."""
+        self.ahead = AHEAD
+        """Chunks that are in slots at once, at most."""
         self._compute, self._arena, self._export = compute, arena, export
         self._undumped = header.size // ROWS[parts]
         """Bytes of weights that the dump still lacks."""
@@ -79,7 +81,7 @@ class StageReading:
     async def _read(self, first: int) -> None:
         handles = [await take_slot(self._arena)]
         spared = max(self._arena.slots // 2, RESERVED_SLOTS)
-        while len(handles) < min(AHEAD, self.header.chunks - first) and self._arena.free > spared:
+        while len(handles) < min(self.ahead, self.header.chunks - first) and self._arena.free > spared:
             handles.append(self._arena.take())
         found: dict[int, Chunk] = {}
         failures: list[ComputeError] = []
