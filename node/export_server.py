@@ -219,12 +219,14 @@ class ExportServer:
         """Copied out of the arena first: a stranger who reads slowly holds no slot of the step in progress."""
         header = reading.header
         reading.ahead = max(1, min(AHEAD, BATCH_BYTES // self._arena.slot_bytes))
-        for first in range(0, header.chunks, reading.ahead):
+        index = 0
+        while index < header.chunks:
             pieces: list[bytes] = []
-            for index in range(first, min(first + reading.ahead, header.chunks)):
+            while not pieces or reading.ready:
                 chunk = await reading.chunk(index)
                 pieces.append(bytes(self._arena.view(chunk.handle)[: chunk.length]))
                 self._arena.release(chunk.handle)
+                index += 1
             for piece in pieces:
                 with trio.fail_after(WRITE_SECONDS):
                     await write_all(stream, [memoryview(piece)])

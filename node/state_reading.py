@@ -71,6 +71,11 @@ class StageReading:
         """Bytes of weights that the dump still lacks."""
         self._ready: deque[Chunk] = deque()
 
+    @property
+    def ready(self) -> int:
+        """Chunks that are in slots already, and come next."""
+        return len(self._ready)
+
     async def chunk(self, index: int) -> Chunk:
         """Those that follow come along, as far as the step in progress can spare the room, so that a chunk need not
         wait behind a task of compute each time."""

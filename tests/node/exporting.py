@@ -1,0 +1,112 @@
+"""Holders that export to readers over socket pairs, with compute in plain Python and no p2pd."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import trio
+from lending import BASE, CHUNK, NUMBERS, Host
+
+from ftnode.node.addresses import PeerAddress
+from ftnode.node.export_client import Wanted
+from ftnode.node.export_server import ExportServer
+from ftnode.node.export_wire import EXPORT_PROTOCOL, Holders, Place
+from ftnode.node.identity import peer_id_text
+from ftnode.node.p2pd import P2pdError
+from ftnode.node.status import STATUS_PROTOCOL, Speaker, SwarmStatus, encode_status, serve_status
+from ftnode.protocol.types import Attempt, Peer, Version
+
+RUN = "run"
+STEPS = 20
+ADDRESS = ("/ip4/127.0.0.1/tcp/1",)
+STAGE_BYTES = 4 * NUMBERS
+WANTED = Wanted(RUN, STEPS, (STAGE_BYTES,) * 3, 4)
+Answer = Callable[[trio.SocketStream], Awaitable[None]]
+
+
+def peer_id(number: int) -> str:
+    return peer_id_text(bytes.fromhex("002408011220") + bytes([number]) * 32)
+
+
+def version(step: int, commit: str = "") -> Version:
+    return Version(step, commit or f"c{step}", Attempt(1, step))
+
+
+class Holder:
+    """A member with a stage (or none), that answers readers."""
+
+    def __init__(self, number: int, stage: int | None, at: Version = BASE, numbers: int = NUMBERS) -> None:
+        self.id = peer_id(number)
+        self.host = Host(self.id, slots=6)
+        self.host.peer = Peer(self.id, 1)
+        self.stage = stage
+        self.told: Holders | None = None
+        self.written: list[int] = []
+        self.answer: Answer | None = None
+        """Instead of what an ExportServer would."""
+        if stage is not None:
+            self.host.holds(stage, 100.0 * stage, 1.0, at, numbers)
+        self.server = ExportServer(
+            RUN, STEPS, self.host.arena, self.host.compute, self.host._version, self.host.donor.next_advance,
+            lambda: self.told, lambda who, step: self.written.append(step),
+        )  # fmt: skip
+
+    def advance(self, at: Version) -> None:
+        """A commit: the stage has other weights."""
+        assert self.stage is not None
+        _, numbers, norm, count = self.host.compute.stages[self.stage]
+        self.host.compute.stages[self.stage] = (at, [number + 1 for number in numbers], norm, count)
+        self.host.donor.advanced()
+
+    def frozen(self) -> set[int]:
+        """Steps whose weights compute keeps for readers."""
+        return {0 if at is None else at.step for _, _, at in self.host.compute.exports.values()}
+
+
+class Swarm:
+    """Takes the place of p2pd: opens streams to holders by PeerId."""
+
+    def __init__(self, nursery: trio.Nursery, *holders: Holder) -> None:
+        self.nursery = nursery
+        self.holders = {holder.id: holder for holder in holders}
+        self.unreachable: set[str] = set()
+        self.status = SwarmStatus(Speaker(holders[0].id, "0", "cpu", "volunteer"), run=RUN, name="trial", steps=STEPS)
+
+    def tell(self, step: int, seconds: float, *without: int) -> None:
+        """What every member says of the run: who holds what, and where it is."""
+        places = tuple(
+            Place(holder.stage, 0, holder.id, ADDRESS)
+            for holder in self.holders.values()
+            if holder.stage is not None and holder.stage not in without
+        )
+        for holder in self.holders.values():
+            holder.told = Holders(RUN, step, seconds, places)
+
+    @property
+    def peers(self) -> tuple[PeerAddress, ...]:
+        return tuple(PeerAddress(name, ADDRESS) for name in list(self.holders)[:1])
+
+    async def connect(self, peer_id: str, addresses: Sequence[str], seconds: float) -> None:
+        await trio.lowlevel.checkpoint()
+        if peer_id in self.unreachable or peer_id not in self.holders:
+            raise P2pdError("all dials failed")
+
+    async def open(self, peer_id: str, protocol: str, seconds: float) -> trio.SocketStream:
+        await trio.lowlevel.checkpoint()
+        ours, theirs = trio.socket.socketpair()
+        self.nursery.start_soon(self._serve, self.holders[peer_id], protocol, trio.SocketStream(theirs))
+        return trio.SocketStream(ours)
+
+    async def _serve(self, holder: Holder, protocol: str, stream: trio.SocketStream) -> None:
+        async with stream:
+            if protocol == STATUS_PROTOCOL:
+                await serve_status(stream, lambda: encode_status(self.status))
+            elif holder.answer is not None:
+                await holder.answer(stream)
+            else:
+                assert protocol == EXPORT_PROTOCOL
+                await holder.server.serve("12D3KooWreader", stream)
+
+
+def chunks_of(numbers: int) -> int:
+    return -(-4 * numbers // CHUNK)
