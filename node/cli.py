@@ -77,6 +77,7 @@ lab_group = LazyGroup(
         "scaling": ("ftnode.node.cli_lab:scaling", "What replicas of the slowest stage are worth."),
         "elastic": ("ftnode.node.cli_lab:elastic", "What joins and losses of replicas cost the others."),
         "reduction": ("ftnode.node.cli_lab:reduction", "Seconds that a group takes to sum a gradient."),
+        "export": ("ftnode.node.cli_lab:export_speed", "Memory and speed of an export while a run goes on."),
         "memory": ("ftnode.node.cli_lab:memory", "Resident memory of an idle node, by process."),
         "world": ("ftnode.node.cli_lab:world", "Speed of the virtual world."),
         "recovery": ("ftnode.node.cli_lab:recovery", "What each way of rebuilding a lost stage is worth."),

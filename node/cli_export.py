@@ -66,7 +66,11 @@ def export(
     if as_json:
         from ftnode.node.model_card import provenance
 
-        click.echo(json.dumps({"out": str(out), "seconds": seconds, **provenance(manifest, model)}))
+        click.echo(
+            json.dumps(
+                {"out": str(out), "seconds": seconds, "receiving_seconds": model.seconds, **provenance(manifest, model)}
+            )
+        )
         return
     click.echo(
         f"step {model.step} of {manifest.run.steps}: {sum(sizes) / 1e6:,.1f} MB in {seconds:.1f} s into {out}\n"

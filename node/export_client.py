@@ -91,13 +91,14 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """All stages after one committed step. `status`: the run as `told_by` saw it then."""
+    """All stages after one committed step. `status`: the run as `told_by` saw it then. `seconds`: the weights took."""
 
     step: int
     commit: str
     stages: tuple[Taken, ...]
     status: SwarmStatus
     told_by: str
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +169,14 @@ class ModelReader:
                 status = await ask_status(self._dialer, member.peer)
             except FAULTS as error:
                 raise _Unfit(f"{member.peer.peer_id[-8:]}: {reason_of(error)}", UNAVAILABLE) from None
+            began = trio.current_time()
             await self._receive_all(holders, offers)
+            seconds = trio.current_time() - began
             stages = tuple(
                 Taken(stage, holder.place.epoch, holder.place.peer, offer.digest)
                 for stage, (holder, offer) in enumerate(zip(holders, offers))
             )
-            model = Model(offers[0].step, offers[0].commit, stages, status, member.peer.peer_id)
+            model = Model(offers[0].step, offers[0].commit, stages, status, member.peer.peer_id, seconds)
             keep(model)
             await side_by_side(_tell_written, holders)
         return model
