@@ -131,7 +131,7 @@ def table(figures: dict[str, Any]) -> str:
     steps = figures["step_seconds"]
     speed, path = figures["megabytes_per_second"], figures["tensor_path_megabytes_per_second"]
     return "\n".join([
-        f"model {figures['model_megabytes']:.0f} MB in {STAGES + 1} stages of at most {figures['stage_megabytes']:.0f} MB",
+        f"model {figures['model_megabytes']:.0f} MB, its largest stage {figures['stage_megabytes']:.0f} MB",
         f"peak memory of the reader (its p2pd apart, if smaller): {figures['peak_megabytes']:.0f} MB; with a model of "
         f"{SMALL_MEGABYTES} MB: {figures['peak_megabytes_of_a_small_model']:.0f} MB",
         f"speed {speed:.0f} MB/s; tensor path {path:.0f} MB/s, ratio {figures['ratio']:.2f}",

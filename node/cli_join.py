@@ -39,6 +39,7 @@ from ftnode.protocol.manifest import Manifest
     help="Folder for log and trace, beside earlier ones; default: a new one in the platform's state folder.",
 )
 @click.option("--dump-rebuilds", is_flag=True, help="Keep weights of rebuilds and of the end as files.")
+@click.option("--until-exported", is_flag=True, help="Leave when all steps are done and somebody has the model.")
 @click.option(
     "--compute", type=click.Choice(["torch", "paced"]), default="torch", show_default=True,
     help="paced sleeps instead of computing, to measure pipelines.",
@@ -52,7 +53,7 @@ from ftnode.protocol.manifest import Manifest
 def join(
     manifest: Path, peers: tuple[str, ...], hold: int | None, data: str | None, device: str, threads: int | None,
     listen: tuple[str, ...], announce: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool,
-    compute: str, paced_seconds: tuple[float, float], as_json: bool, home: str | None,
+    until_exported: bool, compute: str, paced_seconds: tuple[float, float], as_json: bool, home: str | None,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of MANIFEST. Ctrl-C leaves cleanly."""
     checked, text = read_manifest(manifest)
@@ -83,6 +84,7 @@ def join(
         forward_seconds=paced_seconds[0],
         backward_seconds=paced_seconds[1],
         json=as_json,
+        until_exported=until_exported,
     )
 
     from ftnode.node.daemon import run

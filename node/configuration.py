@@ -50,6 +50,8 @@ class JoinConfig:
     backward_seconds: float
     json: bool
     """Lines for people become JSON lines."""
+    until_exported: bool = False
+    """Leave when the run is over and a reader has taken the model."""
 
 
 @dataclass(frozen=True, slots=True)

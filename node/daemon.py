@@ -244,6 +244,8 @@ class Node:
         self.speaking.say(
             "exported", f"{reader} has written down the model of step {step}", reader=reader, step=str(step)
         )
+        if self.config.until_exported and step == self.settings.steps and not self._leaving:
+            self._leave("the model was exported")
 
     def _fail(self, failure: UserError) -> None:
         self.failure = self.failure or failure
@@ -257,10 +259,13 @@ class Node:
             if self._leaving:
                 self._done.set()
                 return
-            self._leaving = True
-            self._note_running()
             self.speaking.say("leaving", "leaving; once more ends at once")
-            self.driver.deliver(Leave(f"asked by {signal.Signals(number).name}"))
+            self._leave(f"asked by {signal.Signals(number).name}")
+
+    def _leave(self, reason: str) -> None:
+        self._leaving = True
+        self._note_running()
+        self.driver.deliver(Leave(reason))
 
     async def _watch_p2pd(self) -> None:
         await self.p2pd.died.wait()

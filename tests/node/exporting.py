@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 import trio
-from lending import BASE, CHUNK, NUMBERS, Host
+from lending import BASE, NUMBERS, Host
 
 from ftnode.node.addresses import PeerAddress
 from ftnode.node.export_client import Wanted
@@ -108,5 +108,18 @@ class Swarm:
                 await holder.server.serve("12D3KooWreader", stream)
 
 
-def chunks_of(numbers: int) -> int:
-    return -(-4 * numbers // CHUNK)
+def three(nursery: trio.Nursery, step: int = 5) -> tuple[Swarm, list[Holder]]:
+    holders = [Holder(stage + 1, stage, version(step)) for stage in range(3)]
+    swarm = Swarm(nursery, *holders)
+    swarm.tell(step, 0.0)
+    return swarm, holders
+
+
+def run(main: Callable[[trio.Nursery], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                await main(nursery)
+                nursery.cancel_scope.cancel()
+
+    trio.run(bounded)

@@ -11,14 +11,13 @@ from dataclasses import replace
 import pytest
 import trio
 import trio.testing
-from exporting import RUN, STAGE_BYTES, STEPS, WANTED, Holder, Swarm, version
+from exporting import STAGE_BYTES, STEPS, WANTED, Holder, Swarm, run, three, version
 from lending import NUMBERS
 
-from ftnode.node import export_client, export_server
+from ftnode.node import export_client
 from ftnode.node.export_client import Model, ModelReader, Wanted
-from ftnode.node.export_wire import ExportOffer, ExportRequest, Holders, SendIt, WhoHolds, hear_answer, hear_asked, say
+from ftnode.node.export_wire import ExportOffer, ExportRequest, SendIt, hear_asked, say
 from ftnode.protocol.errors import UserError
-from ftnode.protocol.wire import Refusal
 
 NOW = 0.01
 """No second attempt."""
@@ -40,16 +39,6 @@ class Disk:
         return list(struct.unpack(f"<{len(data) // 4}f", data))
 
 
-def run(main: Callable[[trio.Nursery], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        with trio.fail_after(30):
-            async with trio.open_nursery() as nursery:
-                await main(nursery)
-                nursery.cancel_scope.cancel()
-
-    trio.run(bounded)
-
-
 async def take(swarm: Swarm, disk: Disk, seconds: float = NOW, wanted: Wanted = WANTED) -> Model:
     return await ModelReader(swarm, wanted, disk.open).take(swarm.peers, seconds, disk.kept.append)
 
@@ -64,13 +53,6 @@ async def refused(swarm: Swarm, code: int, *says: str, wanted: Wanted = WANTED) 
     await trio.testing.wait_all_tasks_blocked()
     for holder in swarm.holders.values():
         assert not holder.host.compute.exports and holder.host.arena.free == holder.host.arena.slots
-
-
-def three(nursery: trio.Nursery, step: int = 5) -> tuple[Swarm, list[Holder]]:
-    holders = [Holder(stage + 1, stage, version(step)) for stage in range(3)]
-    swarm = Swarm(nursery, *holders)
-    swarm.tell(step, 0.0)
-    return swarm, holders
 
 
 def test_all_stages_of_a_run_that_has_ended() -> None:
@@ -272,138 +254,5 @@ def test_a_full_disk_is_our_own_fault() -> None:
         with pytest.raises(UserError) as caught:
             await ModelReader(swarm, WANTED, lambda stage: Full()).take(swarm.peers, NOW, lambda model: None)
         assert caught.value.exit_code == 74 and "No space left" in str(caught.value)
-
-    run(main)
-
-
-# -- what a holder lets strangers do
-
-
-async def dial(swarm: Swarm, holder: Holder) -> trio.SocketStream:
-    return await swarm.open(holder.id, "/ftnode/export/1", 1.0)
-
-
-async def ask(stream: trio.SocketStream, stage: int, step: int, run: str = RUN) -> ExportOffer | Refusal | Holders:
-    await say(stream, ExportRequest(run, stage, step))
-    return await hear_answer(stream)
-
-
-def test_one_snapshot_of_a_stage_at_a_time_and_many_readers_of_it() -> None:
-    async def main(nursery: trio.Nursery) -> None:
-        swarm, (_, holder, _) = three(nursery)
-        first, second, third = [await dial(swarm, holder) for _ in range(3)]
-        assert isinstance(await ask(first, 1, 5), ExportOffer)
-        assert isinstance(await ask(second, 1, 5), ExportOffer)
-        holder.advance(version(6))
-        refusal = await ask(third, 1, 6)
-        assert isinstance(refusal, Refusal) and "of step 5, and somebody reads it" in refusal.reason and refusal.retry
-        for stream in (first, second):
-            await stream.aclose()
-        await trio.testing.wait_all_tasks_blocked()
-        assert not holder.host.compute.exports
-        assert isinstance(await ask(await dial(swarm, holder), 1, 6), ExportOffer)
-
-    run(main)
-
-
-def test_a_snapshot_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_server, "SEND_IT_SECONDS", 0.05)
-
-    async def main(nursery: trio.Nursery) -> None:
-        swarm, (_, holder, _) = three(nursery)
-        stream = await dial(swarm, holder)
-        assert isinstance(await ask(stream, 1, 5), ExportOffer)
-        assert await stream.receive_some(1) == b"", "it hangs up"
-        assert not holder.host.compute.exports
-
-    run(main)
-
-
-def test_snapshots_are_rationed() -> None:
-    async def main(nursery: trio.Nursery) -> None:
-        swarm, (_, holder, _) = three(nursery)
-        for _ in range(export_server.SNAPSHOTS_MAX):
-            stream = await dial(swarm, holder)
-            assert isinstance(await ask(stream, 1, 5), ExportOffer)
-            await stream.aclose()
-            await trio.testing.wait_all_tasks_blocked()
-        refusal = await ask(await dial(swarm, holder), 1, 5)
-        assert isinstance(refusal, Refusal) and "too often" in refusal.reason
-
-    run(main)
-
-
-def test_rations_grow_again() -> None:
-    allowance = export_server.Allowance()
-    assert [allowance.take(1, 0.0) for _ in range(4)] == [True, True, True, False]
-    assert allowance.take(2, 0.0), "another stage has its own"
-    assert not allowance.take(1, export_server.SNAPSHOT_SECONDS - 1)
-    assert allowance.take(1, export_server.SNAPSHOT_SECONDS + 1)
-    assert [allowance.take(1, 1e6) for _ in range(4)] == [True, True, True, False], "but not beyond the brim"
-
-
-def test_a_reader_who_does_not_read_holds_no_slots() -> None:
-    async def main(nursery: trio.Nursery) -> None:
-        holder = Holder(1, 0, version(5), numbers=1 << 20)
-        swarm = Swarm(nursery, holder)
-        stream = await dial(swarm, holder)
-        assert isinstance(await ask(stream, 0, 5), ExportOffer)
-        await say(stream, SendIt())
-        await trio.testing.wait_all_tasks_blocked(0.05)
-        calls = [op for op, _ in holder.host.compute.calls]
-        assert "export_chunk" in calls and len(calls) < (4 << 20) // 64, "the pipe is full before the end"
-        assert holder.host.arena.free == holder.host.arena.slots
-
-    run(main)
-
-
-def test_a_reader_who_goes_while_it_waits_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_server, "POLL_SECONDS", 0.01)
-
-    async def main(nursery: trio.Nursery) -> None:
-        _, (_, holder, _) = three(nursery)
-        served = trio.Event()
-        ours, theirs = trio.socket.socketpair()
-
-        async def serve() -> None:
-            await holder.server.serve("reader", trio.SocketStream(theirs))
-            served.set()
-
-        nursery.start_soon(serve)
-        stream = trio.SocketStream(ours)
-        await say(stream, ExportRequest(RUN, 1, 12))
-        await trio.testing.wait_all_tasks_blocked(0.005)
-        await stream.aclose()
-        with trio.fail_after(5):
-            await served.wait()
-
-    run(main)
-
-
-@pytest.mark.parametrize(
-    ("run_id", "stage", "says", "retry"),
-    [("other", 1, "takes part in the run", False), (RUN, 2, "stage 2 is not here", True)],
-)
-def test_what_is_not_here_is_not_exported(run_id: str, stage: int, says: str, retry: bool) -> None:
-    async def main(nursery: trio.Nursery) -> None:
-        swarm, (_, holder, _) = three(nursery)
-        refusal = await ask(await dial(swarm, holder), stage, 5, run_id)
-        assert isinstance(refusal, Refusal) and says in refusal.reason and refusal.retry is retry
-
-    run(main)
-
-
-@pytest.mark.parametrize("first", [SendIt(), ExportRequest(RUN, -1, 0), ExportRequest(RUN, 0, 1 << 60)])
-def test_nonsense_is_hung_up_on(first: SendIt | ExportRequest) -> None:
-    async def main(nursery: trio.Nursery) -> None:
-        swarm, (_, holder, _) = three(nursery)
-        stream = await dial(swarm, holder)
-        await say(stream, first)
-        assert await stream.receive_some(1) == b""
-        stream = await dial(swarm, holder)
-        await stream.send_all(b"\xff\xff\xff\xff")
-        assert await stream.receive_some(1) == b""
-        await say(stream := await dial(swarm, holder), WhoHolds(RUN))
-        assert isinstance(await hear_answer(stream), Holders)
 
     run(main)
