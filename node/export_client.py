@@ -332,11 +332,11 @@ async def _ask(stream: trio.SocketStream, asked: WhoHolds | ExportRequest, secon
 
 
 async def _tell_written(holder: _Holder) -> None:
-    """That they know is a courtesy."""
+    """That they know is a courtesy. They hang up when they have heard it; our p2pd must not end before."""
     try:
         with trio.fail_after(ANSWER_SECONDS):
             await say(holder.stream, Written())
-            await holder.stream.send_eof()
+            await holder.stream.receive_some(1)
     except FAULTS as error:
         log.info("%s was not told: %s", holder.place.peer, error)
 

@@ -122,6 +122,7 @@ class ExportServer:
                         given = asked
                     case Written() if given is not None:
                         self._on_written(peer_id, given.step)
+                        return  # which hangs up, and so says that it was heard
                     case _:
                         raise PeerError(f"{type(asked).__name__} out of turn")
         except (NotLent, ComputeError) as error:

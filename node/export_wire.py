@@ -3,7 +3,7 @@
     reader → member   WhoHolds                member → reader   Holders, or a Refusal; again as often as wanted
     reader → holder   ExportRequest           holder → reader   ExportOffer once it has that step, or a Refusal
     reader → holder   SendIt                  holder → reader   the weights: `size` bytes, nothing around them
-    reader → holder   Written, or the end
+    reader → holder   Written, and the holder hangs up; or the reader does
 
 The weights are the stage's flat buffer, little-endian numbers of the model's precision, in the order of
 models/parameters.py; their length is the manifest's, and their hash was in the offer. A frame is 4 bytes length, then
