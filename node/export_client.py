@@ -231,15 +231,8 @@ class ModelReader:
 
     # -- one step of all
 
-    def _choose(self, told: Holders) -> tuple[int, float]:
-        """The step to ask for, and for how long to wait for it."""
-        if not told.seconds or told.seconds > STEP_SECONDS_LONG or told.step >= self._wanted.steps:
-            return told.step, OFFER_SECONDS
-        more = 1 + ceil(AHEAD_SECONDS / told.seconds)
-        return min(self._wanted.steps, told.step + more), OFFER_SECONDS + STEP_FACTOR * more * told.seconds
-
     async def _offers(self, holders: Sequence[_Holder], told: Holders) -> list[ExportOffer]:
-        step, patience = self._choose(told)
+        step, patience = choose(told, self._wanted.steps)
         self._progress(f"waiting for step {step} of all stages", 0)
         offers: dict[int, ExportOffer] = {}
         reasons: dict[int, str] = {}
@@ -322,6 +315,14 @@ class ModelReader:
             self._progress("", len(piece))
         if hash_.hexdigest() != offer.digest:
             raise PeerError("the weights do not have the hash that was announced")
+
+
+def choose(told: Holders, steps: int) -> tuple[int, float]:
+    """The step to ask for, and for how many seconds to wait for it."""
+    if not told.seconds or told.seconds > STEP_SECONDS_LONG or told.step >= steps:
+        return told.step, OFFER_SECONDS + STEP_FACTOR * told.seconds
+    more = 1 + ceil(AHEAD_SECONDS / told.seconds)
+    return min(steps, told.step + more), OFFER_SECONDS + STEP_FACTOR * more * told.seconds
 
 
 async def _ask(stream: trio.SocketStream, asked: WhoHolds | ExportRequest, seconds: float) -> Answer:

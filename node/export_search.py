@@ -104,8 +104,8 @@ async def open_stream(dialer: Dialer, peer: PeerAddress, protocol: str) -> trio.
     addresses = [address for address in peer.addresses if is_dialable(address)][:ADDRESSES_MAX]
     try:
         peer_id_bytes(peer.peer_id)
-    except ValueError as error:
-        raise PeerError(str(error)) from None
+    except ValueError:
+        raise PeerError("that is no PeerId") from None
     if not addresses:
         raise PeerError("it has no address that can be dialled")
     await dialer.connect(peer.peer_id, addresses, CONNECT_SECONDS)

@@ -70,6 +70,9 @@ class Swarm:
         self.nursery = nursery
         self.holders = {holder.id: holder for holder in holders}
         self.unreachable: set[str] = set()
+        self.dialled: list[str] = []
+        self.words: dict[str, SwarmStatus | bytes] = {}
+        """What a peer says instead of `status`."""
         self.status = SwarmStatus(Speaker(holders[0].id, "0", "cpu", "volunteer"), run=RUN, name="trial", steps=STEPS)
 
     def tell(self, step: int, seconds: float, *without: int) -> None:
@@ -88,6 +91,8 @@ class Swarm:
 
     async def connect(self, peer_id: str, addresses: Sequence[str], seconds: float) -> None:
         await trio.lowlevel.checkpoint()
+        assert all(address.startswith("/ip4/127.") for address in addresses)
+        self.dialled.append(peer_id)
         if peer_id in self.unreachable or peer_id not in self.holders:
             raise P2pdError("all dials failed")
 
@@ -100,7 +105,11 @@ class Swarm:
     async def _serve(self, holder: Holder, protocol: str, stream: trio.SocketStream) -> None:
         async with stream:
             if protocol == STATUS_PROTOCOL:
-                await serve_status(stream, lambda: encode_status(self.status))
+                words = self.words.get(holder.id, self.status)
+                if isinstance(words, bytes):
+                    await stream.send_all(words)
+                else:
+                    await serve_status(stream, lambda: encode_status(words))
             elif holder.answer is not None:
                 await holder.answer(stream)
             else:

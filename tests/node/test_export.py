@@ -11,16 +11,19 @@ from dataclasses import replace
 import pytest
 import trio
 import trio.testing
-from exporting import STAGE_BYTES, STEPS, WANTED, Holder, Swarm, run, three, version
+from exporting import ADDRESS, RUN, STAGE_BYTES, STEPS, WANTED, Holder, Swarm, peer_id, run, three, version
 from lending import NUMBERS
 
 from ftnode.node import export_client
 from ftnode.node.export_client import Model, ModelReader, Wanted
-from ftnode.node.export_wire import ExportOffer, ExportRequest, SendIt, hear_asked, say
+from ftnode.node.export_wire import PLACES_MAX, ExportOffer, ExportRequest, Holders, Place, SendIt, hear_asked, say
+from ftnode.node.status import Member as Named
+from ftnode.node.status import Speaker, SwarmStatus
 from ftnode.protocol.errors import UserError
 
 NOW = 0.01
 """No second attempt."""
+GOOD = ExportOffer(5, "c5", STAGE_BYTES, "0" * 32)
 
 
 class Disk:
@@ -185,7 +188,113 @@ def test_nobody_who_knows_the_run() -> None:
     run(main)
 
 
+def test_a_meeting_point_names_members() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery, STEPS)
+        point = Holder(9, None)
+        swarm.holders = {point.id: point} | swarm.holders
+        members = tuple(Named(RUN, "trial", holder.id, ADDRESS) for holder in holders)
+        strangers = (Named("other", "other", peer_id(8), ADDRESS), Named(RUN, "trial", "x", ADDRESS))
+        swarm.words[point.id] = SwarmStatus(
+            Speaker(point.id, "0", "cpu", "bootstrap"), members=(*strangers, *members[:1])
+        )
+        assert (await take(swarm, Disk())).told_by == holders[0].id
+        assert swarm.dialled.count(peer_id(8)) == 0, "a member of another run"
+
+    run(main)
+
+
+def test_what_a_stranger_calls_an_address_is_not_always_dialled() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+        assert holders[0].told is not None
+        first, _, third = holders[0].told.places
+        for bad in (("/unix/tmp/control",), (), ("/ip4/127.0.0.1/tcp/x",), ("/ip4/" + "1" * 500,)):
+            holders[0].told = replace(holders[0].told, places=(first, Place(1, 0, holders[1].id, bad), third))
+            await refused(swarm, 69, "stage 1 has no holder that answers", "no address that can be dialled")
+        holders[0].told = replace(holders[0].told, places=(first, Place(1, 0, "not\x1ba peer", ADDRESS), third))
+        await refused(swarm, 69, "stage 1 has no holder that answers", "that is no PeerId")
+
+    run(main)
+
+
 # -- holders that lie or break
+
+
+async def silent(stream: trio.SocketStream) -> None:
+    await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 64, b"\0\0\0\x04\xc1\xc1\xc1\xc1", b""])
+def test_a_status_that_is_garbage_is_no_member(garbage: bytes) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+        swarm.words[holders[0].id] = garbage
+        await refused(swarm, 69, "nobody who was asked takes part in the run", holders[0].id[-8:])
+
+    run(main)
+
+
+def test_who_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_client, "OFFER_SECONDS", 0.05)
+
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+        holders[2].answer = silent
+        await refused(swarm, 75, "stage 2", "it does not answer")
+        monkeypatch.setattr(export_client, "ANSWER_SECONDS", 0.05)
+        holders[0].answer = silent
+        await refused(swarm, 69, "who holds the stages: it does not answer")
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Holders("other", 5, 0.0, ()),
+        Holders(RUN, -1, 0.0, ()),
+        Holders(RUN, 5, -1.0, ()),
+        Holders(RUN, 5, 0.0, (Place(0, 0, "", ()),) * (PLACES_MAX + 1)),
+        GOOD,
+    ],
+)
+def test_a_member_that_lies_about_the_holders_is_not_believed(told: Holders | ExportOffer) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+
+        async def answer(stream: trio.SocketStream) -> None:
+            await hear_asked(stream)
+            await say(stream, told)
+
+        holders[0].answer = answer
+        disk = Disk()
+        with pytest.raises(UserError, match=r"something else|that cannot be") as caught:
+            await take(swarm, disk)
+        assert caught.value.exit_code in (69, 76) and not disk.stages
+
+    run(main)
+
+
+@pytest.mark.parametrize(
+    ("step", "seconds", "asked"),
+    [
+        (5, 0.5, 8),  # a second and a step ahead
+        (5, 0.01, 106),
+        (5, 2.0, 7),
+        (5, 60.0, 5),  # nobody commits before all are asked
+        (STEPS - 1, 0.5, STEPS),
+        (STEPS, 0.5, STEPS),
+        (5, 0.0, 5),  # it stands still
+    ],
+)
+def test_which_step_is_asked_for(step: int, seconds: float, asked: int) -> None:
+    wanted = replace(WANTED, steps=max(STEPS, asked))
+    if step + 1 >= STEPS:
+        wanted = WANTED
+    chosen, patience = export_client.choose(Holders(RUN, step, seconds, ()), wanted.steps)
+    assert chosen == asked
+    assert patience >= export_client.OFFER_SECONDS + (chosen - step) * seconds
 
 
 Lie = Callable[[trio.SocketStream], Awaitable[None]]
@@ -202,9 +311,6 @@ def offering(offer: ExportOffer, data: bytes) -> Lie:
             await stream.send_all(data)
 
     return answer
-
-
-GOOD = ExportOffer(5, "c5", STAGE_BYTES, "0" * 32)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from ftnode.node.export_wire import (
     Holders,
     SendIt,
     WhoHolds,
+    Written,
     hear_answer,
     say,
 )
@@ -58,6 +59,45 @@ def test_a_snapshot_that_nobody_reads_is_given_up(monkeypatch: pytest.MonkeyPatc
         assert isinstance(await ask(stream, 1, 5), ExportOffer)
         assert await stream.receive_some(1) == b"", "it hangs up"
         assert not holder.host.compute.exports
+
+    run(main)
+
+
+def test_after_an_offer_nothing_else_is_asked_for() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, (_, holder, _) = three(nursery)
+        stream = await dial(swarm, holder)
+        assert isinstance(await ask(stream, 1, 5), ExportOffer)
+        await say(stream, ExportRequest(RUN, 1, 5))
+        assert await stream.receive_some(1) == b"", "it hangs up"
+        assert not holder.host.compute.exports and not holder.written
+
+    run(main)
+
+
+def test_few_are_sent_something_at_a_time() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        holder = Holder(1, 0, version(5), numbers=1 << 18)
+        swarm = Swarm(nursery, holder)
+        streams = [await dial(swarm, holder) for _ in range(export_server.READERS_MAX + 1)]
+        for stream in streams:
+            assert isinstance(await ask(stream, 0, 5), ExportOffer)
+            await say(stream, SendIt())
+            await trio.testing.wait_all_tasks_blocked(0.02)
+        reading = {fields["export"] for op, fields in holder.host.compute.calls if op == "export_chunk"}
+        assert len(reading) == export_server.READERS_MAX
+        await streams[0].aclose()
+        assert await streams[-1].receive_some(1), "now it is its turn"
+
+    run(main)
+
+
+def test_only_who_was_sent_everything_may_say_that_it_is_written() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, (_, holder, _) = three(nursery)
+        stream = await dial(swarm, holder)
+        await say(stream, Written())
+        assert await stream.receive_some(1) == b"" and not holder.written
 
     run(main)
 
