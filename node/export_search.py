@@ -131,4 +131,5 @@ def reason_of(error: BaseException) -> str:
         return "it does not answer"
     if isinstance(error, EOFError | trio.BrokenResourceError):
         return "it hung up"
-    return clean_reason(" ".join(str(error).split())[:200]) or type(error).__name__
+    told = " ".join(str(error).split()).rpartition(" * ")[2]  # p2pd lists what it tried; the last is enough
+    return clean_reason(told[:200]) or type(error).__name__

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -176,6 +179,20 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
         assert [path.name.endswith(".partial") for path in tmp_path.iterdir()] == [True], "not under the final name"
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_killed_leaves_nothing_under_the_final_name(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys\nfrom pathlib import Path\n"
+        "from ftnode.node.checkpoint import creating\nfrom ftnode.node.presets import preset\n"
+        f"with creating(Path({str(tmp_path / 'out')!r}), preset('tiny')) as checkpoint:\n"
+        "    checkpoint.open_stage(0).write(b'half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == -signal.SIGKILL
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".out.") and left.name.endswith(".partial")
+    write(tmp_path / "out", manifest(), rough_stages(manifest()))
 
 
 def test_a_disk_without_room_is_noticed_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -48,6 +50,18 @@ def test_a_swarm_that_nobody_finds(tmp_path: Path, manifest_file: Path, ftnode: 
     )
     assert seen.refused(69, "nobody who was asked takes part in the run", "pass --peer ADDR")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "pair.toml", "text.txt"]
+
+
+def test_the_reader_loads_neither_torch_nor_a_second_libp2p(tmp_path: Path, manifest_file: Path) -> None:
+    arguments = ["export", str(manifest_file), str(tmp_path / "out"), "--peer", NOBODY, "--timeout", "1"]
+    code = (
+        "import sys\nfrom ftnode.node.cli import main\n"
+        f"assert main({[*arguments, '--home', str(tmp_path / 'home')]!r}) == 69\n"
+        "import ftnode.node.model_card\n"
+        "print([name for name in ('torch', 'hivemind', 'libp2p', 'transformers') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_text_goes_on(exported: Path, ftnode: Callable[..., Seen]) -> None:

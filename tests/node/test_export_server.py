@@ -98,6 +98,7 @@ def test_only_who_was_sent_everything_may_say_that_it_is_written() -> None:
         stream = await dial(swarm, holder)
         await say(stream, Written())
         assert await stream.receive_some(1) == b"" and not holder.written
+        await trio.testing.wait_all_tasks_blocked()  # an error of its own would end the test
 
     run(main)
 
