@@ -249,6 +249,8 @@ class ModelReader:
                     reasons[stage] = "it offered something else"
             except FAULTS as error:
                 reasons[stage] = reason_of(error)
+            if reasons:
+                nursery.cancel_scope.cancel()  # who has offered keeps a snapshot for us
 
         async with trio.open_nursery() as nursery:  # all at once: the step does not wait
             for stage in range(len(holders)):

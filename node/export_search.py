@@ -57,11 +57,8 @@ async def find_member(dialer: Dialer, peers: Sequence[PeerAddress], run: str, se
     """
     reasons: dict[str, str] = {}
     found: list[Member] = []
-    named: list[PeerAddress] = []
 
     async def ask(peer: PeerAddress) -> None:
-        if found:
-            return
         reasons[peer.peer_id] = "no answer"
         try:
             status = await ask_status(dialer, peer)
@@ -70,16 +67,17 @@ async def find_member(dialer: Dialer, peers: Sequence[PeerAddress], run: str, se
             return
         if status.run == run:
             found.append(Member(peer, status))
+            scope.cancel()
         elif status.run:
             reasons[peer.peer_id] = f"it takes part in the run {clean_reason(status.run[:12])}"
         else:
             reasons[peer.peer_id] = "it takes part in no run"
-            named.extend(PeerAddress(member.peer, member.addresses) for member in status.members if member.run == run)
+            named = [PeerAddress(member.peer, member.addresses) for member in status.members if member.run == run]
+            unasked = [member for member in named if member.peer_id not in reasons]
+            await side_by_side(ask, unasked[:MEMBERS_ASKED_MAX])
 
-    with trio.move_on_after(seconds):
+    with trio.move_on_after(seconds) as scope:
         await side_by_side(ask, peers)
-        unasked = [peer for peer in named if peer.peer_id not in reasons][:MEMBERS_ASKED_MAX]
-        await side_by_side(ask, unasked)
     if found:
         return found[0]
     told = "; ".join(f"{peer_id[-8:]}: {reason}" for peer_id, reason in list(reasons.items())[:4])

@@ -15,6 +15,7 @@ from exporting import ADDRESS, RUN, STAGE_BYTES, STEPS, WANTED, Holder, Swarm, p
 from lending import NUMBERS
 
 from ftnode.node import export_client
+from ftnode.node.addresses import PeerAddress
 from ftnode.node.export_client import Model, ModelReader, Wanted
 from ftnode.node.export_wire import PLACES_MAX, ExportOffer, ExportRequest, Holders, Place, SendIt, hear_asked, say
 from ftnode.node.status import Member as Named
@@ -200,6 +201,27 @@ def test_a_meeting_point_names_members() -> None:
         )
         assert (await take(swarm, Disk())).told_by == holders[0].id
         assert swarm.dialled.count(peer_id(8)) == 0, "a member of another run"
+
+    run(main)
+
+
+def test_dead_peers_do_not_hold_it_up() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery, STEPS)
+        swarm.never.add(peer_id(7))
+        peers = (PeerAddress(peer_id(7), ADDRESS), *swarm.peers)
+        model = await ModelReader(swarm, WANTED, Disk().open).take(peers, 1e6, lambda model: None)
+        assert model.told_by == holders[0].id
+
+    run(main)
+
+
+def test_the_others_are_not_waited_for_when_one_stage_is_refused() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+        holders[2].advance(version(9))
+        holders[1].answer = silent  # for OFFER_SECONDS
+        await refused(swarm, 75, "stage 2 is at step 9")
 
     run(main)
 
