@@ -8,16 +8,18 @@ model.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from ftnode.lab.memory import pss_bytes
+from ftnode.lab.swarm import descendants
 from ftnode.lab.transport import tensor_path
 from ftnode.lab.trial import Trial, open_trial, trial_manifest
 from ftnode.node.checkpoint import stage_sizes
@@ -32,6 +34,7 @@ PACED: Final = ("--compute", "paced", "--paced-seconds", "0.1", "0.2", "--timeou
 BOUNDARY_BYTES: Final = 1 << 21
 """Weights travel in chunks of a boundary tensor's size, up to 4 MiB; those of the preset `small` have 8."""
 ROUNDS: Final = 5
+LOOK_SECONDS: Final = 0.2
 
 
 def run(json_output: bool = False, megabytes: int = 800, runs: int = 3) -> dict[str, Any]:
@@ -101,8 +104,7 @@ def export(trial: Trial, out: Path) -> dict[str, Any]:
             [sys.executable, "-m", "ftnode.node.cli", *argv, "--home", str(out.parent / "home")],
             stdout=said, stderr=complained,
         )  # fmt: skip
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        peak = watched_memory(process)
         seconds = time.monotonic() - began
         said.seek(0)
         complained.seek(0)
@@ -115,9 +117,22 @@ def export(trial: Trial, out: Path) -> dict[str, Any]:
         "megabytes": told["bytes"] / 1e6,
         "receiving_seconds": told["receiving_seconds"],
         "seconds": told["seconds"],
-        "peak_megabytes": usage.ru_maxrss * 1024 / 1e6,
+        "peak_megabytes": peak / 1e6,
         "step_seconds": seconds / max(1, steps),
     }
+
+
+def watched_memory(process: subprocess.Popen[bytes]) -> int:
+    """The most bytes (PSS) that a process and its children had together, seen by looking often, until it ends."""
+    peak = 0
+    family: tuple[int, ...] = (process.pid,)
+    while process.poll() is None:
+        if len(family) == 1:
+            family = (process.pid, *descendants(process.pid))
+        with suppress(UserError):  # one of them has ended
+            peak = max(peak, sum(pss_bytes(pid) for pid in family))
+        time.sleep(LOOK_SECONDS)
+    return peak
 
 
 def seconds_per_step(trial: Trial, steps: int) -> float:
@@ -132,7 +147,7 @@ def table(figures: dict[str, Any]) -> str:
     speed, path = figures["megabytes_per_second"], figures["tensor_path_megabytes_per_second"]
     return "\n".join([
         f"model {figures['model_megabytes']:.0f} MB, its largest stage {figures['stage_megabytes']:.0f} MB",
-        f"peak memory of the reader (its p2pd apart, if smaller): {figures['peak_megabytes']:.0f} MB; with a model of "
+        f"peak memory of the reader and its p2pd: {figures['peak_megabytes']:.0f} MB; with a model of "
         f"{SMALL_MEGABYTES} MB: {figures['peak_megabytes_of_a_small_model']:.0f} MB",
         f"speed {speed:.0f} MB/s; tensor path {path:.0f} MB/s, ratio {figures['ratio']:.2f}",
         f"step {steps['before']:.3f} s before, {steps['while_exporting']:.3f} s while exporting",

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import io
+import struct
 from collections.abc import Awaitable, Callable, Sequence
 
+import pytest
 import trio
+import trio.testing
 from lending import BASE, NUMBERS, Host
 
 from ftnode.node.addresses import PeerAddress
-from ftnode.node.export_client import Wanted
+from ftnode.node.export_client import Model, ModelReader, Wanted
 from ftnode.node.export_server import ExportServer
 from ftnode.node.export_wire import EXPORT_PROTOCOL, Holders, Place
 from ftnode.node.identity import peer_id_text
 from ftnode.node.p2pd import P2pdError
 from ftnode.node.status import STATUS_PROTOCOL, Speaker, SwarmStatus, encode_status, serve_status
+from ftnode.protocol.errors import UserError
 from ftnode.protocol.types import Attempt, Peer, Version
 
 RUN = "run"
 STEPS = 20
 ADDRESS = ("/ip4/127.0.0.1/tcp/1",)
 STAGE_BYTES = 4 * NUMBERS
+NOW = 0.01
+"""No second attempt."""
 WANTED = Wanted(RUN, STEPS, (STAGE_BYTES,) * 3, 4)
 Answer = Callable[[trio.SocketStream], Awaitable[None]]
 
@@ -136,3 +143,39 @@ def run(main: Callable[[trio.Nursery], Awaitable[None]]) -> None:
                 nursery.cancel_scope.cancel()
 
     trio.run(bounded)
+
+
+class Disk:
+    """Where stages go."""
+
+    def __init__(self) -> None:
+        self.stages: dict[int, io.BytesIO] = {}
+        self.kept: list[Model] = []
+
+    def open(self, stage: int) -> io.BytesIO:
+        self.stages[stage] = io.BytesIO()
+        return self.stages[stage]
+
+    def numbers(self, stage: int) -> list[float]:
+        data = self.stages[stage].getvalue()
+        return list(struct.unpack(f"<{len(data) // 4}f", data))
+
+
+async def take(swarm: Swarm, disk: Disk, seconds: float = NOW, wanted: Wanted = WANTED) -> Model:
+    return await ModelReader(swarm, wanted, disk.open).take(swarm.peers, seconds, disk.kept.append)
+
+
+async def refused(swarm: Swarm, code: int, *says: str, wanted: Wanted = WANTED) -> None:
+    disk = Disk()
+    with pytest.raises(UserError) as caught:
+        await take(swarm, disk, wanted=wanted)
+    assert caught.value.exit_code == code, caught.value
+    assert all(part in str(caught.value) for part in says), caught.value
+    assert not disk.kept
+    await trio.testing.wait_all_tasks_blocked()
+    for holder in swarm.holders.values():
+        assert not holder.host.compute.exports and holder.host.arena.free == holder.host.arena.slots
+
+
+async def silent(stream: trio.SocketStream) -> None:
+    await trio.sleep_forever()

@@ -151,23 +151,6 @@ def test_a_frozen_export_stays_as_it_was_while_the_stage_goes_on(backend: str, c
         read_out(swarm, first)
 
 
-@pytest.mark.parametrize("backend", ["torch", "paced"])
-def test_who_asks_late_reads_along_what_is_frozen(backend: str, config: ComputeConfig) -> None:
-    """Of one export there is one snapshot, whoever reads it (export_server.py)."""
-    swarm = direct(replace(config, backend=backend))
-    train(swarm, 1)
-    fields = {"stage": 0, "step": 1, "parts": "weights", "freeze": True}
-    first = swarm.call("export_begin", **fields)
-    train(swarm, 2)
-    late = swarm.call("export_begin", **fields)
-    assert (late["version"], late["digest"]) == (first["version"], first["digest"])
-    assert read_out(swarm, late) == read_out(swarm, first)
-    for begun in (first, late):
-        swarm.call("export_end", export=begun["export"])
-    with pytest.raises(Refused, match="of step 2, not 1"):
-        swarm.call("export_begin", **fields)
-
-
 def test_what_is_frozen_lies_there_once_and_goes_with_its_last_reader(config: ComputeConfig) -> None:
     swarm = direct(config)
     exports = swarm.backend._exports  # type: ignore[attr-defined]

@@ -2,61 +2,35 @@
 
 from __future__ import annotations
 
-import io
-import struct
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 import trio
 import trio.testing
-from exporting import ADDRESS, RUN, STAGE_BYTES, STEPS, WANTED, Holder, Swarm, peer_id, run, three, version
+from exporting import (
+    ADDRESS,
+    RUN,
+    STEPS,
+    WANTED,
+    Disk,
+    Holder,
+    Swarm,
+    peer_id,
+    refused,
+    run,
+    silent,
+    take,
+    three,
+    version,
+)
 from lending import NUMBERS
 
 from ftnode.node import export_client
 from ftnode.node.addresses import PeerAddress
-from ftnode.node.export_client import Model, ModelReader, Wanted
-from ftnode.node.export_wire import PLACES_MAX, ExportOffer, ExportRequest, Holders, Place, SendIt, hear_asked, say
+from ftnode.node.export_client import ModelReader
+from ftnode.node.export_wire import Place
 from ftnode.node.status import Member as Named
 from ftnode.node.status import Speaker, SwarmStatus
-from ftnode.protocol.errors import UserError
-
-NOW = 0.01
-"""No second attempt."""
-GOOD = ExportOffer(5, "c5", STAGE_BYTES, "0" * 32)
-
-
-class Disk:
-    """Where stages go."""
-
-    def __init__(self) -> None:
-        self.stages: dict[int, io.BytesIO] = {}
-        self.kept: list[Model] = []
-
-    def open(self, stage: int) -> io.BytesIO:
-        self.stages[stage] = io.BytesIO()
-        return self.stages[stage]
-
-    def numbers(self, stage: int) -> list[float]:
-        data = self.stages[stage].getvalue()
-        return list(struct.unpack(f"<{len(data) // 4}f", data))
-
-
-async def take(swarm: Swarm, disk: Disk, seconds: float = NOW, wanted: Wanted = WANTED) -> Model:
-    return await ModelReader(swarm, wanted, disk.open).take(swarm.peers, seconds, disk.kept.append)
-
-
-async def refused(swarm: Swarm, code: int, *says: str, wanted: Wanted = WANTED) -> None:
-    disk = Disk()
-    with pytest.raises(UserError) as caught:
-        await take(swarm, disk, wanted=wanted)
-    assert caught.value.exit_code == code, caught.value
-    assert all(part in str(caught.value) for part in says), caught.value
-    assert not disk.kept
-    await trio.testing.wait_all_tasks_blocked()
-    for holder in swarm.holders.values():
-        assert not holder.host.compute.exports and holder.host.arena.free == holder.host.arena.slots
 
 
 def test_all_stages_of_a_run_that_has_ended() -> None:
@@ -236,151 +210,5 @@ def test_what_a_stranger_calls_an_address_is_not_always_dialled() -> None:
             await refused(swarm, 69, "stage 1 has no holder that answers", "no address that can be dialled")
         holders[0].told = replace(holders[0].told, places=(first, Place(1, 0, "not\x1ba peer", ADDRESS), third))
         await refused(swarm, 69, "stage 1 has no holder that answers", "that is no PeerId")
-
-    run(main)
-
-
-# -- holders that lie or break
-
-
-async def silent(stream: trio.SocketStream) -> None:
-    await trio.sleep_forever()
-
-
-@pytest.mark.parametrize("garbage", [b"\xff" * 64, b"\0\0\0\x04\xc1\xc1\xc1\xc1", b""])
-def test_a_status_that_is_garbage_is_no_member(garbage: bytes) -> None:
-    async def main(nursery: trio.Nursery) -> None:
-        swarm, holders = three(nursery)
-        swarm.words[holders[0].id] = garbage
-        await refused(swarm, 69, "nobody who was asked takes part in the run", holders[0].id[-8:])
-
-    run(main)
-
-
-def test_who_never_answers_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_client, "OFFER_SECONDS", 0.05)
-
-    async def main(nursery: trio.Nursery) -> None:
-        swarm, holders = three(nursery)
-        holders[2].answer = silent
-        await refused(swarm, 75, "stage 2", "it does not answer")
-        monkeypatch.setattr(export_client, "ANSWER_SECONDS", 0.05)
-        holders[0].answer = silent
-        await refused(swarm, 69, "who holds the stages: it does not answer")
-
-    run(main)
-
-
-@pytest.mark.parametrize(
-    "told",
-    [
-        Holders("other", 5, 0.0, ()),
-        Holders(RUN, -1, 0.0, ()),
-        Holders(RUN, 5, -1.0, ()),
-        Holders(RUN, 5, 0.0, (Place(0, 0, "", ()),) * (PLACES_MAX + 1)),
-        GOOD,
-    ],
-)
-def test_a_member_that_lies_about_the_holders_is_not_believed(told: Holders | ExportOffer) -> None:
-    async def main(nursery: trio.Nursery) -> None:
-        swarm, holders = three(nursery)
-
-        async def answer(stream: trio.SocketStream) -> None:
-            await hear_asked(stream)
-            await say(stream, told)
-
-        holders[0].answer = answer
-        disk = Disk()
-        with pytest.raises(UserError, match=r"something else|that cannot be") as caught:
-            await take(swarm, disk)
-        assert caught.value.exit_code in (69, 76) and not disk.stages
-
-    run(main)
-
-
-@pytest.mark.parametrize(
-    ("step", "seconds", "asked"),
-    [
-        (5, 0.5, 8),  # a second and a step ahead
-        (5, 0.01, 106),
-        (5, 2.0, 7),
-        (5, 60.0, 5),  # nobody commits before all are asked
-        (STEPS - 1, 0.5, STEPS),
-        (STEPS, 0.5, STEPS),
-        (5, 0.0, 5),  # it stands still
-    ],
-)
-def test_which_step_is_asked_for(step: int, seconds: float, asked: int) -> None:
-    wanted = replace(WANTED, steps=max(STEPS, asked))
-    if step + 1 >= STEPS:
-        wanted = WANTED
-    chosen, patience = export_client.choose(Holders(RUN, step, seconds, ()), wanted.steps)
-    assert chosen == asked
-    assert patience >= export_client.OFFER_SECONDS + (chosen - step) * seconds
-
-
-Lie = Callable[[trio.SocketStream], Awaitable[None]]
-
-
-def offering(offer: ExportOffer, data: bytes) -> Lie:
-    """A holder that says and sends just this."""
-
-    async def answer(stream: trio.SocketStream) -> None:
-        assert isinstance(await hear_asked(stream), ExportRequest)
-        await say(stream, offer)
-        with suppress(EOFError):  # who does not want it hangs up
-            assert isinstance(await hear_asked(stream), SendIt)
-            await stream.send_all(data)
-
-    return answer
-
-
-@pytest.mark.parametrize(
-    ("offer", "data", "code", "says"),
-    [
-        (replace(GOOD, size=STAGE_BYTES + 4), b"", 76, f"{STAGE_BYTES + 4} bytes there, and {STAGE_BYTES} by the mani"),
-        (replace(GOOD, step=6), b"", 75, "something else"),
-        (replace(GOOD, commit="x" * 129), b"", 75, "an ExportOffer of what cannot be"),
-        (replace(GOOD, commit="`x`"), b"", 75, "an ExportOffer of what cannot be"),
-        (replace(GOOD, digest=""), b"", 75, "without a hash"),
-        (GOOD, bytes(STAGE_BYTES), 75, "do not have the hash"),
-        (GOOD, struct.pack("<40f", *[float("nan")] * 40), 75, "not finite"),
-        (GOOD, bytes(STAGE_BYTES - 1), 75, "it hung up"),
-    ],
-)
-def test_a_holder_that_lies_is_not_believed(offer: ExportOffer, data: bytes, code: int, says: str) -> None:
-    async def main(nursery: trio.Nursery) -> None:
-        swarm, holders = three(nursery)
-        holders[2].answer = offering(offer, data)
-        await refused(swarm, code, "stage 2", says)
-
-    run(main)
-
-
-@pytest.mark.parametrize("garbage", [b"\xff" * 64, b"\0\0\0\x04\xc1\xc1\xc1\xc1", b"\0\0\0\x05\x91\xa4What", b""])
-def test_garbage_costs_the_attempt_and_no_more(garbage: bytes) -> None:
-    async def main(nursery: trio.Nursery) -> None:
-        swarm, holders = three(nursery)
-
-        async def answer(stream: trio.SocketStream) -> None:
-            await stream.send_all(garbage)
-
-        holders[1].answer = answer
-        await refused(swarm, 75, "stage 1")
-
-    run(main)
-
-
-def test_a_full_disk_is_our_own_fault() -> None:
-    async def main(nursery: trio.Nursery) -> None:
-        swarm, _ = three(nursery)
-
-        class Full(io.BytesIO):
-            def write(self, data: object) -> int:
-                raise OSError(28, "No space left on device")
-
-        with pytest.raises(UserError) as caught:
-            await ModelReader(swarm, WANTED, lambda stage: Full()).take(swarm.peers, NOW, lambda model: None)
-        assert caught.value.exit_code == 74 and "No space left" in str(caught.value)
 
     run(main)

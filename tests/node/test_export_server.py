@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import trio
 import trio.testing
+from computing import CONFIG, Refused, direct, read_out, train
 from exporting import RUN, Holder, Swarm, run, three, version
 
 from ftnode.node import export_server
@@ -191,3 +195,20 @@ def test_nonsense_is_hung_up_on(first: SendIt | ExportRequest) -> None:
         assert isinstance(await hear_answer(stream), Holders)
 
     run(main)
+
+
+@pytest.mark.parametrize("backend", ["torch", "paced"])
+def test_who_asks_late_reads_along_what_is_frozen(backend: str, text_file: Path) -> None:
+    """Of one export there is one snapshot, whoever reads it."""
+    swarm = direct(replace(CONFIG, backend=backend, data=str(text_file)))
+    train(swarm, 1)
+    fields = {"stage": 0, "step": 1, "parts": "weights", "freeze": True}
+    first = swarm.call("export_begin", **fields)
+    train(swarm, 2)
+    late = swarm.call("export_begin", **fields)
+    assert (late["version"], late["digest"]) == (first["version"], first["digest"])
+    assert read_out(swarm, late) == read_out(swarm, first)
+    for begun in (first, late):
+        swarm.call("export_end", export=begun["export"])
+    with pytest.raises(Refused, match="of step 2, not 1"):
+        swarm.call("export_begin", **fields)
