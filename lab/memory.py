@@ -47,7 +47,7 @@ def measure(pid: int) -> dict[str, float]:
     found: dict[str, float] = {}
     for process in (pid, *descendants(pid)):
         name = "node" if process == pid else process_kind(process)
-        found[name] = found.get(name, 0.0) + _pss_bytes(process) / 1e6
+        found[name] = found.get(name, 0.0) + pss_bytes(process) / 1e6
     return found
 
 
@@ -60,7 +60,8 @@ def process_kind(pid: int) -> str:
     return Path(words[0]).name
 
 
-def _pss_bytes(pid: int) -> int:
+def pss_bytes(pid: int) -> int:
+    """Raises UserError (69) when the process is gone, or its memory cannot be read."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError as error:

@@ -14,11 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ftnode.models.config import ModelConfig
+from ftnode.models.parameters import EMBEDDING, FINAL_NORM, LM_HEAD, block_shapes, head_shapes
 from ftnode.models.tensors import Layout, layout_of
 
-EMBEDDING = "model.embed_tokens.weight"
-FINAL_NORM = "model.norm.weight"
-LM_HEAD = "lm_head.weight"
 RESIDUAL_OUTPUTS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
 """What writes into the residual stream; initialised smaller by √(2·layers), as GPT-2 does."""
 
@@ -29,25 +27,12 @@ def dtype_of(config: ModelConfig) -> torch.dtype:
 
 
 def head_layout(config: ModelConfig) -> Layout:
-    table = (config.vocabulary, config.dim)
-    return layout_of({EMBEDDING: table, LM_HEAD: table}, {FINAL_NORM: (config.dim,)})
+    return layout_of(*head_shapes(config))
 
 
 def block_layout(config: ModelConfig, first: int, count: int) -> Layout:
-    """Of the layers first..first+count-1. Only the names depend on `first`. q, k, v and gate, up are neighbours."""
-    d, f = config.dim, config.hidden
-    matrices: dict[str, tuple[int, ...]] = {}
-    norms: dict[str, tuple[int, ...]] = {}
-    for layer in range(first, first + count):
-        prefix = f"model.layers.{layer}"
-        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-            matrices[f"{prefix}.self_attn.{name}.weight"] = (d, d)
-        matrices[f"{prefix}.mlp.gate_proj.weight"] = (f, d)
-        matrices[f"{prefix}.mlp.up_proj.weight"] = (f, d)
-        matrices[f"{prefix}.mlp.down_proj.weight"] = (d, f)
-        norms[f"{prefix}.input_layernorm.weight"] = (d,)
-        norms[f"{prefix}.post_attention_layernorm.weight"] = (d,)
-    return layout_of(matrices, norms)
+    """Of the layers first..first+count-1."""
+    return layout_of(*block_shapes(config, first, count))
 
 
 @dataclass(frozen=True, slots=True)

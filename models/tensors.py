@@ -13,6 +13,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from ftnode.models.parameters import places
+
 PASS_NUMBERS: Final = 1 << 18
 """Numbers per piece of a pass over a flat buffer: 1 MiB, so that scratch stays in cache and memory stays bounded."""
 
@@ -38,12 +40,8 @@ class Layout:
 
 def layout_of(matrices: dict[str, tuple[int, ...]], norms: dict[str, tuple[int, ...]]) -> Layout:
     """In the order given; norm vectors last, because they do not decay."""
-    entries: dict[str, tuple[int, tuple[int, ...]]] = {}
-    offset = 0
-    for name, shape in {**matrices, **norms}.items():
-        entries[name] = (offset, shape)
-        offset += prod(shape)
-    return Layout(entries, offset, sum(prod(shape) for shape in matrices.values()))
+    entries, size = places(matrices, norms)
+    return Layout(entries, size, sum(prod(shape) for shape in matrices.values()))
 
 
 def digest(flat: Tensor) -> str:

@@ -48,6 +48,7 @@ from ftnode.protocol.manifest import Manifest
     help="Folder for log and trace, beside earlier ones; default: a new one in the platform's state folder.",
 )
 @click.option("--dump-rebuilds", is_flag=True, help="Keep weights of rebuilds and of the end as files.")
+@click.option("--until-exported", is_flag=True, help="Leave when all steps are done and somebody has the model.")
 @click.option(
     "--compute", type=click.Choice(["torch", "paced"]), default="torch", show_default=True,
     help="paced sleeps instead of computing, to measure pipelines.",
@@ -65,8 +66,8 @@ from ftnode.protocol.manifest import Manifest
 def join(
     run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, device: str,
     threads: int | None, listen: tuple[str, ...], announce: tuple[str, ...], timeout: float, log_dir: str | None,
-    dump_rebuilds: bool, compute: str, paced_seconds: tuple[float, float], metrics: str, log_format: str,
-    as_json: bool, home: str | None,
+    dump_rebuilds: bool, until_exported: bool, compute: str, paced_seconds: tuple[float, float], metrics: str,
+    log_format: str, as_json: bool, home: str | None,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
@@ -102,6 +103,7 @@ def join(
         json=as_json,
         metrics=metrics,
         log_format=log_format,
+        until_exported=until_exported,
     )
 
     from ftnode.node.daemon import run as volunteer

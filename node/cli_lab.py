@@ -108,6 +108,16 @@ def throughput(as_json: bool, home: str | None) -> int:
     return _bench("throughput", as_json)
 
 
+@click.command("export")
+@click.option("--megabytes", type=click.IntRange(1, 20_000), default=800, show_default=True, help="Size of the model.")
+@click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Exports to measure.")
+@json_option
+@unused_home_option
+def export_speed(megabytes: int, runs: int, as_json: bool, home: str | None) -> int:
+    """Memory and speed of `ftnode export` while a run of paced volunteers goes on, against the tensor path."""
+    return _bench("export", as_json, megabytes=megabytes, runs=runs)
+
+
 @click.command()
 @click.option("--runs", type=click.IntRange(1, 1000), default=10, show_default=True, help="Losses to measure.")
 @json_option

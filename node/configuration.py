@@ -54,6 +54,8 @@ class JoinConfig:
     """HOST:PORT where Prometheus is answered, or none."""
     log_format: str = "text"
     """Of node.log: text or json."""
+    until_exported: bool = False
+    """Leave when the run is over and a reader has taken the model."""
 
 
 @dataclass(frozen=True, slots=True)

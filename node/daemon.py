@@ -25,10 +25,11 @@ from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
 from ftnode.node.compute_orders import compute_config, may_hold_head
 from ftnode.node.configuration import JoinConfig, Running, forget_running, note_running
-from ftnode.node.directory import Membership, SwarmDirectory, lifetime_of, read_statements
-from ftnode.node.directory_link import DirectoryDown
-from ftnode.node.directory_records import RUNS_KEY, RunNotice
+from ftnode.node.directory import Membership, SwarmDirectory, lifetime_of
 from ftnode.node.driver import Driver
+from ftnode.node.export_places import holders_of
+from ftnode.node.export_server import STREAMS_MAX, ExportServer
+from ftnode.node.export_wire import EXPORT_PROTOCOL
 from ftnode.node.gradient_memory import GradientMemory
 from ftnode.node.history import HISTORY_PROTOCOL, History, HistoryRequest, NoteLog, history, history_handler
 from ftnode.node.identity import Identity, take_identity
@@ -40,6 +41,7 @@ from ftnode.node.log_format import formatter
 from ftnode.node.manifest_book import ManifestBook, not_listed
 from ftnode.node.manifest_exchange import MANIFEST_PROTOCOL, manifest_handler
 from ftnode.node.manifest_spread import Spreading
+from ftnode.node.namesakes import find_namesake
 from ftnode.node.observer import Observer
 from ftnode.node.p2pd import P2pd
 from ftnode.node.reachability import Reach, Reachability
@@ -52,6 +54,7 @@ from ftnode.node.state_shape import gradient_numbers, shape_of
 from ftnode.node.state_source import Borrower
 from ftnode.node.state_transfer import Installer
 from ftnode.node.status import STATUS_PROTOCOL, SwarmStatus, status_handler
+from ftnode.node.streams import at_most
 from ftnode.node.trace import TraceWriter, new_trace_path
 from ftnode.node.transport import Transport
 from ftnode.protocol.effects import Note
@@ -173,7 +176,11 @@ class Node:
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
         self.driver.donor = self.donor
-        self.driver.on_last = self._dump_last if config.dump_rebuilds else None
+        self.driver.on_last = self._on_last
+        self.exports = ExportServer(
+            manifest.run_id, manifest.run.steps, self.arena, self.compute, self.participant.holder.versions.get,
+            self.donor.next_advance, lambda: holders_of(self.participant, manifest.run_id), self._on_written,
+        )  # fmt: skip
         self.driver.keeper = Keeper(manifest.run_id, borrower)
         self.driver.installer = Installer(
             manifest.run_id, self.settings, self.arena, self.compute, borrower,
@@ -203,6 +210,7 @@ class Node:
         await self.transport.start(nursery)
         await self.p2pd.serve(STATE_PROTOCOL, self.donor.serve)
         await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
+        await self.p2pd.serve(EXPORT_PROTOCOL, at_most(STREAMS_MAX, self.exports.serve))
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(HISTORY_PROTOCOL, history_handler(self.history))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
@@ -245,11 +253,20 @@ class Node:
         await trio.sleep(GOODBYE_SECONDS)
         self._done.set()
 
-    def _dump_last(self, stage: int, version: Version) -> None:
-        """Write the weights of the run's end to a file."""
-        path = self.config.log_directory / f"last-{stage}-{version.step}.weights"
-        assert self._nursery is not None
-        self._nursery.start_soon(try_to_dump, self.compute, self.arena, stage, version, path)
+    def _on_last(self, stage: int, version: Version) -> None:
+        """The stage has the weights of the run's end."""
+        self.speaking.say("finished", f"stage {stage} is done, and kept for `ftnode export` until this node is stopped")
+        if self.config.dump_rebuilds:
+            path = self.config.log_directory / f"last-{stage}-{version.step}.weights"
+            assert self._nursery is not None
+            self._nursery.start_soon(try_to_dump, self.compute, self.arena, stage, version, path)
+
+    def _on_written(self, reader: str, step: int) -> None:
+        self.speaking.say(
+            "exported", f"{reader} has written down the model of step {step}", reader=reader, step=str(step)
+        )
+        if self.config.until_exported and step == self.settings.steps and not self._leaving:
+            self._leave("the model was exported")
 
     def _fail(self, failure: UserError) -> None:
         self.failure = self.failure or failure
@@ -263,10 +280,13 @@ class Node:
             if self._leaving:
                 self._done.set()
                 return
-            self._leaving = True
-            self._note_running()
             self.speaking.say("leaving", "leaving; once more ends at once")
-            self.driver.deliver(Leave(f"asked by {signal.Signals(number).name}"))
+            self._leave(f"asked by {signal.Signals(number).name}")
+
+    def _leave(self, reason: str) -> None:
+        self._leaving = True
+        self._note_running()
+        self.driver.deliver(Leave(reason))
 
     async def _watch_p2pd(self) -> None:
         await self.p2pd.died.wait()
@@ -348,26 +368,9 @@ class Node:
         self._nursery.start_soon(self._look_for_namesakes, event)
 
     async def _look_for_namesakes(self, event: Directory) -> None:
-        manifest = self.config.manifest
-        try:
-            notices = await read_statements(self.directory.link, RUNS_KEY, int(time.time() * 1000))
-        except DirectoryDown as error:
-            log.info("no look at other runs: %s", error)
-            notices = []
-        named = {
-            notice.run
-            for notice in notices
-            if isinstance(notice.body, RunNotice) and notice.body.name == manifest.run.name
-        }
-        if named and manifest.run_id not in named:
-            theirs = min(named)
-            self._fail(
-                UserError(
-                    f"manifest hash differs: the swarm's run {manifest.run.name!r} is {theirs[:8]}, this file is "
-                    f"{manifest.run_id[:8]}; get the swarm's file, or give yours another run.name to start a new run",
-                    78,
-                )
-            )
+        failure = await find_namesake(self.directory.link, self.config.manifest)
+        if failure is not None:
+            self._fail(failure)
         else:
             self.driver.deliver(event)
 

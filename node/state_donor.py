@@ -111,6 +111,10 @@ class StateDonor:
         self._advance.set()
         self._advance = trio.Event()
 
+    def next_advance(self) -> trio.Event:
+        """Set when a stage has a new version."""
+        return self._advance
+
     async def serve(self, peer_id: str, stream: trio.SocketStream) -> None:
         """One request, from its first byte to the end of the stream."""
         try:

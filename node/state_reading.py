@@ -64,10 +64,17 @@ class StageReading:
         self.header = header
         self.dump: BinaryIO | None = None
         """Gets the weights that are read, too."""
+        self.ahead = AHEAD
+        """Chunks that are in slots at once, at most."""
         self._compute, self._arena, self._export = compute, arena, export
         self._undumped = header.size // ROWS[parts]
         """Bytes of weights that the dump still lacks."""
         self._ready: deque[Chunk] = deque()
+
+    @property
+    def ready(self) -> int:
+        """Chunks that are in slots already, and come next."""
+        return len(self._ready)
 
     async def chunk(self, index: int) -> Chunk:
         """Those that follow come along, as far as the step in progress can spare the room, so that a chunk need not
@@ -79,7 +86,7 @@ class StageReading:
     async def _read(self, first: int) -> None:
         handles = [await take_slot(self._arena)]
         spared = max(self._arena.slots // 2, RESERVED_SLOTS)
-        while len(handles) < min(AHEAD, self.header.chunks - first) and self._arena.free > spared:
+        while len(handles) < min(self.ahead, self.header.chunks - first) and self._arena.free > spared:
             handles.append(self._arena.take())
         found: dict[int, Chunk] = {}
         failures: list[ComputeError] = []

@@ -170,6 +170,8 @@ def closing_lines(status: SwarmStatus) -> list[str]:
         lines.append(f"standing by: {', '.join(short_peer(peer) for peer in status.standbys[:16])}")
     if status.waiting:
         lines.append(f"waiting for {printable(status.waiting)}")
+    if status.state == "finished":
+        lines.append("its holders keep the model until they are stopped; get it with: ftnode export MANIFEST DIR")
     if status.recoveries:
         lines.append(f"{_counted(len(status.recoveries), 'stage was', 'stages were')} lost and rebuilt so far")
     return lines + [_recovery_line(recovery) for recovery in status.recoveries[-RECOVERIES_SHOWN:]]

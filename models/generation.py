@@ -1,0 +1,159 @@
+"""A whole model out of a Hugging Face checkpoint of ours, and text from it, token by token. One process, no swarm.
+
+B sequences, T positions, V vocabulary, as in llama.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ftnode.models import llama
+from ftnode.models.config import ModelConfig
+
+JSON_BYTES_MAX: Final = 64 << 20
+INDEX_NAME: Final = "model.safetensors.index.json"
+
+
+class NoModel(ValueError):
+    """A folder whose files are not those of a model that we can run; the text says which and why."""
+
+
+class WholeModel:
+    """All blocks and the head in one place."""
+
+    def __init__(self, config: ModelConfig, device: str) -> None:
+        self.config = config
+        self._head_layout = llama.head_layout(config)
+        self._block_layout = llama.block_layout(config, 0, config.layers)
+        dtype = llama.dtype_of(config)
+        self._head = torch.zeros(self._head_layout.size, dtype=dtype, device=device)
+        self._blocks = torch.zeros(self._block_layout.size, dtype=dtype, device=device)
+        self._rope = llama.rotary(config, torch.device(device))
+
+    def parameters(self) -> dict[str, Tensor]:
+        """Name → the tensor's place, to be filled."""
+        pairs = ((self._head_layout, self._head), (self._block_layout, self._blocks))
+        return {name: layout.view(flat, name) for layout, flat in pairs for name in layout.entries}
+
+    def logits(self, tokens_bt: Tensor) -> Tensor:
+        """[B, T, V] for at most `context` tokens."""
+        config, head = self.config, llama.head_weights(self._head_layout, self._head)
+        x = llama.embed(tokens_bt, head)
+        for layer in range(config.layers):
+            x = llama.block(x, llama.block_weights(config, self._block_layout, self._blocks, layer), self._rope, config)
+        return llama.logits(x, head, config)
+
+
+def load(folder: Path, device: str = "cpu") -> WholeModel:
+    """Raises NoModel, OSError."""
+    model = WholeModel(read_config(folder), device)
+    places = model.parameters()
+    index = read_json(folder / INDEX_NAME).get("weight_map")
+    if not isinstance(index, dict) or index.keys() != places.keys():
+        raise NoModel(f"{folder / INDEX_NAME} does not name the parameters of config.json's model")
+    for name in sorted({str(file) for file in index.values()}):
+        if Path(name).name != name:
+            raise NoModel(f"{folder / INDEX_NAME} names files elsewhere")
+        _fill(folder / name, {key: places[key] for key, file in index.items() if file == name})
+    return model
+
+
+def _fill(path: Path, places: dict[str, Tensor]) -> None:
+    if not path.is_file():
+        raise NoModel(f"there is no {path}; export the model again")
+    try:
+        with safe_open(path, framework="pt") as file:
+            for name, place in places.items():
+                tensor = file.get_tensor(name)
+                if tensor.shape != place.shape or not tensor.is_floating_point():
+                    raise NoModel(f"{name} in {path} is not of the shape that config.json says")
+                place.copy_(tensor)
+    except SafetensorError as error:
+        raise NoModel(f"{path} is spoiled ({error}); export the model again") from None
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """Of a LlamaForCausalLM as we write it. Raises NoModel, OSError."""
+    path = folder / "config.json"
+    found = read_json(path)
+    rope = found.get("rope_parameters")
+    theta = rope.get("rope_theta") if isinstance(rope, dict) else found.get("rope_theta")
+    heads = _whole(found, "num_attention_heads", path)
+    plain = found.get("model_type") == "llama" and not found.get("tie_word_embeddings", False)
+    if not plain or found.get("num_key_value_heads", heads) != heads or found.get("attention_bias"):
+        raise NoModel(f"{path} is of a model of another kind; transformers may run it")
+    precision = found.get("dtype") or found.get("torch_dtype") or "float32"
+    try:
+        return ModelConfig(
+            _whole(found, "hidden_size", path), heads, _whole(found, "num_hidden_layers", path),
+            _whole(found, "max_position_embeddings", path), _whole(found, "intermediate_size", path),
+            _whole(found, "vocab_size", path), _number(theta, "rope_theta", path),
+            _number(found.get("rms_norm_eps"), "rms_norm_eps", path), str(precision),
+        )  # fmt: skip
+    except NoModel:
+        raise
+    except ValueError as error:
+        raise NoModel(f"{path}: {error}") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Raises NoModel, OSError."""
+    with path.open("rb") as file:
+        data = file.read(JSON_BYTES_MAX)
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        raise NoModel(f"{path} is no JSON") from None
+    if not isinstance(found, dict):
+        raise NoModel(f"{path} is no JSON object")
+    return found
+
+
+def continuation(
+    model: WholeModel, prompt: Sequence[int], count: int, temperature: float, seed: int | None
+) -> Iterator[int]:
+    """`count` tokens that follow `prompt` (not empty), each drawn by the model from the `context` before it.
+
+    `temperature` 0: the most probable one. `seed` None: other tokens each time.
+    """
+    device = next(iter(model.parameters().values())).device
+    chance = torch.Generator()
+    if seed is None:
+        chance.seed()
+    else:
+        chance.manual_seed(seed)
+    tokens = list(prompt)
+    for _ in range(count):
+        with torch.no_grad():
+            window_bt = torch.tensor([tokens[-model.config.context :]], device=device)
+            logits_v = model.logits(window_bt)[0, -1].double().cpu()
+        tokens.append(draw(logits_v, temperature, chance))
+        yield tokens[-1]
+
+
+def draw(logits_v: Tensor, temperature: float, chance: torch.Generator) -> int:
+    if temperature == 0:
+        return int(logits_v.argmax())
+    probabilities_v = torch.softmax((logits_v - logits_v.max()) / temperature, dim=0)
+    return int(torch.multinomial(probabilities_v, 1, generator=chance))
+
+
+def _whole(found: dict[str, Any], name: str, path: Path) -> int:
+    value = found.get(name)
+    if type(value) is not int:
+        raise NoModel(f"{path} has no {name}")
+    return value
+
+
+def _number(value: object, name: str, path: Path) -> float:
+    if not isinstance(value, int | float) or not isfinite(value):
+        raise NoModel(f"{path} has no {name}")
+    return float(value)

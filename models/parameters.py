@@ -1,0 +1,59 @@
+"""Names, shapes and places of the model's parameters. No torch here: who writes a checkpoint needs them without it.
+
+A stage is one flat buffer; its parameters lie in it one behind the other, matrices first, because norm vectors do not
+decay. Names and conventions are those of Hugging Face's `LlamaForCausalLM`.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ftnode.models.config import ModelConfig
+
+EMBEDDING = "model.embed_tokens.weight"
+FINAL_NORM = "model.norm.weight"
+LM_HEAD = "lm_head.weight"
+
+Shape = tuple[int, ...]
+Shapes = dict[str, Shape]
+
+
+def head_shapes(config: ModelConfig) -> tuple[Shapes, Shapes]:
+    """Matrices and norms of the head."""
+    table = (config.vocabulary, config.dim)
+    return {EMBEDDING: table, LM_HEAD: table}, {FINAL_NORM: (config.dim,)}
+
+
+def block_shapes(config: ModelConfig, first: int, count: int) -> tuple[Shapes, Shapes]:
+    """Of the layers first..first+count-1. Only the names depend on `first`. q, k, v and gate, up are neighbours."""
+    d, f = config.dim, config.hidden
+    matrices: Shapes = {}
+    norms: Shapes = {}
+    for layer in range(first, first + count):
+        prefix = f"model.layers.{layer}"
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            matrices[f"{prefix}.self_attn.{name}.weight"] = (d, d)
+        matrices[f"{prefix}.mlp.gate_proj.weight"] = (f, d)
+        matrices[f"{prefix}.mlp.up_proj.weight"] = (f, d)
+        matrices[f"{prefix}.mlp.down_proj.weight"] = (d, f)
+        norms[f"{prefix}.input_layernorm.weight"] = (d,)
+        norms[f"{prefix}.post_attention_layernorm.weight"] = (d,)
+    return matrices, norms
+
+
+def stage_shapes(config: ModelConfig, stages: int, stage: int) -> tuple[Shapes, Shapes]:
+    """Matrices and norms of one of the stages 0..`stages`. Raises ValueError."""
+    per_stage = config.layers_per_stage(stages)
+    if not 0 <= stage <= stages:
+        raise ValueError(f"there is no stage {stage}; stages are 0 to {stages}")
+    return block_shapes(config, (stage - 1) * per_stage, per_stage) if stage else head_shapes(config)
+
+
+def places(matrices: Shapes, norms: Shapes) -> tuple[dict[str, tuple[int, Shape]], int]:
+    """name → (offset, shape) in numbers, without gaps, in the order given, norms last; and how many numbers it is."""
+    entries: dict[str, tuple[int, Shape]] = {}
+    offset = 0
+    for name, shape in {**matrices, **norms}.items():
+        entries[name] = (offset, shape)
+        offset += prod(shape)
+    return entries, offset

@@ -1,0 +1,205 @@
+"""A Hugging Face checkpoint of the run's model, written stage by stage as the weights come.
+
+A safetensors file is 8 bytes length, a JSON header that says which tensor lies where, and the tensors without gaps:
+our stages lie in their flat buffers the same way (models/parameters.py), so the header is written first and the bytes
+go behind it as they are. All is written into a folder beside the final one, which gets its name when everything is on
+the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from ftnode.models.config import ModelConfig
+from ftnode.models.parameters import places, stage_shapes
+from ftnode.protocol.errors import UserError
+from ftnode.protocol.manifest import Manifest
+
+CANNOT_CREATE: Final = 73
+INDEX_NAME: Final = "model.safetensors.index.json"
+NUMBER_NAMES: Final = {4: "F32", 8: "F64"}
+"""Of safetensors, by bytes."""
+
+
+def model_config(manifest: Manifest) -> ModelConfig:
+    model = manifest.model
+    return ModelConfig(
+        model.dim, model.heads, model.layers, model.context, model.hidden, model.vocabulary, model.rope_theta,
+        model.norm_eps, model.precision,
+    )  # fmt: skip
+
+
+def stage_sizes(manifest: Manifest) -> tuple[int, ...]:
+    """Bytes of weights, by stage."""
+    model, stages = model_config(manifest), manifest.pipeline.stages
+    return tuple(model.number_bytes * model.stage_parameters(stages, stage) for stage in range(stages + 1))
+
+
+def huggingface_config(manifest: Manifest) -> dict[str, Any]:
+    """`config.json` of a LlamaForCausalLM. RoPE's base stands in it twice: transformers 5 reads `rope_parameters`,
+    earlier ones `rope_theta`; the same with the numbers' type."""
+    model = manifest.model
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": model.vocabulary,
+        "hidden_size": model.dim,
+        "intermediate_size": model.hidden,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.heads,
+        "head_dim": model.dim // model.heads,
+        "max_position_embeddings": model.context,
+        "rms_norm_eps": model.norm_eps,
+        "rope_theta": model.rope_theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "mlp_bias": False,
+        "tie_word_embeddings": False,
+        "use_cache": True,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "pad_token_id": None,
+        "dtype": model.precision,
+        "torch_dtype": model.precision,
+    }
+
+
+def generation_config(manifest: Manifest) -> dict[str, Any]:
+    """`generation_config.json`. There is no token that ends a text; the context ends it."""
+    return {"do_sample": True, "temperature": 0.8, "max_length": manifest.model.context}
+
+
+class Checkpoint:
+    """A folder that is not there yet. Made by `creating`."""
+
+    def __init__(self, draft: Path, manifest: Manifest) -> None:
+        self._draft, self._manifest = draft, manifest
+        self._files: dict[int, BinaryIO] = {}
+        self._names: dict[str, str] = {}
+        """Tensor → file."""
+
+    def open_stage(self, stage: int) -> BinaryIO:
+        """The file of a stage, with its header; the weights go behind it. Anew when it was open before.
+
+        Raises UserError (74).
+        """
+        model, stages = model_config(self._manifest), self._manifest.pipeline.stages
+        entries, _ = places(*stage_shapes(model, stages, stage))
+        name = f"model-{stage + 1:05}-of-{stages + 1:05}.safetensors"
+        if stage in self._files:
+            self._files[stage].close()
+        try:
+            file = self._files[stage] = (self._draft / name).open("wb")
+            file.write(safetensors_header(entries, model.number_bytes))
+        except OSError as error:
+            raise UserError(f"cannot write {self._draft / name}: {error.strerror}", 74) from None
+        self._names |= dict.fromkeys(entries, name)
+        return file
+
+    def finish(self, files: Mapping[str, bytes]) -> None:
+        """All stages are written; `files` by name come beside them. Raises UserError (74)."""
+        texts = {
+            INDEX_NAME: {
+                "metadata": {"total_size": sum(stage_sizes(self._manifest))},
+                "weight_map": dict(sorted(self._names.items())),
+            },
+            "config.json": huggingface_config(self._manifest),
+            "generation_config.json": generation_config(self._manifest),
+        }
+        try:
+            for file in self._files.values():
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+            for name, content in {**{name: json_bytes(text) for name, text in texts.items()}, **files}.items():
+                with (self._draft / name).open("wb") as beside:
+                    beside.write(content)
+                    beside.flush()
+                    os.fsync(beside.fileno())
+            sync_folder(self._draft)
+        except OSError as error:
+            raise UserError(f"cannot write the model down: {error.strerror}", 74) from None
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+
+@contextmanager
+def creating(out: Path, manifest: Manifest) -> Iterator[Checkpoint]:
+    """A checkpoint that becomes the folder `out` when the block ends well, and is nothing at all otherwise.
+
+    Raises UserError (73) when `out` is there and not an empty folder, cannot be created, or the disk has no room.
+    """
+    out = out.expanduser().resolve()
+    check_is_free(out)
+    draft = out.with_name(f".{out.name}.{secrets.token_hex(4)}.partial")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(out.parent).free
+        draft.mkdir()
+    except OSError as error:
+        raise UserError(f"cannot create {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
+    checkpoint = Checkpoint(draft, manifest)
+    try:
+        needed = sum(stage_sizes(manifest))
+        if free < needed:
+            raise UserError(
+                f"the model has {needed / 1e9:.1f} GB, and {out.parent} has room for {free / 1e9:.1f}", CANNOT_CREATE
+            )
+        yield checkpoint
+        try:
+            draft.rename(out)  # onto an empty folder too; not onto one that has been filled meanwhile
+            sync_folder(out.parent)
+        except OSError as error:
+            raise UserError(f"cannot create {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
+    finally:
+        checkpoint.close()
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def check_is_free(out: Path) -> None:
+    """Raises UserError (73) unless `out` is missing or an empty folder."""
+    try:
+        taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    except OSError as error:
+        raise UserError(f"cannot read {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
+    if taken:
+        raise UserError(f"{out} is there and not empty; choose a new folder, nothing is overwritten", CANNOT_CREATE)
+
+
+def safetensors_header(entries: Mapping[str, tuple[int, tuple[int, ...]]], number_bytes: int) -> bytes:
+    """Length and header of a safetensors file whose tensors lie as `entries` says (offsets in numbers).
+
+    The header's length is a multiple of 8, so that the numbers are aligned.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    for name, (offset, shape) in entries.items():
+        span = [offset * number_bytes, (offset + prod(shape)) * number_bytes]
+        header[name] = {"dtype": NUMBER_NAMES[number_bytes], "shape": list(shape), "data_offsets": span}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def json_bytes(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

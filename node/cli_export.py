@@ -1,0 +1,185 @@
+"""`ftnode export` and `ftnode generate`: the model out of a swarm, and a first look at it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ftnode.node.cli_options import (
+    device_option,
+    home_option,
+    json_option,
+    peer_option,
+    unused_home_option,
+)
+from ftnode.protocol.errors import UserError
+
+if TYPE_CHECKING:
+    from ftnode.node.checkpoint import Checkpoint
+    from ftnode.node.export_client import Model, Wanted
+    from ftnode.protocol.manifest import Manifest
+
+
+@click.command()
+@click.argument("run", metavar="MANIFEST|LINK")
+@click.argument("out", type=click.Path(path_type=Path))
+@peer_option
+@click.option(
+    "--tokenizer", metavar="T", help="tokenizer.json of the run's data, or the folder that has it; bytes: bytes."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True,
+    help="Seconds to look for peers, and to try again while stages are missing or do not fit together.",
+)  # fmt: skip
+@json_option
+@home_option
+def export(
+    run: str, out: Path, peers: tuple[str, ...], tokenizer: str | None, timeout: float, as_json: bool,
+    home: str | None,
+) -> None:  # fmt: skip
+    """Take the model of a run, of the file MANIFEST or the ftnode: LINK, out of its swarm into the new folder OUT, as a
+    Hugging Face checkpoint."""
+    from ftnode.node.joining import find_run
+
+    manifest, text, invited = find_run(run, home, timeout, allow_unsigned=True)
+
+    from ftnode.node.checkpoint import creating, model_config, stage_sizes
+    from ftnode.node.cli_status import whom_to_ask
+    from ftnode.node.export_client import Wanted
+    from ftnode.node.identity import home_directory
+    from ftnode.node.tokenizer_files import tokenizer_files
+
+    beside = tokenizer_files(manifest, tokenizer) | {"manifest.toml": text.encode()}
+    addresses = whom_to_ask(home_directory(home), (*peers, *invited))
+    sizes = stage_sizes(manifest)
+    wanted = Wanted(manifest.run_id, manifest.run.steps, sizes, model_config(manifest).number_bytes)
+    started = time.monotonic()
+    with creating(out, manifest) as checkpoint, shown_progress(sum(sizes), as_json) as progress:
+        model = take(wanted, addresses, timeout, checkpoint, _keeper(checkpoint, manifest, out, beside), progress)
+    seconds = time.monotonic() - started
+    if as_json:
+        from ftnode.node.model_card import provenance
+
+        click.echo(
+            json.dumps(
+                {"out": str(out), "seconds": seconds, "receiving_seconds": model.seconds, **provenance(manifest, model)}
+            )
+        )
+        return
+    click.echo(
+        f"step {model.step} of {manifest.run.steps}: {sum(sizes) / 1e6:,.1f} MB in {seconds:.1f} s into {out}\n"
+        f'try it: ftnode generate {out} "…"; or AutoModelForCausalLM.from_pretrained("{out}")'
+    )
+
+
+def _keeper(checkpoint: Checkpoint, manifest: Manifest, out: Path, beside: dict[str, bytes]) -> Callable[[Model], None]:
+    """Writes what comes beside the weights."""
+    from ftnode.node.checkpoint import json_bytes
+    from ftnode.node.model_card import model_card, provenance
+
+    def keep(model: Model) -> None:
+        card = model_card(manifest, model, out.name or str(out)).encode()
+        checkpoint.finish({**beside, "README.md": card, "provenance.json": json_bytes(provenance(manifest, model))})
+
+    return keep
+
+
+def take(
+    wanted: Wanted, addresses: tuple[str, ...], seconds: float, checkpoint: Checkpoint,
+    keep: Callable[[Model], None], progress: Callable[[str, int], None],
+) -> Model:  # fmt: skip
+    """Through a p2pd of our own that listens nowhere, with an identity that is gone afterwards. Raises UserError."""
+    import tempfile
+
+    import trio
+
+    from ftnode.node.addresses import parse_peers
+    from ftnode.node.export_client import ModelReader
+    from ftnode.node.identity import take_identity
+    from ftnode.node.p2pd import P2pd
+
+    async def main(folder: str) -> Model | UserError:
+        """Errors for the user are returned, since nurseries would wrap them."""
+        identity = take_identity(Path(folder))
+        async with trio.open_nursery() as nursery:
+            try:
+                p2pd = await P2pd.start(nursery, identity.path, listen=())
+                try:
+                    reader = ModelReader(p2pd, wanted, checkpoint.open_stage, progress)
+                    return await reader.take(parse_peers(addresses), seconds, keep)
+                finally:
+                    p2pd.close()
+            except UserError as error:
+                return error
+            finally:
+                identity.release()
+                nursery.cancel_scope.cancel()
+
+    with tempfile.TemporaryDirectory(prefix="ftnode-export-") as folder:
+        result = trio.run(main, folder)
+    if isinstance(result, UserError):
+        raise result
+    return result
+
+
+@contextmanager
+def shown_progress(total: int, as_json: bool) -> Iterator[Callable[[str, int], None]]:
+    """On a terminal what is being done, and a bar of the bytes; a function of both."""
+    if as_json or not sys.stderr.isatty():
+        yield lambda what, size: None
+        return
+
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def show(what: str, size: int) -> None:
+            if what:
+                bar.reset(task, description=what, total=total)
+            bar.advance(task, size)
+
+        yield show
+
+
+@click.command()
+@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("prompt")
+@click.option("--tokens", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many to add.")
+@click.option(
+    "--temperature", type=click.FloatRange(0, 100), default=0.8, show_default=True,
+    help="0: always the most probable token.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), help="Draws the same tokens again; default: others each time.")
+@device_option
+@json_option
+@unused_home_option
+def generate(
+    folder: Path, prompt: str, tokens: int, temperature: float, seed: int | None, device: str, as_json: bool,
+    home: str | None,
+) -> None:  # fmt: skip
+    """Let the exported model in OUT go on with PROMPT. Needs torch, and `tokenizers` where tokens are not bytes."""
+    generation: Any = import_module("ftnode.node.compute_generate")  # by name: torch is loaded there and only there
+    pieces = generation.generate(folder, prompt, tokens, temperature, seed, device)
+    if as_json:
+        click.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}))
+        return
+    click.echo(prompt, nl=False)
+    for piece in pieces:
+        click.echo(_harmless(piece), nl=False)
+    click.echo()
+
+
+def _harmless(text: str) -> str:
+    """What a model says must not steer a terminal."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "�" for letter in text)

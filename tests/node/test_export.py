@@ -1,0 +1,214 @@
+"""A reader takes a whole model from holders that go on, have ended, are missing, differ or lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import trio
+import trio.testing
+from exporting import (
+    ADDRESS,
+    RUN,
+    STEPS,
+    WANTED,
+    Disk,
+    Holder,
+    Swarm,
+    peer_id,
+    refused,
+    run,
+    silent,
+    take,
+    three,
+    version,
+)
+from lending import NUMBERS
+
+from ftnode.node import export_client
+from ftnode.node.addresses import PeerAddress
+from ftnode.node.export_client import ModelReader
+from ftnode.node.export_wire import Place
+from ftnode.node.status import Member as Named
+from ftnode.node.status import Speaker, SwarmStatus
+
+
+def test_all_stages_of_a_run_that_has_ended() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery, STEPS)
+        disk = Disk()
+        model = await take(swarm, disk)
+        assert (model.step, model.commit) == (STEPS, f"c{STEPS}")
+        assert disk.kept == [model]
+        assert [taken.peer for taken in model.stages] == [holder.id for holder in holders]
+        for stage in range(3):
+            assert disk.numbers(stage) == [100.0 * stage + n for n in range(NUMBERS)]
+        begun = [f for holder in holders for op, f in holder.host.compute.calls if op == "export_begin"]
+        assert not any(fields["freeze"] for fields in begun), "nothing changes them any more"
+        await trio.testing.wait_all_tasks_blocked()
+        assert [holder.written for holder in holders] == [[STEPS]] * 3, "they hear that it is written down"
+
+    run(main)
+
+
+def test_all_stages_of_one_step_while_the_run_goes_on() -> None:
+    """The holders commit one after the other, and train on before the last has got there."""
+
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+        swarm.tell(5, 0.5)
+        wanted = 5 + 1 + 2  # a second and a step ahead
+        disk = Disk()
+
+        async def train() -> None:
+            for step in range(6, wanted + 4):
+                for holder in holders:
+                    await trio.testing.wait_all_tasks_blocked(0.01)
+                    holder.advance(version(step))
+
+        nursery.start_soon(train)
+        model = await take(swarm, disk)
+        assert (model.step, model.commit) == (wanted, f"c{wanted}")
+        for stage in range(3):
+            assert disk.numbers(stage) == [100.0 * stage + n + wanted - 5 for n in range(NUMBERS)]
+        begun = [f for holder in holders for op, f in holder.host.compute.calls if op == "export_begin"]
+        assert all(fields["freeze"] for fields in begun)
+
+    run(main)
+
+
+def test_a_run_that_waits_gives_the_step_that_it_is_at() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, _ = three(nursery, 7)
+        assert (await take(swarm, Disk())).step == 7
+
+    run(main)
+
+
+def test_stages_at_different_steps_are_refused() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+        holders[2].advance(version(9))
+        await refused(swarm, 75, "not all stages are to be had of step 5", "stage 2 is at step 9")
+
+    run(main)
+
+
+def test_stages_of_different_histories_are_refused() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+        holders[1].advance(version(5, "another"))
+        await refused(swarm, 75, "stage 1 is of another history")
+
+    run(main)
+
+
+def test_when_they_do_not_fit_all_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_client, "PAUSE_SECONDS", 0.02)
+
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+        holders[2].advance(version(6))
+
+        async def catch_up() -> None:
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            for holder in holders[:2]:
+                holder.advance(version(6))
+            swarm.tell(6, 0.0)
+
+        nursery.start_soon(catch_up)
+        assert (await take(swarm, Disk(), seconds=10)).step == 6
+
+    run(main)
+
+
+def test_a_stage_without_a_holder_is_named() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, _ = three(nursery)
+        swarm.tell(5, 0.0, 2)
+        await refused(swarm, 69, "stage 2 has no holder now")
+
+    run(main)
+
+
+def test_a_stage_whose_holder_does_not_answer_is_named() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+        swarm.unreachable.add(holders[1].id)
+        await refused(swarm, 69, "stage 1 has no holder that answers", holders[1].id[-8:], "all dials failed")
+
+    run(main)
+
+
+def test_a_replica_takes_the_place_of_a_holder_that_does_not_answer() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        holders = [Holder(number, stage, version(5)) for number, stage in ((1, 0), (2, 1), (3, 1), (4, 2))]
+        swarm = Swarm(nursery, *holders)
+        swarm.tell(5, 0.0)
+        swarm.unreachable.add(holders[1].id)
+        model = await take(swarm, Disk())
+        assert model.stages[1].peer == holders[2].id
+
+    run(main)
+
+
+def test_nobody_who_knows_the_run() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, _ = three(nursery)
+        swarm.status = replace(swarm.status, run="other")
+        await refused(swarm, 69, "nobody who was asked takes part in the run", "it takes part in the run other")
+        swarm.unreachable |= swarm.holders.keys()
+        await refused(swarm, 69, "all dials failed")
+
+    run(main)
+
+
+def test_a_meeting_point_names_members() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery, STEPS)
+        point = Holder(9, None)
+        swarm.holders = {point.id: point} | swarm.holders
+        members = tuple(Named(RUN, "trial", holder.id, ADDRESS) for holder in holders)
+        strangers = (Named("other", "other", peer_id(8), ADDRESS), Named(RUN, "trial", "x", ADDRESS))
+        swarm.words[point.id] = SwarmStatus(
+            Speaker(point.id, "0", "cpu", "bootstrap"), members=(*strangers, *members[:1])
+        )
+        assert (await take(swarm, Disk())).told_by == holders[0].id
+        assert swarm.dialled.count(peer_id(8)) == 0, "a member of another run"
+
+    run(main)
+
+
+def test_dead_peers_do_not_hold_it_up() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery, STEPS)
+        swarm.never.add(peer_id(7))
+        peers = (PeerAddress(peer_id(7), ADDRESS), *swarm.peers)
+        model = await ModelReader(swarm, WANTED, Disk().open).take(peers, 1e6, lambda model: None)
+        assert model.told_by == holders[0].id
+
+    run(main)
+
+
+def test_the_others_are_not_waited_for_when_one_stage_is_refused() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+        holders[2].advance(version(9))
+        holders[1].answer = silent  # for OFFER_SECONDS
+        await refused(swarm, 75, "stage 2 is at step 9")
+
+    run(main)
+
+
+def test_what_a_stranger_calls_an_address_is_not_always_dialled() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+        assert holders[0].told is not None
+        first, _, third = holders[0].told.places
+        for bad in (("/unix/tmp/control",), (), ("/ip4/127.0.0.1/tcp/x",), ("/ip4/" + "1" * 500,)):
+            holders[0].told = replace(holders[0].told, places=(first, Place(1, 0, holders[1].id, bad), third))
+            await refused(swarm, 69, "stage 1 has no holder that answers", "no address that can be dialled")
+        holders[0].told = replace(holders[0].told, places=(first, Place(1, 0, "not\x1ba peer", ADDRESS), third))
+        await refused(swarm, 69, "stage 1 has no holder that answers", "that is no PeerId")
+
+    run(main)
