@@ -125,12 +125,12 @@ def export(trial: Trial, out: Path) -> dict[str, Any]:
 def watched_memory(process: subprocess.Popen[bytes]) -> int:
     """The most bytes (PSS) that a process and its children had together, seen by looking often, until it ends."""
     peak = 0
-    family: tuple[int, ...] = (process.pid,)
     while process.poll() is None:
-        if len(family) == 1:
-            family = (process.pid, *descendants(process.pid))
-        with suppress(UserError):  # one of them has ended
-            peak = max(peak, sum(pss_bytes(pid) for pid in family))
+        together = 0
+        for pid in (process.pid, *descendants(process.pid)):
+            with suppress(UserError):  # it has just ended
+                together += pss_bytes(pid)
+        peak = max(peak, together)
         time.sleep(LOOK_SECONDS)
     return peak
 
