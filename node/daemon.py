@@ -30,7 +30,7 @@ from ftnode.node.directory_link import DirectoryDown
 from ftnode.node.directory_records import RUNS_KEY, RunNotice
 from ftnode.node.driver import Driver
 from ftnode.node.gradient_memory import GradientMemory
-from ftnode.node.history import HISTORY_PROTOCOL, History, HistoryRequest, NoteLog, history, history_handler
+from ftnode.node.history import HISTORY_PROTOCOL, Past, history_handler
 from ftnode.node.identity import Identity, take_identity
 from ftnode.node.keeper import Keeper
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
@@ -48,7 +48,6 @@ from ftnode.node.state_transfer import Installer
 from ftnode.node.status import STATUS_PROTOCOL, SwarmStatus, status_handler
 from ftnode.node.trace import TraceWriter, new_trace_path
 from ftnode.node.transport import Transport
-from ftnode.protocol.effects import Note
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.events import ComputeReady, Directory, DirectoryLost, Leave, Moved
 from ftnode.protocol.manifest import Manifest, settings
@@ -115,7 +114,7 @@ class Node:
         manifest = config.manifest
         self.config, self.p2pd, self.addresses = config, p2pd, addresses
         self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
-        self.speaking, self.notes = Speaking(config.json), NoteLog()
+        self.speaking = Speaking(config.json)
         self.settings = settings(manifest)
         self.device = config.device
         self.failure: UserError | None = None
@@ -145,8 +144,9 @@ class Node:
             log_path=config.log_directory / "directory.log", remember=self._remember,
         )  # fmt: skip
         self.participant = Participant(self.me, self.settings, Random(seed), addresses=addresses, hold=config.hold)
+        self.past = Past(self.participant, self.speaking.note)
         self.driver = Driver(
-            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self._on_note
+            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self.past.note
         )
         self.reductions = Reductions(
             manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow
@@ -195,7 +195,7 @@ class Node:
         await self.p2pd.serve(STATE_PROTOCOL, self.donor.serve)
         await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
-        await self.p2pd.serve(HISTORY_PROTOCOL, history_handler(self.history))
+        await self.p2pd.serve(HISTORY_PROTOCOL, history_handler(self.past.tell))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         self._note_running()
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
@@ -265,10 +265,6 @@ class Node:
 
     def _deliver(self, event: Any) -> None:
         self.driver.deliver(event)
-
-    def _on_note(self, note: Note) -> None:
-        self.speaking.note(note)
-        self.notes.add(note, self.participant.chronicle.newest_step, time.monotonic())
 
     def _may_send_tensors(self, peer: Peer) -> bool:
         """Members of our view may, and while we are in none, we cannot tell."""
@@ -355,10 +351,6 @@ class Node:
     def status(self) -> SwarmStatus:
         """For watchers."""
         return snapshot(self.participant, self.config.manifest, self.device, time.monotonic())
-
-    def history(self, request: HistoryRequest) -> History:
-        """For watchers that want to know how it came to this."""
-        return history(self.participant, self.notes, request, time.monotonic())
 
 
 def may_hold_head(manifest: Manifest, ready: dict[str, Any]) -> tuple[bool, str]:

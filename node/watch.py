@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -24,6 +23,8 @@ from ftnode.protocol.errors import PeerError, UserError
 
 if TYPE_CHECKING:
     from libp2p.abc import IHost, INetStream
+
+    Host = IHost
 
 log = logging.getLogger(__name__)
 
@@ -50,12 +51,11 @@ def fetch_status(addresses: Sequence[str], timeout: float, run: str = "") -> Swa
     When only bootstrap peers without any run answer, their answer is returned. Raises UserError after `timeout` s.
     """
     peers = parse_peers(addresses)
-    deadline = time.monotonic() + timeout
 
     async def fetch(host: IHost) -> SwarmStatus:
-        return (await _find(host, peers, run, deadline - time.monotonic()))[1]
+        return (await _find(host, peers, run, timeout))[1]
 
-    return _run(fetch)
+    return with_host(fetch)
 
 
 def watch(
@@ -80,48 +80,10 @@ def watch(
             show(status)
             await _follow(host, answering, interval, timeout, show)
 
-    _run(poll)
+    with_host(poll)
 
 
-class Client:
-    """A light client for who looks at several peers for long. Its streams are of its one host."""
-
-    def __init__(self, host: IHost) -> None:
-        self._host = host
-
-    async def find(self, peers: Sequence[PeerAddress], seconds: float) -> tuple[PeerAddress, SwarmStatus]:
-        """The first of these peers, or of members that they name, that tells of a run; one without a run when there is
-        none. Raises UserError."""
-        return await _find(self._host, peers, "", seconds)
-
-    @asynccontextmanager
-    async def line(self, peer: PeerAddress, seconds: float, protocol: str) -> AsyncIterator[Line]:
-        """An open stream. Raises Unanswered for whatever goes wrong before and within."""
-        async with _stream(self._host, peer, seconds, protocol) as stream:
-            yield Line(stream)
-
-
-class Line:
-    """Requests and replies on one stream."""
-
-    def __init__(self, stream: INetStream) -> None:
-        self._stream = stream
-
-    async def ask(self, request: bytes, reply_bytes_max: int) -> bytes:
-        """Raises PeerError, EOFError or what libp2p raises, which `Client.line` makes Unanswered."""
-        return await _exchange(self._stream, request, reply_bytes_max)
-
-
-def run_client(work: Callable[[Client], Awaitable[Result]]) -> Result:
-    """Run `work` with a client until it returns. Raises UserError."""
-
-    async def with_client(host: IHost) -> Result:
-        return await work(Client(host))
-
-    return _run(with_client)
-
-
-def _run(work: Callable[[IHost], Awaitable[Result]]) -> Result:
+def with_host(work: Callable[[IHost], Awaitable[Result]]) -> Result:
     """Run `work` with a host. Nurseries wrap what passes through them, so our own error goes around them."""
 
     async def main() -> Result | UserError:
@@ -147,11 +109,11 @@ async def _follow(
 ) -> None:
     """Show what this peer says until it says no more."""
     try:
-        async with _stream(host, peer, timeout) as stream:
+        async with open_stream(host, peer, timeout) as stream:
             while True:
                 await trio.sleep(interval)
                 with trio.fail_after(timeout):
-                    status = await _ask(stream)
+                    status = await ask_status(stream)
                 if not status.run:
                     return  # a bootstrap peer: by now it may know members
                 show(status)
@@ -184,6 +146,11 @@ async def _find(host: IHost, peers: Sequence[PeerAddress], run: str, seconds: fl
     raise UserError(*_failure(peers, run, reasons, bool(empty)))
 
 
+async def find(host: IHost, peers: Sequence[PeerAddress], seconds: float) -> tuple[PeerAddress, SwarmStatus]:
+    """As `_find`, of any run, for who goes on with the same host."""
+    return await _find(host, peers, "", seconds)
+
+
 async def _ask_all(
     host: IHost,
     peers: Sequence[PeerAddress],
@@ -199,8 +166,8 @@ async def _ask_all(
         reasons[peer.peer_id] = "no answer"
         async with limit:
             try:
-                async with _stream(host, peer, seconds=30.0) as stream:
-                    status = await _ask(stream)
+                async with open_stream(host, peer, seconds=30.0) as stream:
+                    status = await ask_status(stream)
             except Unanswered as error:
                 reasons[peer.peer_id] = str(error)
                 return
@@ -265,11 +232,10 @@ async def open_host() -> AsyncIterator[IHost]:
 
 
 @asynccontextmanager
-async def _stream(
+async def open_stream(
     host: IHost, peer: PeerAddress, seconds: float, protocol: str = STATUS_PROTOCOL
 ) -> AsyncIterator[INetStream]:
-    """An open stream to a peer, by the connection that there is or a new one. Raises Unanswered for whatever goes wrong
-    before and within."""
+    """An open stream to a peer. Raises Unanswered for whatever goes wrong before and within."""
     from libp2p.custom_types import TProtocol
     from libp2p.peer.id import ID
 
@@ -277,12 +243,12 @@ async def _stream(
     stream = None
     try:
         with trio.fail_after(seconds):
-            if not any(not one.is_closed for one in host.get_network().get_connections(peer_id)):
+            if all(one.is_closed for one in host.get_network().get_connections(peer_id)):
                 await _connect(host, peer)
             stream = await host.new_stream(peer_id, [TProtocol(protocol)])
         yield stream
     except (PeerError, EOFError) as error:
-        raise Unanswered(str(error)) from None
+        raise Unanswered(str(error) or "it hung up in the middle of its answer") from None
     except trio.TooSlowError:
         raise Unanswered(f"no connection within {seconds:g} s") from None
     except Exception as error:  # libp2p has no common base for its errors
@@ -338,16 +304,22 @@ async def _cause(peer: PeerAddress, error: Exception) -> str:
     return "something answers there, but it is not this peer, or it tells no status"
 
 
-async def _ask(stream: INetStream) -> SwarmStatus:
+async def ask_status(stream: INetStream) -> SwarmStatus:
     """One request and its reply. Raises PeerError, EOFError or what libp2p raises."""
-    return decode_status(await _exchange(stream, REQUEST, REPLY_BYTES_MAX))
+    await send(stream, REQUEST)
+    return decode_status(await receive(stream, REPLY_BYTES_MAX))
 
 
-async def _exchange(stream: INetStream, request: bytes, reply_bytes_max: int) -> bytes:
-    await stream.write(len(request).to_bytes(4, "big") + request)
+async def send(stream: INetStream, data: bytes) -> None:
+    """One frame, as status.py has them."""
+    await stream.write(len(data).to_bytes(4, "big") + data)
+
+
+async def receive(stream: INetStream, bytes_max: int) -> bytes:
+    """One frame. Raises PeerError for a length that nobody needs, EOFError at the end."""
     size = int.from_bytes(await _read_exactly(stream, 4), "big")
-    if size > reply_bytes_max:
-        raise PeerError(f"a reply of {size} bytes")
+    if size > bytes_max:
+        raise PeerError(f"it announces a frame of {size} bytes")
     return await _read_exactly(stream, size)
 
 
