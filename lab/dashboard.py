@@ -102,7 +102,8 @@ async def _paint(url: str) -> tuple[float, float]:
 
 
 def renderer_bytes(browser: int) -> dict[int, int]:
-    """Private memory of each process that draws a browser's pages."""
+    """Memory that each process that draws a browser's pages has written and shares with nobody. What it only reads of
+    the browser's own files can be dropped at any time, and is not counted."""
     return {pid: _private_bytes(pid) for pid in descendants(browser) if _is_renderer(pid)}
 
 
@@ -118,7 +119,7 @@ def _private_bytes(pid: int) -> int:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_Dirty"))
 
 
 def table(figures: dict[str, Any]) -> str:

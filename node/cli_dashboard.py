@@ -16,6 +16,7 @@ from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
     from ftnode.node.dashboard_feed import Feed
+    from ftnode.node.watch import Host
 
 
 @click.command()
@@ -72,14 +73,14 @@ def _observe(addresses: tuple[str, ...], feed: Feed) -> None:
     """Look at the swarm until Ctrl-C or SIGTERM."""
     from ftnode.node.addresses import parse_peers
     from ftnode.node.dashboard_live import Observer
-    from ftnode.node.watch import Client, run_client
+    from ftnode.node.watch import with_host
 
     peers = parse_peers(addresses)
 
-    async def observe(client: Client) -> None:
-        await _until_asked(Observer(client, peers, feed).run)
+    async def observe(host: Host) -> None:
+        await _until_asked(Observer(host, peers, feed).run)
 
-    run_client(observe)
+    with_host(observe)
 
 
 async def _until_asked(work: Callable[[], Awaitable[None]]) -> None:

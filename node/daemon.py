@@ -31,7 +31,7 @@ from ftnode.node.export_places import holders_of
 from ftnode.node.export_server import STREAMS_MAX, ExportServer
 from ftnode.node.export_wire import EXPORT_PROTOCOL
 from ftnode.node.gradient_memory import GradientMemory
-from ftnode.node.history import HISTORY_PROTOCOL, History, HistoryRequest, NoteLog, history, history_handler
+from ftnode.node.history import HISTORY_PROTOCOL, Past, history_handler
 from ftnode.node.identity import Identity, take_identity
 from ftnode.node.invitation import Invitation
 from ftnode.node.joining import admitted
@@ -57,7 +57,6 @@ from ftnode.node.status import STATUS_PROTOCOL, SwarmStatus, status_handler
 from ftnode.node.streams import at_most
 from ftnode.node.trace import TraceWriter, new_trace_path
 from ftnode.node.transport import Transport
-from ftnode.protocol.effects import Note
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.events import ComputeReady, Directory, DirectoryLost, Leave, Moved
 from ftnode.protocol.manifest import Manifest, settings
@@ -125,7 +124,7 @@ class Node:
         manifest = config.manifest
         self.config, self.p2pd, self.addresses = config, p2pd, addresses
         self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
-        self.speaking, self.notes = Speaking(config.json), NoteLog()
+        self.speaking = Speaking(config.json)
         self.settings = settings(manifest)
         self.failure: UserError | None = None
         self._met_somebody = False
@@ -157,8 +156,9 @@ class Node:
         )  # fmt: skip
         self.participant = Participant(self.me, self.settings, Random(seed), addresses=addresses, hold=config.hold)
         self.observer = Observer(self.participant, config, p2pd, self.speaking.say)
+        self.past = Past(self.participant, self.speaking.note)
         self.driver = Driver(
-            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self._on_note
+            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self.past.note
         )
         self.reductions = Reductions(
             manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow
@@ -212,7 +212,7 @@ class Node:
         await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
         await self.p2pd.serve(EXPORT_PROTOCOL, at_most(STREAMS_MAX, self.exports.serve))
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
-        await self.p2pd.serve(HISTORY_PROTOCOL, history_handler(self.history))
+        await self.p2pd.serve(HISTORY_PROTOCOL, history_handler(self.past.tell))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
         nursery.start_soon(self.spreading.run)
@@ -305,10 +305,6 @@ class Node:
     def _deliver(self, event: Any) -> None:
         self.driver.deliver(event)
 
-    def _on_note(self, note: Note) -> None:
-        self.speaking.note(note)
-        self.notes.add(note, self.participant.chronicle.newest_step, time.monotonic())
-
     def _may_send_tensors(self, peer: Peer) -> bool:
         """Members of our view may, and while we are in none, we cannot tell."""
         core = self.participant
@@ -392,7 +388,3 @@ class Node:
     def status(self) -> SwarmStatus:
         """For watchers."""
         return self.observer.status()
-
-    def history(self, request: HistoryRequest) -> History:
-        """For watchers that want to know how it came to this."""
-        return history(self.participant, self.notes, request, time.monotonic())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -25,9 +26,12 @@ from ftnode.node.history import (
     encode_request,
 )
 from ftnode.node.status import REPLY_BYTES_MAX as STATUS_BYTES_MAX
-from ftnode.node.status import STATUS_PROTOCOL, Member, decode_status
-from ftnode.node.watch import REQUEST, Client, Line, Unanswered
+from ftnode.node.status import Member, decode_status
+from ftnode.node.watch import REQUEST, Unanswered, find, open_stream, receive, send
 from ftnode.protocol.errors import PeerError, UserError
+
+if TYPE_CHECKING:
+    from ftnode.node.watch import Host
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +51,8 @@ KNOWN_MAX = 32
 class Observer:
     """Everything that is asked of a swarm on behalf of one dashboard."""
 
-    def __init__(self, client: Client, peers: Sequence[PeerAddress], feed: Feed) -> None:
-        self._client, self._given, self._feed = client, tuple(peers), feed
+    def __init__(self, host: Host, peers: Sequence[PeerAddress], feed: Feed) -> None:
+        self._host, self._given, self._feed = host, tuple(peers), feed
         self._answering: PeerAddress | None = None
         self._members: tuple[PeerAddress, ...] = ()
         self._followed: dict[str, trio.CancelScope] = {}
@@ -67,7 +71,7 @@ class Observer:
             if self._answering is not None:
                 known = (self._answering, *(peer for peer in known if peer.peer_id != self._answering.peer_id))
             try:
-                answering, status = await self._client.find(known, ANSWER_SECONDS)
+                answering, status = await find(self._host, known, ANSWER_SECONDS)
             except UserError as error:
                 self._feed.tell_trouble(str(error))
             else:
@@ -81,10 +85,10 @@ class Observer:
     async def _follow(self, peer: PeerAddress) -> str:
         """Look at this peer's status until it tells no more; why not."""
         try:
-            async with self._client.line(peer, ANSWER_SECONDS, STATUS_PROTOCOL) as line:
+            async with open_stream(self._host, peer, ANSWER_SECONDS) as stream:
                 while True:
                     with trio.fail_after(ANSWER_SECONDS):
-                        status = decode_status(await line.ask(REQUEST, STATUS_BYTES_MAX))
+                        status = decode_status(await _ask(stream, REQUEST, STATUS_BYTES_MAX))
                     if not status.run:
                         return "that peer takes part in the run no more; looking for another"
                     self._feed.tell_status(status)
@@ -118,21 +122,21 @@ class Observer:
         with scope:
             while True:
                 try:
-                    async with self._client.line(peer, ANSWER_SECONDS, HISTORY_PROTOCOL) as line:
-                        await self._tell_from(line, peer, curve)
+                    async with open_stream(self._host, peer, ANSWER_SECONDS, HISTORY_PROTOCOL) as stream:
+                        await self._tell_from(stream, peer, curve)
                 except Unanswered as error:
                     log.info("no history of %s: %s", peer.peer_id, error)
                 except trio.TooSlowError:
                     log.info("no history of %s in time", peer.peer_id)
                 await trio.sleep(DEAF_SECONDS)
 
-    async def _tell_from(self, line: Line, peer: PeerAddress, curve: bool) -> None:
+    async def _tell_from(self, stream: Any, peer: PeerAddress, curve: bool) -> None:
         """From the beginning, and again from there when the peer's run or life is another than before."""
         places: HistoryRequest = beginning(curve)
         past: tuple[str, str, str] | None = None
         while True:
             with trio.fail_after(ANSWER_SECONDS):
-                told = decode_history(await line.ask(encode_request(places), REPLY_BYTES_MAX))
+                told = decode_history(await _ask(stream, encode_request(places), REPLY_BYTES_MAX))
             taken = self._feed.tell_history(told, peer.peer_id, time.time())
             self._learn(told.members)
             now = (told.run, told.lineage, told.life)
@@ -145,6 +149,12 @@ class Observer:
             past = now
             if not (told.more and taken):
                 await trio.sleep(LOOK_SECONDS)
+
+
+async def _ask(stream: Any, request: bytes, reply_bytes_max: int) -> bytes:
+    """One request and its reply on an open stream. Raises PeerError, EOFError or what libp2p raises."""
+    await send(stream, request)
+    return await receive(stream, reply_bytes_max)
 
 
 def beginning(curve: bool) -> HistoryRequest:

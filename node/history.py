@@ -10,6 +10,7 @@ that they do not know. Nodes of before do not speak this protocol, and a watcher
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
@@ -151,6 +152,21 @@ def _members(core: Participant) -> tuple[Member, ...]:
     return tuple(
         Member(core.settings.run, "", peer.id, addresses[:4]) for peer, addresses in known[:MEMBERS_MAX] if addresses
     )
+
+
+class Past:
+    """What a node's watchers may ask of its past: its decisions as it takes them, and the core's chronicle."""
+
+    def __init__(self, core: Participant, say: Callable[[Note], None]) -> None:
+        """`say` hears each decision, too."""
+        self._core, self._say, self._notes = core, say, NoteLog()
+
+    def note(self, note: Note) -> None:
+        self._say(note)
+        self._notes.add(note, self._core.chronicle.newest_step, time.monotonic())
+
+    def tell(self, request: HistoryRequest) -> History:
+        return history(self._core, self._notes, request, time.monotonic())
 
 
 def encode_request(request: HistoryRequest) -> bytes:

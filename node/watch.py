@@ -74,7 +74,8 @@ def exchange(
         try:
             with trio.fail_after(seconds):
                 async with open_stream(host, peer, seconds, protocol) as stream:
-                    return await exchange_on(stream, request, reply_max)
+                    await send(stream, request)
+                    return await receive(stream, reply_max)
         except (Unanswered, trio.TooSlowError) as error:
             raise UserError(f"{peer.peer_id} does not answer: {error or 'too slow'}; try again", UNAVAILABLE) from None
 
@@ -104,44 +105,6 @@ def watch(
             await _follow(host, answering, interval, timeout, show)
 
     with_host(poll)
-
-
-class Client:
-    """A light client for who looks at several peers for long. Its streams are of its one host."""
-
-    def __init__(self, host: IHost) -> None:
-        self._host = host
-
-    async def find(self, peers: Sequence[PeerAddress], seconds: float) -> tuple[PeerAddress, SwarmStatus]:
-        """The first of these peers, or of members that they name, that tells of a run; one without a run when there is
-        none. Raises UserError."""
-        return await _find(self._host, peers, "", seconds)
-
-    @asynccontextmanager
-    async def line(self, peer: PeerAddress, seconds: float, protocol: str) -> AsyncIterator[Line]:
-        """An open stream. Raises Unanswered for whatever goes wrong before and within."""
-        async with open_stream(self._host, peer, seconds, protocol) as stream:
-            yield Line(stream)
-
-
-class Line:
-    """Requests and replies on one stream."""
-
-    def __init__(self, stream: INetStream) -> None:
-        self._stream = stream
-
-    async def ask(self, request: bytes, reply_bytes_max: int) -> bytes:
-        """Raises PeerError, EOFError or what libp2p raises, which `Client.line` makes Unanswered."""
-        return await exchange_on(self._stream, request, reply_bytes_max)
-
-
-def run_client(work: Callable[[Client], Awaitable[Result]]) -> Result:
-    """Run `work` with a client until it returns. Raises UserError."""
-
-    async def with_client(host: IHost) -> Result:
-        return await work(Client(host))
-
-    return with_host(with_client)
 
 
 def with_host(work: Callable[[IHost], Awaitable[Result]]) -> Result:
@@ -205,6 +168,11 @@ async def _find(host: IHost, peers: Sequence[PeerAddress], run: str, seconds: fl
     if empty and not run:
         return empty[0]
     raise UserError(*_failure(peers, run, reasons, bool(empty)))
+
+
+async def find(host: IHost, peers: Sequence[PeerAddress], seconds: float) -> tuple[PeerAddress, SwarmStatus]:
+    """As `_find`, of any run, for who goes on with the same host."""
+    return await _find(host, peers, "", seconds)
 
 
 async def _ask_all(
@@ -291,8 +259,7 @@ async def open_host() -> AsyncIterator[IHost]:
 async def open_stream(
     host: IHost, peer: PeerAddress, seconds: float, protocol: str = STATUS_PROTOCOL
 ) -> AsyncIterator[INetStream]:
-    """An open stream to a peer, by the connection that there is or a new one. Raises Unanswered for whatever goes wrong
-    before and within."""
+    """An open stream to a peer. Raises Unanswered for whatever goes wrong before and within."""
     from libp2p.custom_types import TProtocol
     from libp2p.peer.id import ID
 
@@ -300,7 +267,7 @@ async def open_stream(
     stream = None
     try:
         with trio.fail_after(seconds):
-            if not any(not one.is_closed for one in host.get_network().get_connections(peer_id)):
+            if all(one.is_closed for one in host.get_network().get_connections(peer_id)):
                 await _connect(host, peer)
             stream = await host.new_stream(peer_id, [TProtocol(protocol)])
         yield stream
@@ -363,13 +330,8 @@ async def _cause(peer: PeerAddress, error: Exception) -> str:
 
 async def ask_status(stream: INetStream) -> SwarmStatus:
     """One request and its reply. Raises PeerError, EOFError or what libp2p raises."""
-    return decode_status(await exchange_on(stream, REQUEST, REPLY_BYTES_MAX))
-
-
-async def exchange_on(stream: INetStream, request: bytes, reply_bytes_max: int) -> bytes:
-    """One request and its reply. Raises PeerError, EOFError or what libp2p raises."""
-    await send(stream, request)
-    return await receive(stream, reply_bytes_max)
+    await send(stream, REQUEST)
+    return decode_status(await receive(stream, REPLY_BYTES_MAX))
 
 
 async def send(stream: INetStream, data: bytes) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -96,6 +99,43 @@ def test_what_is_no_trace_is_one_line(text: str, tmp_path: Path) -> None:
     assert refused.value.exit_code in (65, 66)
 
 
+PROGRAM = """
+import sys
+from ftnode.node.cli import main
+code = main(sys.argv[1:])
+heavy = {name.split(".")[0] for name in sys.modules} & {"torch", "hivemind", "libp2p"}
+assert not heavy, heavy
+sys.exit(code)
+"""
+
+
+def test_a_replay_is_served_and_ends_by_ctrl_c(recorded: Path) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        "dashboard",
+        "--listen",
+        "0",
+        "--replay",
+        str(recorded),
+        "--speed",
+        "1000",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            url = process.stdout.readline().split(" is at ")[1].split(";")[0]
+            step = 0
+            while step < 4:
+                with urllib.request.urlopen(f"{url}look", timeout=10) as answer:
+                    step = (json.load(answer)["status"] or {"step": 0})["step"]
+            process.send_signal(signal.SIGINT)
+            assert (process.wait(20), process.stderr.read()) == (0, "")
+        finally:
+            process.kill()
+
+
 def in_browser(feed: Feed, test: Callable[[Page, str], Awaitable[None]]) -> None:
     async def main() -> None:
         server, close = serve_in_background("127.0.0.1", 0, feed)
@@ -127,7 +167,7 @@ def test_the_page_shows_a_recorded_run(recorded: Path) -> None:
     async def test(page: Page, url: str) -> None:
         await page.open(url)
         await page.until("document.getElementById('step').textContent === '4'")
-        text = await page.evaluate("document.body.innerText")
+        text = await page.evaluate("document.body.textContent")
         for wanted in ("of 4", "Stage 2 at step 3", "by blend", "1 of 1", "Head", "Stage 3", "view 1: stage 2 lost"):
             assert wanted in text, wanted
         assert await page.evaluate("document.querySelectorAll('.holder').length") == 4
