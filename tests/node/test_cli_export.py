@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from test_checkpoint import manifest, rough_stages, write
 from ftnode.node.checkpoint import json_bytes
 from ftnode.node.cli_export import _harmless
 from ftnode.node.compute_generate import decode_bytes
+from ftnode.node.status import Speaker, SwarmStatus
+from ftnode.node.status_table import plain_lines
 
 NOBODY = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWCqmTFTMp1u6FrExeQeMpqtVPB2qbxAntctnzuQb3FX4K"
 
@@ -62,6 +65,12 @@ def test_the_reader_loads_neither_torch_nor_a_second_libp2p(tmp_path: Path, mani
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_status_of_a_finished_run_says_how_to_get_the_model() -> None:
+    status = SwarmStatus(Speaker("p", "0", "cpu", "volunteer"), run="r", name="n", step=9, steps=9, state="finished")
+    assert "ftnode export MANIFEST DIR" in "\n".join(plain_lines(status))
+    assert "ftnode export" not in "\n".join(plain_lines(replace(status, state="training")))
 
 
 def test_a_text_goes_on(exported: Path, ftnode: Callable[..., Seen]) -> None:
