@@ -66,6 +66,15 @@ run_group = LazyGroup(
     },
 )
 
+data_group = LazyGroup(
+    "data",
+    "Make token shards of text to train on, and check them.",
+    {
+        "build": ("ftnode.node.cli_data:build", "Make token shards of text, JSON lines, Parquet or a dataset."),
+        "check": ("ftnode.node.cli_data:check", "Hash every file of a folder of shards again."),
+    },
+)
+
 lab_group = LazyGroup(
     "lab",
     "Measure, audit and experiment on this machine.",
@@ -89,6 +98,7 @@ cli = LazyGroup(
     {
         "demo": ("ftnode.node.cli_lab:demo", "A swarm on this machine trains, loses a stage and heals."),
         "run": ("ftnode.node.cli:run_group", "Write, check and read the manifest of a run."),
+        "data": ("ftnode.node.cli:data_group", "Make token shards of text to train on."),
         "bootstrap": ("ftnode.node.cli_bootstrap:bootstrap", "Host a meeting point."),
         "join": ("ftnode.node.cli_join:join", "Volunteer for a run."),
         "status": ("ftnode.node.cli_status:status", "Watch a swarm."),

@@ -11,6 +11,7 @@ import click
 
 from ftnode.models.config import ModelConfig
 from ftnode.node.cli_options import json_option, read_manifest, readable_data, unused_home_option
+from ftnode.node.corpus import corpus_facts
 from ftnode.node.presets import PRESETS, adapt, preset
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest, parse, render
@@ -22,7 +23,11 @@ STATE_NUMBERS = 4
 @click.command()
 @click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
-@click.option("--data", metavar="PATH", help="Text file or folder to train on; default: Python's standard library.")
+@click.option(
+    "--data",
+    metavar="PATH",
+    help="Text file, folder of them, or folder of token shards; default: Python's standard library.",
+)
 @click.option("--stages", type=click.IntRange(1, 256), help="Block stages; layers become the nearest multiple.")
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps of the run.")
 @click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
@@ -36,8 +41,8 @@ def init(
         raise UserError(f"{manifest} is already there and stays as it is; choose another name", 73)
     first, path = preset(start), readable_data(data)
     text = manifest_text(adapt(
-        first, sha256=corpus_hash(path, first.model.context), kind="files" if path else "standard-library",
-        name=_run_name(manifest, start), steps=steps, stages=stages, seed=seed,
+        first, **asdict(corpus_facts(path, first.model.context)), name=_run_name(manifest, start), steps=steps,
+        stages=stages, seed=seed,
     ))  # fmt: skip
     _write_new(manifest, text)
     click.echo(f"wrote {manifest}")
@@ -78,24 +83,6 @@ def manifest_text(manifest: Manifest, source: str = "the manifest of these optio
     )
     parse(text, source)
     return text
-
-
-def corpus_hash(path: Path | None, context: int) -> str:
-    """sha256 of the corpus. Raises UserError: 66 when there is no text in it, 65 when a part of it is shorter than a
-    sequence of `context` tokens."""
-    from ftnode.models.data import DataError, load_corpus
-
-    try:
-        corpus = load_corpus(str(path or ""))
-    except (DataError, OSError) as error:
-        raise UserError(f"cannot use the data: {error}", 66) from None
-    for name, part in (("training", corpus.training), ("validation", corpus.validation)):
-        if len(part) <= context:
-            raise UserError(
-                f"the {name} part of {path} has {len(part)} bytes, fewer than one sequence of {context + 1}; "
-                "give a longer text", 65,
-            )  # fmt: skip
-    return corpus.sha256
 
 
 def model_config(manifest: Manifest) -> ModelConfig:
