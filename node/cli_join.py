@@ -10,6 +10,7 @@ import click
 
 from ftnode.node.cli_options import device_option, home_option, json_option, peer_option, read_manifest, readable_data
 from ftnode.node.configuration import JoinConfig, log_root
+from ftnode.node.corpus import check_shards
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
 
@@ -18,7 +19,15 @@ from ftnode.protocol.manifest import Manifest
 @click.argument("manifest", type=click.Path(path_type=Path))
 @peer_option
 @click.option("--hold", type=click.IntRange(1), help="Stages to hold at most; default: as many as fit into memory.")
-@click.option("--data", metavar="PATH", help="Corpus, a text file or a folder of them; needed to hold the head.")
+@click.option(
+    "--data", metavar="PATH",
+    help="Corpus, a text file or a folder of them, needed to hold the head; of token shards those that are here, or an "
+    "http(s) address of their folder.",
+)  # fmt: skip
+@click.option(
+    "--data-limit", metavar="GB", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True,
+    help="Fetch the run's token shards only when they are not larger.",
+)  # fmt: skip
 @device_option
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads of torch; default: all cores.")
 @click.option(
@@ -50,13 +59,20 @@ from ftnode.protocol.manifest import Manifest
 @json_option
 @home_option
 def join(
-    manifest: Path, peers: tuple[str, ...], hold: int | None, data: str | None, device: str, threads: int | None,
-    listen: tuple[str, ...], announce: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool,
-    compute: str, paced_seconds: tuple[float, float], as_json: bool, home: str | None,
+    manifest: Path, peers: tuple[str, ...], hold: int | None, data: str | None, data_limit: float, device: str,
+    threads: int | None, listen: tuple[str, ...], announce: tuple[str, ...], timeout: float, log_dir: str | None,
+    dump_rebuilds: bool, compute: str, paced_seconds: tuple[float, float], as_json: bool, home: str | None,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of MANIFEST. Ctrl-C leaves cleanly."""
     checked, text = read_manifest(manifest)
-    path = readable_data(data)
+    url = data if data is not None and data.startswith(("http://", "https://")) else ""
+    if url and checked.data.kind != "shards":
+        raise UserError(
+            f"--data {url}: only token shards come over http, and this run's data.kind is {checked.data.kind}"
+        )
+    path = readable_data(None if url else data)
+    if path is not None and checked.data.kind == "shards":
+        check_shards(path, checked)
 
     from ftnode.node.identity import home_directory
     from ftnode.node.listening import check_announce, check_listen
@@ -83,6 +99,8 @@ def join(
         forward_seconds=paced_seconds[0],
         backward_seconds=paced_seconds[1],
         json=as_json,
+        data_url=url,
+        data_bytes_max=int(data_limit * 1e9),
     )
 
     from ftnode.node.daemon import run

@@ -31,7 +31,7 @@ class JoinConfig:
     hold: int
     """Stages that this node will hold at most; the head is one."""
     data: Path | None
-    """The corpus; None: this Python's standard library."""
+    """The corpus, or shards of it; None: this Python's standard library, or shards of others."""
     device: str
     threads: int
     listen: tuple[str, ...]
@@ -50,6 +50,10 @@ class JoinConfig:
     backward_seconds: float
     json: bool
     """Lines for people become JSON lines."""
+    data_url: str = ""
+    """Folder of shards behind an http(s) address; empty: none."""
+    data_bytes_max: int = 50_000_000_000
+    """Larger corpora of shards are not fetched."""
 
 
 @dataclass(frozen=True, slots=True)

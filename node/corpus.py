@@ -8,6 +8,7 @@ from pathlib import Path
 from ftnode.models.data import DataError, load_corpus
 from ftnode.models.shards import PARTS, check_file, is_shard_folder, read_index
 from ftnode.protocol.errors import UserError
+from ftnode.protocol.manifest import Manifest
 
 VOCABULARY_MIN = 256
 """Of a manifest's model."""
@@ -41,6 +42,27 @@ def corpus_facts(path: Path | None, context: int) -> CorpusFacts:
                 "give a longer text", 65,
             )  # fmt: skip
     return CorpusFacts("files" if path else "standard-library", corpus.sha256)
+
+
+def check_shards(path: Path, manifest: Manifest) -> None:
+    """Raises UserError when `path`, passed to a run that trains on shards, is a file (66), or is of the run but made by
+    a tokenizer that does not fit its model (78)."""
+    if not path.is_dir():
+        raise UserError(
+            f"{path} is no folder, and the run trains on token shards; pass a folder that may hold some", 66
+        )
+    if not is_shard_folder(path):
+        return
+    try:
+        index, sha256 = read_index(path)
+    except DataError as error:
+        raise UserError(f"cannot use the data: {error}", 65) from None
+    tokenizer, tokens = index.tokenizer, manifest.model.vocabulary
+    if sha256 == manifest.data.sha256 and tokenizer.vocabulary > tokens:
+        raise UserError(
+            f"the tokenizer {tokenizer.name} of {path} has {tokenizer.vocabulary} tokens, and model.vocabulary is "
+            f"{tokens}; make the manifest anew with: ftnode run init --data {path}", 78,
+        )  # fmt: skip
 
 
 def _shard_facts(path: Path, context: int) -> CorpusFacts:

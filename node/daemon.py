@@ -23,7 +23,7 @@ import trio
 from ftnode.node.addresses import full_addresses, parse_peers, remember_peers
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
-from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.compute_order import compute_config, may_hold_head
 from ftnode.node.configuration import JoinConfig, Running, forget_running, note_running
 from ftnode.node.directory import Membership, SwarmDirectory, lifetime_of, read_statements
 from ftnode.node.directory_link import DirectoryDown
@@ -38,6 +38,8 @@ from ftnode.node.reachability import Reach, Reachability
 from ftnode.node.reduction import Reductions
 from ftnode.node.reduction_wire import REDUCE_PROTOCOL
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
+from ftnode.node.shards import RunShards, run_shards
+from ftnode.node.shards_wire import DATA_PROTOCOL
 from ftnode.node.snapshot import snapshot
 from ftnode.node.state_donor import StateDonor
 from ftnode.node.state_reading import try_to_dump
@@ -49,7 +51,7 @@ from ftnode.node.trace import TraceWriter, new_trace_path
 from ftnode.node.transport import Transport
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.events import ComputeReady, Directory, DirectoryLost, Leave, Moved
-from ftnode.protocol.manifest import Manifest, settings
+from ftnode.protocol.manifest import settings
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.types import Peer, Version
 from ftnode.protocol.wire import STATE_PROTOCOL
@@ -157,6 +159,9 @@ class Node:
             copies=self.driver.copies, allowed=self._may_borrow, held=self.participant.holder.versions.get,
             history=self.participant.chronicle.after,
         )  # fmt: skip
+        self.shards = self._shards() if manifest.data.kind == "shards" else None
+        self._ready: dict[str, Any] = {}
+        """What compute said when it began; empty while there is none."""
         self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach)
         borrower = Borrower(
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
@@ -182,6 +187,12 @@ class Node:
             "version": version("ftnode"),
         }
 
+    def _shards(self) -> RunShards:
+        return run_shards(
+            self.config, self.transport, lambda: (*self.participant.members, *self.participant.presences), self.me,
+            lambda text: self.speaking.say("data", text), self._tell_ready,
+        )  # fmt: skip
+
     async def live(self, nursery: trio.Nursery, signals: AsyncIterator[int]) -> UserError | None:
         """Serve until left or failed."""
         config, self._nursery = self.config, nursery
@@ -194,6 +205,9 @@ class Node:
         await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
+        if self.shards is not None:
+            await self.p2pd.serve(DATA_PROTOCOL, self.shards.lender.serve)
+            nursery.start_soon(self.shards.run)
         self._note_running()
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
                           peer=self.me.id, log=str(config.log_directory))  # fmt: skip
@@ -331,14 +345,22 @@ class Node:
             self.driver.deliver(event)
 
     def _on_compute_ready(self, ready: dict[str, Any]) -> None:
-        self.device = str(ready["device"])
+        self._ready, self.device = ready, str(ready["device"])
+        self._tell_ready()
+
+    def _tell_ready(self) -> None:
+        """Once both compute and what there is of the corpus are known, and again when there is all of it."""
+        ready = self._ready
+        if not ready or (self.shards is not None and not self.shards.surveyed):
+            return
         fitting = capacity_of(ready, self.config.hold, self.settings.live_activations)
-        head, why = may_hold_head(self.config.manifest, ready)
+        head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready)
         for line in describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, head, why):
             self.speaking.say("compute", line)
         self.driver.deliver(ComputeReady(fitting, head, float(ready["tokens_per_second"])))
 
     def _on_compute_lost(self, reason: str, out_of_memory_stage: int) -> None:
+        self._ready = {}
         self.speaking.say("compute", f"the compute process is lost: {reason}")
         self.driver.compute_lost(reason, out_of_memory_stage)
         if self.compute.refusal:  # it would say so again and again
@@ -348,30 +370,3 @@ class Node:
     def status(self) -> SwarmStatus:
         """For watchers."""
         return snapshot(self.participant, self.config.manifest, self.device, time.monotonic())
-
-
-def may_hold_head(manifest: Manifest, ready: dict[str, Any]) -> tuple[bool, str]:
-    """The head draws the batches, so its holder must have the run's corpus."""
-    corpus = str(ready["corpus"])
-    if str(ready["device"]).startswith("paced") or (corpus and corpus == manifest.data.sha256):
-        return True, ""
-    return False, str(ready["corpus_reason"] or f"this corpus is {corpus[:8]}, the run's is {manifest.data.sha256[:8]}")
-
-
-def compute_config(config: JoinConfig) -> ComputeConfig:
-    """What the compute process is told, from the manifest and this node's options."""
-    manifest = config.manifest
-    model, optimiser, pipeline = manifest.model, manifest.optimiser, manifest.pipeline
-    return ComputeConfig(
-        dim=model.dim, heads=model.heads, layers=model.layers, context=model.context, hidden=model.hidden,
-        stages=pipeline.stages, microbatches=manifest.batch.microbatches, sequences=manifest.batch.sequences,
-        steps=manifest.run.steps, learning_rate=optimiser.learning_rate, slot_bytes=manifest.boundary_bytes,
-        slots=manifest.slots(config.hold), vocabulary=model.vocabulary, rope_theta=model.rope_theta,
-        norm_eps=model.norm_eps, seed=manifest.run.seed, beta1=optimiser.betas[0], beta2=optimiser.betas[1],
-        eps=optimiser.epsilon, weight_decay=optimiser.weight_decay, warmup_steps=optimiser.warmup_steps,
-        decay=optimiser.decay, minimum_factor=optimiser.minimum_factor, clip=optimiser.clip,
-        precision=model.precision, boundary_dtype=manifest.boundary, data=str(config.data or ""),
-        corpus=manifest.data.sha256, device=config.device, threads=config.threads,
-        live_activations=pipeline.live_activations, backend=config.compute_backend,
-        forward_seconds=config.forward_seconds, backward_seconds=config.backward_seconds,
-    )  # fmt: skip
