@@ -29,7 +29,8 @@ _HUB: Final = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)(?::([\w.-]+))?@([0-9a-f]{40
 
 
 class JsonLines:
-    """A file with a JSON object in each line, of which one field is the document. Empty lines are passed over."""
+    """A file with a JSON object in each line, of which one field is the document. Empty lines are passed over.
+    Positions are bytes, lines and records."""
 
     def __init__(self, seen: Seen, field: str) -> None:
         self.seen, self.field = seen, field
@@ -40,7 +41,7 @@ class JsonLines:
         return ["jsonl", self.label, self.seen.size, self.seen.modified, self.field]
 
     def read(self, position: Position = (0,)) -> Iterator[Piece]:
-        at, number = position if len(position) == 2 else (0, 0)
+        at, number, record = position if len(position) == 3 else (0, 0, 0)
         with self.seen.open() as file:
             file.seek(at)
             while line := file.readline(LINE_BYTES_MAX + 1):
@@ -51,7 +52,8 @@ class JsonLines:
                 if line.isspace():
                     continue
                 text = self._text(decoded(line, place), place)
-                yield from record_pieces(text, record_part(self.label, number - 1), (at, number))
+                record += 1
+                yield from record_pieces(text, record_part(self.label, record - 1), (at, number, record))
             self.seen.check(file)
 
     def _text(self, line: str, place: str) -> str:

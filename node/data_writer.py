@@ -77,11 +77,11 @@ class ShardWriter:
         self.finished = [Shard(**shard) for shard in state["finished"]]
         self.documents = int(state["documents"])
         for shard in self.finished:
-            self._require(self._folder / shard.name, shard.tokens)
+            self._require(self._folder / shard.name, shard.tokens, exactly=True)
         number = len(self.finished)
         if state["tokens"]:
             path = self._path(number)
-            size = self._require(path, int(state["tokens"]))
+            size = self._require(path, int(state["tokens"]), exactly=False)
             self._file = path.open("r+b")
             self._file.truncate(size)
             while block := self._file.read(BLOCK_BYTES):
@@ -92,9 +92,10 @@ class ShardWriter:
             self._path(number).unlink()
             number += 1
 
-    def _require(self, path: Path, tokens: int) -> int:
+    def _require(self, path: Path, tokens: int, exactly: bool) -> int:
         size = tokens * self._dtype.itemsize
-        if not path.exists() or path.stat().st_size < size:
+        found = path.stat().st_size if path.exists() else -1
+        if found < size or (exactly and found > size):
             raise DataError(f"{path} is not as the build left it; build again")
         return size
 
