@@ -271,9 +271,8 @@ def test_a_build_does_not_go_on_with_other_sources_or_options(tmp_path: Path) ->
 
 def test_a_build_does_not_go_on_behind_a_shard_that_is_not_as_it_was(tmp_path: Path) -> None:
     source = text_folder(tmp_path / "text")
-    with (stopped(tmp_path, source) / "training-00000.bin").open("ab") as file:
-        file.write(b"more")
-    with pytest.raises(DataError, match="training-00000.bin is not as the build left it; build again"):
+    os.truncate(stopped(tmp_path, source) / "training-00000.bin", 10)
+    with pytest.raises(DataError, match=r"training-00000\.bin is not as the build left it; build again"):
         made(tmp_path / "out", source, shard_bytes=1000)
     assert made(tmp_path / "out", source, shard_bytes=1000).resumed is False
 
