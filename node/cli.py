@@ -88,6 +88,7 @@ lab_group = LazyGroup(
         "reduction": ("ftnode.node.cli_lab:reduction", "Seconds that a group takes to sum a gradient."),
         "memory": ("ftnode.node.cli_lab:memory", "Resident memory of an idle node, by process."),
         "world": ("ftnode.node.cli_lab:world", "Speed of the virtual world."),
+        "data": ("ftnode.node.cli_lab_data:data", "Speed and memory of data build against the tokenizer library."),
         "recovery": ("ftnode.node.cli_lab:recovery", "What each way of rebuilding a lost stage is worth."),
     },
 )

@@ -12,6 +12,9 @@ from ftnode.node.data_build import Built, build
 from ftnode.node.data_records import find_sources
 from ftnode.node.data_tokenizers import open_tokenizer
 
+REVISION = "0123456789abcdef0123456789abcdef01234567"
+"""Of a dataset."""
+
 
 def words(seed: str, count: int) -> str:
     """Letters that look like text, and are the same for the same seed."""
