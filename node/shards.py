@@ -137,16 +137,17 @@ class RunShards:
         came, absent = False, 0
         missing = self.store.missing()
         self._chance.shuffle(missing)  # those who fetch at the same time then have something for each other
-        for file in missing:
+        for number, file in enumerate(missing, 1):
             try:
                 await self._fetch(source, file)
                 came, absent = True, 0
             except NotFetched as error:
                 absent += 1
-                if not error.absent or absent == ABSENT_MAX:
-                    if came:
-                        break
+                if error.absent and absent < ABSENT_MAX and number < len(missing):
+                    continue
+                if not came:
                     raise
+                break
         return came
 
     async def _fetch_index(self, source: ShardSource) -> None:
@@ -183,6 +184,7 @@ class RunShards:
             raise NotFetched(f"{file.name} ended early")
         if start > file.size or digest.hexdigest() != file.sha256:
             part.unlink()
+            self._tell_once(f"{file.name} of {source.label} does not have its hash: thrown away")
             source.blame(f"{file.name} does not have its hash")
             raise NotFetched(f"{file.name} does not have its hash")
         await trio.to_thread.run_sync(self.store.keep, file)
