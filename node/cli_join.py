@@ -10,7 +10,6 @@ import click
 
 from ftnode.node.cli_options import device_option, home_option, json_option, peer_option, read_manifest, readable_data
 from ftnode.node.configuration import JoinConfig, log_root
-from ftnode.node.corpus import check_shards
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
 
@@ -72,6 +71,8 @@ def join(
         )
     path = readable_data(None if url else data)
     if path is not None and checked.data.kind == "shards":
+        from ftnode.node.corpus import check_shards
+
         check_shards(path, checked)
 
     from ftnode.node.identity import home_directory

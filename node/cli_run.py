@@ -11,7 +11,6 @@ import click
 
 from ftnode.models.config import ModelConfig
 from ftnode.node.cli_options import json_option, read_manifest, readable_data, unused_home_option
-from ftnode.node.corpus import corpus_facts
 from ftnode.node.presets import PRESETS, adapt, preset
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest, parse, render
@@ -39,6 +38,8 @@ def init(
     """Write a commented manifest to MANIFEST. An existing file stays as it is."""
     if manifest.exists():
         raise UserError(f"{manifest} is already there and stays as it is; choose another name", 73)
+    from ftnode.node.corpus import corpus_facts
+
     first, path = preset(start), readable_data(data)
     text = manifest_text(adapt(
         first, **asdict(corpus_facts(path, first.model.context)), name=_run_name(manifest, start), steps=steps,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ftnode.node.compute_config import ComputeConfig
-from ftnode.node.configuration import JoinConfig
-from ftnode.node.shards import data_place
+from ftnode.node.configuration import JoinConfig, shards_folder
 from ftnode.protocol.manifest import Manifest
 
 
@@ -35,3 +34,9 @@ def compute_config(config: JoinConfig) -> ComputeConfig:
         live_activations=pipeline.live_activations, backend=config.compute_backend,
         forward_seconds=config.forward_seconds, backward_seconds=config.backward_seconds,
     )  # fmt: skip
+
+
+def data_place(config: JoinConfig) -> str:
+    """Where the compute process finds the corpus; empty: Python's standard library."""
+    data = config.manifest.data
+    return str(shards_folder(config.home, data.sha256) if data.kind == "shards" else config.data or "")

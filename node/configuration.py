@@ -77,6 +77,11 @@ def log_root(home_option: str | None) -> Path:
     return user_state_path("ftnode", appauthor=False) / "logs"
 
 
+def shards_folder(home: Path, sha256: str) -> Path:
+    """Where the token shards of the corpus with this hash lie."""
+    return home / "data" / sha256[:32]
+
+
 def note_running(home: Path, running: Running) -> Path:
     """Say where this process can be reached; `forget_running` takes it back. The file appears whole or not at all."""
     folder = home / RUNNING_FOLDER

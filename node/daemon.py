@@ -16,7 +16,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from logging.handlers import RotatingFileHandler
 from random import Random
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -38,7 +38,6 @@ from ftnode.node.reachability import Reach, Reachability
 from ftnode.node.reduction import Reductions
 from ftnode.node.reduction_wire import REDUCE_PROTOCOL
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
-from ftnode.node.shards import RunShards, run_shards
 from ftnode.node.shards_wire import DATA_PROTOCOL
 from ftnode.node.snapshot import snapshot
 from ftnode.node.state_donor import StateDonor
@@ -55,6 +54,9 @@ from ftnode.protocol.manifest import settings
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.types import Peer, Version
 from ftnode.protocol.wire import STATE_PROTOCOL
+
+if TYPE_CHECKING:
+    from ftnode.node.shards import RunShards
 
 log = logging.getLogger(__name__)
 
@@ -188,6 +190,8 @@ class Node:
         }
 
     def _shards(self) -> RunShards:
+        from ftnode.node.shards import run_shards  # numpy comes with it, which other runs do without
+
         return run_shards(
             self.config, self.transport, lambda: (*self.participant.members, *self.participant.presences), self.me,
             lambda text: self.speaking.say("data", text), self._tell_ready,

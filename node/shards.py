@@ -20,11 +20,11 @@ import trio
 
 from ftnode.models.data import DataError
 from ftnode.models.shards import BLOCK_BYTES, INDEX_BYTES_MAX, INDEX_NAME, StoredFile
-from ftnode.node.configuration import JoinConfig
+from ftnode.node.configuration import JoinConfig, shards_folder
 from ftnode.node.ports import StreamOpener
 from ftnode.node.shards_lending import ShardLender
-from ftnode.node.shards_sources import HttpShards, NotFetched, PeerShards, ShardSource
-from ftnode.node.shards_store import ShardStore, shards_folder
+from ftnode.node.shards_sources import NotFetched, PeerShards, ShardSource
+from ftnode.node.shards_store import ShardStore
 from ftnode.protocol.types import Peer
 
 log = logging.getLogger(__name__)
@@ -205,20 +205,19 @@ def run_shards(
     folder = shards_folder(config.home, manifest.data.sha256)
     store = ShardStore(folder, manifest.data.sha256, manifest.model.vocabulary, config.data_bytes_max)
 
+    served: list[ShardSource] = []
+    if config.data_url:
+        from ftnode.node.shards_http import HttpShards
+
+        served.append(HttpShards(config.data_url))
+
     def sources() -> list[ShardSource]:
         others = sorted({peer.id for peer in peers()} - {me.id})
         chance.shuffle(others)
-        served: list[ShardSource] = [HttpShards(config.data_url)] if config.data_url else []
         return served + [PeerShards(manifest.run_id, peer_id, opener) for peer_id in others[:PEERS_MAX]]
 
     lender = ShardLender(manifest.run_id, store, opener.strike)
     return RunShards(store, lender, config.data, sources, chance, tell, changed)
-
-
-def data_place(config: JoinConfig) -> str:
-    """Where the compute process finds the corpus; empty: Python's standard library."""
-    data = config.manifest.data
-    return str(shards_folder(config.home, data.sha256) if data.kind == "shards" else config.data or "")
 
 
 def _begin(file: BinaryIO, kept_max: int) -> tuple[int, hashlib._Hash]:

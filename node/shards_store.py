@@ -24,11 +24,6 @@ PART_SUFFIX: Final = ".part"
 LOCK_NAME: Final = "lock"
 
 
-def shards_folder(home: Path, sha256: str) -> Path:
-    """Where the shards of the corpus with this hash lie."""
-    return home / "data" / sha256[:32]
-
-
 class ShardStore:
     """`survey` before anything else."""
 

@@ -14,7 +14,8 @@ from shard_swarm import Network, Volunteer, run, served
 
 from ftnode.models.shards import INDEX_NAME
 from ftnode.node import shards as shards_module
-from ftnode.node.shards_sources import HttpShards, NotFetched
+from ftnode.node.shards_http import HttpShards
+from ftnode.node.shards_sources import NotFetched
 
 
 @pytest.fixture
