@@ -222,12 +222,15 @@ class _Building:
 
     def _store(self, batch: _Batch, encoding: Future[list[NDArray[Any]]], unsaved: int) -> int:
         """Append a batch, and note where we are when enough has come together. Answers how much has."""
+        grown: dict[str, list[NDArray[Any]]] = {part: [] for part in PARTS}
         for piece, tokens in zip(batch.pieces, encoding.result()):
-            writer = self.writers[piece.part]
-            writer.append(tokens)
+            grown[piece.part].append(tokens)
             if piece.last:
-                writer.append(self._separator)
-                writer.documents += 1
+                grown[piece.part].append(self._separator)
+                self.writers[piece.part].documents += 1
+        for part, arrays in grown.items():
+            if arrays:
+                self.writers[part].append(np.concatenate(arrays))
         last = batch.pieces[-1].after
         unsaved += batch.size
         if last is not None:

@@ -16,6 +16,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -167,8 +168,13 @@ def record_pieces(text: str, part: str, after: Position) -> Iterator[Piece]:
 def record_part(label: str, number: int) -> str:
     """Of record `number` of a source, from 0."""
     twenty, place = divmod(number, VALIDATION_ONE_IN)
+    return "validation" if _chosen(label, twenty) == place else "training"
+
+
+@lru_cache(maxsize=16)
+def _chosen(label: str, twenty: int) -> int:
     digest = hashlib.blake2b(f"{label}:{twenty}".encode(errors="surrogateescape"), digest_size=8).digest()
-    return "validation" if int.from_bytes(digest, "big") % VALIDATION_ONE_IN == place else "training"
+    return int.from_bytes(digest, "big") % VALIDATION_ONE_IN
 
 
 def find_files(given: Sequence[str]) -> list[Seen]:
