@@ -137,6 +137,7 @@ BAD: dict[str, Callable[[bytes], bytes]] = {
     "a dtype that does not fit": edited(lambda plain: plain.update(dtype="uint32")),
     "a path": edited(lambda plain: plain["shards"][0].update(name="../training-00000.bin")),
     "an absolute path": edited(lambda plain: plain["shards"][0].update(name="/training-00000.bin")),
+    "a path behind a part": edited(lambda plain: plain["shards"][0].update(name="training-/../../x.bin")),
     "a name of another part": edited(lambda plain: plain["shards"][0].update(part="validation")),
     "one name twice": edited(lambda plain: plain["shards"].append(plain["shards"][0])),
     "a name that is a number": edited(lambda plain: plain["shards"][0].update(name=7)),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -15,7 +17,7 @@ from shard_swarm import Network, Volunteer, run, served
 from ftnode.models.shards import INDEX_NAME
 from ftnode.node import shards as shards_module
 from ftnode.node.shards_http import HttpShards
-from ftnode.node.shards_sources import NotFetched
+from ftnode.node.shards_sources import Delivery, NotFetched
 
 
 @pytest.fixture
@@ -92,6 +94,43 @@ def test_a_damaged_file_there_comes_from_a_peer(damage: str, tmp_path: Path, bui
     with served(copy) as (base, _):
         poor = fetched(tmp_path, built, base, peer=True)
     assert poor.shards.head() == (True, "")
+
+
+class Endless:
+    """Gives the index, and of every other file more than there is."""
+
+    label, resumes = "endless", True
+
+    def __init__(self, built: Path) -> None:
+        self.built, self.given = built, 0
+
+    @asynccontextmanager
+    async def open(self, name: str, start: int, size_max: int) -> AsyncIterator[Delivery]:
+        async def blocks() -> AsyncIterator[bytes]:
+            if name == INDEX_NAME:
+                yield (self.built / INDEX_NAME).read_bytes()
+            else:
+                while True:
+                    self.given += 1000
+                    yield b"x" * 1000
+
+        async with aclosing(blocks()) as given:
+            yield Delivery(0, 0, given)
+
+    def blame(self, reason: str) -> None: ...
+
+
+def test_what_does_not_end_is_not_read_to_its_end(tmp_path: Path, built: Path) -> None:
+    network, endless = Network(), Endless(built)
+    rich = Volunteer("rich", tmp_path, built, network, local=built)
+    poor = Volunteer("poor", tmp_path, built, network, sources=[endless]).asks("rich")
+
+    async def main() -> None:
+        await rich.shards.run()
+        await poor.shards.run()
+
+    run(network, main)
+    assert poor.store.complete and endless.given <= 4000
 
 
 def test_nobody_there(tmp_path: Path, built: Path) -> None:
