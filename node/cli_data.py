@@ -60,6 +60,9 @@ def build(
         raise UserError(str(error), 65) from None
     except data_build.Occupied as error:
         raise UserError(str(error), 73) from None
+    except KeyboardInterrupt:
+        click.echo("ftnode: stopped; the same line again goes on from here", err=True)
+        raise
     except OSError as error:
         raise UserError(f"cannot write {error.filename or folder}: {error.strerror}; call again to go on", 74) from None
     index = built.index

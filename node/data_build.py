@@ -44,7 +44,7 @@ BATCH_BYTES: Final = 4 << 20
 """Of text, encoded at once. The library keeps some 110 bytes for a token while it does: at worst half a GB."""
 PIECE_COST: Final = 256
 """What a piece takes beside its text; there may be very many short ones."""
-CHECKPOINT_BYTES: Final = 32 << 20
+CHECKPOINT_BYTES: Final = 16 << 20
 SHARD_BYTES: Final = 64 << 20
 STATE_NAME: Final = "state.json"
 WORK_SUFFIX: Final = ".building"

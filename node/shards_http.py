@@ -38,7 +38,7 @@ class HttpShards:
                     raise NotFetched(f"{name} has {size} bytes there, where at most {size_max} are right")
                 yield Delivery(begins, size, answer.aiter_raw(BLOCK_BYTES))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NotFetched(f"{name}: {error or type(error).__name__}") from None
+            raise NotFetched(f"{name}: {str(error) or type(error).__name__}") from None
 
     def blame(self, reason: str) -> None:
         """An address cannot be struck; the reason is told."""

@@ -30,12 +30,13 @@ def test_budgets_decide(
         def save(self, path: str) -> None: ...
 
     def built(source: Path, tokenizer: str, out: Path) -> dict[str, Any]:
-        return {"tokenizer": "x", "megabytes": 1.0, "seconds": 10.0, "tokens": 5, "peak_mib": peak}
+        return {"tokenizer": "x", "megabytes": 1.0, "seconds": 10.0, "cpu_seconds": 2.0, "tokens": 5, "peak_mib": peak}
 
     monkeypatch.setattr(data, "BYTE_MEGABYTES", ())
     monkeypatch.setattr(data, "train", lambda texts: Untrained())
-    monkeypatch.setattr(data, "encode", lambda tokenizer, texts: 10 * ratio)
+    monkeypatch.setattr(data, "encode", lambda tokenizer, texts: (10 * ratio, 1.0))
     monkeypatch.setattr(data, "build", built)
     result = data.measure(tmp_path, rounds=2, megabytes=1)
     assert result["passed"] is passed and result["ratio"] == pytest.approx(ratio)
+    assert result["cpu_ratio"] == 0.5
     assert data.table(result).row_count == 3
