@@ -44,6 +44,7 @@ def baselines(data: Path | None, cache: Path | None = None) -> Baselines:
         found = json.loads(kept.read_text())
         if found.pop("corpus") == corpus.sha256:
             return Baselines(**found)
+    assert isinstance(corpus.training, np.ndarray) and isinstance(corpus.validation, np.ndarray)  # it is text
     measured = measure(corpus.training, corpus.validation)
     if kept is not None:
         kept.write_text(json.dumps({"corpus": corpus.sha256, **asdict(measured)}, indent=2) + "\n")

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from ftnode.lab.report import SURVIVORS, Kill, Recovery, build_report, recover, 
 from ftnode.lab.result_files import folder_for
 from ftnode.lab.story import Story, first_commits
 from ftnode.lab.swarm import Swarm
-from ftnode.node.cli_run import corpus_hash, manifest_text
+from ftnode.node.cli_run import manifest_text
+from ftnode.node.corpus import corpus_facts
 from ftnode.node.presets import adapt, preset
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest, parse
@@ -249,10 +250,12 @@ def summary(outcome: Outcome, directory: Path) -> str:
 
 def _manifest(config: DemoConfig) -> Manifest:
     """The preset with what was asked for. Raises UserError when that makes no run."""
+    facts = corpus_facts(config.data, preset(config.preset).model.context)
+    if facts.kind == "shards":
+        raise UserError("the demo compares with baselines on text; give --data a text file or a folder of them", 65)
     manifest = adapt(
         preset(config.preset),
-        sha256=corpus_hash(config.data, preset(config.preset).model.context),
-        kind="files" if config.data else "standard-library",
+        **asdict(facts),
         name="demo",
         steps=config.steps,
         stages=config.stages,

@@ -6,12 +6,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ftnode.lab.story import Story
 from ftnode.lab.swarm import Process, Swarm
-from ftnode.node.cli_run import corpus_hash, manifest_text
+from ftnode.node.cli_run import manifest_text
+from ftnode.node.corpus import corpus_facts
 from ftnode.node.presets import adapt
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
@@ -76,8 +77,7 @@ def trial_manifest(
     """`start` with the short lease of a machine of one's own; newcomers stand by unless `replicas` says otherwise."""
     return adapt(
         start,
-        sha256=corpus_hash(data, start.model.context),
-        kind="files" if data else "standard-library",
+        **asdict(corpus_facts(data, start.model.context)),
         name="trial",
         steps=steps,
         stages=stages,

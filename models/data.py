@@ -1,4 +1,7 @@
-"""Text from files: the corpus, its hash, its split by file, and batches that are pure functions of their numbers."""
+"""Text from files: the corpus, its hash, its split by file, and batches that are pure functions of their numbers.
+
+Batches of token shards (shards.py) are drawn here, too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,18 +26,28 @@ LIBRARY_EXCLUDES: Final = frozenset({"site-packages", "dist-packages", "__pycach
 _TRAINING, _VALIDATION = 0, 1
 
 
+class Tokens(Protocol):
+    """One part of a corpus: bytes of a text, or the tokens of shards."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, positions: NDArray[np.int64], /) -> NDArray[Any]:
+        """The tokens at these positions, in the same shape."""
+        ...
+
+
 class DataError(ValueError):
     """The text cannot be used; one line that says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """The two parts of a text as bytes, files joined by NUL. No file is in both."""
+    """The two parts of a corpus: a text's bytes, files joined by NUL, or shards' tokens. No file is in both."""
 
-    training: Bytes
-    validation: Bytes
+    training: Tokens
+    validation: Tokens
     sha256: str
-    """Over (path, content) of all files in order."""
+    """Over (path, content) of all files in order, or over the index of shards."""
 
 
 def load_corpus(path: str) -> Corpus:
@@ -67,27 +80,26 @@ def validation_names(names: list[str]) -> frozenset[str]:
     return frozenset(ranked[: max(1, len(names) // VALIDATION_ONE_IN)])
 
 
-def training_batch(corpus: Corpus, seed: int, step: int, microbatch: int, sequences: int, context: int) -> Bytes:
+def training_batch(corpus: Corpus, seed: int, step: int, microbatch: int, sequences: int, context: int) -> NDArray[Any]:
     """[sequences, context + 1] windows: inputs and targets. Raises DataError when the text is too short."""
     return _windows(corpus.training, (_TRAINING, seed, step, microbatch), sequences, context + 1)
 
 
-def validation_batch(corpus: Corpus, seed: int, microbatch: int, sequences: int, context: int) -> Bytes:
+def validation_batch(corpus: Corpus, seed: int, microbatch: int, sequences: int, context: int) -> NDArray[Any]:
     """As `training_batch`, but the same windows at every evaluation."""
     return _windows(corpus.validation, (_VALIDATION, seed, 0, microbatch), sequences, context + 1)
 
 
-def _windows(text: Bytes, name: tuple[int, int, int, int], count: int, length: int) -> Bytes:
+def _windows(text: Tokens, name: tuple[int, int, int, int], count: int, length: int) -> NDArray[Any]:
     room = len(text) - length + 1
     if room < 1:
         part = "validation" if name[0] == _VALIDATION else "training"
-        raise DataError(f"the {part} part of the text has {len(text)} bytes, fewer than one sequence of {length}")
+        raise DataError(f"the {part} part of the text has {len(text)} tokens, fewer than one sequence of {length}")
     # Raw Philox counters: numpy promises that stream for ever, unlike those of its distributions.
     kind, seed, step, microbatch = name
     raw = np.random.Philox(key=[seed % 2**64, kind], counter=[0, 0, step, microbatch]).random_raw(count)
     starts = (raw % np.uint64(room)).astype(np.int64)
-    windows: Bytes = text[starts[:, None] + np.arange(length)]
-    return windows
+    return text[starts[:, None] + np.arange(length)]
 
 
 def _array(text: bytes) -> Bytes:

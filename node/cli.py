@@ -69,6 +69,15 @@ run_group = LazyGroup(
     },
 )
 
+data_group = LazyGroup(
+    "data",
+    "Make token shards of text to train on, and check them.",
+    {
+        "build": ("ftnode.node.cli_data:build", "Make token shards of text, JSON lines, Parquet or a dataset."),
+        "check": ("ftnode.node.cli_data:check", "Hash every file of a folder of shards again."),
+    },
+)
+
 lab_group = LazyGroup(
     "lab",
     "Measure, audit and experiment on this machine.",
@@ -85,6 +94,7 @@ lab_group = LazyGroup(
         "memory": ("ftnode.node.cli_lab:memory", "Resident memory of an idle node, by process."),
         "dashboard": ("ftnode.node.cli_lab:dashboard_bench", "First paint and memory of the dashboard's page."),
         "world": ("ftnode.node.cli_lab:world", "Speed of the virtual world."),
+        "data": ("ftnode.node.cli_lab_data:data", "Speed and memory of data build against the tokenizer library."),
         "recovery": ("ftnode.node.cli_lab:recovery", "What each way of rebuilding a lost stage is worth."),
     },
 )
@@ -95,6 +105,7 @@ cli = LazyGroup(
     {
         "demo": ("ftnode.node.cli_lab:demo", "A swarm on this machine trains, loses a stage and heals."),
         "run": ("ftnode.node.cli:run_group", "Write, sign, check and share the manifest of a run."),
+        "data": ("ftnode.node.cli:data_group", "Make token shards of text to train on."),
         "bootstrap": ("ftnode.node.cli_bootstrap:bootstrap", "Host a meeting point."),
         "join": ("ftnode.node.cli_join:join", "Volunteer for a run."),
         "status": ("ftnode.node.cli_status:status", "Watch a swarm."),

@@ -27,7 +27,15 @@ from ftnode.protocol.manifest import Manifest
 @peer_option
 @click.option("--allow-unsigned", is_flag=True, help="Join a run whose manifest nobody has signed.")
 @click.option("--hold", type=click.IntRange(1), help="Stages to hold at most; default: as many as fit into memory.")
-@click.option("--data", metavar="PATH", help="Corpus, a text file or a folder of them; needed to hold the head.")
+@click.option(
+    "--data", metavar="PATH",
+    help="Corpus, a text file or a folder of them, needed to hold the head; of token shards those that are here, or an "
+    "http(s) address of their folder.",
+)  # fmt: skip
+@click.option(
+    "--data-limit", metavar="GB", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True,
+    help="Fetch the run's token shards only when they are not larger.",
+)  # fmt: skip
 @device_option
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads of torch; default: all cores.")
 @click.option(
@@ -64,14 +72,15 @@ from ftnode.protocol.manifest import Manifest
 @json_option
 @home_option
 def join(
-    run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, device: str,
-    threads: int | None, listen: tuple[str, ...], announce: tuple[str, ...], timeout: float, log_dir: str | None,
-    dump_rebuilds: bool, until_exported: bool, compute: str, paced_seconds: tuple[float, float], metrics: str,
-    log_format: str, as_json: bool, home: str | None,
+    run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, data_limit: float,
+    device: str, threads: int | None, listen: tuple[str, ...], announce: tuple[str, ...], timeout: float,
+    log_dir: str | None, dump_rebuilds: bool, until_exported: bool, compute: str, paced_seconds: tuple[float, float],
+    metrics: str, log_format: str, as_json: bool, home: str | None,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
-    path = readable_data(data)
+    url = data if data is not None and data.startswith(("http://", "https://")) else ""
+    path = readable_data(None if url else data)
 
     from ftnode.node.identity import home_directory
     from ftnode.node.joining import find_run
@@ -82,6 +91,14 @@ def join(
     check_listen(listen)
     check_announce(announce, listen)
     checked, text, invited = find_run(run, home, timeout, allow_unsigned)
+    if url and checked.data.kind != "shards":
+        raise UserError(
+            f"--data {url}: only token shards come over http, and this run's data.kind is {checked.data.kind}"
+        )
+    if path is not None and checked.data.kind == "shards":
+        from ftnode.node.corpus import check_shards
+
+        check_shards(path, checked)
     folder = home_directory(home)
     config = JoinConfig(
         manifest=checked,
@@ -104,6 +121,8 @@ def join(
         metrics=metrics,
         log_format=log_format,
         until_exported=until_exported,
+        data_url=url,
+        data_bytes_max=int(data_limit * 1e9),
     )
 
     from ftnode.node.daemon import run as volunteer

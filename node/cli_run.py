@@ -32,7 +32,11 @@ STATE_NUMBERS = 4
 @click.command()
 @click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
-@click.option("--data", metavar="PATH", help="Text file or folder to train on; default: Python's standard library.")
+@click.option(
+    "--data",
+    metavar="PATH",
+    help="Text file, folder of them, or folder of token shards; default: Python's standard library.",
+)
 @click.option("--stages", type=click.IntRange(1, 256), help="Block stages; layers become the nearest multiple.")
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps of the run.")
 @click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
@@ -45,10 +49,12 @@ def init(
     An existing file stays as it is."""
     if manifest.exists():
         raise UserError(f"{manifest} is already there and stays as it is; choose another name", 73)
+    from ftnode.node.corpus import corpus_facts
+
     first, path = preset(start), readable_data(data)
     text = manifest_text(adapt(
-        first, sha256=corpus_hash(path, first.model.context), kind="files" if path else "standard-library",
-        name=_run_name(manifest, start), steps=steps, stages=stages, seed=seed,
+        first, **asdict(corpus_facts(path, first.model.context)), name=_run_name(manifest, start), steps=steps,
+        stages=stages, seed=seed,
     ))  # fmt: skip
     signed = _signed(text, manifest.name, home)
     write_new(manifest, signed)
@@ -123,24 +129,6 @@ def manifest_text(manifest: Manifest, source: str = "the manifest of these optio
     )
     parse(text, source)
     return text
-
-
-def corpus_hash(path: Path | None, context: int) -> str:
-    """sha256 of the corpus. Raises UserError: 66 when there is no text in it, 65 when a part of it is shorter than a
-    sequence of `context` tokens."""
-    from ftnode.models.data import DataError, load_corpus
-
-    try:
-        corpus = load_corpus(str(path or ""))
-    except (DataError, OSError) as error:
-        raise UserError(f"cannot use the data: {error}", 66) from None
-    for name, part in (("training", corpus.training), ("validation", corpus.validation)):
-        if len(part) <= context:
-            raise UserError(
-                f"the {name} part of {path} has {len(part)} bytes, fewer than one sequence of {context + 1}; "
-                "give a longer text", 65,
-            )  # fmt: skip
-    return corpus.sha256
 
 
 def model_config(manifest: Manifest) -> ModelConfig:

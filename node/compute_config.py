@@ -48,6 +48,8 @@ class ComputeConfig:
     """float64 with precision float64, and only then."""
     data: str = ""
     """Path of a text file or folder; empty: the Python standard library's sources."""
+    data_kind: str = ""
+    """shards: `data` is a folder of token shards, which the node fills and checks; else text."""
     corpus: str = ""
     """The hash that the run's corpus must have; empty: whatever there is."""
     device: str = "cpu"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,12 +13,13 @@ from torch import Tensor
 
 from ftnode.models.blend import Blend
 from ftnode.models.config import ModelConfig
-from ftnode.models.data import Bytes, Corpus, DataError, corpus_hash, load_corpus, training_batch, validation_batch
+from ftnode.models.data import Corpus, DataError, corpus_hash, load_corpus, training_batch, validation_batch
 from ftnode.models.encoded_size import encoded_bytes
 from ftnode.models.encoding import decode
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.llama import dtype_of
 from ftnode.models.optimiser import OptimiserConfig
+from ftnode.models.shards import is_shard_folder, open_shards
 from ftnode.models.stage import ROWS, SavedKey, Stage, StageVersion
 from ftnode.models.tensors import digest
 from ftnode.node.arena import SlotMap
@@ -84,7 +86,14 @@ class TorchStages:
         }
 
     def _corpus_seen(self) -> tuple[str, str]:
-        """(hash, "") of the corpus when it is the run's, ("", why not) otherwise. The text itself is not kept."""
+        """(hash, "") of the corpus when it is the run's, ("", why not) otherwise. The text itself is not kept.
+
+        Of shards the node knows which are here, and that their hashes fit (shards.py); we map them when they are used.
+        """
+        if self.config.data_kind == "shards":
+            return "", ""
+        if self.config.data and is_shard_folder(Path(self.config.data)):
+            return "", f"{self.config.data} holds token shards, and the run trains on text"
         try:
             self._corpus_hash = corpus_hash(self.config.data)
         except DataError as error:
@@ -319,7 +328,6 @@ class TorchStages:
     def _batch(self, step: int, microbatch: int, validation: bool) -> Tensor:
         """Tokens [B, T + 1]."""
         config, text = self.config, self._corpus()
-        windows: Bytes
         if validation:
             windows = validation_batch(text, config.seed, microbatch, config.sequences, config.context)
         else:
@@ -327,6 +335,8 @@ class TorchStages:
         return torch.from_numpy(windows)
 
     def _corpus(self) -> Corpus:
+        if self._text is None and self.config.data_kind == "shards":
+            self._text = open_shards(self.config.data, self.config.corpus)
         if self._text is None:
             text = load_corpus(self.config.data)
             if text.sha256 != self._corpus_hash or self.config.corpus not in ("", text.sha256):

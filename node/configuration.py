@@ -31,7 +31,7 @@ class JoinConfig:
     hold: int
     """Stages that this node will hold at most; the head is one."""
     data: Path | None
-    """The corpus; None: this Python's standard library."""
+    """The corpus, or shards of it; None: this Python's standard library, or shards of others."""
     device: str
     threads: int
     listen: tuple[str, ...]
@@ -56,6 +56,10 @@ class JoinConfig:
     """Of node.log: text or json."""
     until_exported: bool = False
     """Leave when the run is over and a reader has taken the model."""
+    data_url: str = ""
+    """Folder of shards behind an http(s) address; empty: none."""
+    data_bytes_max: int = 50_000_000_000
+    """Larger corpora of shards are not fetched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,11 @@ def log_root(home_option: str | None) -> Path:
     if home_option:
         return Path(home_option).expanduser().absolute() / "logs"
     return user_state_path("ftnode", appauthor=False) / "logs"
+
+
+def shards_folder(home: Path, sha256: str) -> Path:
+    """Where the token shards of the corpus with this hash lie."""
+    return home / "data" / sha256[:32]
 
 
 def note_running(home: Path, running: Running) -> Path:

@@ -92,6 +92,7 @@ def adapt(
     *,
     sha256: str,
     kind: str = "standard-library",
+    vocabulary: int | None = None,
     name: str | None = None,
     steps: int | None = None,
     stages: int | None = None,
@@ -114,6 +115,8 @@ def adapt(
     if stages is not None and stages > 0:
         pipeline = replace(pipeline, stages=stages)
         model = replace(model, layers=stages * max(1, round(model.layers / stages)))
+    if vocabulary is not None:
+        model = replace(model, vocabulary=vocabulary)
     if swap is not None:
         pipeline = replace(pipeline, swap=swap)
     if replicas is not None:

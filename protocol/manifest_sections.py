@@ -104,11 +104,12 @@ class Model:
 @dataclass(frozen=True, slots=True)
 class Data:
     kind: str = key(
-        "standard-library: this Python's own sources; files: what each volunteer passes with --data.",
-        0, 0, "standard-library", "files",
+        "standard-library: this Python's own sources; files: what each volunteer passes with --data; shards: what "
+        "`ftnode data build` made, which holders of the head get from each other.",
+        0, 0, "standard-library", "files", "shards",
     )  # fmt: skip
     sha256: str = key(
-        "Hash of the corpus. Who has another one cannot hold the head.",
+        "Hash of the corpus, of shards that of their index. Who has another one cannot hold the head.",
         pattern=r"[0-9a-f]{64}",
         pattern_name="64 hexadecimal digits",
     )

@@ -1,11 +1,11 @@
-"""What a node orders of its compute process, and what it may do with what that can do."""
+"""What a node tells its compute process about the run, and what the answer means for the head."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ftnode.node.compute_config import ComputeConfig
-from ftnode.node.configuration import JoinConfig
+from ftnode.node.configuration import JoinConfig, shards_folder
 from ftnode.protocol.manifest import Manifest
 
 
@@ -29,8 +29,14 @@ def compute_config(config: JoinConfig) -> ComputeConfig:
         norm_eps=model.norm_eps, seed=manifest.run.seed, beta1=optimiser.betas[0], beta2=optimiser.betas[1],
         eps=optimiser.epsilon, weight_decay=optimiser.weight_decay, warmup_steps=optimiser.warmup_steps,
         decay=optimiser.decay, minimum_factor=optimiser.minimum_factor, clip=optimiser.clip,
-        precision=model.precision, boundary_dtype=manifest.boundary, data=str(config.data or ""),
-        corpus=manifest.data.sha256, device=config.device, threads=config.threads,
+        precision=model.precision, boundary_dtype=manifest.boundary, data=data_place(config),
+        data_kind=manifest.data.kind, corpus=manifest.data.sha256, device=config.device, threads=config.threads,
         live_activations=pipeline.live_activations, backend=config.compute_backend,
         forward_seconds=config.forward_seconds, backward_seconds=config.backward_seconds,
     )  # fmt: skip
+
+
+def data_place(config: JoinConfig) -> str:
+    """Where the compute process finds the corpus; empty: Python's standard library."""
+    data = config.manifest.data
+    return str(shards_folder(config.home, data.sha256) if data.kind == "shards" else config.data or "")

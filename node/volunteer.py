@@ -1,0 +1,368 @@
+"""A node, put together: p2pd, compute, directory, transport, and the driver between them.
+
+Reads top to bottom as its life: the adapters are wired to the driver, the protocols served, then it waits for its
+owner, for news of its adapters, or for what can end it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from importlib.metadata import version
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ftnode.node.addresses import full_addresses, parse_peers, remember_peers
+from ftnode.node.arena import Arena
+from ftnode.node.compute import ComputeProcess
+from ftnode.node.compute_order import compute_config, may_hold_head
+from ftnode.node.configuration import JoinConfig, Running, note_running
+from ftnode.node.directory import Membership, SwarmDirectory, lifetime_of
+from ftnode.node.driver import Driver
+from ftnode.node.export_places import holders_of
+from ftnode.node.export_server import STREAMS_MAX, ExportServer
+from ftnode.node.export_wire import EXPORT_PROTOCOL
+from ftnode.node.gradient_memory import GradientMemory
+from ftnode.node.history import HISTORY_PROTOCOL, Past, history_handler
+from ftnode.node.identity import Identity
+from ftnode.node.invitation import Invitation
+from ftnode.node.keeper import Keeper
+from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.manifest_book import ManifestBook, not_listed
+from ftnode.node.manifest_exchange import MANIFEST_PROTOCOL, manifest_handler
+from ftnode.node.manifest_spread import Spreading
+from ftnode.node.namesakes import find_namesake
+from ftnode.node.observer import Observer
+from ftnode.node.p2pd import P2pd
+from ftnode.node.reachability import Reach, Reachability
+from ftnode.node.reduction import Reductions
+from ftnode.node.reduction_wire import REDUCE_PROTOCOL
+from ftnode.node.reports import Speaking, capacity_of, describe_compute
+from ftnode.node.shards_wire import DATA_PROTOCOL
+from ftnode.node.state_donor import StateDonor
+from ftnode.node.state_reading import try_to_dump
+from ftnode.node.state_shape import gradient_numbers, shape_of
+from ftnode.node.state_source import Borrower
+from ftnode.node.state_transfer import Installer
+from ftnode.node.status import STATUS_PROTOCOL, SwarmStatus, status_handler
+from ftnode.node.streams import at_most
+from ftnode.node.trace import TraceWriter, new_trace_path
+from ftnode.node.transport import Transport
+from ftnode.protocol.errors import UserError
+from ftnode.protocol.events import ComputeReady, Directory, DirectoryLost, Leave, Moved
+from ftnode.protocol.manifest import Manifest, settings
+from ftnode.protocol.participant import Participant
+from ftnode.protocol.types import Peer, Version
+from ftnode.protocol.wire import STATE_PROTOCOL
+
+if TYPE_CHECKING:
+    from ftnode.node.shards import RunShards
+
+log = logging.getLogger(__name__)
+
+NONCE_BITS: Final = 48
+INVITING_PEERS: Final = 3
+GOODBYE_SECONDS: Final = 0.3
+"""After leaving, for the last messages to reach the wire."""
+
+
+class Node:
+    """The adapters of one node around its driver."""
+
+    def __init__(self, config: JoinConfig, identity: Identity, p2pd: P2pd, addresses: tuple[str, ...]) -> None:
+        manifest = config.manifest
+        self.config, self.p2pd, self.addresses = config, p2pd, addresses
+        self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
+        self.speaking = Speaking(config.json)
+        self.settings = settings(manifest)
+        self.failure: UserError | None = None
+        self._met_somebody = False
+        self._last_trouble = ""
+        self._nursery: trio.Nursery | None = None
+        self._done = trio.Event()
+        self._leaving = False
+        seed = secrets.randbits(NONCE_BITS)
+        self.arena = Arena(manifest.boundary_bytes, manifest.slots(config.hold))
+        self.trace = TraceWriter(
+            new_trace_path(config.log_directory), self._trace_header(seed), lambda why: self.speaking.say("trace", why)
+        )
+        computing = compute_config(config)
+        self.gradients = GradientMemory(gradient_numbers(computing), computing.number_bytes)
+        self.compute = ComputeProcess(
+            computing, self.arena, self._on_compute_ready, self._on_compute_lost,
+            config.log_directory / "compute.log", self.settings.task_seconds, self.gradients,
+        )  # fmt: skip
+        self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
+        self.transport = Transport(
+            p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
+            self._may_send_tensors, self.book,
+        )  # fmt: skip
+        self.spreading = Spreading(self.book, self.transport)
+        self.directory = SwarmDirectory(
+            Membership(manifest.run_id, manifest.run.name, self.me, lifetime_of(self.settings.lease_seconds)),
+            p2pd, identity.sign, parse_peers(config.peers), self._on_directory,
+            log_path=config.log_directory / "directory.log", remember=self._remember,
+        )  # fmt: skip
+        self.participant = Participant(self.me, self.settings, Random(seed), addresses=addresses, hold=config.hold)
+        self.observer = Observer(self.participant, config, p2pd, self.speaking.say)
+        self.past = Past(self.participant, self.speaking.note)
+        self.driver = Driver(
+            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self.past.note
+        )
+        self.reductions = Reductions(
+            manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow
+        )
+        self.driver.tasks.reductions = self.reductions
+        dumps = config.log_directory if config.dump_rebuilds else None
+        self.donor = StateDonor(
+            manifest.run_id, self.arena, self.compute, self.transport.strike, self.driver.record_export, dumps,
+            dumped_parts=("weights",) if self.settings.optimiser_state == "fresh" else ("weights", "all"),
+            copies=self.driver.copies, allowed=self._may_borrow, held=self.participant.holder.versions.get,
+            history=self.participant.chronicle.after,
+        )  # fmt: skip
+        self.shards = self._shards() if manifest.data.kind == "shards" else None
+        self._ready: dict[str, Any] = {}
+        """What compute said when it began; empty while there is none."""
+        self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach)
+        borrower = Borrower(
+            self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
+        )
+        self.driver.donor = self.donor
+        self.driver.on_last = self._on_last
+        self.exports = ExportServer(
+            manifest.run_id, manifest.run.steps, self.arena, self.compute, self.participant.holder.versions.get,
+            self.donor.next_advance, lambda: holders_of(self.participant, manifest.run_id), self._on_written,
+        )  # fmt: skip
+        self.driver.keeper = Keeper(manifest.run_id, borrower)
+        self.driver.installer = Installer(
+            manifest.run_id, self.settings, self.arena, self.compute, borrower,
+            self.participant.chronicle.known_up_to, dumps,
+        )  # fmt: skip
+
+    def _trace_header(self, seed: int) -> dict[str, Any]:
+        return {
+            "peer": list(self.me),
+            "run": self.config.manifest.run_id,
+            "settings": asdict(self.settings),
+            "precision": self.config.manifest.model.precision,
+            "chance": seed,
+            "addresses": list(self.addresses),
+            "hold": self.config.hold,
+            "wall": time.time(),
+            "version": version("ftnode"),
+        }
+
+    def _shards(self) -> RunShards:
+        from ftnode.node.shards import run_shards  # numpy comes with it, which other runs do without
+
+        return run_shards(
+            self.config, self.transport, lambda: (*self.participant.members, *self.participant.presences), self.me,
+            lambda text: self.speaking.say("data", text), self._tell_ready,
+        )  # fmt: skip
+
+    async def live(self, nursery: trio.Nursery, signals: AsyncIterator[int]) -> UserError | None:
+        """Serve until left or failed."""
+        config, self._nursery = self.config, nursery
+        nursery.start_soon(self.compute.run)
+        self.reductions.begin(nursery)
+        if self.settings.replicas > 1:
+            nursery.start_soon(self.reductions.prepare)
+        await self.transport.start(nursery)
+        await self.p2pd.serve(STATE_PROTOCOL, self.donor.serve)
+        await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
+        await self.p2pd.serve(EXPORT_PROTOCOL, at_most(STREAMS_MAX, self.exports.serve))
+        await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
+        await self.p2pd.serve(HISTORY_PROTOCOL, history_handler(self.past.tell))
+        await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
+        await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
+        nursery.start_soon(self.spreading.run)
+        if self.shards is not None:
+            await self.p2pd.serve(DATA_PROTOCOL, self.shards.lender.serve)
+            nursery.start_soon(self.shards.run)
+        self._note_running()
+        self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
+                          peer=self.me.id, log=str(config.log_directory))  # fmt: skip
+        self.speaking.say("look", f"ftnode status --watch --home {config.home}")
+        self.speaking.say("invite", f"ftnode join '{self._invitation()}'")
+        self.speaking.say("log", f"{config.log_directory}")
+        await self.observer.start(nursery)
+        nursery.start_soon(self.directory.run)
+        nursery.start_soon(self.reachability.run)
+        nursery.start_soon(self._listen_to_owner, signals)
+        nursery.start_soon(self._give_up_alone)
+        nursery.start_soon(self._watch_p2pd)
+        nursery.start_soon(self._drive, nursery)
+        await self._done.wait()
+        self.observer.close()
+        self.trace.close(time.monotonic(), str(self.failure or "left"))
+        self.speaking.say("left", str(self.failure or "left the swarm"))
+        return self.failure
+
+    def _note_running(self) -> None:
+        """Who watches with `ftnode status` cannot dial through a relay, and asks remembered peers then."""
+        direct = [address for address in self.addresses if "/p2p-circuit" not in address]
+        full = full_addresses(self.me.id, direct)
+        run = self.config.manifest.run_id
+        note_running(self.config.home, Running(os.getpid(), self.me.id, run, full, self._leaving))
+
+    def _invitation(self) -> Invitation:
+        """To this run, through where we were let in: meeting points outlive volunteers."""
+        manifest = self.config.manifest
+        return Invitation(manifest.run_id, manifest.run.author, self.config.peers[:INVITING_PEERS])
+
+    async def _drive(self, nursery: trio.Nursery) -> None:
+        await self.driver.run(nursery)
+        self.directory.withdraw()
+        await trio.sleep(GOODBYE_SECONDS)
+        self._done.set()
+
+    def _on_last(self, stage: int, version: Version) -> None:
+        """The stage has the weights of the run's end."""
+        self.speaking.say("finished", f"stage {stage} is done, and kept for `ftnode export` until this node is stopped")
+        if self.config.dump_rebuilds:
+            path = self.config.log_directory / f"last-{stage}-{version.step}.weights"
+            assert self._nursery is not None
+            self._nursery.start_soon(try_to_dump, self.compute, self.arena, stage, version, path)
+
+    def _on_written(self, reader: str, step: int) -> None:
+        self.speaking.say(
+            "exported", f"{reader} has written down the model of step {step}", reader=reader, step=str(step)
+        )
+        if self.config.until_exported and step == self.settings.steps and not self._leaving:
+            self._leave("the model was exported")
+
+    def _fail(self, failure: UserError) -> None:
+        self.failure = self.failure or failure
+        self._done.set()
+
+    # -- what can end it
+
+    async def _listen_to_owner(self, signals: AsyncIterator[int]) -> None:
+        """The first signal asks to leave, a second one ends at once."""
+        async for number in signals:
+            if self._leaving:
+                self._done.set()
+                return
+            self.speaking.say("leaving", "leaving; once more ends at once")
+            self._leave(f"asked by {signal.Signals(number).name}")
+
+    def _leave(self, reason: str) -> None:
+        self._leaving = True
+        self._note_running()
+        self.driver.deliver(Leave(reason))
+
+    async def _watch_p2pd(self) -> None:
+        await self.p2pd.died.wait()
+        self._fail(UserError(f"p2pd died; see {self.config.log_directory / 'p2pd.log'} and join again", 69))
+
+    async def _give_up_alone(self) -> None:
+        """Nobody to start from for --timeout is an error that a person can mend."""
+        await trio.sleep(self.config.timeout)
+        if not self._met_somebody:
+            reasons = " ".join(self._last_trouble.split()) or "no answer"
+            cause = f"no peer answered within {self.config.timeout:g} s ({reasons})"
+            self._fail(UserError(f"{cause}; check the address, that the peer runs, and firewalls in between", 69))
+
+    # -- what adapters tell
+
+    def _deliver(self, event: Any) -> None:
+        self.driver.deliver(event)
+
+    def _may_send_tensors(self, peer: Peer) -> bool:
+        """Members of our view may, and while we are in none, we cannot tell."""
+        core = self.participant
+        return core.view is None or not core.member or peer in core.members
+
+    def _may_borrow(self, peer_id: str) -> bool:
+        """As above; outside of a view we have but copies to lend, to members of a view that we may
+        not know. Learners borrow as members do."""
+        core = self.participant
+        if not self.book.admits(peer_id):
+            return False
+        begun = core.holder.begin
+        learners = () if begun is None else (peer for _, peer in begun.learners)
+        return not core.member or any(peer.id == peer_id for peer in (*core.members, *learners))
+
+    def _on_refusal(self, peer: Peer, reason: str) -> None:
+        self.speaking.say("refused", f"{peer} refuses us: {reason}", peer=peer.id)
+        if not self.book.admits(self.me.id):
+            self._fail(UserError(not_listed(self.me.id), 77))
+        self.spreading.show_to(peer.id)
+
+    def _on_newer_manifest(self, manifest: Manifest) -> None:
+        self.speaking.say("manifest", f"revision {manifest.membership.revision} of who may join is in force")
+        self.transport.drop_unlisted()
+        self.spreading.show_to(*(peer.id for peer in self.participant.members if peer != self.me))
+        if not self.book.admits(self.me.id):
+            self._fail(UserError(not_listed(self.me.id), 77))
+
+    def _on_reach(self, reach: Reach) -> None:
+        self.speaking.say("reachable", str(reach), reach=reach.kind)
+        self.observer.reach = str(reach)
+        if reach.addresses != self.addresses:
+            self.addresses = reach.addresses
+            self.transport.move(reach.addresses)
+            self.driver.deliver(Moved(reach.addresses))
+            self._note_running()
+
+    def _remember(self, addresses: tuple[str, ...]) -> None:
+        remember_peers(self.config.home, addresses)
+
+    def _on_directory(self, event: Directory | DirectoryLost) -> None:
+        if isinstance(event, Directory):
+            event = self.book.admitted(event)
+        if isinstance(event, DirectoryLost):
+            self._last_trouble = event.reason
+        elif not self._met_somebody:
+            self._met_somebody = True
+            remember_peers(self.config.home, self.config.peers)
+            if not event.certificates and not event.presences:
+                self._check_namesakes(event)
+                return
+        self.driver.deliver(event)
+
+    def _check_namesakes(self, event: Directory) -> None:
+        """Nobody of this run is here. If a run of the same name is, somebody has edited the manifest."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._look_for_namesakes, event)
+
+    async def _look_for_namesakes(self, event: Directory) -> None:
+        failure = await find_namesake(self.directory.link, self.config.manifest)
+        if failure is not None:
+            self._fail(failure)
+        else:
+            self.driver.deliver(event)
+
+    def _on_compute_ready(self, ready: dict[str, Any]) -> None:
+        self._ready, self.observer.device = ready, str(ready["device"])
+        self._tell_ready()
+
+    def _tell_ready(self) -> None:
+        """Once both compute and what there is of the corpus are known, and again when there is all of it."""
+        ready = self._ready
+        if not ready or (self.shards is not None and not self.shards.surveyed):
+            return
+        fitting = capacity_of(ready, self.config.hold, self.settings.live_activations)
+        head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready)
+        for line in describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, head, why):
+            self.speaking.say("compute", line)
+        self.driver.deliver(ComputeReady(fitting, head, float(ready["tokens_per_second"])))
+
+    def _on_compute_lost(self, reason: str, out_of_memory_stage: int) -> None:
+        self._ready = {}
+        self.speaking.say("compute", f"the compute process is lost: {reason}")
+        self.driver.compute_lost(reason, out_of_memory_stage)
+        if self.compute.refusal:  # it would say so again and again
+            device = self.config.device
+            self._fail(UserError(f"cannot compute on {device}: {self.compute.refusal}; choose another --device", 69))
+
+    def status(self) -> SwarmStatus:
+        """For watchers."""
+        return self.observer.status()

@@ -1,0 +1,143 @@
+"""`ftnode data build` refuses what it cannot use with one line, writes over nothing and leaves nothing half-written."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_runner import Seen
+from corpora import REVISION, shards, text_folder, tokenizer_file
+
+from ftnode.models.data import DataError
+from ftnode.node import data_sources
+from ftnode.node.data_build import build
+from ftnode.node.data_records import find_sources
+from ftnode.node.data_tokenizers import ByteTokenizer
+
+
+def add(folder: Path, name: str, content: bytes) -> None:
+    (folder / name).write_bytes(content)
+
+
+BAD: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
+    "not UTF-8": (lambda folder: add(folder, "x.txt", b"good\n" * 100 + b"\xff\xfe"), ("x.txt", "not UTF-8")),
+    "cut character": (lambda folder: add(folder, "x.txt", "€".encode()[:2]), ("x.txt", "not UTF-8")),
+    "binary": (lambda folder: add(folder, "x.txt", b"a\0b"), ("x.txt", "zero byte")),
+    "no JSON": (lambda folder: add(folder, "x.jsonl", b'{"text": "a"}\n{"text":'), ("x.jsonl, line 2", "no JSON")),
+    "no object": (lambda folder: add(folder, "x.jsonl", b"[1]\n"), ("x.jsonl, line 1", "no JSON object")),
+    "no field": (lambda folder: add(folder, "x.jsonl", b'{"body": "a"}\n'), ("line 1", "no field 'text'", "body")),
+    "no text": (lambda folder: add(folder, "x.jsonl", b'{"text": 1}\n'), ("line 1", "field 'text' is no text")),
+    "no Parquet": (lambda folder: add(folder, "x.parquet", b"PAR1 or not"), ("x.parquet", "no Parquet file")),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_input_is_one_line_and_leaves_nothing(bad: str, tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    source = text_folder(tmp_path / "text")
+    change, says = BAD[bad]
+    change(source)
+    assert ftnode("data", "build", source, "--out", tmp_path / "out").refused(65, *says)
+    assert {path.name for path in tmp_path.iterdir()} == {"text"}
+
+
+@pytest.mark.parametrize("make", ["missing", "empty file", "empty folder", "empty files"])
+def test_a_source_without_text(make: str, tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    source = tmp_path / "source"
+    if make == "empty file":
+        source.touch()
+    elif make != "missing":
+        source.mkdir()
+        if make == "empty files":
+            (source / "a.txt").touch()
+    says = ("No such file", "check the path") if make == "missing" else ("is empty",)
+    assert ftnode("data", "build", source, "--out", tmp_path / "out").refused(65, str(source), *says)
+
+
+@pytest.mark.parametrize("change", ["grow", "shrink", "touch", "remove"])
+def test_a_source_that_changes_while_it_is_read(change: str, tmp_path: Path) -> None:
+    source = text_folder(tmp_path / "text")
+    file = source / "text-39.txt"
+    changes: dict[str, Callable[[], object]] = {
+        "grow": lambda: file.write_text(file.read_text() + "more"), "shrink": lambda: os.truncate(file, 10),
+        "touch": lambda: os.utime(file, ns=(1, 1)), "remove": file.unlink,
+    }  # fmt: skip
+    found = find_sources([str(source)], "text")
+    changes[change]()
+    says = "No such file" if change == "remove" else "changed while it was read; build again"
+    with pytest.raises(DataError, match=says):
+        build(found, ByteTokenizer(), tmp_path / "out")
+    assert {path.name for path in tmp_path.iterdir()} == {"text"}
+
+
+def test_a_file_that_changes_between_two_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_sources, "PIECE_BYTES", 100)
+    source = text_folder(tmp_path / "text")
+    reading = next(one for one in find_sources([str(source)], "text") if one.size > 200).read()
+    next(reading)
+    for path in source.rglob("*.txt"):
+        os.utime(path, ns=(1, 1))
+    with pytest.raises(DataError, match="changed while it was read"):
+        list(reading)
+
+
+def test_too_few_documents_for_validation(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    seen = ftnode("data", "build", tmp_path / "a.jsonl", "--out", tmp_path / "out")
+    assert seen.refused(65, "none of 1 documents is for", "give 20 or more")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--tokenizer", "gpt2"), "cannot read the tokenizer gpt2: No such file or directory; give bytes, or the path"),
+        (("--tokenizer", "{bad}"), "is no file of a tokenizer"),
+        (("--tokenizer", "{good}", "--separator", "<none>"), "has no token '<none>'; name one of its own"),
+        (("--separator", "x"), "leave --separator out"),
+    ],
+)
+def test_tokenizers_that_cannot_be_used(
+    given: tuple[str, ...], says: str, tmp_path: Path, ftnode: Callable[..., Seen]
+) -> None:
+    (tmp_path / "bad.json").write_text('{"version": 7}')
+    places = {"bad": tmp_path / "bad.json", "good": tokenizer_file(tmp_path / "good")}
+    options = [one.format(**places) for one in given]
+    source = text_folder(tmp_path / "text")
+    assert ftnode("data", "build", source, "--out", tmp_path / "out", *options).refused(65, says)
+
+
+@pytest.mark.parametrize("given", ["hf:owner/set", "hf:owner/set@main", "hf:@" + REVISION])
+def test_a_dataset_needs_a_pinned_revision(given: str, tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    seen = ftnode("data", "build", given, "--out", tmp_path / "out")
+    assert seen.refused(65, "is not hf:NAME@REVISION", "40 digits")
+
+
+@pytest.mark.parametrize(("module", "source"), [("datasets", f"hf:owner/set@{REVISION}"), ("pyarrow", "a.parquet")])
+def test_without_the_extra_there_is_one_line(
+    module: str, source: str, tmp_path: Path, ftnode: Callable[..., Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (module, "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, name, None)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    monkeypatch.chdir(tmp_path)
+    assert ftnode("data", "build", source, "--out", "out").refused(
+        65, f"{module} is missing", "pip install 'ftnode[data]'"
+    )
+
+
+def test_a_flipped_bit_is_found(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    folder = shards(tmp_path, shard_bytes=2000).folder
+    path = folder / "training-00003.bin"
+    data = bytearray(path.read_bytes())
+    data[17] ^= 4
+    path.write_bytes(data)
+    says = ("training-00003.bin does not have the hash",)
+    assert ftnode("data", "check", folder).refused(65, *says)
+    assert ftnode("run", "init", tmp_path / "run.toml", "--data", folder).refused(65, *says)
+    os.truncate(path, 100)
+    assert ftnode("data", "check", folder).refused(65, "training-00003.bin has 100 bytes, and 2000 by the index")
+    path.unlink()
+    assert ftnode("data", "check", folder).refused(65, "training-00003.bin", "No such file")
+    assert not (tmp_path / "run.toml").exists()
