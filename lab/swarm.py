@@ -94,11 +94,13 @@ class Swarm:
             time.sleep(POLL_SECONDS)
         raise UserError(f"the meeting point did not come up; it said: {process.tail() or 'nothing'}", 69)
 
-    def start_volunteer(self, name: str, *, hold: int = 1, options: Sequence[str] = ()) -> Process:
-        """Start a node that joins the run through the meeting point. `options` come last and win over ours."""
+    def start_volunteer(self, name: str, *, hold: int = 1, options: Sequence[str] = (), link: str = "") -> Process:
+        """Start a node that joins the run through the meeting point, by the manifest's file or by a link. `options`
+        come last and win over ours."""
         arguments = [
-            "join", str(self.manifest), "--peer", self.address, "--hold", str(hold), "--device", self.device,
-            "--threads", str(self.threads), "--log-dir", str(self.directory / "logs" / name), "--dump-rebuilds",
+            "join", link or str(self.manifest), "--allow-unsigned", "--peer", self.address, "--hold", str(hold),
+            "--device", self.device, "--threads", str(self.threads), "--log-dir", str(self.directory / "logs" / name),
+            "--dump-rebuilds",
         ]  # fmt: skip
         if "--listen" not in options:
             arguments += ["--listen", LOOPBACK]

@@ -32,8 +32,8 @@ class Trial:
     story: Story
     expected_dead: set[str] = field(default_factory=set)
 
-    def volunteer(self, name: str, *, hold: int = 1, options: Sequence[str] = ()) -> Process:
-        process = self.swarm.start_volunteer(name, hold=hold, options=options)
+    def volunteer(self, name: str, *, hold: int = 1, options: Sequence[str] = (), link: str = "") -> Process:
+        process = self.swarm.start_volunteer(name, hold=hold, options=options, link=link)
         self.story.follow(name, process.trace)
         return process
 

@@ -58,11 +58,14 @@ class LazyGroup(click.Group):
 
 run_group = LazyGroup(
     "run",
-    "Write, check and read the manifest of a run.",
+    "Write, sign, check and share the manifest of a run.",
     {
         "init": ("ftnode.node.cli_run:init", "Write a commented manifest."),
         "validate": ("ftnode.node.cli_run:validate", "Check a manifest and say what it needs."),
-        "show": ("ftnode.node.cli_run:show", "Print a manifest's values and sizes."),
+        "show": ("ftnode.node.cli_run:show", "Print a manifest's values, sizes and link."),
+        "sign": ("ftnode.node.cli_run:sign_manifest", "Sign a manifest after an edit."),
+        "fetch": ("ftnode.node.cli_run_peers:fetch", "Get the manifest behind a link."),
+        "push": ("ftnode.node.cli_run_peers:push", "Tell a swarm who else may join."),
     },
 )
 
@@ -98,7 +101,7 @@ cli = LazyGroup(
     "Train one model together: a swarm owns the stages of a pipeline, loses some, and rebuilds them by itself.",
     {
         "demo": ("ftnode.node.cli_lab:demo", "A swarm on this machine trains, loses a stage and heals."),
-        "run": ("ftnode.node.cli:run_group", "Write, check and read the manifest of a run."),
+        "run": ("ftnode.node.cli:run_group", "Write, sign, check and share the manifest of a run."),
         "data": ("ftnode.node.cli:data_group", "Make token shards of text to train on."),
         "bootstrap": ("ftnode.node.cli_bootstrap:bootstrap", "Host a meeting point."),
         "join": ("ftnode.node.cli_join:join", "Volunteer for a run."),

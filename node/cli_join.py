@@ -8,15 +8,16 @@ from pathlib import Path
 
 import click
 
-from ftnode.node.cli_options import device_option, home_option, json_option, peer_option, read_manifest, readable_data
+from ftnode.node.cli_options import device_option, home_option, json_option, peer_option, readable_data
 from ftnode.node.configuration import JoinConfig, log_root
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("run", metavar="MANIFEST|LINK")
 @peer_option
+@click.option("--allow-unsigned", is_flag=True, help="Join a run whose manifest nobody has signed.")
 @click.option("--hold", type=click.IntRange(1), help="Stages to hold at most; default: as many as fit into memory.")
 @click.option(
     "--data", metavar="PATH",
@@ -58,34 +59,30 @@ from ftnode.protocol.manifest import Manifest
 @json_option
 @home_option
 def join(
-    manifest: Path, peers: tuple[str, ...], hold: int | None, data: str | None, data_limit: float, device: str,
-    threads: int | None, listen: tuple[str, ...], announce: tuple[str, ...], timeout: float, log_dir: str | None,
-    dump_rebuilds: bool, compute: str, paced_seconds: tuple[float, float], as_json: bool, home: str | None,
+    run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, data_limit: float,
+    device: str, threads: int | None, listen: tuple[str, ...], announce: tuple[str, ...], timeout: float,
+    log_dir: str | None, dump_rebuilds: bool, compute: str, paced_seconds: tuple[float, float], as_json: bool,
+    home: str | None,
 ) -> int | None:  # fmt: skip
-    """Volunteer for the run of MANIFEST. Ctrl-C leaves cleanly."""
-    checked, text = read_manifest(manifest)
+    """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
+    cleanly."""
     url = data if data is not None and data.startswith(("http://", "https://")) else ""
-    if url and checked.data.kind != "shards":
-        raise UserError(
-            f"--data {url}: only token shards come over http, and this run's data.kind is {checked.data.kind}"
-        )
     path = readable_data(None if url else data)
-    if path is not None and checked.data.kind == "shards":
-        from ftnode.node.corpus import check_shards
-
-        check_shards(path, checked)
 
     from ftnode.node.identity import home_directory
+    from ftnode.node.joining import find_run
     from ftnode.node.listening import check_announce, check_listen
 
     listen = listen_addresses(listen)
     check_listen(listen)
     check_announce(announce, listen)
+    checked, text, invited = find_run(run, home, timeout, allow_unsigned)
+    _check_data(checked, path, url)
     folder = home_directory(home)
     config = JoinConfig(
         manifest=checked,
         manifest_text=text,
-        peers=_peers(folder, peers),
+        peers=_peers(folder, (*peers, *invited)),
         hold=min(hold or checked.pipeline.stages + 1, checked.pipeline.stages + 1),
         data=path,
         device=device,
@@ -104,9 +101,20 @@ def join(
         data_bytes_max=int(data_limit * 1e9),
     )
 
-    from ftnode.node.daemon import run
+    from ftnode.node.daemon import run as volunteer
 
-    return run(config)
+    return volunteer(config)
+
+
+def _check_data(manifest: Manifest, path: Path | None, url: str) -> None:
+    """Raises UserError when what was passed as --data is nothing for this run."""
+    kind = manifest.data.kind
+    if url and kind != "shards":
+        raise UserError(f"--data {url}: only token shards come over http, and this run's data.kind is {kind}")
+    if path is not None and kind == "shards":
+        from ftnode.node.corpus import check_shards
+
+        check_shards(path, manifest)
 
 
 def listen_addresses(given: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,7 +10,17 @@ from pathlib import Path
 import click
 
 from ftnode.models.config import ModelConfig
-from ftnode.node.cli_options import json_option, read_manifest, readable_data, unused_home_option
+from ftnode.node.authorship import author_key, sign, signer
+from ftnode.node.cli_options import (
+    home_option,
+    json_option,
+    peer_option,
+    read_manifest,
+    readable_data,
+    unused_home_option,
+)
+from ftnode.node.identity import home_directory
+from ftnode.node.invitation import Invitation
 from ftnode.node.presets import PRESETS, adapt, preset
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest, parse, render
@@ -30,12 +40,13 @@ STATE_NUMBERS = 4
 @click.option("--stages", type=click.IntRange(1, 256), help="Block stages; layers become the nearest multiple.")
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps of the run.")
 @click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
-@unused_home_option
+@home_option
 def init(
     manifest: Path, start: str, data: str | None, stages: int | None, steps: int | None, seed: int | None,
     home: str | None,
 ) -> None:  # fmt: skip
-    """Write a commented manifest to MANIFEST. An existing file stays as it is."""
+    """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
+    An existing file stays as it is."""
     if manifest.exists():
         raise UserError(f"{manifest} is already there and stays as it is; choose another name", 73)
     from ftnode.node.corpus import corpus_facts
@@ -45,9 +56,11 @@ def init(
         first, **asdict(corpus_facts(path, first.model.context)), name=_run_name(manifest, start), steps=steps,
         stages=stages, seed=seed,
     ))  # fmt: skip
-    _write_new(manifest, text)
+    signed = _signed(text, manifest.name, home)
+    write_new(manifest, signed)
     click.echo(f"wrote {manifest}")
-    click.echo(describe(parse(text, manifest.name)))
+    click.echo(describe(parse(signed, manifest.name)))
+    click.echo(f"signed by {signer(parse(signed), signed)}")
 
 
 @click.command()
@@ -55,24 +68,56 @@ def init(
 @unused_home_option
 def validate(manifest: Path, home: str | None) -> None:
     """Check MANIFEST and say what it needs."""
-    checked, _ = read_manifest(manifest)
+    checked, text = read_manifest(manifest)
+    author = signer(checked, text, manifest.name)
     click.echo(f"{manifest} is a valid manifest")
     click.echo(describe(checked))
+    click.echo(_who_signed(author))
+
+
+@click.command("sign")
+@click.argument("manifest", type=click.Path(path_type=Path))
+@home_option
+def sign_manifest(manifest: Path, home: str | None) -> None:
+    """Sign MANIFEST after an edit, with this machine's author key. Comments stay; an edit of who may join raises
+    membership.revision."""
+    checked, text = read_manifest(manifest)
+    signed = _signed(text, manifest.name, home)
+    if signed == text:
+        click.echo(f"{manifest} is signed already, by {checked.run.author}")
+        return
+    _replace(manifest, signed)
+    now = parse(signed, manifest.name)
+    click.echo(f"signed {manifest} as {now.run.author}")
+    if now.membership.revision > checked.membership.revision:
+        click.echo(f"revision {now.membership.revision} of who may join; tell the swarm: ftnode run push {manifest}")
+    click.echo(describe(now))
 
 
 @click.command()
 @click.argument("manifest", type=click.Path(path_type=Path))
+@peer_option
 @json_option
 @unused_home_option
-def show(manifest: Path, as_json: bool, home: str | None) -> None:
-    """Print the values of MANIFEST and the sizes that follow from them."""
-    checked, _ = read_manifest(manifest)
+def show(manifest: Path, peers: tuple[str, ...], as_json: bool, home: str | None) -> None:
+    """Print the values of MANIFEST and the sizes that follow from them, and with --peer the link that invites to it
+    through these peers."""
+    from ftnode.node.addresses import parse_peers
+
+    checked, text = read_manifest(manifest)
+    author = signer(checked, text, manifest.name)
+    parse_peers(peers)
+    link = str(Invitation(checked.run_id, author, peers)) if peers else ""
     if as_json:
-        click.echo(json.dumps(asdict(checked) | {"run_id": checked.run_id, "sizes": sizes(checked)}, indent=2))
-    else:
-        for section, values in asdict(checked).items():
-            click.echo(f"{section}: " + ", ".join(f"{name} {value}" for name, value in values.items()))
-        click.echo(describe(checked))
+        more = {"run_id": checked.run_id, "signer": author, "link": link, "sizes": sizes(checked)}
+        click.echo(json.dumps(asdict(checked) | more, indent=2))
+        return
+    for section, values in asdict(checked).items():
+        click.echo(f"{section}: " + ", ".join(f"{name} {_shown(value)}" for name, value in values.items()))
+    click.echo(describe(checked))
+    click.echo(_who_signed(author))
+    if link:
+        click.echo(f"others join with: ftnode join '{link}'")
 
 
 def manifest_text(manifest: Manifest, source: str = "the manifest of these options") -> str:
@@ -116,13 +161,45 @@ def describe(manifest: Manifest) -> str:
     )
 
 
+def _signed(text: str, source: str, home: str | None) -> str:
+    key = author_key(home_directory(home))
+    try:
+        return sign(text, key, source)
+    finally:
+        key.release()
+
+
+def _who_signed(author: str) -> str:
+    if author:
+        return f"signed by {author}"
+    return "not signed: it is joined with --allow-unsigned only; sign it with: ftnode run sign"
+
+
+def _shown(value: object) -> object:
+    """A list of peers is counted, not printed."""
+    return f"({len(value)})" if isinstance(value, tuple) and len(value) > 2 else value
+
+
+def _replace(path: Path, text: str) -> None:
+    """Another text in the same file, whole or not at all, with the same rights."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.chmod(path.stat().st_mode & 0o777)
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise UserError(f"cannot write {path}: {error.strerror}", 73) from None
+
+
 def _run_name(path: Path, fallback: str) -> str:
     """The file's name where it can be a run's name, else the preset's."""
     name = "".join(letter for letter in path.stem if letter.isascii() and (letter.isalnum() or letter in "._-"))
     return name[:64] if name[:1].isalnum() else fallback
 
 
-def _write_new(path: Path, text: str) -> None:
+def write_new(path: Path, text: str) -> None:
+    """A new file. Raises UserError (73) when there is one of that name, or it cannot be written."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:

@@ -23,16 +23,20 @@ import trio
 from ftnode.node.addresses import full_addresses, parse_peers, remember_peers
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
-from ftnode.node.compute_order import compute_config, may_hold_head
+from ftnode.node.compute_orders import compute_config, may_hold_head
 from ftnode.node.configuration import JoinConfig, Running, forget_running, note_running
-from ftnode.node.directory import Membership, SwarmDirectory, lifetime_of, read_statements
-from ftnode.node.directory_link import DirectoryDown
-from ftnode.node.directory_records import RUNS_KEY, RunNotice
+from ftnode.node.directory import Membership, SwarmDirectory, lifetime_of
 from ftnode.node.driver import Driver
 from ftnode.node.gradient_memory import GradientMemory
 from ftnode.node.identity import Identity, take_identity
+from ftnode.node.invitation import Invitation
+from ftnode.node.joining import admitted
 from ftnode.node.keeper import Keeper
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.manifest_book import ManifestBook, not_listed
+from ftnode.node.manifest_exchange import MANIFEST_PROTOCOL, manifest_handler
+from ftnode.node.manifest_spread import Spreading
+from ftnode.node.namesakes import namesake
 from ftnode.node.p2pd import P2pd
 from ftnode.node.reachability import Reach, Reachability
 from ftnode.node.reduction import Reductions
@@ -50,7 +54,7 @@ from ftnode.node.trace import TraceWriter, new_trace_path
 from ftnode.node.transport import Transport
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.events import ComputeReady, Directory, DirectoryLost, Leave, Moved
-from ftnode.protocol.manifest import settings
+from ftnode.protocol.manifest import Manifest, settings
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.types import Peer, Version
 from ftnode.protocol.wire import STATE_PROTOCOL
@@ -64,6 +68,7 @@ LOG_FORMAT: Final = "%(asctime)s %(name)s %(levelname)s %(message)s"
 NONCE_BITS: Final = 48
 LOG_BYTES_MAX: Final = 1 << 26
 """Of node.log; then it begins anew, and the one before is kept."""
+INVITING_PEERS: Final = 3
 GOODBYE_SECONDS: Final = 0.3
 """After leaving, for the last messages to reach the wire."""
 
@@ -80,7 +85,7 @@ def run(config: JoinConfig) -> int:
     logging.basicConfig(handlers=[log_file], level=logging.INFO, format=LOG_FORMAT)
     identity = take_identity(config.home)
     try:
-        failure = trio.run(_live, config, identity)
+        failure = trio.run(_live, admitted(config, identity.peer_id), identity)
     finally:
         forget_running(config.home, identity.peer_id)
         identity.release()
@@ -137,10 +142,12 @@ class Node:
             computing, self.arena, self._on_compute_ready, self._on_compute_lost,
             config.log_directory / "compute.log", self.settings.task_seconds, self.gradients,
         )  # fmt: skip
+        self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
         self.transport = Transport(
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
-            self._may_send_tensors,
+            self._may_send_tensors, self.book,
         )  # fmt: skip
+        self.spreading = Spreading(self.book, self.transport)
         self.directory = SwarmDirectory(
             Membership(manifest.run_id, manifest.run.name, self.me, lifetime_of(self.settings.lease_seconds)),
             p2pd, identity.sign, parse_peers(config.peers), self._on_directory,
@@ -193,9 +200,8 @@ class Node:
         from ftnode.node.shards import run_shards  # numpy comes with it, which other runs do without
 
         return run_shards(
-            self.config, self.transport, lambda: (*self.participant.members, *self.participant.presences), self.me,
-            lambda text: self.speaking.say("data", text), self._tell_ready,
-        )  # fmt: skip
+            self.config, self.transport, self.participant, self.speaking, self._tell_ready, self.book.admits
+        )
 
     async def live(self, nursery: trio.Nursery, signals: AsyncIterator[int]) -> UserError | None:
         """Serve until left or failed."""
@@ -212,10 +218,13 @@ class Node:
         if self.shards is not None:
             await self.p2pd.serve(DATA_PROTOCOL, self.shards.lender.serve)
             nursery.start_soon(self.shards.run)
+        await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
+        nursery.start_soon(self.spreading.run)
         self._note_running()
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
                           peer=self.me.id, log=str(config.log_directory))  # fmt: skip
         self.speaking.say("look", f"ftnode status --watch 2 --home {config.home}")
+        self.speaking.say("invite", f"ftnode join '{self._invitation()}'")
         self.speaking.say("log", f"{config.log_directory}")
         nursery.start_soon(self.directory.run)
         nursery.start_soon(self.reachability.run)
@@ -234,6 +243,11 @@ class Node:
         full = full_addresses(self.me.id, direct)
         run = self.config.manifest.run_id
         note_running(self.config.home, Running(os.getpid(), self.me.id, run, full, self._leaving))
+
+    def _invitation(self) -> Invitation:
+        """To this run, through where we were let in: meeting points outlive volunteers."""
+        manifest = self.config.manifest
+        return Invitation(manifest.run_id, manifest.run.author, self.config.peers[:INVITING_PEERS])
 
     async def _drive(self, nursery: trio.Nursery) -> None:
         await self.driver.run(nursery)
@@ -290,12 +304,24 @@ class Node:
         """As above; outside of a view we have but copies to lend, to members of a view that we may
         not know. Learners borrow as members do."""
         core = self.participant
+        if not self.book.admits(peer_id):
+            return False
         begun = core.holder.begin
         learners = () if begun is None else (peer for _, peer in begun.learners)
         return not core.member or any(peer.id == peer_id for peer in (*core.members, *learners))
 
     def _on_refusal(self, peer: Peer, reason: str) -> None:
         self.speaking.say("refused", f"{peer} refuses us: {reason}", peer=peer.id)
+        if not self.book.admits(self.me.id):
+            self._fail(UserError(not_listed(self.me.id), 77))
+        self.spreading.show_to(peer.id)
+
+    def _on_newer_manifest(self, manifest: Manifest) -> None:
+        self.speaking.say("manifest", f"revision {manifest.membership.revision} of who may join is in force")
+        self.transport.drop_unlisted()
+        self.spreading.show_to(*(peer.id for peer in self.participant.members if peer != self.me))
+        if not self.book.admits(self.me.id):
+            self._fail(UserError(not_listed(self.me.id), 77))
 
     def _on_reach(self, reach: Reach) -> None:
         self.speaking.say("reachable", str(reach), reach=reach.kind)
@@ -309,6 +335,8 @@ class Node:
         remember_peers(self.config.home, addresses)
 
     def _on_directory(self, event: Directory | DirectoryLost) -> None:
+        if isinstance(event, Directory):
+            event = self.book.admitted(event)
         if isinstance(event, DirectoryLost):
             self._last_trouble = event.reason
         elif not self._met_somebody:
@@ -325,26 +353,9 @@ class Node:
         self._nursery.start_soon(self._look_for_namesakes, event)
 
     async def _look_for_namesakes(self, event: Directory) -> None:
-        manifest = self.config.manifest
-        try:
-            notices = await read_statements(self.directory.link, RUNS_KEY, int(time.time() * 1000))
-        except DirectoryDown as error:
-            log.info("no look at other runs: %s", error)
-            notices = []
-        named = {
-            notice.run
-            for notice in notices
-            if isinstance(notice.body, RunNotice) and notice.body.name == manifest.run.name
-        }
-        if named and manifest.run_id not in named:
-            theirs = min(named)
-            self._fail(
-                UserError(
-                    f"manifest hash differs: the swarm's run {manifest.run.name!r} is {theirs[:8]}, this file is "
-                    f"{manifest.run_id[:8]}; get the swarm's file, or give yours another run.name to start a new run",
-                    78,
-                )
-            )
+        failure = await namesake(self.directory.link, self.config.manifest)
+        if failure is not None:
+            self._fail(failure)
         else:
             self.driver.deliver(event)
 

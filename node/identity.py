@@ -76,6 +76,18 @@ def take_identity(home: Path, name: str = "identity") -> Identity:
     raise UserError(f"all {IDENTITIES_MAX} identities in {home} are in use; choose another folder with --home", 75)
 
 
+def take_only(home: Path, name: str) -> Identity:
+    """The identity `name` of `home` and no other, made when there is none. Raises UserError as `take_identity` does,
+    and (75) when somebody else has it now."""
+    path = home / name
+    if not path.exists():
+        _create(path)
+    identity = _lock_and_load(path)
+    if identity is None:
+        raise UserError(f"another ftnode uses {path} now; try again", 75)
+    return identity
+
+
 def is_taken(home: Path, peer_id: str, name: str = "identity") -> bool:
     """Whether a process has this identity of `home` now."""
     for path in _places(home, name):

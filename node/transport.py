@@ -22,6 +22,7 @@ from ftnode.node.arena import Arena
 from ftnode.node.inbound import Intake
 from ftnode.node.link import HANDSHAKE_SECONDS, Dial, Link, LinkBroken, describe
 from ftnode.node.listening import address_bytes
+from ftnode.node.manifest_book import ManifestBook
 from ftnode.node.p2pd import P2pd, P2pdError
 from ftnode.node.streams import STREAM_ERRORS, FrameReader, write_frame
 from ftnode.node.strikes import BAN_SECONDS, Strikes
@@ -70,6 +71,7 @@ class Transport:
         deliver: Callable[[LinkEvent], None],
         on_refusal: Callable[[Peer, str], None] | None = None,
         may_send_tensors: Callable[[Peer], bool] | None = None,
+        book: ManifestBook | None = None,
     ) -> None:
         self._p2pd = p2pd
         self._arena = arena
@@ -78,6 +80,8 @@ class Transport:
         self._boundary_bytes = boundary_bytes
         self._deliver = deliver
         self._intake = Intake(arena, boundary_bytes, deliver, may_send_tensors or (lambda peer: True))
+        self._book = book
+        """Who may take part; without one, everybody."""
         self._on_refusal = on_refusal or (lambda peer, reason: None)
         self._own_addresses: tuple[str, ...] = ()
         self._known: dict[str, tuple[str, ...]] = {}
@@ -141,6 +145,16 @@ class Transport:
             if peer.id == peer_id:
                 link.fail(LinkBroken(f"banned: {reason}"))
 
+    def drop_unlisted(self) -> None:
+        """Who may no longer take part is cut off."""
+        assert self._book is not None
+        for (owner, _), scope in list(self._inbound.items()):
+            if not self._book.admits(owner):
+                scope.cancel()
+        for peer, link in self._links.items():
+            if not self._book.admits(peer.id):
+                link.fail(LinkBroken("it is not on the run's list any more"))
+
     async def open(self, peer_id: str, protocol: str) -> trio.SocketStream:
         """A stream of another protocol to a peer that we know. Raises LinkBroken with the reason."""
         await self._dial.connect(peer_id)
@@ -171,6 +185,8 @@ class Transport:
             return LinkBroken("an earlier life of ours", refused=True)
         if self._strikes.banned(peer.id, trio.current_time()):
             return LinkBroken("banned")
+        if self._book is not None and not self._book.admits(peer.id):
+            return LinkBroken("it is not on the run's list")
         if len(self._links) >= LINKS_MAX:
             return LinkBroken(f"there are {LINKS_MAX} links already")
         return None
@@ -272,6 +288,10 @@ class Transport:
             reason = f"manifest hash differs: theirs {self._run}, ours {clean_reason(hello.run)[:64]}"
             await write_frame(stream, Refusal(reason, retry=False))
             log.info("peer %s refused: its run is %s", peer_id, clean_reason(hello.run)[:64])
+            return None
+        if self._book is not None and not self._book.admits(peer_id):
+            self.know(peer_id, hello.addresses)
+            await write_frame(stream, Refusal(self._book.refusal, retry=True))
             return None
         self._learn(peer_id, hello.nonce, hello.addresses)
         await write_frame(stream, Welcome(self._me.nonce, self._own_addresses))

@@ -58,6 +58,29 @@ def fetch_status(addresses: Sequence[str], timeout: float, run: str = "") -> Swa
     return _run(fetch)
 
 
+def exchange(
+    addresses: Sequence[str], timeout: float, run: str, protocol: str, request: bytes, reply_max: int
+) -> bytes:  # fmt: skip
+    """One request of another protocol, and its reply of at most `reply_max` bytes, with the first peer that takes part
+    in `run`; who that is, is found as for a status. Raises UserError after `timeout` s, or when that peer does not
+    answer.
+    """
+    peers = parse_peers(addresses)
+    deadline = time.monotonic() + timeout
+
+    async def ask(host: IHost) -> bytes:
+        peer, _ = await _find(host, peers, run, timeout)
+        seconds = max(1.0, deadline - time.monotonic())
+        try:
+            with trio.fail_after(seconds):
+                async with _stream(host, peer, seconds, protocol) as stream:
+                    return await _exchange(stream, request, reply_max)
+        except (_Unanswered, trio.TooSlowError) as error:
+            raise UserError(f"{peer.peer_id} does not answer: {error or 'too slow'}; try again", UNAVAILABLE) from None
+
+    return _run(ask)
+
+
 def watch(
     addresses: Sequence[str],
     interval: float,
@@ -227,8 +250,10 @@ async def open_host() -> AsyncIterator[IHost]:
 
 
 @asynccontextmanager
-async def _stream(host: IHost, peer: PeerAddress, seconds: float) -> AsyncIterator[INetStream]:
-    """An open status stream to a peer. Raises _Unanswered for whatever goes wrong before and within."""
+async def _stream(
+    host: IHost, peer: PeerAddress, seconds: float, protocol: str = STATUS_PROTOCOL
+) -> AsyncIterator[INetStream]:  # fmt: skip
+    """An open stream to a peer. Raises _Unanswered for whatever goes wrong before and within."""
     from libp2p.custom_types import TProtocol
     from libp2p.peer.id import ID
 
@@ -237,7 +262,7 @@ async def _stream(host: IHost, peer: PeerAddress, seconds: float) -> AsyncIterat
     try:
         with trio.fail_after(seconds):
             await _connect(host, peer)
-            stream = await host.new_stream(peer_id, [TProtocol(STATUS_PROTOCOL)])
+            stream = await host.new_stream(peer_id, [TProtocol(protocol)])
         yield stream
     except (PeerError, EOFError) as error:
         raise _Unanswered(str(error)) from None
@@ -297,12 +322,16 @@ async def _cause(peer: PeerAddress, error: Exception) -> str:
 
 
 async def _ask(stream: INetStream) -> SwarmStatus:
-    """One request and its reply. Raises PeerError, EOFError or what libp2p raises."""
-    await stream.write(len(REQUEST).to_bytes(4, "big") + REQUEST)
+    """One request for a status and its reply. Raises PeerError, EOFError or what libp2p raises."""
+    return decode_status(await _exchange(stream, REQUEST, REPLY_BYTES_MAX))
+
+
+async def _exchange(stream: INetStream, request: bytes, reply_max: int) -> bytes:
+    await stream.write(len(request).to_bytes(4, "big") + request)
     size = int.from_bytes(await _read_exactly(stream, 4), "big")
-    if size > REPLY_BYTES_MAX:
-        raise PeerError(f"a status of {size} bytes")
-    return decode_status(await _read_exactly(stream, size))
+    if size > reply_max:
+        raise PeerError(f"a reply of {size} bytes")
+    return await _read_exactly(stream, size)
 
 
 async def _read_exactly(stream: INetStream, size: int) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 import typing
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from difflib import get_close_matches
 from math import isfinite
 from typing import Any, Final, NoReturn
@@ -24,6 +24,7 @@ from ftnode.protocol.manifest_sections import (
     Evaluation,
     Liveness,
     Manifest,
+    Membership,
     Model,
     Optimiser,
     Pipeline,
@@ -34,8 +35,8 @@ from ftnode.protocol.paths import SWAP_STAGES_MIN
 from ftnode.protocol.settings import Settings
 
 __all__ = [
-    "Batch", "Data", "Evaluation", "Liveness", "Manifest", "Model", "Optimiser", "Pipeline", "Recovery", "Run",
-    "parse", "render", "settings",
+    "Batch", "Data", "Evaluation", "Liveness", "Manifest", "Membership", "Model", "Optimiser", "Pipeline", "Recovery",
+    "Run", "parse", "render", "settings",
 ]  # fmt: skip
 
 CONFIGURATION = 78
@@ -44,6 +45,8 @@ PATHS_MAX = 12_000
 """Microbatches times visits: a Status or a Begin names a peer for each, 63 bytes, in a header of 1 MiB."""
 """A boundary tensor's length travels in 4 bytes; beyond 1 GiB a microbatch is better cut."""
 
+SIGNATURE: Final = "signature"
+"""The section that protocol/signature.py reads: it is about the values, and none of them."""
 _SECTIONS: Final[dict[str, type]] = typing.get_type_hints(Manifest)
 _KINDS: Final[dict[type, str]] = {int: "a whole number", float: "a number", str: "text"}
 
@@ -112,7 +115,7 @@ class _Reader:
 
     def manifest(self) -> Manifest:
         self._format()
-        self._known("", self.tables, ["format", *_SECTIONS])
+        self._known("", self.tables, ["format", *_SECTIONS, SIGNATURE])
         sections = {name: self._section(name, kind) for name, kind in _SECTIONS.items()}
         manifest = Manifest(**sections)
         self._fits(manifest)
@@ -123,22 +126,23 @@ class _Reader:
         if type(found) is not int:
             self._fail("", "format", f"`format = {FORMAT}` is missing: this may not be a manifest")
         if found not in FORMATS_READ:
-            read = " and ".join(map(str, FORMATS_READ))
+            read = ", ".join(map(str, FORMATS_READ[:-1])) + f" and {FORMATS_READ[-1]}"
             self._fail("", "format", f"format {found} is none that this version of ftnode reads, which are {read}")
 
     def _section(self, name: str, kind: type) -> Any:
         table = self.tables.get(name)
+        if table is None and all(entry.metadata["since"] > self.tables["format"] for entry in fields(kind)):
+            return kind()
         if not isinstance(table, dict):
             self._fail("", name, f"section [{name}] is missing")
         self._known(name, table, [entry.name for entry in fields(kind)])
         hints = typing.get_type_hints(kind)
         values = {}
         for entry in fields(kind):
-            if entry.default is not MISSING and self.tables["format"] != FORMAT:
+            since = entry.metadata["since"]
+            if since > self.tables["format"]:
                 if entry.name in table:
-                    self._fail(
-                        name, entry.name, f"{name}.{entry.name} came with format {FORMAT}; set format = {FORMAT}"
-                    )
+                    self._fail(name, entry.name, f"{name}.{entry.name} came with format {since}; set format = {FORMAT}")
                 continue
             if entry.name not in table:
                 self._fail(name, "", f"{name}.{entry.name} is missing ({entry.metadata['allowed'].about})")
@@ -162,7 +166,14 @@ class _Reader:
         elif kind is str:
             if isinstance(found, str) and (found in allowed.choices or _matches(allowed.pattern, found)):
                 return found
-            wanted = " or ".join(allowed.choices) or allowed.pattern_name
+            wanted = " or ".join(filter(None, [*allowed.choices, allowed.pattern_name]))
+        elif kind == tuple[str, ...]:
+            texts = found if isinstance(found, list) else [None]
+            if len(texts) <= allowed.high and all(
+                isinstance(text, str) and _matches(allowed.pattern, text) for text in texts
+            ):
+                return tuple(texts)
+            wanted = f"a list of at most {allowed.high} {allowed.pattern_name}"
         elif kind is bool:
             if isinstance(found, bool):
                 return found
@@ -205,6 +216,9 @@ class _Reader:
                 "recovery", "shadow_every", f"shadows need {SHADOW_STAGES_MIN} stages, not {stages}: with fewer, a "
                 "stage has adjacent ones only",
             )  # fmt: skip
+        if manifest.membership.join == "listed" and not manifest.membership.peers:
+            self._fail("membership", "peers", "nobody is listed; add the PeerIds of volunteers (ftnode id), or set "
+                       'membership.join = "open"')  # fmt: skip
         if manifest.batch.microbatches * (stages + 2) > PATHS_MAX:
             self._fail(
                 "batch", "microbatches", f"{manifest.batch.microbatches} microbatches through {stages} stages are more "

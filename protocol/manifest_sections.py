@@ -14,10 +14,13 @@ from typing import Any
 
 from ftnode.protocol.shares import MEASURED, WEIGHTINGS
 
-FORMAT = 3
+FORMAT = 4
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
-FORMATS_READ = (2, FORMAT)
-"""Format 3 added keys to format 2, and each says what a manifest without it means."""
+FORMATS_READ = (2, 3, FORMAT)
+"""Formats 3 and 4 added keys, and each says what a manifest without it means."""
+LISTED_MAX = 4096
+"""Peers that one manifest can list."""
+PEER_ID_PATTERN = r"12D3KooW[1-9A-HJ-NP-Za-km-z]{44}"
 
 NUMBER_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2}
 """Bytes of one number, by the name of its type."""
@@ -39,14 +42,14 @@ class Allowed:
 
 def key(
     about: str, low: float = 0, high: float = 0, *choices: str, pattern: str = "", pattern_name: str = "",
-    earlier: Any = MISSING,
+    since: int = 0, earlier: Any = MISSING,
 ) -> Any:  # fmt: skip
     """A key of a section. Typed Any because a dataclass field takes the type of its annotation.
 
-    `earlier`: of a key that came with FORMAT, what it was before there was a choice.
+    `since`: the format that it came with; `earlier`: what it was before there was a choice.
     """
     allowed = Allowed(about, low, high, choices, pattern, pattern_name)
-    return field(default=earlier, kw_only=earlier is not MISSING, metadata={"allowed": allowed})
+    return field(default=earlier, kw_only=earlier is not MISSING, metadata={"allowed": allowed, "since": since})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,25 @@ class Run:
     )
     seed: int = key("Fixes the initial weights and the order of the data.", 0, 2**63 - 1)
     steps: int = key("Optimiser steps of the whole run.", 1, 10_000_000)
+    author: str = key(
+        "PeerId of the key that signs this manifest; only that key can change who may join. Empty: nobody signs it.",
+        0, 0, "", pattern=PEER_ID_PATTERN, pattern_name="a PeerId (12D3KooW…)", since=4, earlier="",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who may join. Not part of the run's id, so that a signed update lets more peers into a run that goes on."""
+
+    join: str = key("open: everybody; listed: the peers below.", 0, 0, "open", "listed", since=4, earlier="open")
+    peers: tuple[str, ...] = key(
+        "PeerIds of volunteers (ftnode id) that may join when join is listed.",
+        0, LISTED_MAX, pattern=PEER_ID_PATTERN, pattern_name="PeerIds (12D3KooW…)", since=4, earlier=(),
+    )  # fmt: skip
+    revision: int = key(
+        "The highest one counts; `ftnode run sign` raises it when this section has changed.",
+        0, 2**31 - 1, since=4, earlier=0,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +96,8 @@ class Model:
     norm_eps: float = key("Keeps RMSNorm from dividing by zero.", 1e-12, 1e-2)
     precision: str = key(
         "Numbers of weights, gradients and the optimiser. float64 is for comparing runs: the order of sums hardly "
-        "matters to it, and it takes twice the memory.", 0, 0, "float32", "float64", earlier="float32",
+        "matters to it, and it takes twice the memory.", 0, 0, "float32", "float64", since=3,
+        earlier="float32",
     )  # fmt: skip
 
 
@@ -115,7 +138,7 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     stages: int = key("Block stages; the layers are divided equally. The head is one more.", 1, 256)
-    replicas: int = key("Holders of one stage, at most; whoever is left over stands by.", 1, 64, earlier=1)
+    replicas: int = key("Holders of one stage, at most; whoever is left over stands by.", 1, 64, since=3, earlier=1)
     window: int = key("Microbatches on their way at once.", 1, 1024)
     live_activations: int = key("Beyond this many on one stage, activations are computed again.", 1, 1024)
     boundary: str = key(
@@ -180,12 +203,18 @@ class Manifest:
     recovery: Recovery
     liveness: Liveness
     evaluation: Evaluation
+    membership: Membership = field(default_factory=Membership)
 
     @property
     def run_id(self) -> str:
-        """32 hexadecimal digits over the format and every value, independent of how the text was written."""
-        canonical = json.dumps({"format": FORMAT} | asdict(self), sort_keys=True, separators=(",", ":"))
-        return hashlib.blake2b(canonical.encode(), digest_size=16).hexdigest()
+        """32 hexadecimal digits over the format and every value but `membership`, independent of how the text was
+        written."""
+        return hashlib.blake2b(_canonical(self, leave_out="membership"), digest_size=16).hexdigest()
+
+    @property
+    def signed_bytes(self) -> bytes:
+        """What the author's signature covers: the format and every value."""
+        return b"ftnode manifest\n" + _canonical(self)
 
     @property
     def boundary(self) -> str:
@@ -235,3 +264,8 @@ class Manifest:
         """
         per_visit = 2 * 4 * self.batch.microbatches + 2 * self.evaluation.microbatches
         return (hold + 1) * per_visit + 8
+
+
+def _canonical(manifest: Manifest, leave_out: str = "") -> bytes:
+    values = {"format": FORMAT} | {name: found for name, found in asdict(manifest).items() if name != leave_out}
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()

@@ -13,6 +13,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cli_runner import Seen, runner
 
 
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that a command makes without --home are not those of whoever runs the tests."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data-home"))
+
+
 @pytest.fixture
 def ftnode(capsys: pytest.CaptureFixture[str]) -> Callable[..., Seen]:
     """`ftnode("run", "show", path)` → exit code, stdout, stderr."""

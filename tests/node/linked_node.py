@@ -11,6 +11,7 @@ import trio
 
 from ftnode.node.arena import Arena
 from ftnode.node.identity import take_identity
+from ftnode.node.manifest_book import ManifestBook
 from ftnode.node.p2pd import LOOPBACK, P2pd
 from ftnode.node.transport import LinkEvent, Transport
 from ftnode.protocol.events import LinkUp, Received
@@ -24,7 +25,7 @@ Kind = TypeVar("Kind")
 class Node:
     """A transport with its p2pd and arena, and the events that it delivered."""
 
-    def __init__(self, p2pd: P2pd, nonce: int, run: str, slots: int) -> None:
+    def __init__(self, p2pd: P2pd, nonce: int, run: str, slots: int, book: ManifestBook | None = None) -> None:
         self.p2pd = p2pd
         self.peer = Peer(p2pd.peer_id, nonce)
         self.arena = Arena(BOUNDARY_BYTES, slots)
@@ -38,6 +39,7 @@ class Node:
             BOUNDARY_BYTES,
             self._send.send_nowait,
             lambda peer, reason: self.refusals.append(reason),
+            book=book,
         )
 
     async def next(self, kind: type[Kind]) -> Kind:
@@ -58,13 +60,18 @@ class Node:
 
 @asynccontextmanager
 async def node(
-    home: Path, nonce: int = 1, run: str = "run", slots: int = 4, listen: Sequence[str] = LOOPBACK
+    home: Path,
+    nonce: int = 1,
+    run: str = "run",
+    slots: int = 4,
+    listen: Sequence[str] = LOOPBACK,
+    book: ManifestBook | None = None,
 ) -> AsyncIterator[Node]:
     identity = take_identity(home)
     async with trio.open_nursery() as nursery:
         p2pd = await P2pd.start(nursery, identity.path, listen=listen)
         try:
-            made = Node(p2pd, nonce, run, slots)
+            made = Node(p2pd, nonce, run, slots, book)
             await made.transport.start(nursery)
             yield made
         finally:

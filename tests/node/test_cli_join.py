@@ -209,3 +209,53 @@ def test_a_home_that_cannot_be(tmp_path: Path, ftnode: Callable[..., Seen]) -> N
     path = tmp_path / "file"
     path.write_text("")
     assert ftnode("id", "--home", path).refused(73, "not a folder", "--home")
+
+
+def test_who_signed_it_is_checked_before_anything_is_made(
+    manifest_file: Path, tmp_path: Path, peer: str, daemon: list[JoinConfig], ftnode: Callable[..., Seen]
+) -> None:
+    home = tmp_path / "home"
+    text = manifest_file.read_text()
+    unsigned = text.partition("[signature]")[0]
+    manifest_file.write_text(unsigned)
+    options = ("--peer", peer, "--home", home)
+    assert ftnode("join", manifest_file, *options).refused(
+        78, "nobody has signed", "ftnode run sign", "--allow-unsigned"
+    )
+    assert daemon == [] and not home.exists()
+    assert ftnode("join", manifest_file, *options, "--allow-unsigned").code == 0
+    manifest_file.write_text(text.replace("seed = 1", "seed = 2"))
+    refused = ftnode("join", manifest_file, *options, "--allow-unsigned")
+    assert refused.refused(78, "was changed after it was signed"), "no consent covers a signature that does not fit"
+    assert len(daemon) == 1
+
+
+def test_a_newer_list_that_was_seen_is_joined_by(
+    manifest_file: Path, tmp_path: Path, peer: str, daemon: list[JoinConfig], ftnode: Callable[..., Seen]
+) -> None:
+    old = manifest_file.read_text()
+    friend = peer.rpartition("/")[2]
+    manifest_file.write_text(
+        old.replace('join = "open"', 'join = "listed"').replace("peers = []", f'peers = ["{friend}"]')
+    )
+    assert "revision 1 of who may join" in ftnode("run", "sign", manifest_file).out
+    options = ("--peer", peer, "--home", tmp_path / "home")
+    assert ftnode("join", manifest_file, *options).code == 0
+    manifest_file.write_text(old)
+    assert ftnode("join", manifest_file, *options).code == 0
+    assert [config.manifest.membership.revision for config in daemon] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("link", "code", "says"),
+    [
+        ("ftnode:nonsense", 64, "is no ftnode: link"),
+        ("ftnode:" + "0" * 32 + "?peer=/ip4/127.0.0.1/tcp/1/p2p/PEER", 69, "no peer answered"),
+    ],
+)
+def test_a_link_that_leads_nowhere(
+    link: str, code: int, says: str, tmp_path: Path, peer: str, daemon: list[JoinConfig], ftnode: Callable[..., Seen]
+) -> None:
+    link = link.replace("PEER", peer.rpartition("/")[2])
+    seen = ftnode("join", link, "--home", tmp_path / "home", "--timeout", 3)
+    assert seen.refused(code, says) and daemon == []

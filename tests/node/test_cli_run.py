@@ -131,3 +131,43 @@ def test_presets_of_the_paper_have_their_size(name: str, millions: int) -> None:
     from ftnode.node.cli_run import sizes
 
     assert sizes(PRESETS[name])["parameters"] == pytest.approx(millions * 1e6, rel=0.01)
+
+
+def test_init_signs_and_sign_signs_again(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    author = parse(manifest_file.read_text()).run.author
+    assert author and f"signed by {author}" in ftnode("run", "validate", manifest_file).out
+    assert "is signed already" in ftnode("run", "sign", manifest_file).out
+    manifest_file.write_text(manifest_file.read_text().replace("seed = 1", "# mine\nseed = 5"))
+    assert ftnode("run", "validate", manifest_file).refused(78, "was changed after it was signed", "ftnode run sign")
+    assert ftnode("run", "show", manifest_file).refused(78, "was changed after it was signed")
+    assert f"signed {manifest_file} as {author}" in ftnode("run", "sign", manifest_file).out
+    assert f"signed by {author}" in ftnode("run", "validate", manifest_file).out
+    assert "# mine" in manifest_file.read_text()
+
+
+def test_another_machine_cannot_sign_an_author_s_manifest(
+    manifest_file: Path, tmp_path: Path, ftnode: Callable[..., Seen]
+) -> None:
+    before = manifest_file.read_bytes()
+    seen = ftnode("run", "sign", manifest_file, "--home", tmp_path / "another")
+    assert seen.refused(77, "belongs to the author", "only the author can sign it")
+    assert manifest_file.read_bytes() == before
+
+
+def test_an_unsigned_manifest_is_shown_as_such(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    manifest_file.write_text(manifest_file.read_text().partition("[signature]")[0])
+    assert "not signed" in ftnode("run", "validate", manifest_file).out
+    assert json.loads(ftnode("run", "show", manifest_file, "--json").out)["signer"] == ""
+    assert ftnode("run", "push", manifest_file).refused(78, "is not signed")
+
+
+def test_show_makes_the_link(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    from ftnode.node.invitation import parse_link
+
+    manifest = parse(manifest_file.read_text())
+    address = f"/ip4/192.0.2.7/tcp/31337/p2p/{manifest.run.author}"
+    seen = ftnode("run", "show", manifest_file, "--peer", address, "--json")
+    link = parse_link(json.loads(seen.out)["link"])
+    assert (link.run_id, link.author, link.peers) == (manifest.run_id, manifest.run.author, (address,))
+    assert f"ftnode join 'ftnode:{manifest.run_id}" in ftnode("run", "show", manifest_file, "--peer", address).out
+    assert ftnode("run", "show", manifest_file, "--peer", "nowhere").code == 64

@@ -15,6 +15,7 @@ from ftnode.protocol.manifest import (
     Evaluation,
     Liveness,
     Manifest,
+    Membership,
     Model,
     Optimiser,
     Pipeline,
@@ -36,6 +37,7 @@ TINY = Manifest(
     Liveness(10.0),
     Evaluation(every=50, microbatches=8),
 )
+PEER = "12D3KooWDbGXCrt4JRxi6D2aGzejQxxQKULeYXoc1FbmEBw7ZT3u"
 TEXT = render(TINY, "A heading\nof two lines.")
 
 
@@ -88,7 +90,7 @@ def test_id_follows_every_value(old: str, new: str) -> None:
 
 def test_id_is_fixed() -> None:
     """Two versions of ftnode must agree about it: another value here needs another manifest format."""
-    assert TINY.run_id == "1f93f3e822358b75e0eb547847bc0fa1"
+    assert TINY.run_id == "d53b3ab5d0d75b6e6d7a8c94d16cbd9f"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,15 @@ def test_id_is_fixed() -> None:
         ("dim = 96", "dim = 100", "dim 100 must be a multiple of 2 × heads = 8"),
         ("sequences = 16", "sequences = [1]", "batch.sequences must be a whole number from 1 to 4096, not list"),
         ("[batch]", "[batches]", "unknown key or section batches; did you mean batch?"),
-        ("format = 3", "format = 4", "format 4 is none that this version of ftnode reads, which are 2 and 3"),
+        ("format = 4", "format = 5", "format 5 is none that this version of ftnode reads, which are 2, 3 and 4"),
+        ('author = ""', 'author = "me"', 'run.author must be a PeerId (12D3KooW…), not "me"'),
+        ('join = "open"', 'join = "some"', 'membership.join must be open or listed, not "some"'),
+        (
+            "peers = []",
+            'peers = ["me"]',
+            "membership.peers must be a list of at most 4096 PeerIds (12D3KooW…), not list",
+        ),
+        ("peers = []", 'peers = "me"', 'membership.peers must be a list of at most 4096 PeerIds (12D3KooW…), not "me"'),
         ("replicas = 2", "replicas = 0", "pipeline.replicas must be a whole number from 1 to 64, not 0"),
         ("replicas = 2", "replicas = 65", "pipeline.replicas must be a whole number from 1 to 64, not 65"),
         (
@@ -170,27 +180,48 @@ def test_a_missing_section_is_named() -> None:
 
 
 def test_a_missing_format_is_said() -> None:
-    assert "`format = 3` is missing" in refusal(changed("format = 3", ""))
+    assert "`format = 4` is missing" in refusal(changed("format = 4", ""))
 
 
 def without(text: str, *keys: str) -> str:
     return "\n".join(line for line in text.splitlines() if line.split(" = ")[0] not in keys)
 
 
-def test_format_2_is_read_as_what_it_meant() -> None:
-    text = without(changed("format = 3", "format = 2"), "replicas", "precision")
-    found = parse(text)
+def of_format(number: int) -> str:
+    """The tiny manifest as it was written then."""
+    text = without(changed("format = 4", f"format = {number}").partition("[membership]")[0], "author")
+    return text if number == 3 else without(text, "replicas", "precision")
+
+
+def test_earlier_formats_are_read_as_what_they_meant() -> None:
+    assert parse(of_format(3)) == TINY
+    found = parse(of_format(2))
     assert (found.pipeline.replicas, found.model.precision) == (1, "float32")
+    assert (found.run.author, found.membership) == ("", Membership(join="open", peers=(), revision=0))
     assert found == replace(TINY, pipeline=replace(TINY.pipeline, replicas=1))
-    assert parse(render(found)) == found and "format = 3" in render(found)
-    assert "run.seed is missing" in refusal(without(text, "seed"))
+    assert parse(render(found)) == found and "format = 4" in render(found)
+    assert "run.seed is missing" in refusal(without(of_format(2), "seed"))
 
 
-def test_format_2_has_no_keys_of_format_3_nor_3_without() -> None:
-    text = changed("format = 3", "format = 2")
-    assert "model.precision came with format 3; set format = 3" in refusal(text)
-    assert "pipeline.replicas came with format 3" in refusal(without(text, "precision"))
+def test_a_format_has_no_keys_of_a_later_one_nor_lacks_its_own() -> None:
+    early = of_format(2).replace("[pipeline]", "[pipeline]\nreplicas = 2")
+    assert "pipeline.replicas came with format 3; set format = 4" in refusal(early)
+    assert "run.author came with format 4" in refusal(of_format(3).replace("[run]", '[run]\nauthor = ""'))
+    assert "membership.join came with format 4" in refusal(of_format(3) + '\n[membership]\njoin = "open"\n')
     assert "pipeline.replicas is missing" in refusal(without(TEXT, "replicas"))
+    assert "section [membership] is missing" in refusal(TEXT.partition("[membership]")[0])
+
+
+def test_a_list_of_nobody_is_refused() -> None:
+    assert "nobody is listed; add the PeerIds of volunteers" in refusal(changed('join = "open"', 'join = "listed"'))
+
+
+def test_who_may_join_is_signed_and_changes_no_run_id() -> None:
+    listed = replace(TINY, membership=Membership(join="listed", peers=(PEER,), revision=1))
+    assert parse(render(listed)) == listed
+    assert listed.run_id == TINY.run_id and listed.signed_bytes != TINY.signed_bytes
+    authored = replace(TINY, run=replace(TINY.run, author=PEER))
+    assert authored.run_id != TINY.run_id, "another author cannot take a run over"
 
 
 def test_all_of_a_float64_run_is_float64() -> None:
