@@ -91,14 +91,7 @@ def join(
     check_listen(listen)
     check_announce(announce, listen)
     checked, text, invited = find_run(run, home, timeout, allow_unsigned)
-    if url and checked.data.kind != "shards":
-        raise UserError(
-            f"--data {url}: only token shards come over http, and this run's data.kind is {checked.data.kind}"
-        )
-    if path is not None and checked.data.kind == "shards":
-        from ftnode.node.corpus import check_shards
-
-        check_shards(path, checked)
+    _check_data(checked, path, url)
     folder = home_directory(home)
     config = JoinConfig(
         manifest=checked,
@@ -128,6 +121,17 @@ def join(
     from ftnode.node.daemon import run as volunteer
 
     return volunteer(config)
+
+
+def _check_data(manifest: Manifest, path: Path | None, url: str) -> None:
+    """Raises UserError when what was passed as --data is nothing for this run."""
+    kind = manifest.data.kind
+    if url and kind != "shards":
+        raise UserError(f"--data {url}: only token shards come over http, and this run's data.kind is {kind}")
+    if path is not None and kind == "shards":
+        from ftnode.node.corpus import check_shards
+
+        check_shards(path, manifest)
 
 
 def listen_addresses(given: tuple[str, ...]) -> tuple[str, ...]:

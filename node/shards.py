@@ -22,10 +22,11 @@ from ftnode.models.data import DataError
 from ftnode.models.shards import BLOCK_BYTES, INDEX_BYTES_MAX, INDEX_NAME, StoredFile
 from ftnode.node.configuration import JoinConfig, shards_folder
 from ftnode.node.ports import StreamOpener
+from ftnode.node.reports import Speaking
 from ftnode.node.shards_lending import ShardLender
 from ftnode.node.shards_sources import NotFetched, PeerShards, ShardSource
 from ftnode.node.shards_store import ShardStore
-from ftnode.protocol.types import Peer
+from ftnode.protocol.participant import Participant
 
 log = logging.getLogger(__name__)
 
@@ -197,9 +198,13 @@ class RunShards:
 
 
 def run_shards(
-    config: JoinConfig, opener: StreamOpener, peers: Callable[[], Sequence[Peer]], me: Peer,
-    tell: Callable[[str], None], changed: Callable[[], None],
-) -> RunShards:  # fmt: skip
+    config: JoinConfig,
+    opener: StreamOpener,
+    core: Participant,
+    speaking: Speaking,
+    changed: Callable[[], None],
+    allowed: Callable[[str], bool],
+) -> RunShards:
     """The shards of the run that a node joins; its address is asked first, then peers in any order."""
     manifest, chance = config.manifest, Random(secrets.randbits(64))
     folder = shards_folder(config.home, manifest.data.sha256)
@@ -212,12 +217,12 @@ def run_shards(
         served.append(HttpShards(config.data_url))
 
     def sources() -> list[ShardSource]:
-        others = sorted({peer.id for peer in peers()} - {me.id})
+        others = sorted({peer.id for peer in (*core.members, *core.presences)} - {core.me.id})
         chance.shuffle(others)
         return served + [PeerShards(manifest.run_id, peer_id, opener) for peer_id in others[:PEERS_MAX]]
 
-    lender = ShardLender(manifest.run_id, store, opener.strike)
-    return RunShards(store, lender, config.data, sources, chance, tell, changed)
+    lender = ShardLender(manifest.run_id, store, opener.strike, allowed)
+    return RunShards(store, lender, config.data, sources, chance, lambda text: speaking.say("data", text), changed)
 
 
 def _begin(file: BinaryIO, kept_max: int) -> tuple[int, hashlib._Hash]:

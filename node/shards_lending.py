@@ -28,10 +28,13 @@ LENDINGS_PER_PEER_MAX: Final = 2
 
 
 class ShardLender:
-    """`serve` is the stream handler. Who asks for the run by its id may have its corpus."""
+    """`serve` is the stream handler. Who may take part in the run may have its corpus."""
 
-    def __init__(self, run: str, store: ShardStore, strike: Callable[[str, str], None]) -> None:
-        self._run, self._store, self._strike = run, store, strike
+    def __init__(
+        self, run: str, store: ShardStore, strike: Callable[[str, str], None], allowed: Callable[[str], bool]
+    ) -> None:
+        """`allowed`: whether the run's manifest admits a PeerId."""
+        self._run, self._store, self._strike, self._allowed = run, store, strike, allowed
         self._busy: Counter[str] = Counter()
 
     async def serve(self, peer_id: str, stream: trio.SocketStream) -> None:
@@ -61,6 +64,8 @@ class ShardLender:
     def _refusal(self, peer_id: str, request: ShardRequest) -> Refusal | None:
         if request.run != self._run:
             return Refusal("another run", retry=False)
+        if not self._allowed(peer_id):
+            return Refusal("you are not on the list of who may join", retry=True)
         if self._busy.total() >= LENDINGS_MAX or self._busy[peer_id] >= LENDINGS_PER_PEER_MAX:
             return Refusal("busy with other shards", retry=True)
         if request.name not in self._store.have:

@@ -22,7 +22,7 @@ import trio
 from ftnode.node.addresses import full_addresses, parse_peers, remember_peers
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
-from ftnode.node.compute_order import compute_config, may_hold_head
+from ftnode.node.compute_orders import compute_config, may_hold_head
 from ftnode.node.configuration import JoinConfig, Running, note_running
 from ftnode.node.directory import Membership, SwarmDirectory, lifetime_of
 from ftnode.node.driver import Driver
@@ -163,9 +163,8 @@ class Node:
         from ftnode.node.shards import run_shards  # numpy comes with it, which other runs do without
 
         return run_shards(
-            self.config, self.transport, lambda: (*self.participant.members, *self.participant.presences), self.me,
-            lambda text: self.speaking.say("data", text), self._tell_ready,
-        )  # fmt: skip
+            self.config, self.transport, self.participant, self.speaking, self._tell_ready, self.book.admits
+        )
 
     async def live(self, nursery: trio.Nursery, signals: AsyncIterator[int]) -> UserError | None:
         """Serve until left or failed."""

@@ -62,7 +62,7 @@ class Volunteer:
         vocabulary: int = 256, bytes_max: int = 1 << 30, sources: Sequence[ShardSource] = (),
     ) -> None:  # fmt: skip
         self.store = ShardStore(home / name, read_index(built)[1], vocabulary, bytes_max)
-        self.lender = ShardLender(RUN, self.store, network.strike)
+        self.lender = ShardLender(RUN, self.store, network.strike, lambda peer: peer != "stranger")
         network.lenders[name] = self.lender
         self.said: list[str] = []
         self.changes = 0

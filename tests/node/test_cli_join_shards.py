@@ -11,7 +11,7 @@ from corpora import shards, tokenizer_file
 
 from ftnode.lab.demo import DemoConfig, _manifest
 from ftnode.node.cli_join import join
-from ftnode.node.compute_order import compute_config
+from ftnode.node.compute_orders import compute_config
 from ftnode.node.configuration import JoinConfig, shards_folder
 from ftnode.node.identity import home_directory, take_identity
 from ftnode.protocol.errors import UserError
@@ -83,9 +83,10 @@ def test_a_damaged_index(manifest: Path, folder: Path, told: list[JoinConfig], j
 
 
 def test_a_tokenizer_that_does_not_fit_the_manifest(
-    manifest: Path, folder: Path, told: list[JoinConfig], joined: Callable[..., Seen]
+    manifest: Path, folder: Path, told: list[JoinConfig], joined: Callable[..., Seen], ftnode: Callable[..., Seen]
 ) -> None:
     manifest.write_text(manifest.read_text().replace("vocabulary = 400", "vocabulary = 399"))
+    assert ftnode("run", "sign", manifest).code == 0
     says = ("the tokenizer bpe", "has 400 tokens, and model.vocabulary is 399", "ftnode run init --data")
     assert joined(manifest, "--data", folder).refused(78, *says)
     assert not told

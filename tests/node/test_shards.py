@@ -329,6 +329,22 @@ def test_a_lender_gives_files_of_the_corpus_alone(
     assert bool(network.struck) is (answer == "hung up")
 
 
+def test_a_lender_gives_nothing_to_who_may_not_join(tmp_path: Path, built: Path) -> None:
+    network = Network()
+    rich = Volunteer("rich", tmp_path, built, network, local=built)
+
+    async def main() -> None:
+        await rich.shards.run()
+        for peer, kind in (("stranger", Refusal), ("member", ShardReply)):
+            ours, theirs = map(trio.SocketStream, trio.socket.socketpair())
+            assert network.nursery is not None
+            network.nursery.start_soon(rich.lender.serve, peer, theirs)
+            await say(ours, ShardRequest(RUN, INDEX_NAME))
+            assert isinstance(await hear(ours), kind)
+
+    run(network, main)
+
+
 def test_a_lender_is_busy_with_a_few_at_a_time(tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network()
     rich = Volunteer("rich", tmp_path, built, network, local=built)

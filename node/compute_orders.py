@@ -1,4 +1,4 @@
-"""What a node tells its compute process about the run, and what the answer means for the head."""
+"""What a node orders of its compute process, and what it may do with what that can do."""
 
 from __future__ import annotations
 
