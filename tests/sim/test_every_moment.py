@@ -18,19 +18,20 @@ from tests.sim.test_groups import SETTINGS, final_weights, sizes
 from tests.sim.world import World
 
 QUIET = replace(
-    SETTINGS, replicas=2, steps=9, head_every=0, microbatches=3, window=3, evaluate_every=0, evaluation_microbatches=0
+    SETTINGS, replicas=2, steps=8, head_every=0, microbatches=3, window=3, evaluate_every=0, evaluation_microbatches=0
 )
 """Three microbatches, since one holder of the head then has two and gives work to both holders of each stage."""
+pytestmark = pytest.mark.timeout(600)
 SLEEP_SECONDS = 2.05 * QUIET.lease_seconds
 """Longer than the first voters need to miss the leader, and shorter than it takes to be taken for dead without one."""
 Victims = Callable[[World, View], list[Host]]
 Weights = dict[int, set[int]]
 
 
-def begun(settings: Settings = QUIET) -> World:
+def begun(settings: Settings = QUIET, seed: int = 3) -> World:
     """Two holders of each stage, no view between the steps that follow, and a leader that is the second of its group:
     the founder is dead, and the first holders slept when the others chose another."""
-    world = World(settings, 4, delay_max=0.02)
+    world = World(settings, seed, delay_max=0.02)
     world.forward_seconds = 0.05
     for index in range(2 * settings.stage_count + 1):
         world.start(f"peer{index}" if index < 2 * settings.stage_count else "late", 1, True)
@@ -84,7 +85,7 @@ def several(world: World, view: View) -> list[Host]:
 def ended(world: World) -> World:
     steps = world.settings.steps
     world.run(world.now + 120.0, lambda: world.ledger.top_commit() >= steps)
-    world.run(world.now + 5.0)
+    world.run(world.now + 2.0)
     return world
 
 
