@@ -40,6 +40,10 @@ from ftnode.protocol.manifest import Manifest
 )
 @click.option("--dump-rebuilds", is_flag=True, help="Keep weights of rebuilds and of the end as files.")
 @click.option(
+    "--hash-every", type=click.IntRange(0), default=0, show_default=True, metavar="STEPS",
+    help="Hash the weights after every so many steps, for the audit; 0: never.",
+)  # fmt: skip
+@click.option(
     "--compute", type=click.Choice(["torch", "paced"]), default="torch", show_default=True,
     help="paced sleeps instead of computing, to measure pipelines.",
 )  # fmt: skip
@@ -52,7 +56,7 @@ from ftnode.protocol.manifest import Manifest
 def join(
     manifest: Path, peers: tuple[str, ...], hold: int | None, data: str | None, device: str, threads: int | None,
     listen: tuple[str, ...], announce: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool,
-    compute: str, paced_seconds: tuple[float, float], as_json: bool, home: str | None,
+    hash_every: int, compute: str, paced_seconds: tuple[float, float], as_json: bool, home: str | None,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of MANIFEST. Ctrl-C leaves cleanly."""
     checked, text = read_manifest(manifest)
@@ -79,6 +83,7 @@ def join(
         timeout=timeout,
         log_directory=_log_directory(log_dir, home, checked),
         dump_rebuilds=dump_rebuilds,
+        hash_every=hash_every,
         compute_backend=compute,
         forward_seconds=paced_seconds[0],
         backward_seconds=paced_seconds[1],
