@@ -13,6 +13,7 @@ from ftnode.protocol.view import View
 from tests.sim.branches import Branches, at_every_event, before_every_send
 from tests.sim.host import Host
 from tests.sim.planted import dead_ends
+from tests.sim.reduction import ALONE_SECONDS
 from tests.sim.targets import best_view, holders
 from tests.sim.test_groups import SETTINGS, final_weights, sizes
 from tests.sim.world import World
@@ -24,18 +25,21 @@ QUIET = replace(
 pytestmark = pytest.mark.timeout(600)
 SLEEP_SECONDS = 2.05 * QUIET.lease_seconds
 """Longer than the first voters need to miss the leader, and shorter than it takes to be taken for dead without one."""
+SEED = 3
+"""Of a world whose leader is nobody's first."""
 Victims = Callable[[World, View], list[Host]]
 Weights = dict[int, set[int]]
 
 
-def begun(settings: Settings = QUIET, seed: int = 3) -> World:
-    """Two holders of each stage, no view between the steps that follow, and a leader that is the second of its group:
+def begun(settings: Settings = QUIET, seed: int = SEED) -> World:
+    """All groups full, no view between the steps that follow, and a leader that is the second of its group:
     the founder is dead, and the first holders slept when the others chose another."""
     world = World(settings, seed, delay_max=0.02)
     world.forward_seconds = 0.05
-    for index in range(2 * settings.stage_count + 1):
-        world.start(f"peer{index}" if index < 2 * settings.stage_count else "late", 1, True)
-    full = [2] * settings.stage_count
+    full = [settings.replicas] * settings.stage_count
+    for index in range(sum(full)):
+        world.start(f"peer{index}", 1, True)
+    world.start("late", 1, True)
     world.run(60.0, lambda: sizes(world) == full and len(view_of(world).voters) == sum(full))
     view = view_of(world)
     for host in world.live():
@@ -44,8 +48,7 @@ def begun(settings: Settings = QUIET, seed: int = 3) -> World:
         elif host.peer in firsts(view):
             world.pause(host)
             world.at(world.now + SLEEP_SECONDS, world.resume, (host,))
-    everybody = settings.stage_count * 2
-    world.run(60.0, lambda: sizes(world) == full and len(settled_voters(world)) == everybody)
+    world.run(60.0, lambda: sizes(world) == full and len(settled_voters(world)) == sum(full))
     view, commit = view_of(world), world.ledger.top_commit()
     world.run(60.0, lambda: world.ledger.top_commit() > commit)
     assert view_of(world) == view and sizes(world) == full
@@ -89,8 +92,8 @@ def ended(world: World) -> World:
     return world
 
 
-def undisturbed(settings: Settings = QUIET) -> Weights:
-    return final_weights(ended(begun(settings)))
+def undisturbed(settings: Settings = QUIET, seed: int = SEED) -> Weights:
+    return final_weights(ended(begun(settings, seed)))
 
 
 def trace(world: World, wanted: Weights) -> str:
@@ -112,9 +115,18 @@ WHO: dict[str, Victims] = {
 }  # fmt: skip
 
 
-def traces(who: str, every: int = 1) -> dict[str, str]:
-    """The events of a step at which a death shows afterwards."""
-    wanted, world, branches = undisturbed(), begun(), Branches()
+def traces(
+    who: str, every: int = 1, settings: Settings = QUIET, *, seed: int = SEED, sum_seconds: float = ALONE_SECONDS,
+    slower: float = 1.0,
+) -> dict[str, str]:  # fmt: skip
+    """The events of a step at which a death shows afterwards. `sum_seconds`: that a group's sum takes; `slower`:
+    compute and lines, so that the step goes on while the next view is chosen."""
+    wanted, world, branches = undisturbed(settings, seed), begun(settings, seed), Branches()
+    world.reductions.seconds = sum_seconds
+    for host in world.live():
+        host.forward_seconds *= slower
+        for link in host.links.values():
+            link.delay *= slower
 
     def dies() -> str:
         victims = WHO[who](world, view_of(world))

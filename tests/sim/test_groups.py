@@ -84,6 +84,7 @@ def test_killed_replicas_leave_no_trace_in_the_weights(seed: int) -> None:
     assert set(final_weights(quiet)) == set(range(SETTINGS.stage_count))
 
 
+@pytest.mark.timeout(600)
 def test_sixteen_holders_of_each_stage() -> None:
     """Eight of them die, once there are so many of each."""
     world = train(5, 8, replace(SETTINGS, replicas=16, microbatches=16, window=16, steps=48), full=True)

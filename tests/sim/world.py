@@ -54,6 +54,8 @@ class World:
         self.reductions = Reductions(self)
         self.poisons: list[Poison] = []
         self.forward_seconds = 0.02
+        self.alike = True
+        """Nobody's compute adds up other gradients than its group."""
         self.losses = 0
         """How often a stage lost all of its holders."""
         self.departures = 0
@@ -325,6 +327,8 @@ class World:
     def _note(self, host: Host, effect: fx.Note) -> None:
         if "behind a commit" in effect.text:  # honest peers never are: rule 18 (i)
             raise Violation("I3", effect.text)
+        if self.alike and "different gradients" in effect.text:
+            raise Violation("I4", f"{host.peer} hears of two sums of honest peers: {effect.text}")
         if effect.kind == "nonsense":
             raise Violation("core", f"{host.peer} hears nonsense from an honest peer: {effect.text}")
         if effect.kind == "stand":
