@@ -76,6 +76,7 @@ def trained(folder: Path, text: Path, precision: str, holders: int, kills: tuple
         weights = last_weights(trial, manifest)
     found = audit(folder / "logs")
     assert found.passed, [str(finding) for finding in found.findings[:10]]
+    assert (found.replicas_compared > STEPS // 4) == (holders > 1), "hashes of all stages, from full groups on"
     return Ended(manifest, weights)
 
 
