@@ -34,6 +34,8 @@ class Findings:
     rebuilds: int
     duplicates_applied: int
     microbatches_lost: int
+    replicas_compared: int
+    """(stage, step) of which several holders told the hash of the weights."""
 
     @property
     def passed(self) -> bool:
@@ -65,6 +67,7 @@ def audit_lives(lives: list[Life]) -> Findings:
         rebuilds=rebuilds,
         duplicates_applied=steps.duplicates_applied,
         microbatches_lost=steps.microbatches_lost,
+        replicas_compared=steps.compared,
     )
 
 
@@ -93,7 +96,7 @@ def main(directory: Path, as_json: bool) -> int:
     print(
         f"{findings.traces} traces, {findings.views} views, {findings.steps_committed} committed steps, "
         f"{findings.rebuilds} rebuilds: {findings.duplicates_applied} duplicates applied, "
-        f"{findings.microbatches_lost} microbatches lost"
+        f"{findings.microbatches_lost} microbatches lost, {findings.replicas_compared} times replicas compared"
     )
     for finding in findings.findings[:FINDINGS_SHOWN]:
         print(f"  {finding}")

@@ -1,4 +1,5 @@
-"""Exactly once: what the stages applied, held against what was committed (invariants I1 and I3)."""
+"""Exactly once, and everywhere the same: what the stages applied, held against what was committed (invariants I1, I3
+and I4)."""
 
 from __future__ import annotations
 
@@ -30,6 +31,8 @@ class StepAudit:
     steps: list[Step] = field(default_factory=list)
     duplicates_applied: int = 0
     microbatches_lost: int = 0
+    compared: int = 0
+    """(stage, step) of which several holders told the hash of the weights."""
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -119,6 +122,7 @@ def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, ow
             text = f"stage {stage} applied step {number} as attempt {record['attempt']}, not the committed one"
             audit.findings.append(Finding("apply", text, life.name))
     key = (stage, number, attempt)
+    _check_equal(audit, step, stage, owners)
     holders = [life for life, _ in owners] or _lost_owners(lives, step, stage)
     if not holders:
         audit.findings.append(Finding("apply", f"nobody applied step {number} of stage {stage}", step.where))
@@ -136,6 +140,19 @@ def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, ow
     if surplus or missing:
         text = f"stage {stage} applied step {number} with {sorted(surplus)} too many and {sorted(missing)} missing"
         audit.findings.append(Finding("exactly once", text, holders[0].name))
+
+
+def _check_equal(audit: StepAudit, step: Step, stage: int, owners: Owners) -> None:
+    """All holders of a stage that applied a step did so with the same gradient, and have the same weights since."""
+    number, commit = step.version.step, step.version.commit
+    key = (stage, number, step.version.attempt)
+    gradients = [] if step.skipped else [life.gradients.get(key, "") for life, _ in owners]
+    weights = [life.hashed[(stage, commit)] for life, _ in owners if (stage, commit) in life.hashed]
+    audit.compared += len(weights) > 1
+    for what, told in (("gradients", gradients), ("weights", weights)):
+        if len(set(told)) > 1:
+            text = f"holders of stage {stage} have different {what} of step {number}: {', '.join(sorted(set(told)))}"
+            audit.findings.append(Finding("replicas", text, step.where))
 
 
 def _covered(lives: list[Life], audit: StepAudit, holders: list[Life], key: tuple[int, int, Attempt]) -> Counter[Visit]:

@@ -60,6 +60,10 @@ class Life:
     """Over whom a gradient was summed last; empty: nobody else."""
     norms: dict[tuple[int, int, Attempt], float] = field(default_factory=dict)
     """Squared norm of each reduced gradient, by (stage, step, attempt)."""
+    gradients: dict[tuple[int, int, Attempt], str] = field(default_factory=dict)
+    """The hash of each, by (stage, step, attempt)."""
+    hashed: dict[tuple[int, str], str] = field(default_factory=dict)
+    """(stage, commit) → the hash of the weights that the commit made, where it was asked for."""
     applied: list[Record] = field(default_factory=list)
     commits: list[Record] = field(default_factory=list)
     exported: list[Record] = field(default_factory=list)
@@ -151,6 +155,8 @@ class _Reading:
                 self._reduced(record)
             case "applied":
                 self._applied(record)
+            case "hashed":
+                self._life.hashed[(record["stage"], record["commit"])] = record["digest"]
             case "commit":
                 self._commit(record)
             case "exported":
@@ -192,7 +198,8 @@ class _Reading:
         match from_tagged(EVENTS, record["e"]):
             case Done(task=Backward() as task, fault=""):
                 self._owed[("accumulated", task.stage, task.step, task.attempt, task.microbatch, task.visit)] += 1
-            case Done(task=Reduce() as task, fault=""):
+            case Done(task=Reduce() as task, fault="", gradient=gradient):
+                self._life.gradients[(task.stage, task.step, task.attempt)] = gradient
                 self._owed[("reduced", task.stage, task.step, task.attempt)] += 1
                 self._reduction = task
             case Installed(stage=stage, base=base, digest=digest):

@@ -70,6 +70,8 @@ class Swarm:
     data: Path | None = None
     device: str = "cpu"
     threads: int = 1
+    hash_every: int = 0
+    """Volunteers hash their weights after every so many steps, for the audit."""
     address: str = ""
     """The meeting point's full multiaddr."""
     processes: dict[str, Process] = field(default_factory=dict)
@@ -100,7 +102,7 @@ class Swarm:
         arguments = [
             "join", link or str(self.manifest), "--allow-unsigned", "--peer", self.address, "--hold", str(hold),
             "--device", self.device, "--threads", str(self.threads), "--log-dir", str(self.directory / "logs" / name),
-            "--dump-rebuilds",
+            "--dump-rebuilds", "--hash-every", str(self.hash_every),
         ]  # fmt: skip
         if "--listen" not in options:
             arguments += ["--listen", LOOPBACK]

@@ -89,12 +89,15 @@ def trial_manifest(
 
 
 @contextmanager
-def open_trial(manifest: Manifest, directory: Path | None = None, data: Path | None = None) -> Iterator[Trial]:
-    """A running meeting point and nobody else yet; all is ended on leaving. Without `directory` nothing is kept."""
+def open_trial(
+    manifest: Manifest, directory: Path | None = None, data: Path | None = None, *, hash_every: int = 0
+) -> Iterator[Trial]:
+    """A running meeting point and nobody else yet; all is ended on leaving. Without `directory` nothing is kept.
+    `hash_every`: see Swarm."""
     with tempfile.TemporaryDirectory(prefix="ftnode-lab-") as temporary:
         folder = directory or Path(temporary)
         path = folder / "manifest.toml"
         path.write_text(manifest_text(manifest), encoding="utf-8")
-        with Swarm(folder, path, data=data) as swarm:
+        with Swarm(folder, path, data=data, hash_every=hash_every) as swarm:
             swarm.start_bootstrap()
             yield Trial(swarm, Story())

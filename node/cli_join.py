@@ -58,6 +58,10 @@ from ftnode.protocol.manifest import Manifest
 @click.option("--dump-rebuilds", is_flag=True, help="Keep weights of rebuilds and of the end as files.")
 @click.option("--until-exported", is_flag=True, help="Leave when all steps are done and somebody has the model.")
 @click.option(
+    "--hash-every", type=click.IntRange(0), default=0, show_default=True, metavar="STEPS",
+    help="Hash the weights after every so many steps, for the audit; 0: never.",
+)  # fmt: skip
+@click.option(
     "--compute", type=click.Choice(["torch", "paced"]), default="torch", show_default=True,
     help="paced sleeps instead of computing, to measure pipelines.",
 )  # fmt: skip
@@ -74,8 +78,8 @@ from ftnode.protocol.manifest import Manifest
 def join(
     run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, data_limit: float,
     device: str, threads: int | None, listen: tuple[str, ...], announce: tuple[str, ...], timeout: float,
-    log_dir: str | None, dump_rebuilds: bool, until_exported: bool, compute: str, paced_seconds: tuple[float, float],
-    metrics: str, log_format: str, as_json: bool, home: str | None,
+    log_dir: str | None, dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
+    paced_seconds: tuple[float, float], metrics: str, log_format: str, as_json: bool, home: str | None,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
@@ -107,6 +111,7 @@ def join(
         timeout=timeout,
         log_directory=_log_directory(log_dir, home, checked),
         dump_rebuilds=dump_rebuilds,
+        hash_every=hash_every,
         compute_backend=compute,
         forward_seconds=paced_seconds[0],
         backward_seconds=paced_seconds[1],

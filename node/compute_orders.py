@@ -31,7 +31,7 @@ def compute_config(config: JoinConfig) -> ComputeConfig:
         decay=optimiser.decay, minimum_factor=optimiser.minimum_factor, clip=optimiser.clip,
         precision=model.precision, boundary_dtype=manifest.boundary, data=data_place(config),
         data_kind=manifest.data.kind, corpus=manifest.data.sha256, device=config.device, threads=config.threads,
-        live_activations=pipeline.live_activations, backend=config.compute_backend,
+        live_activations=pipeline.live_activations, digest_every=config.hash_every, backend=config.compute_backend,
         forward_seconds=config.forward_seconds, backward_seconds=config.backward_seconds,
     )  # fmt: skip
 

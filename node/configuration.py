@@ -43,6 +43,8 @@ class JoinConfig:
     log_directory: Path
     dump_rebuilds: bool
     """Keep the weights of rebuilds and of their donors as files, for the audit."""
+    hash_every: int
+    """Hash the weights after every so many steps, for the audit; 0: never."""
     compute_backend: str
     """torch, or paced: sleeps instead of computing, to measure pipelines."""
     forward_seconds: float

@@ -224,6 +224,8 @@ class Driver:
 
         def applied(answer: dict[str, Any] | ComputeError) -> None:
             self.tasks.check(answer)
+            if not isinstance(answer, ComputeError) and answer["digest"]:
+                self._record_hash(effect, str(answer["digest"]))
             if self.donor is not None:
                 self.donor.advanced()
             if self.on_last is not None and effect.version.step == self.participant.settings.steps:
@@ -235,7 +237,13 @@ class Driver:
         version = effect.version
         self.trace.record(
             "applied", now, stage=effect.stage, step=version.step, commit=version.commit,
-            attempt=list(effect.attempt), skipped=effect.skipped, digest="",
+            attempt=list(effect.attempt), skipped=effect.skipped,
+        )  # fmt: skip
+
+    def _record_hash(self, effect: fx.Apply, digest: str) -> None:
+        version = effect.version
+        self.trace.record(
+            "hashed", time.monotonic(), stage=effect.stage, step=version.step, commit=version.commit, digest=digest
         )  # fmt: skip
 
     def _shelve(self, effect: fx.Apply) -> None:

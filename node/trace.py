@@ -43,8 +43,9 @@ RECORDS: Final[dict[str, tuple[str, ...]]] = {
     "accumulated": ("stage", "step", "attempt", "microbatch", "visit"),
     # `covered`: [[microbatch, visit], ...], as counted by the compute process itself.
     "reduced": ("stage", "step", "attempt", "covered", "norm_squared"),
-    # `digest` is empty when the hash of the weights was not asked for.
-    "applied": ("stage", "step", "commit", "attempt", "skipped", "digest"),
+    "applied": ("stage", "step", "commit", "attempt", "skipped"),
+    # The weights that an `applied` has made, a moment later and where asked for (`--hash-every`).
+    "hashed": ("stage", "step", "commit", "digest"),
     # Written by the leader (effect Committed), before the Begin that commits leaves it.
     "commit": ("lineage", "step", "commit", "attempt", "skipped", "loss", "tokens", "seconds", "norms"),
     # Nats per token, and e to that (null when no number holds it).

@@ -22,12 +22,16 @@ GAIN_MIN = 1.3
 
 
 def throughputs(groups: Mapping[int, tuple[Peer, ...]], paces: Mapping[tuple[Peer, int], float]) -> dict[int, float]:
-    """Stage → microbatches per second of its holders; who has said nothing yet is as fast as the others, on average."""
+    """Stage → microbatches per second of its holders; who has said nothing yet is as fast as the others of the stage,
+    on average, and where nobody has, as those of all stages."""
+    said = {
+        stage: [1 / paces[peer, stage] for peer in group if (peer, stage) in paces] for stage, group in groups.items()
+    }
+    all_said = [rate for rates in said.values() for rate in rates]
     found = {}
     for stage, group in groups.items():
-        known = [1 / paces[peer, stage] for peer in group if (peer, stage) in paces]
-        usual = sum(known) / len(known) if known else 1.0
-        found[stage] = sum(known) + usual * (len(group) - len(known))
+        known = said[stage] or all_said or [1.0]
+        found[stage] = sum(said[stage]) + sum(known) / len(known) * (len(group) - len(said[stage]))
     return found
 
 

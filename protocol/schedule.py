@@ -39,8 +39,9 @@ class Pace:
         self._since = now
 
     def seconds(self, stage: int) -> float:
-        """0.0 before anything was measured."""
-        return self._mean.get((stage, Forward), 0.0) + self._mean.get((stage, Backward), 0.0)
+        """0.0 before both were measured: forward alone would pass for a fast stage."""
+        forward, backward = self._mean.get((stage, Forward)), self._mean.get((stage, Backward))
+        return 0.0 if forward is None or backward is None else forward + backward
 
 
 class LiveActivations:

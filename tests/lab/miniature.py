@@ -29,19 +29,27 @@ LOST_STAGE, LOST_STEP = 2, 3
 SETTINGS = Settings(run="r" * 32, stages=STAGES, steps=STEPS, microbatches=MICROBATCHES, window=3)
 LINEAGE = Lineage("lineage", 0, 0)
 NAMES = ("head", "first", "middle", "last", "standby")
-PEERS = {name: Peer(f"12D3KooW{name}", 7) for name in NAMES}
+REPLICA = "replica"
+PEERS = {name: Peer(f"12D3KooW{name}", 7) for name in (*NAMES, REPLICA)}
 HOLDERS = [["head", "first", "middle", "last"], ["head", "first", "standby", "last"]]
 Change = Callable[[dict[str, list[dict[str, Any]]]], None]
 
 
-def view(number: int, previous: View | None, holders: list[str], voters: tuple[str, ...], reason: str) -> View:
+def view(
+    number: int,
+    previous: View | None,
+    holders: list[str],
+    voters: tuple[str, ...],
+    reason: str,
+    replicas: tuple[Peer, ...],
+) -> View:
     return View(
         run=SETTINGS.run,
         lineage=LINEAGE,
         number=number,
         previous=previous.digest() if previous else "",
         leader=PEERS["head"],
-        holders=tuple((PEERS[name],) for name in holders),
+        holders=tuple((PEERS[name], *replicas) if name == "last" else (PEERS[name],) for name in holders),
         voters=tuple(PEERS[name] for name in voters),
         epochs=(0, 0, number, 0),
         reason=reason,
@@ -53,30 +61,38 @@ class Miniature:
     """Writes the traces; `write` runs the whole story."""
 
     directory: Path
+    replica: bool = False
+    """Stage 3 has a second holder, which is given no work."""
     now: float = 100.0
     traces: dict[str, TraceWriter] = field(default_factory=dict)
     current: View | None = None
 
     def write(self) -> Path:
-        for name in NAMES:
+        names = (*NAMES, REPLICA) if self.replica else NAMES
+        self.replicas = (PEERS[REPLICA],) if self.replica else ()
+        for name in names:
             folder = self.directory / name
             folder.mkdir(parents=True)
             header = {"peer": list(PEERS[name]), "run": SETTINGS.run, "settings": asdict(SETTINGS), "chance": 1,
                       "addresses": [], "hold": 1, "wall": 0.0, "version": "test", "precision": "float32"}  # fmt: skip
             self.traces[name] = TraceWriter(folder / "trace.jsonl", header)
-        self.install_view(view(0, None, HOLDERS[0], NAMES[:4], "founded"))
+        self.install_view(view(0, None, HOLDERS[0], NAMES[:4], "founded", self.replicas))
         base = initial_version(LINEAGE.id)
+        if self.replica:
+            self.install(REPLICA, STAGES, base, "initial", [], np.full(8, STAGES, dtype="<f4"))
         for stage, name in enumerate(HOLDERS[0]):
             self.install(name, stage, base, "initial", [], np.full(8, stage, dtype="<f4"))
         for step in (1, 2):
             base = self.step(step, base, Attempt(0, step), HOLDERS[0])
         self.lose(base)
-        self.install_view(view(1, self.current, HOLDERS[1], ("head", "first", "last"), "stage 2 lost"))
+        self.install_view(view(1, self.current, HOLDERS[1], ("head", "first", "last"), "stage 2 lost", self.replicas))
         self.rebuild(base)
         base = self.step(3, base, Attempt(1, 0), HOLDERS[1])
-        self.install_view(view(2, self.current, HOLDERS[1], ("head", "first", "standby", "last"), "settled"))
+        self.install_view(
+            view(2, self.current, HOLDERS[1], ("head", "first", "standby", "last"), "settled", self.replicas)
+        )
         self.step(4, base, Attempt(2, 0), HOLDERS[1])
-        for name in ("head", "first", "last", "standby"):
+        for name in {*names} - {"middle"}:
             self.traces[name].close(self.tick(), "stopped")
         return self.directory
 
@@ -91,7 +107,7 @@ class Miniature:
         self.traces[name].record(kind, self.tick(), **fields)
 
     def install_view(self, new: View) -> None:
-        for name in NAMES:
+        for name in self.traces:
             if new.number == 0 or PEERS[name] in new.members():
                 if name != "head":
                     self.event(name, Received(PEERS["head"], Certificate(new, True, ()), None))
@@ -127,28 +143,33 @@ class Miniature:
             visits = sorted((m, v) for m in range(MICROBATCHES) for v in ((0, STAGES + 1) if stage == 0 else (stage,)))
             for microbatch, visit in visits:
                 self.accumulate(name, stage, step, attempt, microbatch, visit)
-            self.event(name, Done(Reduce(stage, step, attempt), None, float(stage + step), 0, "hash", ""))
-            self.record(
-                name, "reduced", stage=stage, step=step, attempt=attempt, covered=visits,
-                norm_squared=float(stage + step),
-            )  # fmt: skip
+            for holder in self.holders(name):
+                self.reduce(holder, stage, step, attempt, visits if holder == name else [])
         version = next_version(base, LINEAGE.id, attempt, False)
         self.record(
             "head", "commit", lineage=LINEAGE.id, step=step, commit=version.commit, attempt=attempt, skipped=False,
             loss=5.0 / step, tokens=100, seconds=0.5, norms=[1.0] * 4,
         )  # fmt: skip
         for stage, name in enumerate(holders):
-            self.record(
-                name,
-                "applied",
-                stage=stage,
-                step=step,
-                commit=version.commit,
-                attempt=attempt,
-                skipped=False,
-                digest="",
-            )
+            for holder in self.holders(name):
+                at = {"stage": stage, "step": step, "commit": version.commit}
+                self.record(holder, "applied", **at, attempt=attempt, skipped=False)
+                self.record(holder, "hashed", **at, digest=f"weights {stage} {step}")
         return version
+
+    def holders(self, name: str) -> list[str]:
+        """Who holds its stage."""
+        return [name, REPLICA] if self.replica and name == "last" else [name]
+
+    def reduce(self, name: str, stage: int, step: int, attempt: Attempt, visits: list[tuple[int, int]]) -> None:
+        group, number = (), 0
+        if self.replicas and stage == STAGES:
+            group, number = ((PEERS["last"], MICROBATCHES), (PEERS[REPLICA], 0)), self.current.number
+        task = Reduce(stage, step, attempt, number, group)
+        self.event(name, Done(task, None, float(stage + step), 0, f"gradient {stage} {step}", ""))
+        self.record(
+            name, "reduced", stage=stage, step=step, attempt=attempt, covered=visits, norm_squared=float(stage + step)
+        )
 
     def lose(self, base: Version) -> None:
         """Stage 2 has one microbatch of step 3, its neighbours have more, when its holder is killed."""

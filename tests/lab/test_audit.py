@@ -249,3 +249,35 @@ def test_exit_codes_and_json(run: Path, capsys: pytest.CaptureFixture[str]) -> N
     change(run, lambda traces: traces["head"].pop(5))  # type: ignore[arg-type,return-value]
     assert audit_module.main(run, as_json=False) == 1
     assert "FAILED" in capsys.readouterr().out
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """A run whose last stage has two holders."""
+    return Miniature(tmp_path / "pair", replica=True).write()
+
+
+def test_a_correct_run_with_two_holders_passes(pair: Path) -> None:
+    findings = audit(pair)
+    assert findings.passed, [str(finding) for finding in findings.findings]
+    assert findings.replicas_compared == 4
+
+
+@pytest.mark.parametrize("name", ["last", "replica"])
+@pytest.mark.parametrize("step", [1, 3, 4])
+@pytest.mark.parametrize("what", ["gradients", "weights"])
+def test_a_replica_that_is_not_equal_is_found(pair: Path, what: str, step: int, name: str) -> None:
+    old = {"gradients": f'"gradient 3 {step}"', "weights": f'"weights 3 {step}"'}[what]
+    path = pair / name / "trace.jsonl"
+    text = path.read_text()
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, '"other"'))
+    found = audit(pair).findings
+    assert [finding.rule for finding in found] == ["replicas"]
+    assert f"different {what} of step {step}" in found[0].text
+
+
+def test_weights_that_only_one_holder_tells_are_not_compared(pair: Path) -> None:
+    change(pair, lambda traces: traces.update({"last": [r for r in traces["last"] if r["k"] != "hashed"]}))
+    findings = audit(pair)
+    assert findings.passed and findings.replicas_compared == 0

@@ -50,7 +50,7 @@ def record_life(path: Path) -> Path:
                     )  # fmt: skip
                 case Apply(stage=stage, version=version, attempt=attempt, skipped=skipped):
                     trace.record("applied", now, stage=stage, step=version.step, commit=version.commit,
-                                 attempt=attempt, skipped=skipped, digest="")  # fmt: skip
+                                 attempt=attempt, skipped=skipped)  # fmt: skip
                 case Compute(task=task):
                     handle += 1
                     output = handle if isinstance(task, Forward) or getattr(task, "visit", 0) else None

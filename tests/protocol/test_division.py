@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from ftnode.protocol.division import divide, repair
+from ftnode.protocol.effects import Backward, Forward
 from ftnode.protocol.messages import Begin, Status
 from ftnode.protocol.moving import best_move, throughputs
 from ftnode.protocol.paths import choose_path, route
+from ftnode.protocol.schedule import Pace
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Attempt, Peer, initial_version
 from ftnode.protocol.view import Lineage, View
@@ -83,3 +87,20 @@ def test_a_move_needs_a_gain() -> None:
     assert best_move(groups, even, {B: 1, C: 1, D: 1}) == (B, 1, 2)
     assert best_move(groups, even | {(E, 2): 0.35}, {B: 1, C: 1, D: 1}) is None, "stage 2 is not the slowest by far"
     assert best_move(groups, even, {}) is None
+
+
+def test_who_has_said_nothing_is_as_fast_as_the_others() -> None:
+    groups = {0: (A,), 1: (B, C), 2: (D, E)}
+    assert throughputs(groups, {(B, 1): 0.5, (D, 2): 0.25, (E, 2): 0.5}) == {0: pytest.approx(8 / 3), 1: 4.0, 2: 6.0}
+    assert throughputs(groups, {}) == {0: 1.0, 1: 2.0, 2: 2.0}
+
+
+def test_a_pace_is_known_when_both_directions_are() -> None:
+    forward = Forward(1, 1, Attempt(1, 1), 0, 1, 1, True, False)
+    backward = Backward(1, 1, Attempt(1, 1), 0, 1, 1, 2, False)
+    pace = Pace()
+    pace.started(10.0)
+    pace.done(forward, 11.0)
+    assert pace.seconds(1) == 0.0
+    pace.done(backward, 13.0)
+    assert pace.seconds(1) == 3.0 and pace.seconds(2) == 0.0

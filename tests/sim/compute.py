@@ -224,7 +224,8 @@ class Compute:
         self.reduced[task.stage] = Reduction(task.attempt, task.step, chain, commit, finite)
         if not finite:
             return Result(None, 0.0, 0, "", "the gradient norm is not finite")
-        return Result(None, (chain % 997 + 1) / 100, 0, f"{chain & 0xFFFFFFFFFFFF:x}", "")
+        order = zlib.crc32(repr(task.group).encode())  # real sums differ in their last bits when a group adds otherwise
+        return Result(None, (chain % 997 + 1) / 100, 0, f"{(chain ^ order) & 0xFFFFFFFFFFFF:x}", "")
 
     def _poisoned(self, step: int, microbatch: int, visit: int, backward: bool) -> bool:
         for poison in self.poisons:

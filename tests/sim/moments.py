@@ -15,7 +15,7 @@ from tests.sim.world import World
 
 MESSAGES_OF_RULES: Final = (
     "Prepare", "Promise", "Propose", "Accepted", "Certificate", "Status", "Begin", "Ready", "Offer", "Answer",
-    "Suspect", "Poll", "PollReply", "Boundary", "Stored", "Resign",
+    "Suspect", "Poll", "PollReply", "Boundary", "Stored", "Resign", "Share",
 )  # fmt: skip
 """Rules 8 to 24, message by message."""
 ELECTION: Final = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from ftnode.protocol import (
@@ -22,10 +23,12 @@ from ftnode.protocol import (
     recruiting,
     step,
     succession,
+    updates,
     view,
 )  # fmt: skip
 from ftnode.protocol.effects import Reduce, Release
 from ftnode.protocol.messages import Begin, Status
+from tests.sim.compute import Compute
 from tests.sim.scenario import SOFT
 
 MODULES = (follow, leader, recruiting, succession)
@@ -196,6 +199,82 @@ def dead_ends() -> Any:
     return patched((division, "_survivors", lambda view, visited, path, given: path))
 
 
+def other_sums(of: Callable[[str, Reduce], bool]) -> Any:
+    """No bug of the core: compute processes that `of` picks (owner, task) add up something else than their group."""
+    original = Compute.reduce
+
+    def reduce(self: Compute, task: Reduce, parts: Any, commit: str) -> Any:
+        result = original(self, task, parts, commit)
+        if result.fault or not of(self.owner, task):
+            return result
+        self.reduced[task.stage] = self.reduced[task.stage]._replace(chain=hash((self.owner, task.step)))
+        return result._replace(gradient=f"other {self.owner}")
+
+    return patched((Compute, "reduce", reduce))
+
+
+def replicas_at_odds() -> Any:
+    """The leader commits although replicas are Ready with different gradients (rule 23)."""
+    return patched((leader, "agree", lambda readies: True), (barrier, "agree", lambda readies: True))
+
+
+def sums_of_an_earlier_view() -> Any:
+    """Who has a group's sum keeps it when the attempt goes on without somebody (rule 23)."""
+    original = step.StepWork.continue_in
+
+    def continue_in(self: Any, view: Any, begin: Any, now: float) -> Any:
+        results = dict(self.results)
+        effects = original(self, view, begin, now)
+        self.results |= results
+        return effects
+
+    return patched((step.StepWork, "continue_in", continue_in))
+
+
+def kept_tensors_stay() -> Any:
+    """What the dead had acknowledged is not sent to whoever takes their place (rule 22)."""
+    original = outbox.Outbox.reroute
+
+    def reroute(self: Any, number: int, paths: Any, now: float) -> Any:
+        stored = [kept for kept in self._kept.values() if kept.stored]
+        ours = original(self, number, paths, now)
+        for kept in stored:
+            kept.stored = True
+        return [kept for kept in ours if kept not in stored]
+
+    return patched((outbox.Outbox, "reroute", reroute))
+
+
+def admitted_between_status_and_begin() -> Any:
+    """A holder of the head admits when it likes, also along a path that the leader was not told of (rule 22)."""
+    original = step.StepWork.advance
+    return patched((step.StepWork, "advance", lambda self, now, admits: original(self, now, True)))
+
+
+def forks_go_on() -> Any:
+    """The founder of a lineage goes on with its parent's attempt (rule 22)."""
+    original = leader.Leader._continue
+
+    def go_on(self: leader.Leader, where: Any) -> None:
+        held = self.core.holder
+        if held.begin is not None:
+            held.begin = replace(held.begin, lineage=self.view.lineage.id)
+        original(self, where)
+
+    return patched((leader.Leader, "_continue", go_on))
+
+
+def missed_sums_do_not_matter() -> Any:
+    """A learner that has missed a sum takes what it has for the step's weights all the same (rule 26)."""
+    original = updates._learn
+
+    def learn(held: Any, stage: int, begin: Begin) -> None:
+        if updates._reduced(held, stage, begin) is not None or not held.installs.carries_on(stage, begin.base):
+            original(held, stage, begin)
+
+    return patched((updates, "_learn", learn))
+
+
 def learnt_once_is_learnt_for_good() -> Any:
     """A learner keeps what it has when its stage is rebuilt meanwhile, since the name is the same."""
     return patched((installs.Installs, "outdated", lambda self, stage, begin, goes_on: False))
@@ -235,6 +314,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int]] = {
         (reduced_before_it_is_whole, ANY, 200),
         (dead_ends, ANY, 200),
         (learnt_once_is_learnt_for_good, ANY, 800),
+        (missed_sums_do_not_matter, ANY, 200),
     )
 }
 """Name to the patch, the faults that seeds draw from, and the number of seeds within which it must be found."""

@@ -1,42 +1,73 @@
-"""Deaths at every event of a step, not at some: the leader, the first holder of each group, and several at once."""
+"""Deaths at every event of a step and before every message of it, not at some: the leader, the first holder of each
+group, and several at once."""
 
 from __future__ import annotations
 
-import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
 
 import pytest
 
+from ftnode.protocol.settings import Settings
 from ftnode.protocol.view import View
+from tests.sim.branches import Branches, at_every_event, before_every_send
 from tests.sim.host import Host
 from tests.sim.planted import dead_ends
+from tests.sim.reduction import ALONE_SECONDS
 from tests.sim.targets import best_view, holders
 from tests.sim.test_groups import SETTINGS, final_weights, sizes
 from tests.sim.world import World
 
 QUIET = replace(
-    SETTINGS, replicas=2, steps=8, head_every=0, microbatches=2, window=2, evaluate_every=0, evaluation_microbatches=0
+    SETTINGS, replicas=2, steps=8, head_every=0, microbatches=3, window=3, evaluate_every=0, evaluation_microbatches=0
 )
+"""Three microbatches, since one holder of the head then has two and gives work to both holders of each stage."""
+pytestmark = pytest.mark.timeout(600)
+SLEEP_SECONDS = 2.05 * QUIET.lease_seconds
+"""Longer than the first voters need to miss the leader, and shorter than it takes to be taken for dead without one."""
+SEED = 3
+"""Of a world whose leader is nobody's first."""
 Victims = Callable[[World, View], list[Host]]
+Weights = dict[int, set[int]]
 
 
-def begun() -> World:
-    """Full groups, and no view between the steps that follow."""
-    world = World(QUIET, 2, delay_max=0.02)
+def begun(settings: Settings = QUIET, seed: int = SEED) -> World:
+    """All groups full, no view between the steps that follow, and a leader that is the second of its group:
+    the founder is dead, and the first holders slept when the others chose another."""
+    world = World(settings, seed, delay_max=0.02)
     world.forward_seconds = 0.05
-    for index in range(QUIET.replicas * QUIET.stage_count):
+    full = [settings.replicas] * settings.stage_count
+    for index in range(sum(full)):
         world.start(f"peer{index}", 1, True)
+    world.start("late", 1, True)
+    world.run(60.0, lambda: sizes(world) == full and len(view_of(world).voters) == sum(full))
+    view = view_of(world)
+    for host in world.live():
+        if host.peer == view.leader:
+            world.kill(host, "kill", silently=False)
+        elif host.peer in firsts(view):
+            world.pause(host)
+            world.at(world.now + SLEEP_SECONDS, world.resume, (host,))
+    world.run(60.0, lambda: sizes(world) == full and len(settled_voters(world)) == sum(full))
+    view, commit = view_of(world), world.ledger.top_commit()
+    world.run(60.0, lambda: world.ledger.top_commit() > commit)
+    assert view_of(world) == view and sizes(world) == full
+    assert view.leader not in firsts(view), "a case of its own"
     return world
 
 
-def at(world: World, event: int) -> View:
-    world.run(60.0, lambda: world.events >= event)
-    assert world.events >= event
+def view_of(world: World) -> View:
     view = best_view(world)
     assert view is not None
     return view
+
+
+def settled_voters(world: World) -> set[object]:
+    return {peer for peer in view_of(world).voters if any(peer == host.peer for host in world.live())}
+
+
+def firsts(view: View) -> set[object]:
+    return {group[0] for group in view.holders}
 
 
 def leader(world: World, view: View) -> list[Host]:
@@ -48,55 +79,96 @@ def first_of(stage: int) -> Victims:
 
 
 def several(world: World, view: View) -> list[Host]:
-    """One of each group at once, the leader among them if it is the last of its group."""
-    return [group[-1] for group in holders(world, view).values()]
+    """One of each group at once, the leader among them: no quorum is left, so the others found a lineage and redo the
+    step."""
+    groups = holders(world, view).values()
+    return [next((host for host in group if host.peer == view.leader), group[-1]) for group in groups]
 
 
 def ended(world: World) -> World:
-    world.run(world.now + 120.0, lambda: world.ledger.top_commit() >= QUIET.steps)
-    world.run(world.now + 5.0)
+    steps = world.settings.steps
+    world.run(world.now + 120.0, lambda: world.ledger.top_commit() >= steps)
+    world.run(world.now + 2.0)
     return world
 
 
-@cache
-def span() -> tuple[range, int]:
-    """The events of the step, and the last commit before the first of them."""
-    world = begun()
-    world.run(60.0, lambda: sizes(world) == [QUIET.replicas] * QUIET.stage_count)
-    commit = world.ledger.top_commit() + 1
-    world.run(60.0, lambda: world.ledger.top_commit() >= commit)
-    first = world.events
-    world.run(60.0, lambda: world.ledger.top_commit() >= commit + 1)
-    return range(first, world.events + 1), commit
+def undisturbed(settings: Settings = QUIET, seed: int = SEED) -> Weights:
+    return final_weights(ended(begun(settings, seed)))
 
 
-def is_traceless(who: str, event: int, wanted: dict[int, set[int]]) -> bool:
-    """Whether the run comes to its end with the weights of an undisturbed one when they die at the event."""
-    world = begun()
-    for host in WHO[who](world, at(world, event)):
-        world.kill(host, "kill", silently=False)
-    ended(world)
-    return world.ledger.top_commit() == QUIET.steps and world.losses == 0 and final_weights(world) == wanted
+def trace(world: World, wanted: Weights) -> str:
+    """What shows of a death when the run has come to its end: nothing if the weights are as `wanted`."""
+    commit = ended(world).ledger.top_commit()
+    if commit < world.settings.steps:
+        return f"no commit after {commit}"
+    return "a stage was lost" if world.losses else "" if final_weights(world) == wanted else "other weights"
 
 
-WHO = {"leader": leader, "head": first_of(0), "middle": first_of(2), "last": first_of(3), "several": several}
+def next_step(world: World) -> Callable[[], bool]:
+    """The end of the step in progress."""
+    commit = world.ledger.top_commit()
+    return lambda: world.ledger.top_commit() > commit
 
 
-def traces(who: str, events: Sequence[int]) -> list[int]:
-    """The events at which a death shows afterwards. Processes are forked, so what is patched here is patched there."""
-    wanted = final_weights(ended(begun()))
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        traceless = pool.map(partial(is_traceless, who, wanted=wanted), events, chunksize=8)
-    return [event for event, well in zip(events, traceless) if not well]
+WHO: dict[str, Victims] = {
+    "leader": leader, "several": several, **{f"first of {stage}": first_of(stage) for stage in range(4)}
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("who", ["leader", "head", "last", "several"])
+def traces(
+    who: str, every: int = 1, settings: Settings = QUIET, *, seed: int = SEED, sum_seconds: float = ALONE_SECONDS,
+    slower: float = 1.0,
+) -> dict[str, str]:  # fmt: skip
+    """The events of a step at which a death shows afterwards. `sum_seconds`: that a group's sum takes; `slower`:
+    compute and lines, so that the step goes on while the next view is chosen."""
+    wanted, world, branches = undisturbed(settings, seed), begun(settings, seed), Branches()
+    world.reductions.seconds = sum_seconds
+    for host in world.live():
+        host.forward_seconds *= slower
+        for link in host.links.values():
+            link.delay *= slower
+
+    def dies() -> str:
+        victims = WHO[who](world, view_of(world))
+        assert victims
+        for host in victims:
+            world.kill(host, "kill", silently=False)
+        return trace(world, wanted)
+
+    def look(event: int) -> None:
+        if event % every == 0:
+            branches.off(f"event {event}", dies)
+
+    at_every_event(world, next_step(world), 60.0, look)
+    assert branches.moments * every > 100 and world.ledger.top_commit() + 1 < QUIET.steps
+    return branches.wrong()
+
+
+@pytest.mark.parametrize("who", WHO)
 def test_whoever_dies_at_whichever_event_of_a_step_leaves_no_trace(who: str) -> None:
-    events, commit = span()
-    assert len(events) > 100 and commit + 2 < QUIET.steps
-    assert traces(who, events) == []
+    assert traces(who) == {}
+
+
+@pytest.mark.parametrize("in_flight", [True, False], ids=["in flight arrives", "in flight is lost"])
+def test_whoever_dies_before_whichever_message_of_a_step_leaves_no_trace(in_flight: bool) -> None:
+    wanted, world, branches = undisturbed(), begun(), Branches()
+    senders: dict[str, set[object]] = {}
+
+    def look(host: Host, kind: str, moment: str) -> None:
+        def dies() -> str:
+            world.on_send = None
+            world.kill(host, "kill", silently=False, in_flight=in_flight)
+            return trace(world, wanted)
+
+        senders.setdefault(kind, set()).add(host.peer)
+        branches.off(moment, dies)
+
+    before_every_send(world, next_step(world), 60.0, look)
+    assert senders.keys() >= {"Begin", "Boundary", "Stored", "Share", "Ready"} and branches.moments > 100
+    assert senders["Boundary"] == set(view_of(world).members()), "everybody works"
+    assert branches.wrong() == {}
 
 
 def test_it_would_be_seen_if_visits_were_left_with_the_dead() -> None:
     with dead_ends():
-        assert traces("middle", span()[0][::10])
+        assert traces("leader", every=10)

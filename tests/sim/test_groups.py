@@ -38,9 +38,11 @@ def final_weights(world: World) -> dict[int, set[int]]:
     return found
 
 
-def train(seed: int, kills: int, settings: Settings = SETTINGS) -> World:
-    """A run with enough peers for full groups; every few commits somebody goes whose stages have another holder."""
+def train(seed: int, kills: int, settings: Settings = SETTINGS, *, full: bool = False) -> World:
+    """A run with enough peers for full groups; every few commits somebody goes whose stages have another holder, if
+    `full` not before all groups were full."""
     world, chance = World(settings, seed, delay_max=0.03), random.Random(seed)
+    waits = [full]
     for index in range(settings.replicas * settings.stage_count):
         world.at(0.1 * index, world.start, (f"peer{index}", 1, True))
     left = [kills]
@@ -60,13 +62,15 @@ def train(seed: int, kills: int, settings: Settings = SETTINGS) -> World:
             world.at(world.now + 0.5, strike, (tries - 1,))
 
     def on_commit(lineage: str, version: Version, skipped: bool) -> None:
-        if left[0] and version.step > 2:
+        waits[0] = waits[0] and sizes(world) != [settings.replicas] * settings.stage_count
+        if left[0] and version.step > 2 and not waits[0]:
             left[0] -= 1
             world.at(world.now + chance.uniform(0, 0.4), strike, (40,))
 
     world.on_commit = on_commit
     world.run(600.0, lambda: world.ledger.top_commit() >= settings.steps)
     world.run(world.now + 5.0)
+    assert not waits[0], "all groups were full"
     return world
 
 
@@ -80,8 +84,10 @@ def test_killed_replicas_leave_no_trace_in_the_weights(seed: int) -> None:
     assert set(final_weights(quiet)) == set(range(SETTINGS.stage_count))
 
 
+@pytest.mark.timeout(600)
 def test_sixteen_holders_of_each_stage() -> None:
-    world = train(5, 8, replace(SETTINGS, replicas=16, microbatches=16, window=16, steps=48))
+    """Eight of them die, once there are so many of each."""
+    world = train(5, 8, replace(SETTINGS, replicas=16, microbatches=16, window=16, steps=48), full=True)
     view = best_view(world)
     assert view is not None
     assert len(world.live()) == 56
@@ -290,15 +296,13 @@ def test_a_learner_that_joins_before_it_has_learnt_would_be_noticed(monkeypatch:
     assert {rung for _, rung in world.met} - {"initial", "replica"}
 
 
-@pytest.mark.parametrize(("gain", "flaps"), [(moving.GAIN_MIN, False), (0.9, True)], ids=["as it is", "any gain"])
-def test_holders_do_not_flap_when_a_tenth_of_them_goes_every_hour(
-    gain: float, flaps: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Twelve peers; each dies once in ten hours, and another comes two minutes later, which is all that is needed. With
-    a threshold that lets every move pass, some would go to and fro meanwhile."""
-    settings = replace(SETTINGS, steps=100_000, replicas=4, head_every=0, evaluate_every=0, lease_seconds=30.0)
-    world, chance, hours = World(settings, 8, delay_max=0.03), random.Random(8), 1.0 if flaps else 4.0
-    world.forward_seconds = 4.0
+MOVES_MAX = 6.0
+"""Per peer-hour, when a tenth of the peers goes every hour."""
+
+
+def moves_per_peer_hour(world: World, seed: int, hours: float, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Twelve peers; each dies once in ten hours, and another comes two minutes later, which is all that is needed."""
+    chance, peers = random.Random(seed), 12
     moves: list[Peer] = []
     vacate = Losses.vacate
 
@@ -307,14 +311,31 @@ def test_holders_do_not_flap_when_a_tenth_of_them_goes_every_hour(
         vacate(self, stage, peer, reason)
 
     monkeypatch.setattr(Losses, "vacate", counted)
-    monkeypatch.setattr(moving, "GAIN_MIN", gain)
-    for index in range(12):
+    for index in range(peers):
         world.start(f"peer{index}", 1, True)
     deaths = 0
     world.run(300.0)
     while world.now < 3600 * hours:
-        world.run(world.now + chance.expovariate(12 * 0.1 / 3600))
+        world.run(world.now + chance.expovariate(peers * 0.1 / 3600))
         world.kill(chance.choice(sorted(world.live(), key=lambda host: host.peer)), "kill", silently=False)
         deaths += 1
         world.at(world.now + 120.0, world.start, (f"new{deaths}", 1, True))
-    assert deaths >= 2 and bool(moves) == flaps
+    assert deaths >= 2
+    return len(moves) / (peers * world.now / 3600)
+
+
+def churning(seed: int) -> World:
+    settings = replace(SETTINGS, steps=100_000, replicas=4, head_every=0, evaluate_every=0, lease_seconds=30.0)
+    world = World(settings, seed, delay_max=0.03)
+    world.forward_seconds = 4.0
+    return world
+
+
+@pytest.mark.parametrize("seed", [8, 9, 10])
+def test_holders_do_not_flap_when_a_tenth_of_them_goes_every_hour(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert moves_per_peer_hour(churning(seed), seed, 2.0, monkeypatch) <= 0.1, f"{MOVES_MAX} are allowed"
+
+
+def test_with_a_threshold_that_lets_every_move_pass_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "GAIN_MIN", 0.5)
+    assert moves_per_peer_hour(churning(8), 8, 1.0, monkeypatch) > 0.1

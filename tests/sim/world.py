@@ -18,8 +18,9 @@ from ftnode.protocol.events import ComputeLost, ComputeReady, Done, Event, Recei
 from ftnode.protocol.messages import Begin, Message, Ready, Status
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Peer, Rung, Version
+from ftnode.protocol.types import Peer, Version
 from ftnode.protocol.view import View
+from tests.sim.bereaved import Bereaved
 from tests.sim.checks import Ledger, Violation, check_kept, handles_bound
 from tests.sim.commits import check_commit
 from tests.sim.compute import Compute, Poison, Result, Tensor
@@ -53,6 +54,8 @@ class World:
         self.reductions = Reductions(self)
         self.poisons: list[Poison] = []
         self.forward_seconds = 0.02
+        self.alike = True
+        """Nobody's compute adds up other gradients than its group."""
         self.losses = 0
         """How often a stage lost all of its holders."""
         self.departures = 0
@@ -61,9 +64,8 @@ class World:
         self.notes: deque[str] = deque(maxlen=80)
         self.log: Callable[[str], None] | None = None
         self.met: Counter[tuple[str, str]] = Counter()
-        """(fault, rung): how stages that a fault took came back."""
-        self.causes: dict[int, str] = {}
-        """Stage to the fault that emptied it last."""
+        """(fault, rung): how stages that a fault took came back, or went on with their other holders."""
+        self.bereaved = Bereaved(self)
         self.on_send: Callable[[Host, fx.Send], None] | None = None
         self.on_receive: Callable[[Host, Message], None] | None = None
         self.on_commit: Callable[[str, Version, bool], None] | None = None
@@ -205,22 +207,9 @@ class World:
             raise Violation("I3", f"{host.peer} goes back from view {highest} to {view.number} of {view.lineage.id}")
         host.view_numbers[view.lineage.id] = view.number
         if news and before is not None:
-            self._note_losses(before, view)
+            self.bereaved.on_view(before, view)
         if news and self.on_view is not None:
             self.on_view(host, view)
-
-    def _note_losses(self, before: View, view: View) -> None:
-        """Which fault emptied which stage: for the table of faults and rungs."""
-        for stage, group in enumerate(before.holders):
-            over = f"hands stage {stage} over" in view.reason
-            self.departures += bool(set(group) - set(view.holders[stage])) and not over
-            if group and not over and not set(group) & set(view.holders[stage]):
-                lost = next(host for host in self.hosts if host.peer == group[0])
-                self.causes[stage] = lost.cause or "moved"
-                self.losses += 1
-            for peer in set(view.holders[stage]) - set(group):
-                if stage in self.by_id[peer.id].compute.weights and stage in self.causes:
-                    self.met[self.causes[stage], Rung.KEPT.value] += 1
 
     # -- effects out of participants
 
@@ -338,8 +327,12 @@ class World:
     def _note(self, host: Host, effect: fx.Note) -> None:
         if "behind a commit" in effect.text:  # honest peers never are: rule 18 (i)
             raise Violation("I3", effect.text)
+        if self.alike and "different gradients" in effect.text:
+            raise Violation("I4", f"{host.peer} hears of two sums of honest peers: {effect.text}")
         if effect.kind == "nonsense":
             raise Violation("core", f"{host.peer} hears nonsense from an honest peer: {effect.text}")
+        if effect.kind == "stand":
+            self.bereaved.on_stand(effect.text)
         line = f"{self.now:9.3f} {host.peer} {effect.kind}: {effect.text}"
         self.notes.append(line)
         if self.log is not None:

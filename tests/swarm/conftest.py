@@ -91,7 +91,7 @@ def open_swarm(tmp_path: Path, text: Path) -> Iterator[OpenTrial]:
             change: Callable[[Manifest], Manifest] = lambda manifest: manifest,
         ) -> Trial:
             manifest = change(small_manifest(text, stages, steps))
-            trial = stack.enter_context(open_trial(manifest, tmp_path, text))
+            trial = stack.enter_context(open_trial(manifest, tmp_path, text, hash_every=1))
             opened.append(trial)
             for number in range(1, volunteers + 1):
                 trial.volunteer(f"v{number}", hold=hold)

@@ -65,7 +65,7 @@ def trained(folder: Path, text: Path, precision: str, holders: int, kills: tuple
     """A run to its end with so many holders for each stage, of whom some die in the middle of a step."""
     manifest = shaped(precision, holders)(small_manifest(text, STAGES, STEPS))
     folder.mkdir()
-    with open_trial(manifest, folder, text) as trial:
+    with open_trial(manifest, folder, text, hash_every=1) as trial:
         for number in range(1, holders * (STAGES + 1) + 1):
             trial.volunteer(f"v{number}")
         trial.wait("full groups", lambda story: sizes(story) == [holders] * (STAGES + 1), WAIT_SECONDS)
@@ -76,6 +76,7 @@ def trained(folder: Path, text: Path, precision: str, holders: int, kills: tuple
         weights = last_weights(trial, manifest)
     found = audit(folder / "logs")
     assert found.passed, [str(finding) for finding in found.findings[:10]]
+    assert (found.replicas_compared > STEPS // 4) == (holders > 1), "hashes of all stages, from full groups on"
     return Ended(manifest, weights)
 
 
