@@ -72,7 +72,6 @@ CLIPPED_NONE = replace(NONE, name="no failure, clip 0.1", clip=CLIP)
 CLIPPED = (
     CLIPPED_NONE,
     replace(CHECKFREE, name="squared norm, clip 0.1", clip=CLIP),
-    replace(CHECKFREE, name="plain norm, clip 0.1", way="norm", clip=CLIP),
     replace(CHECKFREE, name="norm after clipping, clip 0.1", way="norm-after-clipping", clip=CLIP),
 )
 WAYS = (

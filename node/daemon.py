@@ -332,9 +332,11 @@ class Node:
 
     def _on_compute_ready(self, ready: dict[str, Any]) -> None:
         self.device = str(ready["device"])
-        fitting = capacity_of(ready, self.config.hold, self.settings.live_activations)
+        copies = self.config.manifest.copies_bytes
+        fitting = capacity_of(ready, self.config.hold, self.settings.live_activations, copies)
         head, why = may_hold_head(self.config.manifest, ready)
-        for line in describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, head, why):
+        lines = describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, copies, head, why)
+        for line in lines:
             self.speaking.say("compute", line)
         self.driver.deliver(ComputeReady(fitting, head, float(ready["tokens_per_second"])))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from ftnode.node.status import COMMITS_MAX, CommitPoint, RecoveryRow, Speaker, StageRow, SwarmStatus
+from ftnode.node.status import COMMITS_MAX, CommitPoint, CopyRow, RecoveryRow, Speaker, StageRow, SwarmStatus
 from ftnode.protocol.chronicle import Rebuild
 from ftnode.protocol.manifest import Manifest
 from ftnode.protocol.participant import Participant
@@ -45,7 +45,17 @@ def snapshot(core: Participant, manifest: Manifest, device: str, now: float) -> 
         standbys=tuple(sorted(peer.id for peer, p in core.presences.items() if peer not in core.members)),
         recoveries=_recoveries(core),
         commits=commits,
+        copies=_copies(core),
+        skipped_steps=sum(commit.skipped for commit in core.chronicle.commits.values()),
     )
+
+
+def _copies(core: Participant) -> tuple[CopyRow, ...]:
+    """By the keepers' own word."""
+    told = [(peer, report.copies) for peer, report in core.reports.items() if peer in core.members]
+    told.append((core.me, core.holder.copies.told()))
+    rows = [CopyRow(copy.stage, peer.id, copy.step, copy.fetched) for peer, copies in told for copy in copies]
+    return tuple(sorted(rows, key=lambda row: (row.stage, row.peer))[:COMMITS_MAX])
 
 
 def _curve(core: Participant) -> tuple[CommitPoint, ...]:
@@ -99,7 +109,8 @@ def _recoveries(core: Participant) -> tuple[RecoveryRow, ...]:
     return tuple(
         RecoveryRow(
             rebuild.stage, rebuild.step, rebuild.rung.value, rebuild.epoch,
-            rebuild.lost.id if rebuild.lost is not None else "", rebuild.newcomer.id, rebuild.reason, rebuild.seconds,
+            rebuild.lost.id if rebuild.lost is not None else "",
+            rebuild.newcomer.id if rebuild.newcomer is not None else "", rebuild.reason, rebuild.seconds,
             _bytes_fetched(core, rebuild), *core.chronicle.around(rebuild),
         )
         for _, rebuild in sorted(core.chronicle.rebuilds.items())
@@ -108,6 +119,8 @@ def _recoveries(core: Participant) -> tuple[RecoveryRow, ...]:
 
 def _bytes_fetched(core: Participant, rebuild: Rebuild) -> int:
     """As the newcomer says, while it holds the stage."""
+    if rebuild.newcomer is None:
+        return 0
     if rebuild.newcomer == core.me:
         return core.holder.installs.fetched.get(rebuild.stage, 0)
     report = core.reports.get(rebuild.newcomer)
