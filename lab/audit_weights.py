@@ -24,7 +24,7 @@ from ftnode.protocol.shares import shares
 from ftnode.protocol.types import Attempt, Rung
 
 TOLERANCE = 1e-6
-EXACT = (Rung.REPLICA, Rung.HANDOVER)
+EXACT = Rung.REPLICA
 """Rungs that copy bit by bit, with the optimiser's state: equal digests say all."""
 COPIES = (Rung.HEAD, Rung.SHADOW)
 """Rungs that take a copy that somebody kept."""
@@ -64,14 +64,14 @@ def _check_rebuild(lives: list[Life], life: Life, record: dict[str, Any]) -> Non
     weights, omegas = [], []
     for stage, peer, omega, digest in donors:
         donor, export = _find_export(lives, peer, stage, record, life.peer.id, digest)
-        if rung in EXACT:
+        if rung is EXACT:
             if record["digest"] != digest:
                 raise Unusable(f"{rung} of weights {digest} gave {record['digest']}")
             continue
         _check_omega(donor, export, omega)
         weights.append(read_dump(donor, export["dump"], digest))
         omegas.append(float(omega))
-    if rung in EXACT:
+    if rung is EXACT:
         return
     rebuilt = read_dump(life, record["dump"], record["digest"])
     if any(donor.shape != rebuilt.shape for donor in weights):
@@ -241,7 +241,7 @@ def _excuses(newcomer: Life | None, stage: int, donor: str) -> int:
     elsewhere = [
         record
         for record in newcomer.installed
-        if record["stage"] == stage and Rung(record["rung"]) in (*EXACT, *COPIES)
+        if record["stage"] == stage and Rung(record["rung"]) in (EXACT, *COPIES)
         if donor not in [peer[0] for _, peer, _, _ in record["donors"]]
     ]
     return sum(newcomer.install_failures.values()) + len(elsewhere)

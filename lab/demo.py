@@ -241,6 +241,13 @@ def summary(outcome: Outcome, directory: Path) -> str:
             if entry[field] is not None
         ]
         lines.append(f"  {', '.join(facts)}: {entry['reason']}")
+    for name, kept in (
+        ("of the head", [entry for entry in report["copies"] if entry["stage"] == 0]),
+        ("of block stages (shadows)", [entry for entry in report["copies"] if entry["stage"]]),
+    ):
+        if kept:
+            count, sent = (sum(entry[key] for entry in kept) for key in ("copies", "bytes_fetched"))
+            lines.append(f"{count} copies {name} kept by others, {sent / 1e6:.1f} MB")
     passed = report["audit"] == "passed"
     lines.append(
         f"audit {'passed' if passed else 'FAILED'}: {report['duplicates_applied']} microbatches applied twice, "

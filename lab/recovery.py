@@ -10,7 +10,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,14 @@ from ftnode.lab import failures
 from ftnode.lab.recovery_plan import NONE, REFERENCE_FACTOR, Mode, Runs, mode
 from ftnode.lab.recovery_runs import Policy
 from ftnode.lab.result_files import folder_for, kept_or_made, write_atomically
+from ftnode.lab.slices import CutOff, Slice
 from ftnode.lab.whole_model import SIZES, Size
 from ftnode.models.faults import StageFault
 from ftnode.protocol.errors import UserError
 
 FOLDER = Path("reports/recovery")
+MINUTES = {"full": 150.0}
+"""How long a mode may take that says nothing else; the others end by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class RecoveryConfig:
     device: str = "cpu"
     out: Path | None = None
     minutes: float | None = None
-    """No run is begun after this long; the next call goes on."""
+    """What is not finished after this long is cut off; the next call goes on. None: the mode's own (MINUTES)."""
     json: bool = False
 
 
@@ -103,29 +106,38 @@ def measure(plan: Mode, config: RecoveryConfig, out: Path) -> Results:
     size, corpus, started = SIZES[plan.size], load_corpus(""), time.monotonic()
     texts, missing = held_out_texts(4, size.sequences, size.config.context)
     results = Results([], [], list(missing))
+    minutes = MINUTES.get(config.mode) if config.minutes is None else config.minutes
 
-    def is_left_out(path: Path) -> bool:
-        if path.exists() or config.minutes is None or time.monotonic() - started < 60 * config.minutes:
-            return False
-        results.complete = False
-        return True
+    def is_over() -> bool:
+        return minutes is not None and time.monotonic() - started >= 60 * minutes
+
+    def made(path: Path, make: Callable[..., dict[str, Any]]) -> dict[str, Any] | None:
+        if is_over() and not path.exists():
+            results.complete = False
+            return None
+        _say(path)
+        part = Slice(out / "unfinished" / f"{path.stem}.pt", is_over)
+        try:
+            found = kept_or_made(path, lambda: make(slice_=part) | {"wall_seconds": round(part.seconds(), 1)})
+        except CutOff as cut:
+            results.complete = False
+            results.notes.append(f"{path.stem} was cut off at {cut}; another call goes on there.")
+            return None
+        part.done()
+        return found
 
     for runs, policy, seed, schedule, path in _planned(plan, size, out):
-        if is_left_out(path):
-            continue
-        _say(path)
         make = partial(train, size, corpus, texts, policy, schedule, seed, config.device, out, plan.validate_every)
-        found = kept_or_made(path, partial(make, texts_at=plan.iterations))
-        about = {"rate": runs.rate, "losing": runs.losing, "scale": schedule.scale}
-        results.runs.append(found | about | {"failures": len(schedule.failures)})
+        found = made(path, partial(make, texts_at=plan.iterations))
+        if found is not None:
+            about = {"rate": runs.rate, "losing": runs.losing, "scale": schedule.scale}
+            results.runs.append(found | about | {"failures": len(schedule.failures)})
     for number, (name, at_once_plan) in enumerate(plan.at_once):
         for seed in plan.seeds:
             path = out / "results" / f"at-once-{name}-{number}-s{seed}.json"
-            if is_left_out(path):
-                continue
-            _say(path)
-            make = partial(at_once.measure, SIZES[name], corpus, seed, at_once_plan, config.device)
-            results.at_once.append(kept_or_made(path, make))
+            found = made(path, partial(at_once.measure, SIZES[name], corpus, seed, at_once_plan, config.device))
+            if found is not None:
+                results.at_once.append(found)
     return results
 
 

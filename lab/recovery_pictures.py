@@ -9,7 +9,7 @@ from typing import Any
 from ftnode.lab.pictures import FAINT, INK
 from ftnode.lab.recovery_curves import excess_iterations, smoothed
 from ftnode.lab.recovery_plan import ALTERNATIVES, MAIN, NONE, SWAPPED
-from ftnode.lab.recovery_tables import by_policy, compared, found_until, reference
+from ftnode.lab.recovery_tables import by_policy, compared, found_until, merged, reference
 
 COLOURS = (
     "#22272e", "#cf222e", "#d9822b", "#1f6feb", "#8250df", "#1a7f37", "#bf3989", "#0a7ea4", "#9a6700", "#57606a",
@@ -111,12 +111,11 @@ def _at_once(measured: list[dict[str, Any]], path: Path) -> None:
     """Excess loss right after and after 20 steps, per lost stage; normal routes of the first size and age."""
     first = measured[0]
     age = first["rows"][0]["age"]
-    groups: dict[tuple[str, str], list[list[float]]] = {}
-    for one in measured:
-        if (one["size"], one["swap"]) == (first["size"], False):
-            for row in one["rows"]:
-                if row["age"] == age:
-                    groups.setdefault(("+".join(map(str, row["lost"])), row["way"]), []).append(row["excess"])
+    groups = {
+        (lost, way): list(by_seed.values())
+        for (size, routes, aged, lost, way), by_seed in merged(measured).items()
+        if (size, routes, aged) == (first["size"], "normal", age)
+    }
     losses = list(dict.fromkeys(lost for lost, _ in groups))
     ways = list(dict.fromkeys(way for _, way in groups))
     moments = (0, 1)

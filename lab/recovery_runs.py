@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import mean
@@ -19,6 +19,7 @@ import torch
 
 from ftnode.lab.failures import Schedule
 from ftnode.lab.rebuilding import WAYS, rebuild
+from ftnode.lab.slices import Slice
 from ftnode.lab.texts import Text
 from ftnode.lab.whole_model import EXPORTED, Kept, Size, WholeModel, version_of
 from ftnode.models.data import Corpus
@@ -56,6 +57,8 @@ class Policy:
     hold_above: float = 0.0
     boost_steps: int = 0
     boost_factor: float = 1.0
+    clip: float = 0.0
+    """Gradients are clipped to this norm instead of the size's own; 0: to that."""
 
     @property
     def loses(self) -> bool:
@@ -88,6 +91,7 @@ class Run:
     def __init__(
         self, size: Size, corpus: Corpus, policy: Policy, schedule: Schedule, seed: int, device: str, folder: Path
     ) -> None:
+        size = replace(size, clip=policy.clip or size.clip)
         self.size, self.policy, self.schedule = size, policy, schedule
         self.model = WholeModel(size, corpus, seed, device, policy.swap, policy.redundant, policy.swap_every)
         self.counted = Counted()
@@ -104,21 +108,48 @@ class Run:
         """Training losses of the last steps."""
         self._before = 0.0
         """Their mean when the last stage was lost, unless the one before was still being held for."""
+        self.iteration = 0
+        self.curve: list[tuple[int, float]] = []
 
     def go(
         self, iterations: int, validate_every: int, look: Callable[[int], None] = lambda iteration: None
     ) -> list[tuple[int, float]]:
-        """(iteration, validation loss) from 0 on; `look` is called after every iteration."""
-        seen = [(0, self.model.validate())]
-        if self.policy.checkpoint_every:
-            self._save()
-        for iteration in range(1, iterations + 1):
+        """(iteration, validation loss) from 0 on; `look` is called after every iteration, and what it raises ends the
+        run there."""
+        if not self.curve:
+            self.curve = [(0, self.model.validate())]
+            if self.policy.checkpoint_every:
+                self._save()
+        for iteration in range(self.iteration + 1, iterations + 1):
             self.advance(iteration)
+            self.iteration = iteration
             if iteration % validate_every == 0:
-                seen.append((iteration, self.model.validate()))
+                self.curve.append((iteration, self.model.validate()))
             look(iteration)
         self._checkpoint.unlink(missing_ok=True)
-        return seen
+        return self.curve
+
+    def state(self) -> dict[str, Any]:
+        """All that `resume` needs, as plain values and tensors. A checkpoint's file stays where it is."""
+        return {
+            "kept": self.model.keep().as_plain(), "iteration": self.iteration, "curve": self.curve,
+            "counted": asdict(self.counted), "damages": self.damages, "lost_at": self._lost_at, "before": self._before,
+            "shadows": [
+                (stage, torch.frombuffer(bytearray(content), dtype=torch.uint8), updates)
+                for stage, (content, updates) in self._shadows.items()
+            ],
+            "rates": self._rates, "rebuilt_at": self._rebuilt_at, "losses": list(self._losses),
+        }  # fmt: skip
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on where a run like this one was when its `state` was taken."""
+        self.model.restore(Kept.from_plain(state["kept"]))
+        self.iteration, self.curve, self.damages = state["iteration"], state["curve"], state["damages"]
+        self.counted = Counted(**state["counted"])
+        self._lost_at, self._before = state["lost_at"], state["before"]
+        self._shadows = {stage: (bytes(content.numpy()), updates) for stage, content, updates in state["shadows"]}
+        self._rates, self._rebuilt_at = state["rates"], state["rebuilt_at"]
+        self._losses.extend(state["losses"])
 
     def advance(self, iteration: int) -> None:
         """What is lost before `iteration`, its step, and what is copied after it."""
@@ -181,10 +212,9 @@ class Run:
 
     def _roll_back(self, lost: int) -> None:
         before = self.model.step
-        states, scalars, step = torch.load(self._checkpoint, weights_only=True)
-        kept = Kept(step, tuple(states), tuple(tuple(three) for three in scalars))
+        kept = Kept.from_plain(torch.load(self._checkpoint, weights_only=True))
         self.model.restore(kept)
-        self.counted.rolled_back_steps += before - step
+        self.counted.rolled_back_steps += before - kept.step
         self.counted.by["checkpoint"] = self.counted.by.get("checkpoint", 0) + lost
         self.counted.moved_bytes += kept.size_bytes
 
@@ -212,10 +242,7 @@ class Run:
 
     def _save(self) -> None:
         kept = self.model.keep()
-        scalars = [list(three) for three in kept.scalars]
-        self.counted.copy_seconds += _timed(
-            lambda: torch.save((list(kept.states), scalars, kept.step), self._checkpoint)
-        )
+        self.counted.copy_seconds += _timed(lambda: torch.save(kept.as_plain(), self._checkpoint))
         self._kept(kept.size_bytes, kept.size_bytes)
 
     def _kept(self, sent: int, kept: int) -> None:
@@ -243,28 +270,42 @@ class Run:
 
 def run(
     size: Size, corpus: Corpus, texts: tuple[Text, ...], policy: Policy, schedule: Schedule, seed: int, device: str,
-    folder: Path, validate_every: int, texts_at: int = 0,
+    folder: Path, validate_every: int, texts_at: int = 0, slice_: Slice | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Train `schedule.iterations` iterations; the result as JSON has it. Losses in nats per byte.
 
-    `texts` are read after iteration `texts_at`, so that a longer run can be compared too; 0: after the last.
+    `texts` are read after iteration `texts_at`, so that a longer run can be compared too; 0: after the last. With a
+    `slice_` it goes on where its file says, and raises CutOff, with the file written, when the time is up.
     """
     folder.mkdir(parents=True, exist_ok=True)
     one = Run(size, corpus, policy, schedule, seed, device, folder)
     afterwards: dict[str, float] = {}
+    cut = slice_ or Slice()
+    before = cut.load()
+    if before is not None:
+        one.resume(before["run"])
+        afterwards |= before["texts"]
 
-    def read_texts(iteration: int) -> None:
+    def look(iteration: int) -> None:
         if iteration == (texts_at or schedule.iterations):
             for text in texts:
                 afterwards[text.kind] = sum(map(one.model.loss_of, text.windows)) / len(text.windows)
+        if iteration < schedule.iterations:
+            cut.check(
+                f"iteration {iteration} of {schedule.iterations}", lambda: {"run": one.state(), "texts": afterwards}
+            )
 
-    curve = one.go(schedule.iterations, validate_every, read_texts)
+    curve = one.go(schedule.iterations, validate_every, look)
     return {
         "size": size.name, "seed": seed, "policy": asdict(policy), "probability": schedule.probability,
         "iterations": schedule.iterations, "curve": curve, "texts": afterwards, "counted": asdict(one.counted),
-        "damages": one.damages,
-        "parameters": size.config.total_parameters(), "final_step": one.model.step,
+        "damages": one.damages, "parameters": size.config.total_parameters(), "final_step": one.model.step,
     }  # fmt: skip
+
+
+def is_by_formula(policy: Mapping[str, Any]) -> bool:
+    """Whether the bytes that a run under this policy (a result's) keeps and sends are computed and no copies made."""
+    return bool(policy["redundant"] or (policy["swap"] and policy["way"]))
 
 
 def _timed(do: Callable[[], object]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -13,7 +13,8 @@ from typing import Any
 
 from ftnode.lab.failures import PAPER_ITERATION_SECONDS, PER_ITERATION
 from ftnode.lab.recovery_curves import excess_iterations, first_below, level, reached
-from ftnode.lab.recovery_plan import NONE
+from ftnode.lab.recovery_plan import CLIPPED_NONE, NONE
+from ftnode.lab.recovery_runs import is_by_formula
 from ftnode.lab.result_files import write_atomically
 from ftnode.lab.whole_model import SIZES
 
@@ -24,6 +25,8 @@ PAPER_RECOVERY_SECONDS = 30.0
 TARGET_SHARE = 0.6
 """Policies are compared by when they reach the loss that the run without failures has at this share of its length."""
 Schedules = tuple[str, str, float, str]
+Loss = tuple[str, str, int, str, str]
+"""(size, routes, age, stages lost, way) of experiment 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +55,38 @@ def tables(results: Any) -> list[Table]:
 def at_once(measured: list[dict[str, Any]]) -> Table:
     """Mean and range over seeds, per size, routes, age, lost stages and way."""
     after = max((tuple(one["after"]) for one in measured), key=len, default=())
-    groups: dict[tuple[Any, ...], list[list[float]]] = {}
-    for one in measured:
-        for row in one["rows"]:
-            routes = "swapped" if one["swap"] else "normal"
-            key = (one["size"], routes, row["age"], "+".join(map(str, row["lost"])), row["way"])
-            groups.setdefault(key, []).append(row["excess"])
+    parameters = {one["size"]: one["parameters"] for one in measured}
     rows = []
-    for key, seeds in groups.items():
-        longest = max(len(excess) for excess in seeds)
-        whole = [excess for excess in seeds if len(excess) == longest]
-        means = [round(mean(values), 4) for values in zip(*whole)]
-        rows.append((*key, len(whole), *means, *[""] * (len(after) - len(means)), _spread([e[0] for e in whole])))
+    for key, by_seed in merged(measured).items():
+        columns = [[excess[n] for excess in by_seed.values() if len(excess) > n] for n in range(len(after))]
+        means = [round(mean(values), 4) if values else "" for values in columns]
+        rows.append((key[0], parameters[key[0]], *key[1:], _seeds(after, columns), *means, _spread(columns[0])))
     return Table(
         "at_once", "1. At once: a stage is lost and rebuilt, once",
         "Excess of the validation loss over the undamaged model at the same step, nats per byte, mean of the seeds.",
-        ("size", "routes", "age", "lost", "way", "seeds", *(f"after {steps}" for steps in after), "range at 0"),
+        ("size", "parameters", "routes", "age", "lost", "way", "seeds", *(f"after {steps}" for steps in after),
+         "range at 0"),
         tuple(rows),
     )  # fmt: skip
+
+
+def merged(measured: Iterable[dict[str, Any]]) -> dict[Loss, dict[int, list[float]]]:
+    """Loss → seed → excess. Where several files of a seed tell of the same loss, the one that watched it longest."""
+    found: dict[Loss, dict[int, list[float]]] = {}
+    for one in measured:
+        routes = "swapped" if one["swap"] else "normal"
+        for row in one["rows"]:
+            key = (one["size"], routes, row["age"], "+".join(map(str, row["lost"])), row["way"])
+            seeds = found.setdefault(key, {})
+            seeds[one["seed"]] = max(seeds.get(one["seed"], []), row["excess"], key=len)
+    return found
+
+
+def _seeds(after: Sequence[int], columns: Sequence[Sequence[float]]) -> str:
+    """How many there are of each mean: said once where all columns have as many."""
+    whole = len(columns[0])
+    fewer = [f"after {steps}: {len(one)}" for steps, one in zip(after, columns) if 0 < len(one) < whole]
+    return f"{whole} ({', '.join(fewer)})" if fewer else str(whole)
 
 
 def over_a_run(runs: list[dict[str, Any]]) -> Table:
@@ -80,9 +97,9 @@ def over_a_run(runs: list[dict[str, Any]]) -> Table:
         ends = [level(one["curve"], found_until(runs)) for one in found]
         losses = [one["counted"]["failures"] for one in found]
         rows.append((
-            losing, rate, round(scale, 2), name, len(found), round(mean(losses), 1), round(mean(ends), 4),
-            round(mean(excess), 1), _spread(excess, 0), _per_failure(excess, losses),
-            sum(one["counted"]["rolled_back_steps"] for one in found) // len(found),
+            losing, rate, round(scale, 2), name, found[0]["parameters"], found[0]["iterations"], len(found),
+            round(mean(losses), 1), round(mean(ends), 4), round(mean(excess), 1), _spread(excess, 0),
+            _per_failure(excess, losses), sum(one["counted"]["rolled_back_steps"] for one in found) // len(found),
         ))  # fmt: skip
     return Table(
         "runs", "2. Over a run, 6. ablations",
@@ -90,7 +107,8 @@ def over_a_run(runs: list[dict[str, Any]]) -> Table:
         "loss, mean over the second half. `times`: how often the published probability per iteration was multiplied. "
         + "; ".join(f"{rate} per hour is {p} per iteration in the published code, {_hourly(p):.1%} per hour at "
                     f"{PAPER_ITERATION_SECONDS} s" for rate, p in PER_ITERATION.items()) + ".",
-        ("losing", "rate", "times", "policy", "seeds", "failures", "validation loss", "excess", "range",
+        ("losing", "rate", "times", "policy", "parameters", "iterations", "seeds", "failures", "validation loss",
+         "excess", "range",
          "excess per failure", "steps rolled back"),
         tuple(rows),
     )  # fmt: skip
@@ -104,19 +122,21 @@ def damages(runs: list[dict[str, Any]]) -> Table:
         for part in ("first", "middle", "last"):
             early: list[float] = []
             late: list[float] = []
-            for one in found:
+            told = [one for one in found if "damages" in one]
+            for one in told:
                 stages = SIZES[one["size"]].stages
-                for iteration, lost, rise in one.get("damages", ()):
+                for iteration, lost, rise in one["damages"]:
                     if len(lost) == 1 and part == {1: "first", stages: "last"}.get(lost[0], "middle"):
                         (early if iteration <= half else late).append(rise)
             if early and late:
-                rows.append((losing, rate, round(scale, 2), name, part, len(early), round(mean(early), 3), len(late),
-                             round(mean(late), 3)))  # fmt: skip
+                rows.append((losing, rate, round(scale, 2), name, part, len(told), len(early), round(mean(early), 3),
+                             len(late), round(mean(late), 3)))  # fmt: skip
     return Table(
         "damages", "2b. What one loss costs at once, in the course of a run",
-        "Rise of the validation loss when a stage that was lost alone is rebuilt, mean over such losses of all seeds.",
-        ("losing", "rate", "times", "policy", "stage", "losses, first half", "rise, first half", "losses, second half",
-         "rise, second half"),
+        "Rise of the validation loss when a stage that was lost alone is rebuilt, mean over such losses. Seeds: those "
+        "whose files tell; the oldest do not.",
+        ("losing", "rate", "times", "policy", "stage", "seeds", "losses, first half", "rise, first half",
+         "losses, second half", "rise, second half"),
         tuple(rows),
     )  # fmt: skip
 
@@ -170,13 +190,17 @@ def costs(runs: list[dict[str, Any]]) -> Table:
             round(mean(c["copy_seconds"] for c in counted) / steps * 1000, 3),
             round(sum(c["moved_bytes"] for c in counted) / failures / weights, 3) if failures else "",
             round(sum(c["recovery_seconds"] for c in counted) / failures * 1000, 2) if failures else "",
+            "by formula" if is_by_formula(found[0]["policy"]) else "counted",
         ))  # fmt: skip
     return Table(
         "costs", "4. What being recoverable costs",
         "Bytes in units of the whole model's float32 weights. Kept: memory or storage held in fault-free time. Sent: "
-        "traffic in fault-free time, per iteration. Copying: milliseconds per iteration. Recovery: per failure.",
+        "traffic in fault-free time, per iteration. Copying: milliseconds per iteration. Recovery: per failure. By "
+        "formula: no copies are made in these runs, the bytes of kept and sent are the sizes that they would have "
+        "(redundant: weights, moments and each step's gradient of every block stage; CheckFree+: the head's weights, "
+        "twice, each step).",
         ("losing", "rate", "times", "policy", "kept", "sent per iteration", "copying ms", "moved per failure",
-         "recovery ms"),
+         "recovery ms", "kept and sent"),
         tuple(rows),
     )  # fmt: skip
 
@@ -212,11 +236,9 @@ def by_policy(runs: Iterable[dict[str, Any]]) -> dict[Schedules, list[dict[str, 
 
 
 def reference(runs: list[dict[str, Any]], one: dict[str, Any]) -> list[tuple[int, float]]:
-    """The curve without failures of the same seed and size."""
-    return next(
-        other["curve"] for other in runs
-        if other["policy"]["name"] == NONE.name and other["seed"] == one["seed"] and other["size"] == one["size"]
-    )  # fmt: skip
+    """The curve without failures of the same seed, size and clipping."""
+    wanted = (CLIPPED_NONE.name if one["policy"].get("clip") else NONE.name, one["seed"], one["size"])
+    return next(other["curve"] for other in runs if (other["policy"]["name"], other["seed"], other["size"]) == wanted)
 
 
 def found_until(runs: list[dict[str, Any]]) -> int:

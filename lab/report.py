@@ -211,5 +211,9 @@ def build_report(
         "recoveries": [recovery.as_json() for recovery in recoveries],
         "kills": [asdict(kill) for kill in kills],
         "rebuilds": unplanned(story),
+        "copies": [
+            {"stage": stage, "copies": count, "bytes_fetched": sent}
+            for stage, (count, sent) in sorted(story.copied.items())
+        ],
         "skipped_steps": [told.record["step"] for told in commits if told.record["skipped"]],
     }

@@ -42,6 +42,8 @@ class Story:
     evaluated: dict[int, float] = field(default_factory=dict)
     installed: list[Told] = field(default_factory=list)
     notes: list[Told] = field(default_factory=list)
+    copied: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Stage → (copies of it that others have fetched to keep, their bytes over the wire)."""
     applied: dict[tuple[str, int], int] = field(default_factory=dict)
     """(node, stage) → last applied step."""
     accumulated: dict[tuple[str, int], Counter[tuple[int, tuple[int, int]]]] = field(default_factory=dict)
@@ -92,6 +94,9 @@ class Story:
             case "applied":
                 self.applied[(node, record["stage"])] = record["step"]
                 self.accumulated.pop((node, record["stage"]), None)
+            case "kept":
+                count, sent = self.copied.get(record["stage"], (0, 0))
+                self.copied[record["stage"]] = count + 1, sent + record["bytes_fetched"]
             case "end":
                 self.ended.add(node)
 

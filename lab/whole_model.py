@@ -7,6 +7,7 @@ update per stage. Nothing random happens here, so equal calls give equal numbers
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +35,8 @@ class Size:
     learning_rate: float
     warmup_steps: int
     validation_microbatches: int
+    clip: float = 1.0
+    """Largest norm of one stage's gradient."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -44,7 +47,7 @@ class Size:
         equally far into a run whatever its length."""
         return OptimiserConfig(
             learning_rate=self.learning_rate, steps=0, beta1=0.9, beta2=0.999, warmup_steps=self.warmup_steps,
-            decay="constant", clip=1.0,
+            decay="constant", clip=self.clip,
         )  # fmt: skip
 
 
@@ -72,6 +75,15 @@ class Kept:
     @property
     def size_bytes(self) -> int:
         return sum(state.numel() * state.element_size() for state in self.states)
+
+    def as_plain(self) -> list[Any]:
+        """For torch.save, to be read by `from_plain` with nothing unpickled but tensors and numbers."""
+        return [self.step, [state.cpu() for state in self.states], [list(three) for three in self.scalars]]
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> Kept:
+        step, states, scalars = plain
+        return cls(step, tuple(states), tuple((int(one), float(two), float(three)) for one, two, three in scalars))
 
 
 class WholeModel:

@@ -215,7 +215,7 @@ def reduction(
 @click.option("--seeds", metavar="N,N,...", help="Seeds of weights, data and failures; default: 0,1,2, quick: 0.")
 @device_option
 @click.option("--out", metavar="DIR", help="Folder of results, tables and pictures; default: reports/recovery.")
-@click.option("--minutes", type=click.FloatRange(0), help="Begin no run after this long; call again to go on.")
+@click.option("--minutes", type=click.FloatRange(0), help="Stop after this long; call again to go on (--full: 150).")
 @json_option
 @unused_home_option
 def recovery(

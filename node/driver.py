@@ -136,6 +136,11 @@ class Driver:
             self._record_installed(event, now)
         elif isinstance(event, ev.InstallFailed):
             self._outcomes.pop(event.stage, None)
+        elif isinstance(event, ev.Kept):
+            self.trace.record(
+                "kept", now, stage=event.stage, step=event.version.step, bytes_fetched=event.bytes_fetched,
+                seconds=event.seconds,
+            )  # fmt: skip
 
     def _record_installed(self, event: ev.Installed, now: float) -> None:
         outcome, effect, applied = self._outcomes.pop(event.stage)

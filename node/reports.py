@@ -60,22 +60,30 @@ def stage_bytes(ready: Mapping[str, Any], live_activations: int) -> int:
     return int(ready["stage_bytes"]) + live_activations * int(ready["activation_bytes"])
 
 
-def capacity_of(ready: Mapping[str, Any], hold: int, live_activations: int) -> int:
-    """How many stages fit into the free memory, `hold` at most."""
+def capacity_of(
+    ready: Mapping[str, Any], hold: int, live_activations: int, copies_bytes: tuple[int, int] = (0, 0)
+) -> int:
+    """How many stages fit into the free memory, `hold` at most. `copies_bytes` (of the manifest): copies of others'
+    stages, per stage held and once."""
     needed = stage_bytes(ready, live_activations)
-    return hold if needed <= 0 else max(0, min(hold, int(ready["memory_free"]) // needed))
+    if needed <= 0:
+        return hold
+    each, once = copies_bytes
+    return max(0, min(hold, (int(ready["memory_free"]) - once) // (needed + each)))
 
 
 def describe_compute(
-    ready: Mapping[str, Any], capacity: int, hold: int, live_activations: int, head: bool, why: str
-) -> list[str]:
+    ready: Mapping[str, Any], capacity: int, hold: int, live_activations: int, copies_bytes: tuple[int, int],
+    head: bool, why: str,
+) -> list[str]:  # fmt: skip
     """What was measured, before a stage is claimed."""
     needed = stage_bytes(ready, live_activations)
     speed = float(ready["tokens_per_second"])
     threads = "1 thread" if ready["threads"] == 1 else f"{ready['threads']} threads"
     lines = [
         f"device {ready['device']}, {threads}; a stage needs {needed / MEBIBYTE:.0f} MiB, "
-        f"{int(ready['memory_free']) / MEBIBYTE:.0f} MiB are free; about {speed:,.0f} tokens/s per stage"
+        f"{int(ready['memory_free']) / MEBIBYTE:.0f} MiB are free; about {speed:,.0f} tokens/s per stage",
+        f"copies of others' stages take at most {sum(copies_bytes) / MEBIBYTE:.1f} MiB with one stage held",
     ]
     if capacity < hold:
         lines.append(f"room for {capacity} stages instead of {hold}: not enough memory")

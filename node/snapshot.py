@@ -13,6 +13,7 @@ from ftnode.node.stage_summary import Circumstances, summarize
 from ftnode.node.status import (
     COMMITS_MAX,
     CommitPoint,
+    CopyRow,
     PeerRow,
     RecoveryRow,
     Speaker,
@@ -92,6 +93,8 @@ def snapshot(
         clock=around.clock,
         summaries=_summaries(core, around, rows, state, waiting, now),
         peers=peers,
+        copies=_copies(core),
+        skipped_steps=sum(commit.skipped for commit in core.chronicle.commits.values()),
     )
 
 
@@ -106,6 +109,14 @@ def look(core: Participant, progress: Progress, now: float) -> None:
     for stage in core.mine:
         rows[stage] = max(rows.get(stage, 0), core.holder.applied(stage))
     progress.look(core.chronicle.newest_step, {stage: step for stage, step in rows.items() if step > 0}, now)
+
+
+def _copies(core: Participant) -> tuple[CopyRow, ...]:
+    """By the keepers' own word."""
+    told = [(peer, report.copies) for peer, report in core.reports.items() if peer in core.members]
+    told.append((core.me, core.holder.copies.told()))
+    rows = [CopyRow(copy.stage, peer.id, copy.step, copy.fetched) for peer, copies in told for copy in copies]
+    return tuple(sorted(rows, key=lambda row: (row.stage, row.peer))[:COMMITS_MAX])
 
 
 def _curve(core: Participant) -> tuple[CommitPoint, ...]:
@@ -248,7 +259,8 @@ def _recoveries(core: Participant) -> tuple[RecoveryRow, ...]:
     return tuple(
         RecoveryRow(
             rebuild.stage, rebuild.step, rebuild.rung.value, rebuild.epoch,
-            rebuild.lost.id if rebuild.lost is not None else "", rebuild.newcomer.id, rebuild.reason, rebuild.seconds,
+            rebuild.lost.id if rebuild.lost is not None else "",
+            rebuild.newcomer.id if rebuild.newcomer is not None else "", rebuild.reason, rebuild.seconds,
             _bytes_fetched(core, rebuild), *core.chronicle.around(rebuild),
         )
         for _, rebuild in sorted(core.chronicle.rebuilds.items())
@@ -257,6 +269,8 @@ def _recoveries(core: Participant) -> tuple[RecoveryRow, ...]:
 
 def _bytes_fetched(core: Participant, rebuild: Rebuild) -> int:
     """As the newcomer says, while it holds the stage."""
+    if rebuild.newcomer is None:
+        return 0
     if rebuild.newcomer == core.me:
         return core.holder.installs.fetched.get(rebuild.stage, 0)
     report = core.reports.get(rebuild.newcomer)

@@ -30,7 +30,7 @@ from ftnode.protocol.wire import StateHeader, StateRequest
 
 log = logging.getLogger(__name__)
 
-EXACT: Final = (Rung.REPLICA, Rung.HANDOVER, Rung.HEAD)
+EXACT: Final = (Rung.REPLICA, Rung.HEAD)
 """Rungs that take optimiser state and step count along."""
 TOGETHER: Final = (Rung.BLEND, Rung.INTERPOLATE)
 """Rungs that need all donors at once; every other wants one, so that the next is asked when one fails."""

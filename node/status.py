@@ -102,7 +102,8 @@ class PeerRow:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryRow:
-    """A stage that was lost and filled again; `seconds` None while it is not."""
+    """A stage that was lost and filled again; `seconds` None while it is not. One of before the speaker's time has
+    `epoch` -1 and empty `lost` and `newcomer`."""
 
     stage: int
     step: int
@@ -118,6 +119,16 @@ class RecoveryRow:
     """The last one before the interrupted step, nats per token."""
     validation_after: float | None = None
     """Of the weights after that step, which is evaluated out of turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRow:
+    """A copy of a stage, as of `step`, that `peer` keeps; `bytes_fetched` for this one and those before it."""
+
+    stage: int
+    peer: str
+    step: int
+    bytes_fetched: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +186,10 @@ class SwarmStatus:
     standbys: tuple[str, ...] = ()
     recoveries: tuple[RecoveryRow, ...] = ()
     commits: tuple[CommitPoint, ...] = ()
+    copies: tuple[CopyRow, ...] = ()
+    """Of the head and, with shadows, of block stages."""
+    skipped_steps: int = 0
+    """Of the commits that this node knows."""
     members: tuple[Member, ...] = ()
     validation_step: int | None = None
     perplexity: float | None = None

@@ -168,6 +168,12 @@ def closing_lines(status: SwarmStatus) -> list[str]:
     lines = []
     if status.standbys:
         lines.append(f"standing by: {', '.join(short_peer(peer) for peer in status.standbys[:16])}")
+    if status.copies:
+        fetched = sum(copy.bytes_fetched for copy in status.copies)
+        stages = dict.fromkeys("the head" if copy.stage == 0 else f"stage {copy.stage}" for copy in status.copies)
+        lines.append(f"copies of {', '.join(stages)} are kept; {fetched / 1e6:.1f} MB fetched for them so far")
+    if status.skipped_steps:
+        lines.append(f"{status.skipped_steps} steps were skipped")
     if status.waiting:
         lines.append(f"waiting for {printable(status.waiting)}")
     if status.state == "finished":

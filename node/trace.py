@@ -61,6 +61,8 @@ RECORDS: Final[dict[str, tuple[str, ...]]] = {
         "stage", "step", "commit", "rung", "reason", "copy_step", "donors", "digest", "dump", "bytes_fetched",
         "fetch_seconds", "blend_seconds",
     ),
+    # A keeper's side: a copy of another's stage is whole; `bytes_fetched` came over the wire for it.
+    "kept": ("stage", "step", "bytes_fetched", "seconds"),
     # After an installation, and when a donor has told of the past: so many commits are known, up to step `last`.
     "history": ("count", "last"),
     # The last line of a node that was not killed.

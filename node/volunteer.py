@@ -348,9 +348,11 @@ class Node:
         ready = self._ready
         if not ready or (self.shards is not None and not self.shards.surveyed):
             return
-        fitting = capacity_of(ready, self.config.hold, self.settings.live_activations)
+        copies = self.config.manifest.copies_bytes
+        fitting = capacity_of(ready, self.config.hold, self.settings.live_activations, copies)
         head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready)
-        for line in describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, head, why):
+        lines = describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, copies, head, why)
+        for line in lines:
             self.speaking.say("compute", line)
         self.driver.deliver(ComputeReady(fitting, head, float(ready["tokens_per_second"])))
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ftnode.protocol import messages as ms
 from ftnode.protocol.keeping import steps_of
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Peer, Version
+from ftnode.protocol.types import Copied, Peer, Recovered, Version
 from ftnode.protocol.view import View
 
 NUMBER_MAX: Final = 2**48
@@ -81,8 +81,13 @@ def credible(commits: Iterable[ms.Commit], settings: Settings) -> bool:
         and _number(commit.tokens)
         and abs(commit.loss) < LOSS_MAX
         and len(commit.norms) <= settings.stage_count
+        and (not commit.recoveries or _recoveries(commit.recoveries, settings))
         for commit in commits
     )
+
+
+def _recoveries(recoveries: tuple[Recovered, ...], settings: Settings) -> bool:
+    return _stages([told.stage for told in recoveries], settings) and all(told.seconds >= 0 for told in recoveries)
 
 
 def _heartbeat(sender: Peer, message: ms.Heartbeat, view: View | None, settings: Settings) -> bool:
@@ -93,12 +98,16 @@ def _heartbeat(sender: Peer, message: ms.Heartbeat, view: View | None, settings:
         and (not message.stages or _stages([report.stage for report in message.stages], settings))
         and (not message.validation or _validation(message.validation, settings))
         and (not message.commits or _commits(message.commits, settings))
-        and (not message.copies or _copies(message.copies, settings))
+        and (not message.copies or _copied(message.copies, settings))
     )
 
 
 def _copies(copies: tuple[tuple[int, int], ...], settings: Settings) -> bool:
     return _stages([stage for stage, _ in copies], settings) and all(_number(step) for _, step in copies)
+
+
+def _copied(copies: tuple[Copied, ...], settings: Settings) -> bool:
+    return _copies(tuple((copy.stage, copy.step) for copy in copies), settings) and all(c.fetched >= 0 for c in copies)
 
 
 def _validation(entries: tuple[tuple[int, float], ...], settings: Settings) -> bool:

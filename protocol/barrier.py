@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ftnode.protocol.messages import Commit, Donor, Plan, Ready, StageStatus, Status
 from ftnode.protocol.recovery import REBUILT, choose_rung
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Attempt, Peer, Rung, Version, initial_version, next_version
+from ftnode.protocol.types import Attempt, Peer, Recovered, Rung, Version, initial_version, next_version
 from ftnode.protocol.view import View
 
 
@@ -194,7 +194,10 @@ def plan_installs(
     return tuple(plans)
 
 
-def summarise(step: int, seconds: float, skipped: bool, readies: tuple[Ready, ...], settings: Settings) -> Commit:
+def summarise(
+    step: int, seconds: float, skipped: bool, readies: tuple[Ready, ...], recoveries: tuple[Recovered, ...],
+    settings: Settings,
+) -> Commit:  # fmt: skip
     """What a committed step came to, from the Readies of all members."""
     norms = [0.0] * settings.stage_count
     for ready in readies:
@@ -202,4 +205,4 @@ def summarise(step: int, seconds: float, skipped: bool, readies: tuple[Ready, ..
             norms[result.stage] = result.norm_squared
     loss = sum(ready.loss_sum for ready in readies) / settings.microbatches
     tokens = sum(ready.tokens for ready in readies)
-    return Commit(step, loss, tokens, seconds, skipped, tuple(norms))
+    return Commit(step, loss, tokens, seconds, skipped, tuple(norms), recoveries)

@@ -6,24 +6,26 @@ from dataclasses import dataclass, replace
 
 from ftnode.protocol.messages import Begin, Commit
 from ftnode.protocol.recovery import LOSSY
-from ftnode.protocol.types import Peer, Rung
+from ftnode.protocol.types import Peer, Recovered, Rung
 from ftnode.protocol.view import View
 
 ENTRIES_KEPT = 10_000
 """Of the commits, which travel with copies of the head, so that whoever comes late sees the whole curve."""
 REBUILDS_KEPT = 256
+BEFORE_US = "told with the commit"
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """A stage that was lost and given to another. `seconds`: from the new view's Begin to the next commit."""
+    """A stage that was lost and given to another. `seconds`: from the new view's Begin to the next commit. One of
+    before our time has `epoch` -1 and nobody's name."""
 
     stage: int
     step: int
     rung: Rung
     epoch: int
     lost: Peer | None
-    newcomer: Peer
+    newcomer: Peer | None
     reason: str
     began: float
     seconds: float | None
@@ -53,7 +55,7 @@ class Chronicle:
         self.newest_step = self._asked_up_to = 0
 
     def commit(self, commit: Commit, now: float) -> None:
-        """A step is committed; rebuilds of it are complete."""
+        """A step is committed; rebuilds of it are complete, and those that we have not seen are in what it came to."""
         if commit.step in self.commits:
             return
         self.commits[commit.step] = commit
@@ -61,7 +63,19 @@ class Chronicle:
         for key, rebuild in self.rebuilds.items():
             if rebuild.seconds is None and rebuild.step <= commit.step:
                 self.rebuilds[key] = replace(rebuild, seconds=now - rebuild.began)
+        for told in commit.recoveries:
+            past = Rebuild(told.stage, commit.step, told.rung, -1, None, None, BEFORE_US, now, told.seconds)
+            self.rebuilds.setdefault((commit.step, told.stage), past)
+        _keep_newest(self.rebuilds, REBUILDS_KEPT)
         _keep_newest(self.commits, ENTRIES_KEPT)
+
+    def recovered(self, step: int, now: float) -> tuple[Recovered, ...]:
+        """What `step` brings back if it is committed now, for the others' chronicles."""
+        return tuple(
+            Recovered(rebuild.stage, rebuild.rung, max(0.0, now - rebuild.began))
+            for (at, _), rebuild in sorted(self.rebuilds.items())
+            if at == step and rebuild.seconds is None
+        )
 
     def learn(self, commits: tuple[Commit, ...], now: float) -> None:
         """Commits from before our time, oldest first. What is missing among them nobody knows."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ftnode.protocol.effects import DropCopy, Keep
 from ftnode.protocol.messages import Begin, Donor
-from ftnode.protocol.types import HEAD, Peer, Version
+from ftnode.protocol.types import HEAD, Copied, Peer, Version
 from ftnode.protocol.view import View
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Copies:
     def __init__(self, core: Participant) -> None:
         self.core = core
         self.held: dict[int, Version] = {}
+        self.fetched: dict[int, int] = {}
+        """Stage → bytes that whole copies of it have taken over the wire, those that were dropped included."""
         self._made_in: dict[int, str] = {}
         """Stage → the lineage in which its copy was made."""
         self._pending: dict[int, tuple[Version, str]] = {}
@@ -61,9 +63,9 @@ class Copies:
         """(stage, version) of each, for Statuses and presences."""
         return tuple(sorted(self.held.items()))
 
-    def steps(self) -> tuple[tuple[int, int], ...]:
-        """(stage, step) of each, for heartbeats."""
-        return steps_of(self.versions())
+    def told(self) -> tuple[Copied, ...]:
+        """Each, for heartbeats."""
+        return tuple(Copied(stage, step, self.fetched.get(stage, 0)) for stage, step in steps_of(self.versions()))
 
     def _mine(self, view: View) -> list[int]:
         core = self.core
@@ -100,6 +102,7 @@ class Copies:
 
     def on_kept(self, event: Kept) -> None:
         """What is kept now; nothing, if it was dropped in the meantime."""
+        self.fetched[event.stage] = self.fetched.get(event.stage, 0) + event.bytes_fetched
         pending, lineage = self._pending.get(event.stage, (None, ""))
         if pending == event.version:
             self.held[event.stage], self._made_in[event.stage] = event.version, lineage

@@ -299,7 +299,8 @@ class Leader:
         core = self.core
         since = core.now - self.memory.committed_at if self.memory.committed_at is not None else 0.0
         self.memory.committed_at = core.now
-        commit: Commit = summarise(base.step, since, skipped, readies, core.settings)
+        back = core.chronicle.recovered(base.step, core.now)
+        commit: Commit = summarise(base.step, since, skipped, readies, back, core.settings)
         core.chronicle.commit(commit, core.now)
         core.emit(Committed(self.view.lineage.id, base, skipped, commit))
 

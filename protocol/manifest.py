@@ -18,6 +18,7 @@ from ftnode.protocol.keeping import SHADOW_STAGES_MIN
 from ftnode.protocol.manifest_sections import (
     FORMAT,
     FORMATS_READ,
+    SHADOWS_SHARE,
     Allowed,
     Batch,
     Data,
@@ -219,6 +220,17 @@ class _Reader:
         if manifest.membership.join == "listed" and not manifest.membership.peers:
             self._fail("membership", "peers", "nobody is listed; add the PeerIds of volunteers (ftnode id), or set "
                        'membership.join = "open"')  # fmt: skip
+        every = manifest.recovery.shadow_every
+        if 0 < every < manifest.shadow_every_min:
+            self._fail(
+                "recovery", "shadow_every", f"shadows every {every} steps take more than {SHADOWS_SHARE:.0%} of "
+                f"the bytes of these steps; at least {manifest.shadow_every_min}, or 0 for none",
+            )  # fmt: skip
+        if manifest.pipeline.swap and manifest.batch.microbatches < 2:
+            self._fail(
+                "batch", "microbatches", "swapped routes need 2 microbatches: every other one takes them, so with 1 no "
+                "stage learns to take another's place",
+            )  # fmt: skip
         if manifest.batch.microbatches * (stages + 2) > PATHS_MAX:
             self._fail(
                 "batch", "microbatches", f"{manifest.batch.microbatches} microbatches through {stages} stages are more "

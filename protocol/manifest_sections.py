@@ -26,6 +26,10 @@ NUMBER_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2}
 """Bytes of one number, by the name of its type."""
 HEAD_COPIES_SHARE = 0.1
 """Of the bytes of a step, at most, go into copies of the head."""
+SHADOWS_SHARE = 0.1
+"""As many may go into shadows; a manifest that asks for more is refused."""
+SHADOW_NUMBER_BYTES = {"bfloat16": 2.0, "int8": 1 + 4 / 256}
+"""int8: a scale of 4 bytes for 256 numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +176,7 @@ class Recovery:
     )  # fmt: skip
     shadow_every: int = key(
         "Steps between two compressed copies of each stage to a peer of a stage that is not adjacent; 0: none. Needs 4 "
-        "stages.", 0, 1_000_000,
+        "stages; takes at most 10 % of the bytes of a step.", 0, 1_000_000,
     )  # fmt: skip
     shadow_encoding: str = key("Numbers of those copies.", 0, 0, "bfloat16", "int8")
     rate_factor: float = key("A rebuilt stage learns faster by this factor.", 0.1, 10.0)
@@ -234,10 +238,35 @@ class Manifest:
     @property
     def state_bytes(self) -> int:
         """Weights and both moments of the largest stage."""
+        return 3 * NUMBER_BYTES[self.model.precision] * max(self.head_parameters, self.stage_parameters)
+
+    @property
+    def stage_parameters(self) -> int:
+        """Of one block stage."""
         model = self.model
         block = 4 * model.dim**2 + 3 * model.dim * model.hidden + 2 * model.dim
-        blocks = model.layers // self.pipeline.stages * block
-        return 3 * NUMBER_BYTES[model.precision] * max(self.head_parameters, blocks)
+        return model.layers // self.pipeline.stages * block
+
+    @property
+    def shadow_bytes(self) -> int:
+        """Of one block stage's compressed copy; 0 without shadows."""
+        each = SHADOW_NUMBER_BYTES[self.recovery.shadow_encoding] if self.recovery.shadow_every else 0.0
+        return ceil(each * self.stage_parameters)
+
+    @property
+    def shadow_every_min(self) -> int:
+        """Steps between two copies at which all shadows take SHADOWS_SHARE of the bytes of these steps, or less."""
+        return max(1, ceil(self.pipeline.stages * self.shadow_bytes / (SHADOWS_SHARE * self.step_bytes)))
+
+    @property
+    def copies_bytes(self) -> tuple[int, int]:
+        """What a peer may keep of others' stages: (per block stage that it holds, and once).
+
+        For each of its block stages it may keep one shadow; with the first or the last, the head and its moments. While
+        a new copy comes, the old one stays.
+        """
+        head = 3 * NUMBER_BYTES[self.model.precision] * self.head_parameters
+        return 2 * self.shadow_bytes, 2 * head
 
     @property
     def step_bytes(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ftnode.protocol.types import Attempt, Direction, Peer, Rung, Version
+from ftnode.protocol.types import Attempt, Copied, Direction, Peer, Recovered, Rung, Version
 from ftnode.protocol.view import Lineage, View
 
 
@@ -40,6 +40,8 @@ class Commit:
     skipped: bool
     norms: tuple[float, ...]
     """Squared gradient norm before clipping, per stage 0..S."""
+    recoveries: tuple[Recovered, ...] = ()
+    """At most one per stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,8 @@ class Heartbeat:
     """(step, nats per token) of the newest evaluations."""
     waiting: str
     """What this peer (from the leader: the run) waits for; empty when it works."""
-    copies: tuple[tuple[int, int], ...]
-    """(stage, step) of the copies that this peer keeps of others' stages."""
+    copies: tuple[Copied, ...]
+    """Those that this peer keeps of others' stages."""
 
 
 @dataclass(frozen=True, slots=True)

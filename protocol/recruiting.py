@@ -57,9 +57,10 @@ class Recruiting:
 
     def _copied(self, base: int) -> dict[int, int]:
         """Stage → step of the newest copy of it, not later than `base`, that a member has which stays."""
-        told = [report.copies for peer, report in self.core.reports.items() if peer not in self.losses.gone]
+        reports = [report.copies for peer, report in self.core.reports.items() if peer not in self.losses.gone]
+        told = [[(copy.stage, copy.step) for copy in copies] for copies in (*reports, self.core.holder.copies.told())]
         outside = [steps_of(kept) for kept in self.outside_copies().values()]
-        every = (entry for copies in (*told, *outside, self.core.holder.copies.steps()) for entry in copies)
+        every = (entry for copies in (*told, *outside) for entry in copies)
         return dict(sorted((stage, step) for stage, step in every if step <= base))
 
     def outside_copies(self) -> dict[Peer, tuple[tuple[int, Version], ...]]:

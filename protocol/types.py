@@ -42,12 +42,29 @@ class Rung(StrEnum):
     INITIAL = "initial"
     KEPT = "kept"
     REPLICA = "replica"
-    HANDOVER = "handover"
     HEAD = "head"
     SHADOW = "shadow"
     BLEND = "blend"
     COPY = "copy"
     INTERPOLATE = "interpolate"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A lost stage that came back in a step. `seconds`: from the new view's Begin to the step's commit."""
+
+    stage: int
+    rung: Rung
+    seconds: float
+
+
+class Copied(NamedTuple):
+    """A copy of a stage, of `step`, that somebody keeps. `fetched`: bytes that this keeper's copies of the stage have
+    taken over the wire, all of them together."""
+
+    stage: int
+    step: int
+    fetched: int
 
 
 @dataclass(frozen=True, slots=True)

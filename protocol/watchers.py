@@ -74,7 +74,7 @@ class Watch:
             commits=core.chronicle.newest_commits() if leading else (),
             validation=((newest, core.chronicle.validation[newest]),) if leading and newest is not None else (),
             waiting=core.waiting(),
-            copies=holder.copies.steps(),
+            copies=holder.copies.told(),
         )
 
     def beat(self) -> None:

@@ -215,7 +215,7 @@ def _is_ordered(commits: tuple[Commit, ...]) -> bool:
 
 def history_pieces(commits: Sequence[Commit]) -> Iterator[StateHistory]:
     """As many as a frame holds at a time, then the empty one that ends them."""
-    widest = max((len(commit.norms) for commit in commits), default=0) + 5
+    widest = max((len(commit.norms) + 3 * len(commit.recoveries) for commit in commits), default=0) + 6
     count = max(1, min(HISTORY_COMMITS_MAX, HISTORY_NUMBERS_MAX // widest))
     for start in range(0, len(commits), count):
         yield StateHistory(tuple(commits[start : start + count]))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ftnode.lab import recovery, recovery_plan
+from ftnode.lab import recovery, recovery_pictures, recovery_plan
 from ftnode.lab.at_once import Plan
 from ftnode.lab.recovery import RecoveryConfig
 from ftnode.lab.recovery_plan import ALTERNATIVES, MAIN, SWAPPED, Mode, Runs
+from ftnode.lab.recovery_tables import at_once
 from ftnode.lab.whole_model import SIZES
 from ftnode.protocol.errors import UserError
 from tests.lab.recovery_micro import MICRO
@@ -47,6 +51,44 @@ def test_it_leaves_tables_pictures_and_goes_on(micro: None, tmp_path: Path, caps
     recovery.run(RecoveryConfig(out=tmp_path))
     assert json.loads(gone.read_text())["rows"] == json.loads(again)["rows"]
     assert all(path.stat().st_mtime_ns == at for path, at in before.items() if path != gone)
+
+
+def at_once_file(seed: int, *excess: float) -> dict[str, Any]:
+    row = {"age": 4, "lost": [2], "way": "random", "excess": list(excess)}
+    after = [0, 20, 40, 80][: len(excess)]
+    return {"size": "micro", "parameters": 7, "seed": seed, "swap": False, "after": after, "rows": [row]}
+
+
+def test_a_loss_that_two_files_tell_of_counts_once_for_its_seed() -> None:
+    """A short file of seeds 0, 1 and 2, and a long one of seed 0: 3 seeds in the first columns, 1 in the last."""
+    short = [at_once_file(seed, 0.1 * seed, 0.2 * seed) for seed in range(3)]
+    table = at_once([*short, at_once_file(0, 0.0, 0.0, 0.5)])
+    assert [row[:6] for row in table.rows] == [("micro", 7, "normal", 4, "2", "random")]
+    assert table.rows[0][6:] == ("3 (after 40: 1)", 0.1, 0.2, 0.5, "0.000 to 0.200")
+    assert at_once(short).rows[0][6] == "3"
+
+
+def test_a_lab_that_is_stopped_again_and_again_finds_the_same(
+    micro: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at the clock takes a second of a call's hundred and fifty. No pictures: they would take the most."""
+    monkeypatch.setattr(recovery_pictures, "draw_all", lambda results, out: [])
+    calls = 0
+    while True:
+        calls += 1
+        clock = count()
+        monkeypatch.setattr(recovery, "time", SimpleNamespace(monotonic=lambda clock=clock: next(clock)))
+        recovery.run(RecoveryConfig(out=tmp_path / "slices", minutes=2.5))
+        told = (tmp_path / "slices" / "recovery.md").read_text()
+        if "Not complete" not in told:
+            break
+        assert "was cut off at" in told
+    recovery.run(RecoveryConfig(out=tmp_path / "whole"))
+    assert calls > 1 and not list((tmp_path / "slices" / "unfinished").iterdir())
+    for name in ("at_once.csv", "runs.csv", "texts.csv"):
+        assert (tmp_path / "slices" / name).read_text() == (tmp_path / "whole" / name).read_text()
+    for path in (tmp_path / "slices" / "results").iterdir():
+        assert json.loads(path.read_text())["wall_seconds"] >= 0
 
 
 def test_a_model_that_is_none(tmp_path: Path) -> None:

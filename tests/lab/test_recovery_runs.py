@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from ftnode.lab import at_once
 from ftnode.lab.failures import Schedule
-from ftnode.lab.recovery_runs import Policy, Run, run
+from ftnode.lab.recovery_runs import Policy, Run, is_by_formula, run
+from ftnode.lab.slices import CutOff, Slice
 from ftnode.lab.whole_model import WholeModel
 from tests.lab.recovery_micro import MICRO, corpus, schedule
 
@@ -130,3 +132,66 @@ def test_survivors_hold_only_while_the_loss_is_high(tmp_path: Path) -> None:
                 )
     assert held[1e9] == [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]
     assert held[1e-9][:4] == [1.0, 1.0, 1.0, 0.0] and held[1e-9][6] == 1.0
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy("shadow", way="uniform", shadow_every=3),
+        Policy("checkpoint 3", checkpoint_every=3),
+        Policy("hold", way="random", settle_steps=2, settle_factor=0.5, hold_above=1e-9, boost_steps=1),
+    ],
+    ids=lambda policy: policy.name,
+)
+def test_a_run_in_slices_is_the_run_in_one_go(policy: Policy, tmp_path: Path) -> None:
+    """Cut off after every second iteration, each time into a new model."""
+    whole = result(policy, tmp_path)
+    slices = 0
+    while True:
+        part = Slice(tmp_path / "part.pt", iter((False, True)).__next__)
+        try:
+            found = run(
+                MICRO, corpus(), (), policy, schedule(*LOSSES), 3, "cpu", tmp_path, validate_every=2, slice_=part
+            )
+            break
+        except CutOff as cut:
+            slices += 1
+            assert str(cut) == f"iteration {2 * slices} of 8"
+    assert slices == 3 and found["curve"] == whole["curve"] and found["damages"] == whole["damages"]
+    for name in ("by", "kept_bytes", "sent_bytes", "moved_bytes", "rolled_back_steps", "failures"):
+        assert found["counted"][name] == whole["counted"][name], name
+    part.done()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_losses_at_once_in_slices_are_those_in_one_go(tmp_path: Path) -> None:
+    plan = at_once.Plan((12, 14), ((2,), (2, 3)), ("random", "uniform"), (0, 2))
+    whole = at_once.measure(MICRO, corpus(), 3, plan)
+    slices = 0
+    while True:
+        part = Slice(tmp_path / "part.pt", lambda: True)
+        try:
+            found = at_once.measure(MICRO, corpus(), 3, plan, slice_=part)
+            break
+        except CutOff:
+            slices += 1
+    assert found == whole and slices == 1 + len(whole["rows"])
+
+
+def test_a_policy_may_clip_lower(tmp_path: Path) -> None:
+    """After clipping at a norm that all exceed, the blend is uniform, whatever the norms are before."""
+    clipped = [result(Policy(way, way=way, clip=1e-3), tmp_path) for way in ("norm-after-clipping", "uniform", "norm")]
+    assert clipped[0]["curve"] == clipped[1]["curve"] != clipped[2]["curve"]
+    assert clipped[0]["policy"]["clip"] == 1e-3
+
+
+def test_what_is_by_formula_has_the_size_of_real_copies(tmp_path: Path) -> None:
+    model = WholeModel(MICRO, corpus(), 3)
+    redundant = result(Policy("redundant", redundant=True), tmp_path)
+    held = sum(stage.state("all").nbytes for stage in model.blocks)
+    assert redundant["counted"]["kept_bytes"] == held
+    assert redundant["counted"]["sent_bytes"] == 8 * held // 3
+    plus = result(Policy("plus", way="partner", swap=True), tmp_path)
+    assert plus["counted"]["kept_bytes"] == 2 * model.stages[0].state("weights").nbytes
+    shadow = result(Policy("shadow", way="uniform", shadow_every=3), tmp_path)
+    assert [is_by_formula(one["policy"]) for one in (redundant, plus, shadow)] == [True, True, False]

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ftnode.lab.audit import audit
+from ftnode.lab.audit import Findings, audit
 from ftnode.lab.baselines import Baselines
 from ftnode.lab.demo_kills import Planned, plan_kills
 from ftnode.lab.demo_screen import Sayer, rows, state_of
 from ftnode.lab.pictures import draw_loss, smooth
 from ftnode.lab.report import Kill, build_report, recover, vacancies_healed
 from ftnode.lab.story import Story, first_commits
-from ftnode.node.trace import read_trace
+from ftnode.node.trace import TraceWriter, read_trace
 from ftnode.protocol.errors import UserError
 from tests.lab.miniature import NAMES, PEERS, Miniature
 
@@ -74,6 +74,23 @@ def test_the_report_has_what_the_contract_promises(run: Path, story: Story, kill
         "blend_seconds", "first_step_seconds", "outage_seconds", "bytes_fetched",
     }  # fmt: skip
     assert vacancies_healed(story, [kill], [recovery])
+
+
+def test_the_bytes_of_copies_are_summed_over_their_keepers(tmp_path: Path) -> None:
+    header = {"peer": ["me", 1], "run": "r", "settings": {"steps": 9, "microbatches": 2}, "chance": 1, "addresses": [],
+              "hold": 1, "wall": 0.0, "version": "test", "precision": "float32"}  # fmt: skip
+    told = Story()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        writer = TraceWriter(tmp_path / name / "trace.jsonl", header)
+        writer.record("kept", 1.0, stage=0, step=6, bytes_fetched=480, seconds=0.1)
+        writer.record("kept", 2.0, stage=2, step=6, bytes_fetched=20, seconds=0.1)
+        told.follow(name, tmp_path / name / "trace.jsonl")
+    told.read()
+    report = build_report(told, [], [], Findings((), 2, 0, 0, 0, 0, 0, 0), stages=4, volunteers=5)
+    assert report["copies"] == [
+        {"stage": 0, "copies": 2, "bytes_fetched": 960}, {"stage": 2, "copies": 2, "bytes_fetched": 40},
+    ]  # fmt: skip
 
 
 def test_the_table_shows_who_holds_what(story: Story) -> None:

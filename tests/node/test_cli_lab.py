@@ -19,6 +19,7 @@ from ftnode.protocol.errors import UserError
         (("none",), ()),
         (("none", "none"), ()),
         (("2@150",), ((2, 150, False),)),
+        (("0@5",), ((0, 5, False),)),
         (("3@9", "1@5", "2*@9"), ((1, 5, False), (2, 9, True), (3, 9, False))),
     ],
 )

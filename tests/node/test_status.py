@@ -16,6 +16,7 @@ from rich.console import Console
 from ftnode.node import status as status_module
 from ftnode.node.status import (
     CommitPoint,
+    CopyRow,
     Member,
     RecoveryRow,
     Speaker,
@@ -41,6 +42,7 @@ FULL = SwarmStatus(
     standbys=("12D3KooWstandby",),
     recoveries=(RecoveryRow(1, 6, "blend", 3, "12D3KooWlost", "12D3KooWnew", "silent", 2.5),),
     commits=(CommitPoint(6, 2.6, 0.5), CommitPoint(7, 2.5, 0.5)),
+    copies=(CopyRow(0, "12D3KooWother", 6, 1_500_000), CopyRow(3, "12D3KooWother", 4, 500_000)), skipped_steps=2,
     members=(Member("abcdef", "tiny", "12D3KooWother", ("/ip4/127.0.0.1/tcp/1",)),),
 )  # fmt: skip
 
@@ -216,3 +218,10 @@ def test_a_stranger_cannot_write_to_our_terminal() -> None:
         assert "\x1b" not in text
         assert "\nforged" not in text
         assert "[red]" in text
+
+
+def test_copies_and_skipped_steps_are_told() -> None:
+    lines = plain_lines(FULL)
+    assert "copies of the head, stage 3 are kept; 2.0 MB fetched for them so far" in lines
+    assert "2 steps were skipped" in lines
+    assert not any("skipped" in line or "copies" in line for line in plain_lines(SwarmStatus(WHO)))

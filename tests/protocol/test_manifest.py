@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ftnode.models.config import ModelConfig
+from ftnode.models.encoded_size import encoded_bytes
 from ftnode.node.presets import PRESETS, adapt
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import (
@@ -155,6 +156,35 @@ def test_what_needs_four_stages_is_refused_with_fewer() -> None:
         text = changed("stages = 4", "stages = 2").replace(f"\n{before}\n", f"\n{key}\n")
         assert says in refusal(text)
     assert 'pipeline.swap must be true or false, not "yes"' in refusal(changed("swap = false", 'swap = "yes"'))
+
+
+def test_shadows_take_a_tenth_of_the_bytes_at_most() -> None:
+    """Four stages of 110,784 numbers in bfloat16 against all boundary tensors of the steps between them, by hand."""
+    shadowed = replace(TINY, recovery=replace(TINY.recovery, shadow_every=3))
+    assert shadowed.stage_parameters == 4 * 96**2 + 3 * 96 * 256 + 2 * 96 == 110784
+    assert shadowed.shadow_bytes == 2 * 110784 and TINY.shadow_bytes == 0
+    assert shadowed.shadow_every_min == 1
+    small = replace(shadowed, batch=replace(TINY.batch, microbatches=2, sequences=2))
+    step = 2 * 5 * 2 * small.boundary_bytes
+    assert 4 * small.shadow_bytes <= 0.1 * small.shadow_every_min * step < 4 * small.shadow_bytes + 0.1 * step
+    text = render(small)
+    assert (
+        f"shadows every 3 steps take more than 10% of the bytes of these steps; at least {small.shadow_every_min}, or"
+        in refusal(text)
+    )
+    assert parse(text.replace("shadow_every = 3", f"shadow_every = {small.shadow_every_min}"))
+    eighths = replace(small, recovery=replace(small.recovery, shadow_encoding="int8"))
+    assert eighths.shadow_bytes == pytest.approx(encoded_bytes(110784, "int8"), abs=4)
+    assert encoded_bytes(110784, "bfloat16") == small.shadow_bytes
+    head = 3 * 4 * TINY.head_parameters
+    assert small.copies_bytes == (2 * small.shadow_bytes, 2 * head) and TINY.copies_bytes == (0, 2 * head)
+
+
+def test_swapped_routes_need_two_microbatches() -> None:
+    """Every other one takes them: of one, none does."""
+    text = changed("swap = false", "swap = true").replace("\nmicrobatches = 8\n", "\nmicrobatches = 1\n", 1)
+    message = refusal(text)
+    assert f"line {line_of(text, 'microbatches = 1')}: swapped routes need 2 microbatches" in message
 
 
 def test_copies_of_the_head_take_a_tenth_of_the_bytes_at_most() -> None:

@@ -149,7 +149,7 @@ class Rebuilding:
                 lent = [frozen[2].history]
             else:
                 lent = [self.world.by_id[d.peer.id].compute.weights[d.stage].history for d in plan.donors]
-            exact = plan.rung in (Rung.REPLICA, Rung.HANDOVER)
+            exact = plan.rung is Rung.REPLICA
             history = lent[0] if exact else hash((plan.rung is not Rung.COPY, *lent))
         host.compute.weights[plan.stage] = Weights(base, history)
         for update, reduction in host.shelved.pop(plan.stage, ()):

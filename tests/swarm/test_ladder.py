@@ -14,6 +14,7 @@ from ftnode.lab.report import Kill, Recovery, recover
 from ftnode.lab.story import Story, Told
 from ftnode.lab.swarm import descendants
 from ftnode.lab.trial import Trial
+from ftnode.models.encoded_size import encoded_bytes
 from ftnode.node.trace import TraceTail
 from ftnode.protocol.manifest import Manifest
 from tests.swarm.conftest import OpenTrial
@@ -108,6 +109,10 @@ def test_adjacent_stages_come_back_from_their_shadows(open_swarm: OpenTrial) -> 
     step = max(kill.step for kill in kills)
     for kill in kills:
         assert 0 <= step - 1 - installed(trial, kill.stage).record["copy_step"] <= 3
+    numbers = 4 * 64**2 + 3 * 64 * 128 + 2 * 64
+    for stage in range(1, 5):
+        count, sent = trial.story.copied[stage]
+        assert count >= 2 and sent == count * encoded_bytes(numbers, "int8")
 
 
 def test_a_newcomer_that_dies_in_its_own_recovery_is_replaced(open_swarm: OpenTrial) -> None:

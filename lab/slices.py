@@ -1,0 +1,58 @@
+"""Work that is cut off when its time is up and goes on in the next call, from a file that was written whole.
+
+A GPU is often lent for minutes: the recovery lab's runs of a larger model take several such slices each.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+class CutOff(Exception):
+    """The time is up, and what there is has been written down. The text says how far the work has come."""
+
+
+class Slice:
+    """One piece of work within its time. `path` None: it is never cut off, and begins at its beginning.
+
+    `is_over` says whether the time is up. `seconds` are those of the slices before.
+    """
+
+    def __init__(self, path: Path | None = None, is_over: Callable[[], bool] = lambda: False) -> None:
+        self._path, self._is_over = path, is_over
+        self._seconds = 0.0
+        self._began = time.monotonic()
+
+    def load(self) -> dict[str, Any] | None:
+        """What the slice before has left, None when this is the first."""
+        if self._path is None or not self._path.exists():
+            return None
+        found: dict[str, Any] = torch.load(self._path, map_location="cpu", weights_only=True)
+        self._seconds = found.pop("seconds")
+        return found
+
+    def check(self, reached: str, state: Callable[[], dict[str, Any]]) -> None:
+        """Between two parts of the work. Raises CutOff when the time is up, after `state` (plain values and tensors)
+        was written."""
+        if self._path is None or not self._is_over():
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._path.with_name(self._path.name + ".new")
+        torch.save(state() | {"seconds": self.seconds()}, temporary)
+        os.replace(temporary, self._path)
+        raise CutOff(reached)
+
+    def seconds(self) -> float:
+        """Of wall clock, all slices together."""
+        return self._seconds + time.monotonic() - self._began
+
+    def done(self) -> None:
+        """The work is finished: what the slices left is no longer needed."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
