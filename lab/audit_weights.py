@@ -166,14 +166,21 @@ def blend(
 def _find_export(
     lives: list[Life], peer: list[Any], stage: int, record: dict[str, Any], to: str, digest: str
 ) -> tuple[Life, dict[str, Any]]:
-    """The donor's own record of what it gave: same stage, same version, same newcomer, same weights."""
+    """The donor's own record of what it gave: same stage, same version, same newcomer, same weights. Who was given
+    them twice, as a learner of the donor's stage and then to rebuild its neighbour, has them in a file once."""
     wanted = ("install", stage, record["step"], record["commit"], to, digest)
-    for life in lives:
-        if list(life.peer) == peer:
-            for export in life.exported:
-                found = tuple(export[name] for name in ("purpose", "stage", "step", "commit", "to", "digest"))
-                if found == wanted:
-                    return life, export
+    found = [
+        (life, export)
+        for life in lives
+        if list(life.peer) == peer
+        for export in life.exported
+        if tuple(export[name] for name in ("purpose", "stage", "step", "commit", "to", "digest")) == wanted
+    ]
+    for life, export in found:
+        if export["dump"]:
+            return life, export
+    if found:
+        return found[0]
     raise Unusable(f"the donor of stage {stage} has no record of what it gave")
 
 

@@ -93,6 +93,8 @@ def _killed(story: Story, node: str, stage: int, moment: float, family: tuple[in
     left = wait_until_gone(family)
     story.read(only=node)
     step, counted = story.progress(node, stage)
+    if not counted:  # it was killed with the others, and had not begun
+        step = story.applied.get((node, stage), story.committed) + 1
     if left:
         raise UserError(f"processes {left} outlived their killed node {node}; this is a bug of ftnode", 70)
     return Kill(stage=stage, step=step, node=node, time=moment, accumulated=counted)

@@ -14,7 +14,10 @@ import pytest
 from ftnode.lab import audit as audit_module
 from ftnode.lab.audit import audit
 from ftnode.node.trace import read_trace
+from ftnode.protocol.codec import tagged
 from ftnode.protocol.errors import UserError
+from ftnode.protocol.events import InstallFailed
+from ftnode.protocol.types import initial_version
 from tests.lab.miniature import NAMES, Miniature, change
 
 SEMANTIC = ("accumulated", "reduced", "applied", "commit", "installed", "exported", "view")
@@ -209,6 +212,21 @@ def test_a_dump_that_is_not_what_the_donor_recorded_is_found(run: Path) -> None:
     path = run / "first" / "exported-1.f32"
     path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
     assert any("not what its digest says" in finding.text for finding in audit(run).findings)
+
+
+def test_weights_given_twice_to_one_peer_are_found_where_they_were_written(run: Path) -> None:
+    """First to learn the donor's own stage, without a file; then to rebuild the stage beside it."""
+
+    def give_twice(traces: dict[str, list[dict[str, Any]]]) -> None:
+        index = next(i for i, record in enumerate(traces["first"]) if record["k"] == "exported")
+        traces["first"].insert(index, {**traces["first"][index], "dump": ""})
+        install = next(i for i, r in enumerate(traces["standby"]) if r["k"] == "event" and r["e"][0] == "Installed")
+        gave_up = tagged(InstallFailed(1, initial_version("lineage"), None, "another needs it more"))
+        traces["standby"].insert(install, {**traces["standby"][install], "e": gave_up})
+
+    change(run, give_twice)
+    findings = audit(run)
+    assert findings.passed, [str(finding) for finding in findings.findings]
 
 
 def test_an_omega_that_is_not_the_norm_of_the_commit_is_found(run: Path) -> None:

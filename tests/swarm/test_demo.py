@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ftnode.lab.report import SURVIVORS
 from ftnode.lab.swarm import descendants, wait_until_gone
 from ftnode.node.children import start_child
 
@@ -54,6 +55,18 @@ def test_two_losses_are_healed_and_the_report_says_how(text: Path, tmp_path: Pat
             check=False,
         )
         assert again.returncode == 0, again.stderr[-2000:]
+
+
+def test_replicas_take_a_kill_and_a_stage_without_holders_is_rebuilt(text: Path, tmp_path: Path) -> None:
+    options = ("--stages", "2", "--replicas", "2", "--steps", "16", "--kill", "1@5", "--kill", "2*@10", "--json")
+    argv = demo(text, tmp_path / "report", *options)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=220, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads(done.stdout)
+    assert (report["steps"], report["audit"], report["duplicates_applied"]) == (16, "passed", 0)
+    assert [(kill["stage"], kill["step"]) for kill in report["kills"]] == [(1, 5), (2, 10), (2, 10)]
+    rungs = [(entry["stage"], entry["rung"]) for entry in report["recoveries"]]
+    assert (1, SURVIVORS) in rungs and (2, "copy") in rungs, rungs
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

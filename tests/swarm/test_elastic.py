@@ -60,6 +60,26 @@ def test_a_killed_replica_costs_nothing_but_time(precision: str, open_swarm: Ope
     assert {told.record["rung"] for told in trial.story.installed} == {"initial", "replica"}
 
 
+def test_the_leader_of_groups_dies_in_mid_step_and_the_step_goes_on(open_swarm: OpenTrial) -> None:
+    trial = open_swarm(volunteers=2 * (STAGES + 1), stages=STAGES, change=elastic(2))
+    trial.wait("full groups", lambda story: sizes(story) == [2] * (STAGES + 1), GROW_SECONDS)
+    before = trial.story.view
+    assert before is not None
+    name = trial.story.name(before.leader)
+    (stage,) = before.stages_of(before.leader)
+    next_step = trial.story.committed + 2
+    trial.wait("its part of a step", lambda story: story.progress(name, stage) > (next_step, 0), GROW_SECONDS)
+    killed_at = trial.kill(name)
+    trial.wait("a view without it", lambda story: sizes(story)[stage] == 1, GROW_SECONDS)
+    trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
+    after = trial.story.view
+    assert after is not None and after.leader != before.leader
+    assert after.lineage == before.lineage and after.epochs == before.epochs, "nobody was alone with a stage"
+    assert {told.record["rung"] for told in trial.story.installed} == {"initial", "replica"}
+    resumed = min(told.time for told in trial.story.commits if told.time > killed_at)
+    assert resumed - killed_at < GROW_SECONDS
+
+
 def test_groups_of_four_lose_members_of_two_stages_at_once(open_swarm: OpenTrial) -> None:
     trial = open_swarm(volunteers=8, stages=1, change=elastic(4))
     trial.wait("full groups", lambda story: sizes(story) == [4, 4], GROW_SECONDS)
