@@ -38,6 +38,7 @@ TOKENIZER_BYTES_MAX: Final = 256 << 20
 BLOCK_BYTES: Final = 1 << 20
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _NAME: Final = re.compile(r"(training|validation)-\d{5,9}\.bin")
+_ANY_FORMAT: Final = re.compile(rb'"format"\s*:\s*"ftnode-shards-')
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +149,19 @@ class TokenShards:
 
 
 def is_shard_folder(path: Path) -> bool:
-    """Whether `ftnode data build` made it, whole or damaged."""
+    """Whether its index is one of shards: of any format, however it is spaced, or of none when shards lie beside it.
+    What is wrong with it, `read_index` says; it is never text to train on."""
     try:
         with (path / INDEX_NAME).open("rb") as file:
-            return f'"format": "{FORMAT}"'.encode() in file.read(INDEX_BYTES_MAX)
+            return holds_shards(path) or bool(_ANY_FORMAT.search(file.read(INDEX_BYTES_MAX)))
+    except OSError:
+        return False
+
+
+def holds_shards(folder: Path) -> bool:
+    """Whether files have the names of shards, with or without an index: of an unfinished build, or fetched in part."""
+    try:
+        return any(_NAME.fullmatch(path.name) for path in folder.iterdir())
     except OSError:
         return False
 
@@ -167,7 +177,7 @@ def read_index(folder: Path) -> tuple[Index, str]:
     try:
         return parse_index(data), hashlib.sha256(data).hexdigest()
     except DataError as error:
-        raise DataError(f"{path} is no index of shards: {error}") from None
+        raise DataError(f"{path} is no index of shards: {error}; build them again with ftnode data build") from None
 
 
 def parse_index(data: bytes) -> Index:

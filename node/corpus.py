@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftnode.models.data import DataError, load_corpus
-from ftnode.models.shards import PARTS, check_file, is_shard_folder, read_index
+from ftnode.models.shards import PARTS, check_file, holds_shards, is_shard_folder, read_index
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
 
@@ -26,10 +26,10 @@ class CorpusFacts:
 def corpus_facts(path: Path | None, context: int) -> CorpusFacts:
     """Of a text, a folder of it, a folder of shards, or of Python's standard library. Everything is read and hashed.
 
-    Raises UserError: 66 when there is no text in it, 65 when shards are damaged or a part of it is shorter than a
-    sequence of `context` tokens.
+    Raises UserError: 66 when there is no text in it, 65 when shards are damaged, without an index or of an unknown
+    format, or a part of it is shorter than a sequence of `context` tokens.
     """
-    if path is not None and is_shard_folder(path):
+    if path is not None and (is_shard_folder(path) or holds_shards(path)):
         return _shard_facts(path, context)
     try:
         corpus = load_corpus(str(path or ""))

@@ -168,3 +168,20 @@ def test_a_folder_of_shards_is_known_by_its_index(tmp_path: Path) -> None:
     assert (
         not is_shard_folder(tmp_path / "text") and not is_shard_folder(tmp_path) and not is_shard_folder(tmp_path / "x")
     )
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("index", ["ftnode-shards-9", "reformatted", "cut off", "something else"])
+def test_shards_with_an_index_that_cannot_be_read_are_no_text(index: str, alone: bool, tmp_path: Path) -> None:
+    data = write(tmp_path).encode()
+    changed = {
+        "ftnode-shards-9": data.replace(b"ftnode-shards-1", b"ftnode-shards-9"), "cut off": data[:-100],
+        "reformatted": json.dumps(json.loads(data), separators=(",", ":")).encode(), "something else": b"{}",
+    }  # fmt: skip
+    (tmp_path / INDEX_NAME).write_bytes(changed[index])
+    if alone:
+        for path in tmp_path.glob("*.bin"):
+            path.unlink()
+    assert is_shard_folder(tmp_path) is (not alone or index != "something else")
+    with pytest.raises(DataError, match=r"is no index of shards: .*; build them again"):
+        read_index(tmp_path)

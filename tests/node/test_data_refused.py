@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -141,3 +142,19 @@ def test_a_flipped_bit_is_found(tmp_path: Path, ftnode: Callable[..., Seen]) -> 
     path.unlink()
     assert ftnode("data", "check", folder).refused(65, "training-00003.bin", "No such file")
     assert not (tmp_path / "run.toml").exists()
+
+
+@pytest.mark.parametrize("index", ["ftnode-shards-9", "reformatted", "missing"])
+def test_shards_with_an_index_that_cannot_be_read_are_not_trained_on_as_text(
+    index: str, tmp_path: Path, ftnode: Callable[..., Seen]
+) -> None:
+    path = shards(tmp_path).folder / "index.json"
+    data = path.read_text()
+    if index == "missing":
+        path.unlink()
+    elif index == "reformatted":
+        path.write_text(json.dumps(json.loads(data), separators=(",", ":")))
+    else:
+        path.write_text(data.replace("ftnode-shards-1", index))
+    seen = ftnode("run", "init", tmp_path / "run.toml", "--data", path.parent)
+    assert seen.refused(65, str(path), "ftnode data build") and not (tmp_path / "run.toml").exists()
