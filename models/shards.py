@@ -43,15 +43,22 @@ _ANY_FORMAT: Final = re.compile(rb'"format"\s*:\s*"ftnode-shards-')
 
 @dataclass(frozen=True, slots=True)
 class TokenizerFacts:
-    """Which tokenizer made the shards. `bytes`: length of its file, 0 when there is none (the byte tokenizer)."""
+    """Which tokenizer made the shards. What its file or folder was called where they were built is not in it: the same
+    text and tokenizer make the same corpus everywhere.
 
-    name: str
+    `bytes`: length of its file, 0 when there is none (the byte tokenizer).
+    """
+
     sha256: str
     vocabulary: int
     """Token ids are below it."""
     separator: int
     """Token id behind every document."""
     bytes: int
+
+    @property
+    def name(self) -> str:
+        return TOKENIZER_NAME if self.bytes else "bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +255,6 @@ def _check_size(path: Path, size: int) -> None:
 def _check(index: Index) -> None:
     """Raises DataError for what no build makes, TypeError for a field of another type."""
     own = index.tokenizer
-    if not isinstance(own.name, str) or not 0 < len(own.name) <= 256 or not own.name.isprintable():
-        raise DataError("the tokenizer's name is none")
     numbers = [own.vocabulary, own.separator, own.bytes, *(shard.tokens for shard in index.shards)]
     if any(type(number) is not int for number in numbers):
         raise DataError("a number that is none")

@@ -67,7 +67,7 @@ def build(
         raise UserError(f"cannot write {error.filename or folder}: {error.strerror}; call again to go on", 74) from None
     index = built.index
     facts = {
-        "folder": str(folder), "sha256": built.sha256, "tokenizer": index.tokenizer.name,
+        "folder": str(folder), "sha256": built.sha256, "tokenizer": chosen.name,
         "vocabulary": index.tokenizer.vocabulary, "dtype": index.dtype, "documents": built.documents,
         "tokens": {part: index.tokens(part) for part in built.documents}, "shards": len(index.shards),
         "bytes": index.size, "resumed": built.resumed, "seconds": round(time.monotonic() - started, 3),

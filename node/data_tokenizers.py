@@ -19,6 +19,8 @@ SEPARATORS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos
 
 
 class Tokenizer(Protocol):
+    name: str
+    """For whoever builds; it is in no shard and no index."""
     facts: TokenizerFacts
     file: bytes
     """Of tokenizer.json; empty when there is none."""
@@ -31,10 +33,11 @@ class Tokenizer(Protocol):
 class ByteTokenizer:
     """A token is a byte of UTF-8; documents are separated by NUL, as in models/data.py."""
 
+    name = BYTES
     file = b""
 
     def __init__(self) -> None:
-        self.facts = TokenizerFacts(BYTES, hashlib.sha256(BYTES.encode()).hexdigest(), 256, SEPARATOR[0], 0)
+        self.facts = TokenizerFacts(hashlib.sha256(BYTES.encode()).hexdigest(), 256, SEPARATOR[0], 0)
 
     def encode(self, texts: Sequence[str]) -> list[NDArray[Any]]:
         return [np.frombuffer(text.encode(), np.uint8) for text in texts]
@@ -44,13 +47,13 @@ class FileTokenizer:
     """What tokenizer.json says. Special tokens that stand in a text are text: no document can fake a separator."""
 
     def __init__(self, name: str, file: bytes, separator: str | None = None) -> None:
-        """Raises DataError."""
+        """`name`: its path, for messages. Raises DataError."""
         from tokenizers import Tokenizer as HuggingFace
 
         try:
             self._tokenizer = HuggingFace.from_str(file.decode())
         except Exception as error:  # noqa: BLE001 - the library raises plain ones
-            raise DataError(f"{name} is no file of a tokenizer: {str(error)[:200]}") from None
+            raise DataError(f"{name} is no file of a tokenizer: {str(error)[:200]}; give a tokenizer.json") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True
@@ -58,9 +61,9 @@ class FileTokenizer:
         if not vocabulary:
             raise DataError(f"the tokenizer {name} has no tokens")
         size = max(vocabulary.values()) + 1
-        self.file = file
+        self.name, self.file = name, file
         found = _separator(name, vocabulary, separator)
-        self.facts = TokenizerFacts(name, hashlib.sha256(file).hexdigest(), size, found, len(file))
+        self.facts = TokenizerFacts(hashlib.sha256(file).hexdigest(), size, found, len(file))
         self._dtype = np.dtype(dtype_for(size))
 
     def encode(self, texts: Sequence[str]) -> list[NDArray[Any]]:
@@ -86,7 +89,7 @@ def open_tokenizer(given: str, separator: str | None = None) -> Tokenizer:
         ) from None
     if not 0 < len(content) <= TOKENIZER_BYTES_MAX:
         raise DataError(f"{path} is empty or too large for a tokenizer")
-    return FileTokenizer(path.parent.absolute().name if path.name == TOKENIZER_NAME else path.stem, content, separator)
+    return FileTokenizer(str(path), content, separator)
 
 
 def _separator(name: str, vocabulary: dict[str, int], given: str | None) -> int:

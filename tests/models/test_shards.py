@@ -40,7 +40,7 @@ def write(folder: Path, vocabulary: int = 1000) -> Index:
             start += 3 * count
             (folder / f"{part}-{number:05}.bin").write_bytes(data)
             shards.append(Shard(f"{part}-{number:05}.bin", part, count, hashlib.sha256(data).hexdigest()))
-    index = Index(TokenizerFacts("test", "ab" * 32, vocabulary, 0, 0), dtype, tuple(shards))
+    index = Index(TokenizerFacts("ab" * 32, vocabulary, 0, 0), dtype, tuple(shards))
     (folder / INDEX_NAME).write_bytes(index.encode())
     return index
 
@@ -148,7 +148,7 @@ BAD: dict[str, Callable[[bytes], bytes]] = {
     "half a token": edited(lambda plain: plain["shards"][0].update(tokens=1.5)),
     "a separator beyond": edited(lambda plain: plain["tokenizer"].update(separator=1000)),
     "a vast tokenizer": edited(lambda plain: plain["tokenizer"].update(bytes=1 << 40)),
-    "a name with a bell": edited(lambda plain: plain["tokenizer"].update(name="\a")),
+    "a name for the tokenizer": edited(lambda plain: plain["tokenizer"].update(name="bpe")),
 }
 
 

@@ -87,7 +87,7 @@ def test_a_tokenizer_that_does_not_fit_the_manifest(
 ) -> None:
     manifest.write_text(manifest.read_text().replace("vocabulary = 400", "vocabulary = 399"))
     assert ftnode("run", "sign", manifest).code == 0
-    says = ("the tokenizer bpe", "has 400 tokens, and model.vocabulary is 399", "ftnode run init --data")
+    says = ("the tokenizer tokenizer.json of", "has 400 tokens, and model.vocabulary is 399", "ftnode run init --data")
     assert joined(manifest, "--data", folder).refused(78, *says)
     assert not told
 

@@ -68,8 +68,20 @@ def test_a_tokenizer_file_makes_the_librarys_tokens(tmp_path: Path) -> None:
     wanted = [n for name in sorted(held_out) for n in [*reference.encode((source / name).read_text()).ids, end]]
     assert tokens(tmp_path / "out", "validation") == wanted
     facts = built.index.tokenizer
-    assert (built.index.dtype, facts.name, facts.vocabulary, facts.separator) == ("uint16", "bpe", 400, end)
+    assert (built.index.dtype, facts.name, facts.vocabulary, facts.separator) == ("uint16", "tokenizer.json", 400, end)
     assert (tmp_path / "out" / "tokenizer.json").read_text() == tokenizer_json()
+
+
+def test_where_the_tokenizer_lay_makes_no_difference(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    source, hashes = text_folder(tmp_path / "text"), set()
+    renamed = tokenizer_file(tmp_path / "mine").rename(tmp_path / "mine" / "secret.json")
+    for number, given in enumerate((tokenizer_file(tmp_path / "bpe").parent, tokenizer_file(tmp_path / "x"), renamed)):
+        seen = ftnode("data", "build", source, "--tokenizer", given, "--out", tmp_path / f"{number}", "--json")
+        facts = json.loads(seen.out)
+        hashes.add(facts["sha256"])
+        assert facts["tokenizer"].startswith(str(given))
+    assert len(hashes) == 1 and contents(tmp_path / "0") == contents(tmp_path / "2")
+    assert b"secret" not in (tmp_path / "2" / "index.json").read_bytes()
 
 
 def test_a_document_cannot_fake_a_separator(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_too_few_documents_for_validation(tmp_path: Path, ftnode: Callable[..., 
     ("given", "says"),
     [
         (("--tokenizer", "gpt2"), "cannot read the tokenizer gpt2: No such file or directory; give bytes, or the path"),
-        (("--tokenizer", "{bad}"), "is no file of a tokenizer"),
+        (("--tokenizer", "{bad}"), "bad.json is no file of a tokenizer"),
         (("--tokenizer", "{good}", "--separator", "<none>"), "has no token '<none>'; name one of its own"),
         (("--separator", "x"), "leave --separator out"),
     ],
