@@ -172,7 +172,9 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
 
 
 def _say(message: str) -> None:
-    print("ftnode: " + " ".join(message.split()), file=sys.stderr)
+    """One line. Messages quote files and peers: what could control a terminal becomes a question mark."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in " ".join(message.split()))
+    print(f"ftnode: {shown}", file=sys.stderr)
 
 
 def run_and_exit() -> NoReturn:

@@ -154,7 +154,8 @@ def parse_line(line: bytes, where: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or record.get("kind") not in ("start", "commit", "validation"):
-        raise UserError(f"{where}: no line of metrics: {line[:60].decode(errors='replace').strip()}", 65)
+        begins = line[:60].decode(errors="replace").strip()
+        raise UserError(f"{where}: no line of metrics: {begins}; give a metrics.jsonl, or the log folder with one", 65)
     if record["kind"] == "start" and record.get("format") != FORMAT:
         raise UserError(f"{where}: metrics of another format than {FORMAT}; use the ftnode that wrote them", 65)
     if record["kind"] != "start" and not all(_is_number(record.get(name)) for name in ("time", "step", "loss")):

@@ -44,6 +44,15 @@ def test_bad_input_is_one_line_and_leaves_nothing(bad: str, tmp_path: Path, ftno
     assert {path.name for path in tmp_path.iterdir()} == {"text"}
 
 
+def test_what_controls_a_terminal_is_not_printed(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    (tmp_path / "a.jsonl").write_text('{"\\u001b[31m\\u009b2J": "a"}\n')
+    seen = ftnode("data", "build", tmp_path / "a.jsonl", "--out", tmp_path / "out")
+    assert seen.refused(65, "line 1: no field 'text'", "?[31m?2J") and seen.err[:-1].isprintable()
+    (tmp_path / "wrong").write_bytes(b"\x1b]0;title\x07\x9b\n")
+    seen = ftnode("tensorboard", tmp_path / "wrong", tmp_path / "events")
+    assert seen.refused(65, "no line of metrics: ?]0;title?", "give a metrics.jsonl") and seen.err[:-1].isprintable()
+
+
 @pytest.mark.parametrize("make", ["missing", "empty file", "empty folder", "empty files"])
 def test_a_source_without_text(make: str, tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
     source = tmp_path / "source"
