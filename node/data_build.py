@@ -36,7 +36,7 @@ from ftnode.models.shards import (
     Index,
     dtype_for,
 )
-from ftnode.node.data_sources import PIECE_BYTES, Piece, Position, Source
+from ftnode.node.data_sources import PIECE_BYTES, Piece, Position, Source, SourceAway
 from ftnode.node.data_tokenizers import Tokenizer
 from ftnode.node.data_writer import ShardWriter
 
@@ -96,8 +96,9 @@ def build(
 ) -> Built:
     """Write the shards of `sources` to `out`, which is not there yet, or an empty folder.
 
-    Raises Occupied; DataError for a source that cannot be used, and nothing is left then; OSError when it cannot be
-    written, and a second call goes on.
+    Raises Occupied; DataError for a source that cannot be used: what this call began is gone then, and what an earlier
+    one noted stays for a later one; OSError when it cannot be written, SourceAway when a source cannot be read now, and
+    a second call goes on.
     """
     assert 0 < shard_bytes <= SHARD_BYTES_MAX
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -108,9 +109,11 @@ def build(
             building.take_up()
             building.run()
             index = building.index()
-        except DataError:
+        except DataError as error:
             building.close()
-            shutil.rmtree(work)
+            kept = building.resumed or (isinstance(error, SourceAway) and (work / STATE_NAME).exists())
+            if not kept:
+                shutil.rmtree(work)
             raise
         finally:
             building.close()

@@ -14,6 +14,7 @@ from ftnode.node.data_sources import (
     Position,
     Seen,
     Source,
+    SourceAway,
     decoded,
     find_files,
     record_part,
@@ -147,8 +148,8 @@ class HubDataset:
             if isinstance(error, DataError):
                 raise
             cause = " ".join(str(error).split())[:200]
-            raise DataError(
-                f"cannot read {HUB}{self.name}: {cause}; check the name, the revision, the network"
+            raise SourceAway(
+                f"cannot read {HUB}{self.name}: {cause}; check the name, the revision, the network, and call again"
             ) from None
 
 

@@ -40,6 +40,10 @@ class Piece:
     after: Position | None
 
 
+class SourceAway(DataError):
+    """It cannot be read now; another time it may."""
+
+
 class Source(Protocol):
     """A file, or a part of one."""
 

@@ -267,6 +267,47 @@ def test_a_build_does_not_go_on_behind_a_shard_that_is_not_as_it_was(tmp_path: P
     assert made(tmp_path / "out", source, shard_bytes=1000).resumed is False
 
 
+@pytest.mark.parametrize("resumed", [True, False])
+def test_a_bad_line_costs_only_what_this_call_began(resumed: bool, tmp_path: Path) -> None:
+    """Progress of an earlier call stays: when the file is put back as it was, a later one goes on."""
+    source = tmp_path / "a.jsonl"
+    good = "".join(json.dumps({"text": words(str(n), 40)}) + "\n" for n in range(60))
+    source.write_text(good + '{"text": "as good"}\n')
+    made(tmp_path / "undisturbed", source, shard_bytes=1000)
+    as_it_was = source.stat()
+    if resumed:
+        before = (stopped(tmp_path, source) / "state.json").read_bytes()
+    source.write_text(good + '{"text"; "as good"}\n')
+    os.utime(source, ns=(as_it_was.st_atime_ns, as_it_was.st_mtime_ns))
+    with pytest.raises(DataError, match="line 61: no JSON"):
+        made(tmp_path / "out", source, shard_bytes=1000, checkpoint_bytes=1 << 30)
+    assert (tmp_path / "out.building").exists() is resumed
+    if resumed:
+        assert (tmp_path / "out.building" / "state.json").read_bytes() == before
+        source.write_text(good + '{"text": "as good"}\n')
+        os.utime(source, ns=(as_it_was.st_atime_ns, as_it_was.st_mtime_ns))
+        assert made(tmp_path / "out", source, shard_bytes=1000).resumed
+        assert contents(tmp_path / "out") == contents(tmp_path / "undisturbed")
+
+
+def test_a_dataset_that_breaks_off_is_gone_on_with(tmp_path: Path, hub: list[Any]) -> None:
+    source = f"hf:owner/set@{REVISION}"
+    made(tmp_path / "undisturbed", source, shard_bytes=1000)
+
+    def load_dataset(name: str, configuration: str | None, **options: Any) -> Iterator[dict[str, str]]:
+        for number in range(50):
+            yield {"text": words(str(number), 5)}
+        raise ConnectionError("no answer")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_build, "BATCH_BYTES", 500)
+        patch.setattr(sys.modules["datasets"], "load_dataset", load_dataset)
+        with pytest.raises(DataError, match="the network"):
+            made(tmp_path / "out", source, shard_bytes=1000, checkpoint_bytes=1000)
+    assert made(tmp_path / "out", source, shard_bytes=1000).resumed
+    assert contents(tmp_path / "out") == contents(tmp_path / "undisturbed")
+
+
 def test_two_builds_do_not_write_to_one_folder(tmp_path: Path) -> None:
     source = text_folder(tmp_path / "text")
     with data_build._work_folder(tmp_path / "out"), pytest.raises(Occupied, match="another build writes to"):
