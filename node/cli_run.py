@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from secrets import token_hex
 
 import click
 
@@ -181,15 +184,12 @@ def _shown(value: object) -> object:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Another text in the same file, whole or not at all, with the same rights."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    """Another text in the same file, whole or not at all, with the same rights. Raises UserError (73)."""
     try:
-        draft.write_text(text, encoding="utf-8")
-        draft.chmod(path.stat().st_mode & 0o777)
-        draft.replace(path)
+        with _drafted(path, text, path.stat().st_mode & 0o777) as draft:
+            draft.replace(path)
     except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise UserError(f"cannot write {path}: {error.strerror}", 73) from None
+        raise _not_written(path, error) from None
 
 
 def _run_name(path: Path, fallback: str) -> str:
@@ -199,12 +199,43 @@ def _run_name(path: Path, fallback: str) -> str:
 
 
 def write_new(path: Path, text: str) -> None:
-    """A new file. Raises UserError (73) when there is one of that name, or it cannot be written."""
+    """A new file, whole or not at all. Raises UserError (73) when the name is taken, or it cannot be written."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        with _drafted(path, text) as draft:
+            _rename_new(draft, path)
     except FileExistsError:
         raise UserError(f"{path} is already there and stays as it is; choose another name", 73) from None
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}", 73) from None
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+        raise _not_written(path, error) from None
+
+
+@contextmanager
+def _drafted(path: Path, text: str, mode: int | None = None) -> Iterator[Path]:
+    """The text beside `path`, on the disk; what is still there in the end goes. `mode`: rights, else the usual ones."""
+    draft = path.with_name(f".{path.name}.{token_hex(4)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _rename_new(draft: Path, path: Path) -> None:
+    """Raises FileExistsError when there is one of that name, even when it came this moment."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            raise FileExistsError from None
+        draft.rename(path)
+
+
+def _not_written(path: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write {path}: {error.strerror}; check the folder, its rights and the disk", 73)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 from cli_runner import Seen
 
+from ftnode.node.cli_run import write_new
 from ftnode.node.presets import PRESETS
+from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import parse
 
 
@@ -50,6 +53,39 @@ def test_init_never_writes_over_a_file(manifest_file: Path, text_file: Path, ftn
 
 def test_init_in_a_folder_that_is_not_there(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
     assert ftnode("run", "init", tmp_path / "no" / "x.toml", "--data", text_file).refused(73, "cannot write")
+
+
+def full_disk(descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_leaves_no_half_manifest(
+    manifest_file: Path, text_file: Path, tmp_path: Path, ftnode: Callable[..., Seen]
+) -> None:
+    manifest_file.write_text(manifest_file.read_text().replace("steps = ", "steps = 1"))
+    before, folder = manifest_file.read_text(), tmp_path / "new"
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", full_disk)
+        says = ("cannot write", "No space left", "check the folder")
+        assert ftnode("run", "init", folder / "x.toml", "--data", text_file).refused(73, *says)
+        assert ftnode("run", "sign", manifest_file).refused(73, *says)
+    assert not list(folder.iterdir()) and manifest_file.read_text() == before
+    assert ftnode("run", "init", folder / "x.toml", "--data", text_file).code == 0
+    assert [path.name for path in folder.iterdir()] == ["x.toml"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_came_meanwhile_stays(links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    write_new(tmp_path / "x.toml", "mine")
+    with pytest.raises(UserError, match="already there"):
+        write_new(tmp_path / "x.toml", "other")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"x.toml": "mine"}
 
 
 def test_init_with_a_preset_that_is_none(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
