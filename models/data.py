@@ -40,6 +40,10 @@ class DataError(ValueError):
     """The text cannot be used; one line that says why and what to do."""
 
 
+class NotThere(DataError):
+    """What was named does not exist, or cannot be opened."""
+
+
 @dataclass(frozen=True, slots=True)
 class Corpus:
     """The two parts of a corpus: a text's bytes, files joined by NUL, or shards' tokens. No file is in both."""

@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ftnode.models.data import Corpus, DataError
+from ftnode.models.data import Corpus, DataError, NotThere
 
 INDEX_NAME: Final = "index.json"
 TOKENIZER_NAME: Final = "tokenizer.json"
@@ -174,13 +174,13 @@ def holds_shards(folder: Path) -> bool:
 
 
 def read_index(folder: Path) -> tuple[Index, str]:
-    """A folder's index and the hash of its file. Raises DataError."""
+    """A folder's index and the hash of its file. Raises NotThere and DataError."""
     path = folder / INDEX_NAME
     try:
         with path.open("rb") as file:
             data = file.read(INDEX_BYTES_MAX + 1)
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}; make it with ftnode data build") from None
+        raise NotThere(f"cannot read {path}: {error.strerror}; make it with ftnode data build") from None
     try:
         return parse_index(data), hashlib.sha256(data).hexdigest()
     except DataError as error:
@@ -238,7 +238,7 @@ def check_file(folder: Path, file: StoredFile) -> None:
         with path.open("rb") as opened:
             digest = hashlib.file_digest(opened, "sha256").hexdigest()
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from None
+        raise DataError(f"cannot read {path}: {error.strerror}; get the file or build it again") from None
     if digest != file.sha256:
         raise DataError(f"{path} does not have the hash that the index says: it is damaged; get it or build it again")
 
@@ -247,7 +247,7 @@ def _check_size(path: Path, size: int) -> None:
     try:
         found = path.stat().st_size
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from None
+        raise DataError(f"cannot read {path}: {error.strerror}; get the file or build it again") from None
     if found != size:
         raise DataError(f"{path} has {found} bytes, and {size} by the index: it is damaged; get it or build it again")
 

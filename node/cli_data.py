@@ -44,7 +44,7 @@ def build(
 ) -> None:  # fmt: skip
     """Make token shards of SOURCE...: text files, folders of them, JSON lines (.jsonl), Parquet (.parquet), or
     hf:NAME@REVISION. A build that was stopped goes on when it is called again."""
-    from ftnode.models.data import DataError
+    from ftnode.models.data import DataError, NotThere
     from ftnode.node import data_build
     from ftnode.node.data_records import find_sources
     from ftnode.node.data_tokenizers import open_tokenizer
@@ -57,7 +57,7 @@ def build(
                 find_sources(sources, field), chosen, folder, show, shard_bytes=shard_megabytes << 20
             )
     except DataError as error:
-        raise UserError(str(error), 65) from None
+        raise UserError(str(error), 66 if isinstance(error, NotThere) else 65) from None
     except data_build.Occupied as error:
         raise UserError(str(error), 73) from None
     except KeyboardInterrupt:
@@ -80,8 +80,9 @@ def build(
 @json_option
 @unused_home_option
 def check(directory: Path, as_json: bool, home: str | None) -> None:
-    """Hash every file of a folder of shards again. Exit code 65 when one is damaged."""
-    from ftnode.models.data import DataError
+    """Hash every file of a folder of shards again. Exit code 65 when one is damaged, 66 without
+    an index."""
+    from ftnode.models.data import DataError, NotThere
     from ftnode.models.shards import PARTS, check_file, read_index
 
     try:
@@ -89,7 +90,7 @@ def check(directory: Path, as_json: bool, home: str | None) -> None:
         for file in index.files:
             check_file(directory, file)
     except DataError as error:
-        raise UserError(str(error), 65) from None
+        raise UserError(str(error), 66 if isinstance(error, NotThere) else 65) from None
     tokens = {part: index.tokens(part) for part in PARTS}
     facts = {"sha256": sha256, "shards": len(index.shards), "bytes": index.size, "tokens": tokens}
     parts = ", ".join(f"{count:,} tokens for {part}" for part, count in tokens.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftnode.models.data import DataError, load_corpus
+from ftnode.models.data import DataError, NotThere, load_corpus
 from ftnode.models.shards import PARTS, check_file, holds_shards, is_shard_folder, read_index
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
@@ -26,8 +26,8 @@ class CorpusFacts:
 def corpus_facts(path: Path | None, context: int) -> CorpusFacts:
     """Of a text, a folder of it, a folder of shards, or of Python's standard library. Everything is read and hashed.
 
-    Raises UserError: 66 when there is no text in it, 65 when shards are damaged, without an index or of an unknown
-    format, or a part of it is shorter than a sequence of `context` tokens.
+    Raises UserError: 66 when there is no text in it, or shards without an index; 65 when shards are damaged or of an
+    unknown format, or a part of it is shorter than a sequence of `context` tokens.
     """
     if path is not None and (is_shard_folder(path) or holds_shards(path)):
         return _shard_facts(path, context)
@@ -71,7 +71,7 @@ def _shard_facts(path: Path, context: int) -> CorpusFacts:
         for file in index.files:
             check_file(path, file)
     except DataError as error:
-        raise UserError(f"cannot use the data: {error}", 65) from None
+        raise UserError(f"cannot use the data: {error}", 66 if isinstance(error, NotThere) else 65) from None
     for part in PARTS:
         if index.tokens(part) <= context:
             raise UserError(

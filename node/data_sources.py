@@ -20,7 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
-from ftnode.models.data import SEPARATOR, VALIDATION_ONE_IN, DataError, validation_names
+from ftnode.models.data import SEPARATOR, VALIDATION_ONE_IN, DataError, NotThere, validation_names
 
 PIECE_BYTES: Final = 256 << 10
 FILES_MAX: Final = 5_000_000
@@ -77,7 +77,7 @@ class Seen:
         try:
             file = self.path.open("rb")
         except OSError as error:
-            raise DataError(f"cannot read {self.path}: {error.strerror}") from None
+            raise NotThere(f"cannot read {self.path}: {error.strerror}; check the file and its rights") from None
         try:
             self.check(file)
         except DataError:
@@ -183,7 +183,7 @@ def _chosen(label: str, twenty: int) -> int:
 
 def find_files(given: Sequence[str]) -> list[Seen]:
     """The files that were given, and those in given folders by name; hidden ones, links and empty ones in folders are
-    left out. Labels of several sources begin with the source's number. Raises DataError."""
+    left out. Labels of several sources begin with the source's number. Raises NotThere and DataError."""
     found: list[Seen] = []
     for number, one in enumerate(given):
         root = Path(one).expanduser()
@@ -195,7 +195,7 @@ def find_files(given: Sequence[str]) -> list[Seen]:
             else:
                 here = [_seen(root, prefix + root.name)]
         except OSError as error:
-            raise DataError(f"cannot read {error.filename or root}: {error.strerror}; check the path") from None
+            raise NotThere(f"cannot read {error.filename or root}: {error.strerror}; check the path") from None
         if not here or not any(seen.size for seen in here):
             raise DataError(f"{root} is empty; give a file with text, or a folder of them")
         found += here

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ftnode.models.data import SEPARATOR, DataError
+from ftnode.models.data import SEPARATOR, DataError, NotThere
 from ftnode.models.shards import TOKENIZER_BYTES_MAX, TOKENIZER_NAME, TokenizerFacts, dtype_for
 
 BYTES: Final = "bytes"
@@ -72,7 +72,7 @@ class FileTokenizer:
 
 
 def open_tokenizer(given: str, separator: str | None = None) -> Tokenizer:
-    """`bytes`, or the path of a tokenizer.json or of a folder with one. Raises DataError."""
+    """`bytes`, or the path of a tokenizer.json or of a folder with one. Raises NotThere and DataError."""
     if given == BYTES:
         if separator is not None:
             raise DataError("the byte tokenizer separates documents by NUL; leave --separator out")
@@ -84,7 +84,7 @@ def open_tokenizer(given: str, separator: str | None = None) -> Tokenizer:
         with path.open("rb") as file:
             content = file.read(TOKENIZER_BYTES_MAX + 1)
     except OSError as error:
-        raise DataError(
+        raise NotThere(
             f"cannot read the tokenizer {path}: {error.strerror}; give bytes, or the path of a tokenizer.json"
         ) from None
     if not 0 < len(content) <= TOKENIZER_BYTES_MAX:
