@@ -51,6 +51,7 @@ def build(
 
     folder, started = Path(out).expanduser().absolute(), time.monotonic()
     try:
+        data_build.check_apart(sources, folder)
         chosen = open_tokenizer(tokenizer, separator)
         with _showing() as show:
             built = data_build.build(

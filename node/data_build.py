@@ -85,6 +85,14 @@ class _Batch:
     """Bytes of text."""
 
 
+def check_apart(given: Sequence[str], out: Path) -> None:
+    """Raises Occupied when `out` is in a folder of the sources: a later build would read its own shards."""
+    for one in given:
+        folder = Path(one).expanduser()
+        if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
+            raise Occupied(f"{out} is in the source {folder}; choose an --out beside it")
+
+
 def build(
     sources: Sequence[Source],
     tokenizer: Tokenizer,

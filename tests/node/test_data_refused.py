@@ -66,6 +66,15 @@ def test_a_source_without_text(make: str, tmp_path: Path, ftnode: Callable[..., 
     assert ftnode("data", "build", source, "--out", tmp_path / "out").refused(code, str(source), *says)
 
 
+@pytest.mark.parametrize("out", ["text/out", "text/inner/out", "link/out", "text"])
+def test_shards_in_a_source(out: str, tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    source = text_folder(tmp_path / "text")
+    (tmp_path / "link").symlink_to(source)
+    before = sorted(tmp_path.rglob("*"))
+    seen = ftnode("data", "build", source, "--out", tmp_path / out)
+    assert seen.refused(73, "is in the source", "choose an --out beside it") and sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("change", ["grow", "shrink", "touch", "remove"])
 def test_a_source_that_changes_while_it_is_read(change: str, tmp_path: Path) -> None:
     source = text_folder(tmp_path / "text")
