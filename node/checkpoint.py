@@ -3,7 +3,7 @@
 A safetensors file is 8 bytes length, a JSON header that says which tensor lies where, and the tensors without gaps:
 our stages lie in their flat buffers the same way (models/parameters.py), so the header is written first and the bytes
 go behind it as they are. All is written into a folder beside the final one, which gets its name when everything is on
-the disk.
+the disk (`finish`, then `publish`); only then may anybody be told that the model is here.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def generation_config(manifest: Manifest) -> dict[str, Any]:
 class Checkpoint:
     """A folder that is not there yet. Made by `creating`."""
 
-    def __init__(self, draft: Path, manifest: Manifest) -> None:
-        self._draft, self._manifest = draft, manifest
+    def __init__(self, draft: Path, out: Path, manifest: Manifest) -> None:
+        self._draft, self._out, self._manifest = draft, out, manifest
         self._files: dict[int, BinaryIO] = {}
         self._names: dict[str, str] = {}
         """Tensor → file."""
@@ -131,6 +131,22 @@ class Checkpoint:
         except OSError as error:
             raise UserError(f"cannot write the model down: {error.strerror}", 74) from None
 
+    def publish(self) -> None:
+        """What `finish` wrote gets its final name, and stays whatever comes after.
+
+        Raises UserError: 73 when the name is taken meanwhile or cannot be given, 74 when the disk does not confirm it.
+        """
+        try:
+            self._draft.rename(self._out)  # onto an empty folder too; not onto one that has been filled meanwhile
+        except OSError as error:
+            raise UserError(
+                f"cannot create {self._out}: {error.strerror}; choose another folder", CANNOT_CREATE
+            ) from None
+        try:
+            sync_folder(self._out.parent)
+        except OSError as error:
+            raise UserError(f"{self._out} is written, but not safely on the disk: {error.strerror}", 74) from None
+
     def close(self) -> None:
         for file in self._files.values():
             file.close()
@@ -138,7 +154,7 @@ class Checkpoint:
 
 @contextmanager
 def creating(out: Path, manifest: Manifest) -> Iterator[Checkpoint]:
-    """A checkpoint that becomes the folder `out` when the block ends well, and is nothing at all otherwise.
+    """A checkpoint that becomes the folder `out` when it is published within the block, and is nothing otherwise.
 
     Raises UserError (73) when `out` is there and not an empty folder, cannot be created, or the disk has no room.
     """
@@ -151,7 +167,7 @@ def creating(out: Path, manifest: Manifest) -> Iterator[Checkpoint]:
         draft.mkdir()
     except OSError as error:
         raise UserError(f"cannot create {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
-    checkpoint = Checkpoint(draft, manifest)
+    checkpoint = Checkpoint(draft, out, manifest)
     try:
         needed = sum(stage_sizes(manifest))
         if free < needed:
@@ -159,14 +175,9 @@ def creating(out: Path, manifest: Manifest) -> Iterator[Checkpoint]:
                 f"the model has {needed / 1e9:.1f} GB, and {out.parent} has room for {free / 1e9:.1f}", CANNOT_CREATE
             )
         yield checkpoint
-        try:
-            draft.rename(out)  # onto an empty folder too; not onto one that has been filled meanwhile
-            sync_folder(out.parent)
-        except OSError as error:
-            raise UserError(f"cannot create {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
     finally:
         checkpoint.close()
-        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)  # what was published has another name
 
 
 def check_is_free(out: Path) -> None:

@@ -81,13 +81,14 @@ def export(
 
 
 def _keeper(checkpoint: Checkpoint, manifest: Manifest, out: Path, beside: dict[str, bytes]) -> Callable[[Model], None]:
-    """Writes what comes beside the weights."""
+    """Writes what comes beside the weights, and gives the folder its name."""
     from ftnode.node.checkpoint import json_bytes
     from ftnode.node.model_card import model_card, provenance
 
     def keep(model: Model) -> None:
         card = model_card(manifest, model, out.name or str(out)).encode()
         checkpoint.finish({**beside, "README.md": card, "provenance.json": json_bytes(provenance(manifest, model))})
+        checkpoint.publish()
 
     return keep
 

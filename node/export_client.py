@@ -140,7 +140,8 @@ class ModelReader:
         self._open_sink, self._progress = open_sink, progress
 
     async def take(self, peers: Sequence[PeerAddress], seconds: float, keep: Callable[[Model], None]) -> Model:
-        """The whole model; `keep` makes it durable, and then the holders are told. New attempts are made for `seconds`.
+        """The whole model; `keep` makes it durable under its final name, or raises, and only then the holders are told,
+        who may leave then. New attempts are made for `seconds`.
 
         Raises UserError: 69 when a stage is missing, 75 when the stages do not come to fit together, 74 for our disk,
         76 for what cannot be the run's."""

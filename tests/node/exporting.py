@@ -49,14 +49,19 @@ class Holder:
         self.stage = stage
         self.told: Holders | None = None
         self.written: list[int] = []
+        self.on_written: Callable[[], object] = lambda: None
         self.answer: Answer | None = None
         """Instead of what an ExportServer would."""
         if stage is not None:
             self.host.holds(stage, 100.0 * stage, 1.0, at, numbers)
         self.server = ExportServer(
             RUN, STEPS, self.host.arena, self.host.compute, self.host._version, self.host.donor.next_advance,
-            lambda: self.told, lambda who, step: self.written.append(step),
+            lambda: self.told, self._written,
         )  # fmt: skip
+
+    def _written(self, who: str, step: int) -> None:
+        self.written.append(step)
+        self.on_written()
 
     def advance(self, at: Version) -> None:
         """A commit: the stage has other weights."""

@@ -75,6 +75,7 @@ def write(out: Path, made: Manifest, stages: list[Stage], pieces: int = 5) -> No
             for start in range(0, len(data), len(data) // pieces + 1):
                 file.write(data[start : start + len(data) // pieces + 1])
         checkpoint.finish(tokenizer_files(made, None))
+        checkpoint.publish()
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -170,6 +171,7 @@ def test_a_folder_that_is_filled_meanwhile_is_left_alone(tmp_path: Path) -> None
         checkpoint.finish({})
         out.mkdir()
         (out / "thesis.txt").write_text("mine")
+        checkpoint.publish()
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "thesis.txt"]
 
 
@@ -179,6 +181,14 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
         assert [path.name.endswith(".partial") for path in tmp_path.iterdir()] == [True], "not under the final name"
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_published_stays_whatever_comes_after(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), creating(tmp_path / "out", manifest()) as checkpoint:
+        checkpoint.finish({})
+        checkpoint.publish()
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["out"] and (tmp_path / "out" / "config.json").exists()
 
 
 def test_what_is_killed_leaves_nothing_under_the_final_name(tmp_path: Path) -> None:

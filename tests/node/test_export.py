@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 from exporting import (
     ADDRESS,
+    NOW,
     RUN,
     STEPS,
     WANTED,
@@ -27,10 +29,14 @@ from lending import NUMBERS
 
 from ftnode.node import export_client
 from ftnode.node.addresses import PeerAddress
+from ftnode.node.checkpoint import creating
+from ftnode.node.cli_export import _keeper
 from ftnode.node.export_client import ModelReader
 from ftnode.node.export_wire import Place
+from ftnode.node.presets import preset
 from ftnode.node.status import Member as Named
 from ftnode.node.status import Speaker, SwarmStatus
+from ftnode.protocol.errors import UserError
 
 
 def test_all_stages_of_a_run_that_has_ended() -> None:
@@ -47,6 +53,40 @@ def test_all_stages_of_a_run_that_has_ended() -> None:
         assert not any(fields["freeze"] for fields in begun), "nothing changes them any more"
         await trio.testing.wait_all_tasks_blocked()
         assert [holder.written for holder in holders] == [[STEPS]] * 3, "they hear that it is written down"
+
+    run(main)
+
+
+def test_nobody_is_told_of_a_model_that_did_not_get_its_name(tmp_path: Path) -> None:
+    """A holder may leave when it is told, with the last copy."""
+
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery, STEPS)
+        out = tmp_path / "out"
+        with creating(out, preset("tiny")) as checkpoint:
+            out.mkdir()
+            (out / "thesis.txt").write_text("mine")
+            keep = _keeper(checkpoint, preset("tiny"), out, {})
+            with pytest.raises(UserError, match="choose another folder") as caught:
+                await ModelReader(swarm, WANTED, Disk().open).take(swarm.peers, NOW, keep)
+        assert caught.value.exit_code == 73
+        await trio.testing.wait_all_tasks_blocked()
+        assert [holder.written for holder in holders] == [[], [], []]
+
+    run(main)
+
+
+def test_holders_are_told_when_the_folder_is_there(tmp_path: Path) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery, STEPS)
+        out = tmp_path / "out"
+        there: list[bool] = []
+        for holder in holders:
+            holder.on_written = lambda: there.append((out / "README.md").exists())
+        with creating(out, preset("tiny")) as checkpoint:
+            keep = _keeper(checkpoint, preset("tiny"), out, {})
+            await ModelReader(swarm, WANTED, Disk().open).take(swarm.peers, NOW, keep)
+        assert there == [True] * 3
 
     run(main)
 
