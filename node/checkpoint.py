@@ -43,9 +43,9 @@ def stage_sizes(manifest: Manifest) -> tuple[int, ...]:
     return tuple(model.number_bytes * model.stage_parameters(stages, stage) for stage in range(stages + 1))
 
 
-def huggingface_config(manifest: Manifest) -> dict[str, Any]:
-    """`config.json` of a LlamaForCausalLM. RoPE's base stands in it twice: transformers 5 reads `rope_parameters`,
-    earlier ones `rope_theta`; the same with the numbers' type."""
+def huggingface_config(manifest: Manifest, end: int) -> dict[str, Any]:
+    """`config.json` of a LlamaForCausalLM. `end`: the token behind every document. RoPE's base stands in it twice:
+    transformers 5 reads `rope_parameters`, earlier ones `rope_theta`; the same with the numbers' type."""
     model = manifest.model
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -68,16 +68,16 @@ def huggingface_config(manifest: Manifest) -> dict[str, Any]:
         "tie_word_embeddings": False,
         "use_cache": True,
         "bos_token_id": None,
-        "eos_token_id": None,
+        "eos_token_id": end,
         "pad_token_id": None,
         "dtype": model.precision,
         "torch_dtype": model.precision,
     }
 
 
-def generation_config(manifest: Manifest) -> dict[str, Any]:
-    """`generation_config.json`. There is no token that ends a text; the context ends it."""
-    return {"do_sample": True, "temperature": 0.8, "max_length": manifest.model.context}
+def generation_config(manifest: Manifest, end: int) -> dict[str, Any]:
+    """`generation_config.json`. The token behind every document ends a text, or the context does."""
+    return {"do_sample": True, "temperature": 0.8, "max_length": manifest.model.context, "eos_token_id": end}
 
 
 class Checkpoint:
@@ -107,15 +107,18 @@ class Checkpoint:
         self._names |= dict.fromkeys(entries, name)
         return file
 
-    def finish(self, files: Mapping[str, bytes]) -> None:
-        """All stages are written; `files` by name come beside them. Raises UserError (74)."""
+    def finish(self, files: Mapping[str, bytes], end: int) -> None:
+        """All stages are written; `files` by name come beside them. `end`: the token behind every document.
+
+        Raises UserError (74).
+        """
         texts = {
             INDEX_NAME: {
                 "metadata": {"total_size": sum(stage_sizes(self._manifest))},
                 "weight_map": dict(sorted(self._names.items())),
             },
-            "config.json": huggingface_config(self._manifest),
-            "generation_config.json": generation_config(self._manifest),
+            "config.json": huggingface_config(self._manifest, end),
+            "generation_config.json": generation_config(self._manifest, end),
         }
         try:
             for file in self._files.values():
