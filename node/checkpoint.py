@@ -3,7 +3,7 @@
 A safetensors file is 8 bytes length, a JSON header that says which tensor lies where, and the tensors without gaps:
 our stages lie in their flat buffers the same way (models/parameters.py), so the header is written first and the bytes
 go behind it as they are. All is written into a folder beside the final one, which gets its name when everything is on
-the disk.
+the disk (`finish`, then `publish`); only then may anybody be told that the model is here.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def stage_sizes(manifest: Manifest) -> tuple[int, ...]:
     return tuple(model.number_bytes * model.stage_parameters(stages, stage) for stage in range(stages + 1))
 
 
-def huggingface_config(manifest: Manifest) -> dict[str, Any]:
-    """`config.json` of a LlamaForCausalLM. RoPE's base stands in it twice: transformers 5 reads `rope_parameters`,
-    earlier ones `rope_theta`; the same with the numbers' type."""
+def huggingface_config(manifest: Manifest, end: int) -> dict[str, Any]:
+    """`config.json` of a LlamaForCausalLM. `end`: the token behind every document. RoPE's base stands in it twice:
+    transformers 5 reads `rope_parameters`, earlier ones `rope_theta`; the same with the numbers' type."""
     model = manifest.model
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -68,23 +68,23 @@ def huggingface_config(manifest: Manifest) -> dict[str, Any]:
         "tie_word_embeddings": False,
         "use_cache": True,
         "bos_token_id": None,
-        "eos_token_id": None,
+        "eos_token_id": end,
         "pad_token_id": None,
         "dtype": model.precision,
         "torch_dtype": model.precision,
     }
 
 
-def generation_config(manifest: Manifest) -> dict[str, Any]:
-    """`generation_config.json`. There is no token that ends a text; the context ends it."""
-    return {"do_sample": True, "temperature": 0.8, "max_length": manifest.model.context}
+def generation_config(manifest: Manifest, end: int) -> dict[str, Any]:
+    """`generation_config.json`. The token behind every document ends a text, or the context does."""
+    return {"do_sample": True, "temperature": 0.8, "max_length": manifest.model.context, "eos_token_id": end}
 
 
 class Checkpoint:
     """A folder that is not there yet. Made by `creating`."""
 
-    def __init__(self, draft: Path, manifest: Manifest) -> None:
-        self._draft, self._manifest = draft, manifest
+    def __init__(self, draft: Path, out: Path, manifest: Manifest) -> None:
+        self._draft, self._out, self._manifest = draft, out, manifest
         self._files: dict[int, BinaryIO] = {}
         self._names: dict[str, str] = {}
         """Tensor → file."""
@@ -107,15 +107,18 @@ class Checkpoint:
         self._names |= dict.fromkeys(entries, name)
         return file
 
-    def finish(self, files: Mapping[str, bytes]) -> None:
-        """All stages are written; `files` by name come beside them. Raises UserError (74)."""
+    def finish(self, files: Mapping[str, bytes], end: int) -> None:
+        """All stages are written; `files` by name come beside them. `end`: the token behind every document.
+
+        Raises UserError (74).
+        """
         texts = {
             INDEX_NAME: {
                 "metadata": {"total_size": sum(stage_sizes(self._manifest))},
                 "weight_map": dict(sorted(self._names.items())),
             },
-            "config.json": huggingface_config(self._manifest),
-            "generation_config.json": generation_config(self._manifest),
+            "config.json": huggingface_config(self._manifest, end),
+            "generation_config.json": generation_config(self._manifest, end),
         }
         try:
             for file in self._files.values():
@@ -131,6 +134,22 @@ class Checkpoint:
         except OSError as error:
             raise UserError(f"cannot write the model down: {error.strerror}", 74) from None
 
+    def publish(self) -> None:
+        """What `finish` wrote gets its final name, and stays whatever comes after.
+
+        Raises UserError: 73 when the name is taken meanwhile or cannot be given, 74 when the disk does not confirm it.
+        """
+        try:
+            self._draft.rename(self._out)  # onto an empty folder too; not onto one that has been filled meanwhile
+        except OSError as error:
+            raise UserError(
+                f"cannot create {self._out}: {error.strerror}; choose another folder", CANNOT_CREATE
+            ) from None
+        try:
+            sync_folder(self._out.parent)
+        except OSError as error:
+            raise UserError(f"{self._out} is written, but not safely on the disk: {error.strerror}", 74) from None
+
     def close(self) -> None:
         for file in self._files.values():
             file.close()
@@ -138,7 +157,7 @@ class Checkpoint:
 
 @contextmanager
 def creating(out: Path, manifest: Manifest) -> Iterator[Checkpoint]:
-    """A checkpoint that becomes the folder `out` when the block ends well, and is nothing at all otherwise.
+    """A checkpoint that becomes the folder `out` when it is published within the block, and is nothing otherwise.
 
     Raises UserError (73) when `out` is there and not an empty folder, cannot be created, or the disk has no room.
     """
@@ -151,7 +170,7 @@ def creating(out: Path, manifest: Manifest) -> Iterator[Checkpoint]:
         draft.mkdir()
     except OSError as error:
         raise UserError(f"cannot create {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
-    checkpoint = Checkpoint(draft, manifest)
+    checkpoint = Checkpoint(draft, out, manifest)
     try:
         needed = sum(stage_sizes(manifest))
         if free < needed:
@@ -159,14 +178,9 @@ def creating(out: Path, manifest: Manifest) -> Iterator[Checkpoint]:
                 f"the model has {needed / 1e9:.1f} GB, and {out.parent} has room for {free / 1e9:.1f}", CANNOT_CREATE
             )
         yield checkpoint
-        try:
-            draft.rename(out)  # onto an empty folder too; not onto one that has been filled meanwhile
-            sync_folder(out.parent)
-        except OSError as error:
-            raise UserError(f"cannot create {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
     finally:
         checkpoint.close()
-        shutil.rmtree(draft, ignore_errors=True)
+        shutil.rmtree(draft, ignore_errors=True)  # what was published has another name
 
 
 def check_is_free(out: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -23,9 +23,10 @@ from ftnode.node.cli_options import (
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
-    from ftnode.node.checkpoint import Checkpoint
     from ftnode.node.export_client import Model, Wanted
-    from ftnode.protocol.manifest import Manifest
+    from ftnode.node.export_folder import ExportFolder
+
+REASONS_SHOWN_MAX: Final = 50
 
 
 @click.command()
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 @click.argument("out", type=click.Path(path_type=Path))
 @peer_option
 @click.option(
-    "--tokenizer", metavar="T", help="tokenizer.json of the run's data, or the folder that has it; bytes: bytes."
+    "--tokenizer",
+    metavar="T",
+    help="tokenizer.json of the run's data, or the folder that has it; default: this home's, or the run's holders'.",
 )
 @click.option(
     "--timeout", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True,
@@ -54,16 +57,17 @@ def export(
     from ftnode.node.checkpoint import creating, model_config, stage_sizes
     from ftnode.node.cli_status import whom_to_ask
     from ftnode.node.export_client import Wanted
+    from ftnode.node.export_folder import ExportFolder
     from ftnode.node.identity import home_directory
-    from ftnode.node.tokenizer_files import tokenizer_files
+    from ftnode.node.tokenizer_files import find_tokenizer
 
-    beside = tokenizer_files(manifest, tokenizer) | {"manifest.toml": text.encode()}
+    known = find_tokenizer(manifest, tokenizer, home_directory(home))
     addresses = whom_to_ask(home_directory(home), (*peers, *invited))
     sizes = stage_sizes(manifest)
     wanted = Wanted(manifest.run_id, manifest.run.steps, sizes, model_config(manifest).number_bytes)
     started = time.monotonic()
-    with creating(out, manifest) as checkpoint, shown_progress(sum(sizes), as_json) as progress:
-        model = take(wanted, addresses, timeout, checkpoint, _keeper(checkpoint, manifest, out, beside), progress)
+    with creating(out, manifest) as checkpoint, shown_progress(sum(sizes), as_json) as shown:
+        model = take(wanted, addresses, timeout, ExportFolder(checkpoint, out, known, text), shown)
     seconds = time.monotonic() - started
     if as_json:
         from ftnode.node.model_card import provenance
@@ -80,22 +84,7 @@ def export(
     )
 
 
-def _keeper(checkpoint: Checkpoint, manifest: Manifest, out: Path, beside: dict[str, bytes]) -> Callable[[Model], None]:
-    """Writes what comes beside the weights."""
-    from ftnode.node.checkpoint import json_bytes
-    from ftnode.node.model_card import model_card, provenance
-
-    def keep(model: Model) -> None:
-        card = model_card(manifest, model, out.name or str(out)).encode()
-        checkpoint.finish({**beside, "README.md": card, "provenance.json": json_bytes(provenance(manifest, model))})
-
-    return keep
-
-
-def take(
-    wanted: Wanted, addresses: tuple[str, ...], seconds: float, checkpoint: Checkpoint,
-    keep: Callable[[Model], None], progress: Callable[[str, int], None],
-) -> Model:  # fmt: skip
+def take(wanted: Wanted, addresses: tuple[str, ...], seconds: float, folder: ExportFolder, shown: Shown) -> Model:
     """Through a p2pd of our own that listens nowhere, with an identity that is gone afterwards. Raises UserError."""
     import tempfile
 
@@ -106,15 +95,16 @@ def take(
     from ftnode.node.identity import take_identity
     from ftnode.node.p2pd import P2pd
 
-    async def main(folder: str) -> Model | UserError:
+    async def main(home: str) -> Model | UserError:
         """Errors for the user are returned, since nurseries would wrap them."""
-        identity = take_identity(Path(folder))
+        identity = take_identity(Path(home))
         async with trio.open_nursery() as nursery:
             try:
                 p2pd = await P2pd.start(nursery, identity.path, listen=())
                 try:
-                    reader = ModelReader(p2pd, wanted, checkpoint.open_stage, progress)
-                    return await reader.take(parse_peers(addresses), seconds, keep)
+                    await folder.complete(p2pd, parse_peers(addresses), seconds, shown.tell)
+                    reader = ModelReader(p2pd, wanted, folder.open_stage, shown.progress, shown.tell)
+                    return await reader.take(parse_peers(addresses), seconds, folder.keep)
                 finally:
                     p2pd.close()
             except UserError as error:
@@ -123,18 +113,32 @@ def take(
                 identity.release()
                 nursery.cancel_scope.cancel()
 
-    with tempfile.TemporaryDirectory(prefix="ftnode-export-") as folder:
-        result = trio.run(main, folder)
+    with tempfile.TemporaryDirectory(prefix="ftnode-export-") as home:
+        result = trio.run(main, home)
     if isinstance(result, UserError):
         raise result
     return result
 
 
+class Shown:
+    """What a person sees of an export. `progress`: what is being done, and how many more bytes are here. `tell`: why
+    it is not done yet; each reason is shown once, and on stderr also without a terminal."""
+
+    def __init__(self, progress: Callable[[str, int], None], write: Callable[[str], None]) -> None:
+        self.progress, self._write = progress, write
+        self._told: set[str] = set()
+
+    def tell(self, reason: str) -> None:
+        if reason not in self._told and len(self._told) < REASONS_SHOWN_MAX:
+            self._told.add(reason)
+            self._write(f"{reason}; trying again")
+
+
 @contextmanager
-def shown_progress(total: int, as_json: bool) -> Iterator[Callable[[str, int], None]]:
-    """On a terminal what is being done, and a bar of the bytes; a function of both."""
+def shown_progress(total: int, as_json: bool) -> Iterator[Shown]:
+    """On a terminal also a bar of the bytes."""
     if as_json or not sys.stderr.isatty():
-        yield lambda what, size: None
+        yield Shown(lambda what, size: None, lambda line: click.echo(f"ftnode: {line}", err=True))
         return
 
     from rich.console import Console
@@ -149,13 +153,15 @@ def shown_progress(total: int, as_json: bool) -> Iterator[Callable[[str, int], N
                 bar.reset(task, description=what, total=total)
             bar.advance(task, size)
 
-        yield show
+        yield Shown(show, lambda line: bar.console.print(line, markup=False, highlight=False))
 
 
 @click.command()
 @click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
 @click.argument("prompt")
-@click.option("--tokens", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many to add.")
+@click.option("--tokens", type=click.IntRange(1, 100_000), default=100, show_default=True,
+    help="How many to add at most; a document's end ends the text.",
+)  # fmt: skip
 @click.option(
     "--temperature", type=click.FloatRange(0, 100), default=0.8, show_default=True,
     help="0: always the most probable token.",

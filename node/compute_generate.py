@@ -5,11 +5,12 @@ from __future__ import annotations
 import codecs
 import logging
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import torch
 
-from ftnode.models.generation import NoModel, WholeModel, continuation, load
+from ftnode.models.generation import NoModel, WholeModel, continuation, load, read_json
 from ftnode.node.checkpoint import json_bytes
 from ftnode.node.tokenizer_files import TOKENIZER_NAME, byte_tokenizer
 from ftnode.protocol.errors import UserError
@@ -23,8 +24,11 @@ Decode = Callable[[Iterator[int]], Pieces]
 def generate(
     folder: Path, prompt: str, count: int, temperature: float, seed: int | None, device: str = "cpu"
 ) -> Pieces:
-    """Text that follows `prompt`, in pieces as they are drawn. Raises UserError: 66 for a folder or files that are
-    missing, 65 for files that are no model of ours or a prompt without tokens, 69 for a device that is not there."""
+    """Text that follows `prompt` up to the end of its document or `count` tokens, in pieces as they are drawn.
+
+    Raises UserError: 66 for a folder or files that are missing, 65 for files that are no model of ours or a prompt
+    without tokens, 69 for a device that is not there.
+    """
     if not (folder / "config.json").is_file():
         raise UserError(f"there is no exported model in {folder}; get one with: ftnode export RUN {folder}", 66)
     if device != "cpu" and not torch.cuda.is_available():
@@ -39,7 +43,15 @@ def generate(
     tokens = encode(prompt)
     if not tokens:
         raise UserError("the prompt has no tokens; give at least a letter", 65)
-    return decode(continuation(model, tokens, count, temperature, seed))
+    ends = end_tokens(folder)
+    drawn = continuation(model, tokens, count, temperature, seed)
+    return decode(takewhile(lambda token: token not in ends, drawn))
+
+
+def end_tokens(folder: Path) -> frozenset[int]:
+    """Those that end a text, by `config.json`; earlier exports name none."""
+    named = read_json(folder / "config.json").get("eos_token_id")
+    return frozenset(token for token in (named if isinstance(named, list) else [named]) if isinstance(token, int))
 
 
 def text_coding(folder: Path, model: WholeModel) -> tuple[Encode, Decode]:
@@ -75,7 +87,7 @@ def text_coding(folder: Path, model: WholeModel) -> tuple[Encode, Decode]:
                 shown = text
         yield tokenizer.decode(known)[len(shown) :]
 
-    return lambda text: list(tokenizer.encode(text).ids), decode
+    return lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids), decode
 
 
 def decode_bytes(tokens: Iterator[int]) -> Pieces:

@@ -134,13 +134,15 @@ class ModelReader:
         wanted: Wanted,
         open_sink: Callable[[int], Sink],
         progress: Callable[[str, int], None] = lambda what, size: None,
+        tell: Callable[[str], None] = log.info,
     ) -> None:
-        """`progress`: what is being done, and how many more bytes are here."""
-        self._dialer, self._wanted = dialer, wanted
+        """`progress`: what is being done, and how many more bytes are here. `tell`: why an attempt came to nothing."""
+        self._dialer, self._wanted, self._tell = dialer, wanted, tell
         self._open_sink, self._progress = open_sink, progress
 
     async def take(self, peers: Sequence[PeerAddress], seconds: float, keep: Callable[[Model], None]) -> Model:
-        """The whole model; `keep` makes it durable, and then the holders are told. New attempts are made for `seconds`.
+        """The whole model; `keep` makes it durable under its final name, or raises, and only then the holders are told,
+        who may leave then. New attempts are made for `seconds`.
 
         Raises UserError: 69 when a stage is missing, 75 when the stages do not come to fit together, 74 for our disk,
         76 for what cannot be the run's."""
@@ -152,10 +154,10 @@ class ModelReader:
             try:
                 return await self._attempt(member, attempt, keep)
             except _Unfit as error:
-                log.info("attempt %d: %s", attempt + 1, error)
                 pause = min(PAUSE_SECONDS * 2**attempt, PAUSE_SECONDS_MAX)
                 if error.final or trio.current_time() + pause > deadline:
                     raise UserError(str(error), error.exit_code) from None
+                self._tell(str(error))
             await trio.sleep(pause)
         raise LocalError("an endless count has ended")
 
@@ -205,7 +207,7 @@ class ModelReader:
         stages = range(len(self._wanted.sizes))
         vacant = [stage for stage in stages if not any(place.stage == stage for place in places)]
         if vacant:
-            raise _Unfit(f"{_names(vacant)} has no holder now; wait until it is rebuilt", UNAVAILABLE)
+            raise _Unfit(f"{_names(vacant)} {_have(vacant)} no holder now; wait until it is rebuilt", UNAVAILABLE)
         self._progress("reaching a holder of each stage", 0)
         found: dict[int, _Holder] = {}
         reasons: dict[int, str] = {}
@@ -226,7 +228,7 @@ class ModelReader:
         await side_by_side(reach, stages)
         silent = [stage for stage in stages if stage not in found]
         if silent:
-            raise _Unfit(f"{_names(silent)} has no holder that answers ({reasons[silent[0]]})", UNAVAILABLE)
+            raise _Unfit(f"{_names(silent)} {_have(silent)} no holder that answers ({reasons[silent[0]]})", UNAVAILABLE)
         return [found[stage] for stage in stages]
 
     # -- one step of all
@@ -342,6 +344,10 @@ async def _tell_written(holder: _Holder) -> None:
             await holder.stream.receive_some(1)
     except FAULTS as error:
         log.info("%s was not told: %s", holder.place.peer, error)
+
+
+def _have(stages: Sequence[int]) -> str:
+    return "has" if len(stages) == 1 else "have"
 
 
 def _names(stages: Sequence[int]) -> str:

@@ -56,9 +56,12 @@ async def find_member(dialer: Dialer, peers: Sequence[PeerAddress], run: str, se
     Raises UserError (69) with the reasons when nobody did after `seconds`.
     """
     reasons: dict[str, str] = {}
+    asked: set[PeerAddress] = set()
+    """With their addresses: one that is old says nothing about the peer."""
     found: list[Member] = []
 
     async def ask(peer: PeerAddress) -> None:
+        asked.add(peer)
         reasons[peer.peer_id] = "no answer"
         try:
             status = await ask_status(dialer, peer)
@@ -73,7 +76,7 @@ async def find_member(dialer: Dialer, peers: Sequence[PeerAddress], run: str, se
         else:
             reasons[peer.peer_id] = "it takes part in no run"
             named = [PeerAddress(member.peer, member.addresses) for member in status.members if member.run == run]
-            unasked = [member for member in named if member.peer_id not in reasons]
+            unasked = [member for member in named if member not in asked]
             await side_by_side(ask, unasked[:MEMBERS_ASKED_MAX])
 
     with trio.move_on_after(seconds) as scope:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import select
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -58,6 +59,7 @@ POLL_SECONDS: Final = 0.25
 SNAPSHOTS_MAX: Final = 3
 """Of one stage, in a row; after that, one per SNAPSHOT_SECONDS: each costs compute a copy and a hash."""
 SNAPSHOT_SECONDS: Final = 10.0
+WRITTEN_MAX: Final = 256
 
 
 @dataclass(slots=True)
@@ -97,11 +99,13 @@ class ExportServer:
     ) -> None:
         """`held`: the version that a stage here has, or will have when compute has done what it was told; None when
         we do not hold it. `next_advance`: set when it changes. `holders`: None while we know of no view. `on_written`:
-        the reader with this PeerId says that it has written down the whole model of a step."""
+        the reader with this PeerId says that it has written down the whole model of a step; once for each."""
         self._run, self._steps = run, steps
         self._arena, self._compute = arena, compute
         self._held, self._next_advance, self._holders = held, next_advance, holders
         self._on_written = on_written
+        self._written: deque[tuple[str, int]] = deque(maxlen=WRITTEN_MAX)
+        """Reader and step, of the last ones that were told of."""
         self._snapshots: dict[int, _Snapshot] = {}
         self._allowance = Allowance()
         self._readers = trio.CapacityLimiter(READERS_MAX)
@@ -121,7 +125,7 @@ class ExportServer:
                         await self._export(asked, stream)
                         given = asked
                     case Written() if given is not None:
-                        self._on_written(peer_id, given.step)
+                        self._hear_written(peer_id, given.step)
                         return  # which hangs up, and so says that it was heard
                     case _:
                         raise PeerError(f"{type(asked).__name__} out of turn")
@@ -132,6 +136,12 @@ class ExportServer:
             pass  # the reader has what it wants
         except (PeerError, *STREAM_ERRORS) as error:
             log.info("exporting to %s ended: %s", peer_id, error or type(error).__name__)
+
+    def _hear_written(self, peer_id: str, step: int) -> None:
+        """A reader says it for every stage; once is enough."""
+        if (peer_id, step) not in self._written:
+            self._written.append((peer_id, step))
+            self._on_written(peer_id, step)
 
     async def _refuse(self, stream: trio.SocketStream, error: NotLent | ComputeError) -> None:
         reason = error.reason if isinstance(error, ComputeError) else str(error)

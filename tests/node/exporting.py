@@ -17,6 +17,8 @@ from ftnode.node.export_server import ExportServer
 from ftnode.node.export_wire import EXPORT_PROTOCOL, Holders, Place
 from ftnode.node.identity import peer_id_text
 from ftnode.node.p2pd import P2pdError
+from ftnode.node.shards_lending import ShardLender
+from ftnode.node.shards_wire import DATA_PROTOCOL
 from ftnode.node.status import STATUS_PROTOCOL, Speaker, SwarmStatus, encode_status, serve_status
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.types import Attempt, Peer, Version
@@ -42,21 +44,30 @@ def version(step: int, commit: str = "") -> Version:
 class Holder:
     """A member with a stage (or none), that answers readers."""
 
-    def __init__(self, number: int, stage: int | None, at: Version = BASE, numbers: int = NUMBERS) -> None:
+    def __init__(
+        self, number: int, stage: int | None, at: Version = BASE, numbers: int = NUMBERS, run: str = RUN
+    ) -> None:
         self.id = peer_id(number)
         self.host = Host(self.id, slots=6)
         self.host.peer = Peer(self.id, 1)
         self.stage = stage
         self.told: Holders | None = None
         self.written: list[int] = []
+        self.on_written: Callable[[], object] = lambda: None
         self.answer: Answer | None = None
         """Instead of what an ExportServer would."""
         if stage is not None:
             self.host.holds(stage, 100.0 * stage, 1.0, at, numbers)
+        self.run = run
+        self.lender: ShardLender | None = None
         self.server = ExportServer(
-            RUN, STEPS, self.host.arena, self.host.compute, self.host._version, self.host.donor.next_advance,
-            lambda: self.told, lambda who, step: self.written.append(step),
+            run, STEPS, self.host.arena, self.host.compute, self.host._version, self.host.donor.next_advance,
+            lambda: self.told, self._written,
         )  # fmt: skip
+
+    def _written(self, who: str, step: int) -> None:
+        self.written.append(step)
+        self.on_written()
 
     def advance(self, at: Version) -> None:
         """A commit: the stage has other weights."""
@@ -82,7 +93,9 @@ class Swarm:
         self.dialled: list[str] = []
         self.words: dict[str, SwarmStatus | bytes] = {}
         """What a peer says instead of `status`."""
-        self.status = SwarmStatus(Speaker(holders[0].id, "0", "cpu", "volunteer"), run=RUN, name="trial", steps=STEPS)
+        self.status = SwarmStatus(
+            Speaker(holders[0].id, "0", "cpu", "volunteer"), run=holders[0].run, name="trial", steps=STEPS
+        )
 
     def tell(self, step: int, seconds: float, *without: int) -> None:
         """What every member says of the run: who holds what, and where it is."""
@@ -92,7 +105,7 @@ class Swarm:
             if holder.stage is not None and holder.stage not in without
         )
         for holder in self.holders.values():
-            holder.told = Holders(RUN, step, seconds, places)
+            holder.told = Holders(holder.run, step, seconds, places)
 
     @property
     def peers(self) -> tuple[PeerAddress, ...]:
@@ -121,6 +134,9 @@ class Swarm:
                     await stream.send_all(words)
                 else:
                     await serve_status(stream, lambda: encode_status(words))
+            elif protocol == DATA_PROTOCOL:
+                if holder.lender is not None:
+                    await holder.lender.serve("12D3KooWreader", stream)
             elif holder.answer is not None:
                 await holder.answer(stream)
             else:

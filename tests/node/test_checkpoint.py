@@ -8,7 +8,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -26,7 +25,7 @@ from ftnode.node.export_client import Model, Taken
 from ftnode.node.model_card import model_card, provenance
 from ftnode.node.presets import preset
 from ftnode.node.status import RecoveryRow, Speaker, SwarmStatus
-from ftnode.node.tokenizer_files import tokenizer_files
+from ftnode.node.tokenizer_files import find_tokenizer, tokenizer_files
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
 
@@ -74,7 +73,9 @@ def write(out: Path, made: Manifest, stages: list[Stage], pieces: int = 5) -> No
             data = as_bytes(stage.weights)
             for start in range(0, len(data), len(data) // pieces + 1):
                 file.write(data[start : start + len(data) // pieces + 1])
-        checkpoint.finish(tokenizer_files(made, None))
+        files = tokenizer_files(find_tokenizer(made, None, out))
+        checkpoint.finish(files.contents, files.end)
+        checkpoint.publish()
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -117,15 +118,16 @@ def test_files_are_what_the_libraries_expect(tmp_path: Path) -> None:
 
 def test_the_tokens_are_the_bytes(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    for name, content in tokenizer_files(manifest(), None).items():
+    for name, content in tokenizer_files(find_tokenizer(manifest(), None, tmp_path)).contents.items():
         (tmp_path / name).write_bytes(content)
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    everything = "".join(map(chr, range(1, 0x250))) + "日本語 🙂\n\t  def f():\r\n  don't  <s></s>"
+    everything = "".join(map(chr, range(0x250))) + "日本語 🙂\n\t  def f():\r\n  don't  <s></s>"
     for text in ("a", " a", "  two  spaces ", everything):
         assert tokenizer(text)["input_ids"] == list(text.encode()), text[:20]
         assert tokenizer.decode(list(text.encode())) == text, text[:20]
     assert len(tokenizer) == 256
+    assert tokenizer.eos_token_id == 0 and tokenizer.decode([97, 0], skip_special_tokens=True) == "a"
 
 
 def test_generation_goes_through_transformers(tmp_path: Path) -> None:
@@ -135,6 +137,7 @@ def test_generation_goes_through_transformers(tmp_path: Path) -> None:
     write(out, made, rough_stages(made))
     generate = transformers.pipeline("text-generation", model=str(out))
     assert generate("To be", max_new_tokens=5)[0]["generated_text"].startswith("To be")
+    assert generate.model.config.eos_token_id == generate.model.generation_config.eos_token_id == 0
 
 
 # -- where it may be written
@@ -167,9 +170,10 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
 def test_a_folder_that_is_filled_meanwhile_is_left_alone(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(UserError, match="not empty"), creating(out, manifest()) as checkpoint:
-        checkpoint.finish({})
+        checkpoint.finish({}, 0)
         out.mkdir()
         (out / "thesis.txt").write_text("mine")
+        checkpoint.publish()
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "thesis.txt"]
 
 
@@ -179,6 +183,14 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
         assert [path.name.endswith(".partial") for path in tmp_path.iterdir()] == [True], "not under the final name"
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_published_stays_whatever_comes_after(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), creating(tmp_path / "out", manifest()) as checkpoint:
+        checkpoint.finish({}, 0)
+        checkpoint.publish()
+        raise KeyboardInterrupt
+    assert [path.name for path in tmp_path.iterdir()] == ["out"] and (tmp_path / "out" / "config.json").exists()
 
 
 def test_what_is_killed_leaves_nothing_under_the_final_name(tmp_path: Path) -> None:
@@ -232,29 +244,3 @@ def test_a_peers_words_are_shown_as_they_are() -> None:
     card = model_card(manifest(), model(evil), "out")
     assert "<script>" not in card and "[a](" not in card and "\x1b" not in card and "\n# heading" not in card
     assert r"\<script\>" in card and r"\|" in card
-
-
-def test_tokenizers_of_other_data(tmp_path: Path) -> None:
-    made = manifest()
-    shards = replace(made, data=replace(made.data, kind="shards"))
-    assert tokenizer_files(shards, "bytes") == tokenizer_files(made, None)
-
-    def refused(given: Path | None, code: int, says: str) -> None:
-        with pytest.raises(UserError, match=says) as caught:
-            tokenizer_files(shards, None if given is None else str(given))
-        assert caught.value.exit_code == code
-
-    refused(None, 64, "pass --tokenizer")
-    refused(tmp_path / "missing", 66, "cannot read the tokenizer")
-    refused(tmp_path, 66, "there is no tokenizer.json")
-    path = tmp_path / "tokenizer.json"
-    for text in ("{", "[]", "{}", '{"model": {"vocab": 3}}', '{"model": {"vocab": {"a": "b"}}}'):
-        path.write_text(text)
-        refused(path, 65, "is no tokenizer.json")
-    known: dict[str, Any] = {"model": {"vocab": {"a": 0, "b": 299}}, "added_tokens": [{"id": 300}]}
-    path.write_text(json.dumps(known))
-    refused(tmp_path, 65, "ids up to 300, the run's model 300 tokens")
-    known["added_tokens"] = []
-    path.write_text(json.dumps(known))
-    assert tokenizer_files(shards, str(tmp_path))["tokenizer.json"] == path.read_bytes()
-    assert set(tokenizer_files(shards, str(path))) == {"tokenizer.json", "tokenizer_config.json"}

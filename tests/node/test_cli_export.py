@@ -14,7 +14,7 @@ from cli_runner import Seen
 from test_checkpoint import manifest, rough_stages, write
 
 from ftnode.node.checkpoint import json_bytes
-from ftnode.node.cli_export import _harmless
+from ftnode.node.cli_export import _harmless, shown_progress
 from ftnode.node.compute_generate import decode_bytes
 from ftnode.node.status import Speaker, SwarmStatus
 from ftnode.node.status_table import plain_lines
@@ -81,6 +81,33 @@ def test_a_text_goes_on(exported: Path, ftnode: Callable[..., Seen]) -> None:
     assert found["prompt"] == "To be" and found["text"]
     shown = ftnode("generate", exported, "To be", *options)
     assert shown.out == f"To be{_harmless(found['text'])}\n"
+
+
+def test_a_text_ends_with_its_document(tmp_path: Path, exported: Path, ftnode: Callable[..., Seen]) -> None:
+    for path in exported.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    options = ("--tokens", 30, "--temperature", 0, "--json")
+    drawn = json.loads(ftnode("generate", exported, "To be", *options).out)["text"]
+    config = json.loads((exported / "config.json").read_text())
+    assert config["eos_token_id"] == 0
+    (tmp_path / "config.json").unlink()
+
+    def text(end: int) -> str:
+        (tmp_path / "config.json").write_text(json.dumps(config | {"eos_token_id": end}))
+        found: str = json.loads(ftnode("generate", tmp_path, "To be", *options).out)["text"]
+        return found
+
+    ending = next(letter for letter in drawn if letter.isascii())
+    assert text(ord(ending)) == drawn[: drawn.index(ending)]
+
+
+def test_a_reason_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown_progress(1, as_json=False) as shown:
+        for reason in ("stage 2 has no holder now", "stage 2 has no holder now", "stage 1 is at step 9"):
+            shown.tell(reason)
+    assert capsys.readouterr().err.splitlines() == [
+        "ftnode: stage 2 has no holder now; trying again", "ftnode: stage 1 is at step 9; trying again",
+    ]  # fmt: skip
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path, exported: Path, ftnode: Callable[..., Seen]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 from exporting import (
     ADDRESS,
+    NOW,
     RUN,
     STEPS,
     WANTED,
@@ -27,10 +29,15 @@ from lending import NUMBERS
 
 from ftnode.node import export_client
 from ftnode.node.addresses import PeerAddress
+from ftnode.node.checkpoint import Checkpoint, creating
 from ftnode.node.export_client import ModelReader
+from ftnode.node.export_folder import ExportFolder
 from ftnode.node.export_wire import Place
+from ftnode.node.presets import preset
 from ftnode.node.status import Member as Named
 from ftnode.node.status import Speaker, SwarmStatus
+from ftnode.node.tokenizer_files import find_tokenizer
+from ftnode.protocol.errors import UserError
 
 
 def test_all_stages_of_a_run_that_has_ended() -> None:
@@ -47,6 +54,44 @@ def test_all_stages_of_a_run_that_has_ended() -> None:
         assert not any(fields["freeze"] for fields in begun), "nothing changes them any more"
         await trio.testing.wait_all_tasks_blocked()
         assert [holder.written for holder in holders] == [[STEPS]] * 3, "they hear that it is written down"
+
+    run(main)
+
+
+def folder(checkpoint: Checkpoint, out: Path) -> ExportFolder:
+    return ExportFolder(checkpoint, out, find_tokenizer(preset("tiny"), None, out), "")
+
+
+def test_nobody_is_told_of_a_model_that_did_not_get_its_name(tmp_path: Path) -> None:
+    """A holder may leave when it is told, with the last copy."""
+
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery, STEPS)
+        out = tmp_path / "out"
+        with creating(out, preset("tiny")) as checkpoint:
+            out.mkdir()
+            (out / "thesis.txt").write_text("mine")
+            keep = folder(checkpoint, out).keep
+            with pytest.raises(UserError, match="choose another folder") as caught:
+                await ModelReader(swarm, WANTED, Disk().open).take(swarm.peers, NOW, keep)
+        assert caught.value.exit_code == 73
+        await trio.testing.wait_all_tasks_blocked()
+        assert [holder.written for holder in holders] == [[], [], []]
+
+    run(main)
+
+
+def test_holders_are_told_when_the_folder_is_there(tmp_path: Path) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery, STEPS)
+        out = tmp_path / "out"
+        there: list[bool] = []
+        for holder in holders:
+            holder.on_written = lambda: there.append((out / "README.md").exists())
+        with creating(out, preset("tiny")) as checkpoint:
+            keep = folder(checkpoint, out).keep
+            await ModelReader(swarm, WANTED, Disk().open).take(swarm.peers, NOW, keep)
+        assert there == [True] * 3
 
     run(main)
 
@@ -127,6 +172,47 @@ def test_a_stage_without_a_holder_is_named() -> None:
         swarm, _ = three(nursery)
         swarm.tell(5, 0.0, 2)
         await refused(swarm, 69, "stage 2 has no holder now")
+
+    run(main)
+
+
+def test_several_stages_without_a_holder_are_named() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, _ = three(nursery)
+        swarm.tell(5, 0.0, 0, 2)
+        await refused(swarm, 69, "the head (stage 0) and stage 2 have no holder now")
+
+    run(main)
+
+
+def test_why_it_takes_so_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_client, "PAUSE_SECONDS", 0.02)
+
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, _ = three(nursery)
+        swarm.tell(5, 0.0, 2)
+        told: list[str] = []
+        reader = ModelReader(swarm, WANTED, Disk().open, tell=told.append)
+        with pytest.raises(UserError):
+            await reader.take(swarm.peers, 0.1, lambda model: None)
+        assert told and "stage 2 has no holder now" in told[0]
+
+    run(main)
+
+
+def test_an_old_address_of_a_member_does_not_hide_it() -> None:
+    """A volunteer takes a new port at each start; the meeting point names the present one."""
+
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery, STEPS)
+        point = Holder(9, None)
+        swarm.holders = {point.id: point} | swarm.holders
+        swarm.words[point.id] = SwarmStatus(
+            Speaker(point.id, "0", "cpu", "bootstrap"), members=(Named(RUN, "trial", holders[0].id, ADDRESS),)
+        )
+        old = PeerAddress(holders[0].id, ())
+        model = await ModelReader(swarm, WANTED, Disk().open).take((old, *swarm.peers), NOW, lambda model: None)
+        assert model.told_by == holders[0].id
 
     run(main)
 

@@ -24,6 +24,7 @@ from ftnode.node.export_wire import (
     hear_answer,
     say,
 )
+from ftnode.node.streams import read_exactly
 from ftnode.protocol.wire import Refusal
 
 
@@ -92,6 +93,22 @@ def test_few_are_sent_something_at_a_time() -> None:
         assert len(reading) == export_server.READERS_MAX
         await streams[0].aclose()
         assert await streams[-1].receive_some(1), "now it is its turn"
+
+    run(main)
+
+
+def test_a_reader_who_took_two_stages_is_told_of_once() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, (_, holder, _) = three(nursery)
+        for _ in range(2):
+            stream = await dial(swarm, holder)
+            offer = await ask(stream, 1, 5)
+            assert isinstance(offer, ExportOffer)
+            await say(stream, SendIt())
+            await read_exactly(stream, offer.size)
+            await say(stream, Written())
+            assert await stream.receive_some(1) == b""
+        assert holder.written == [5]
 
     run(main)
 
