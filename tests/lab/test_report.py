@@ -87,7 +87,7 @@ def test_the_bytes_of_copies_are_summed_over_their_keepers(tmp_path: Path) -> No
         writer.record("kept", 2.0, stage=2, step=6, bytes_fetched=20, seconds=0.1)
         told.follow(name, tmp_path / name / "trace.jsonl")
     told.read()
-    report = build_report(told, [], [], Findings((), 2, 0, 0, 0, 0, 0, 0), stages=4, volunteers=5)
+    report = build_report(told, [], [], Findings((), 2, 0, 0, 0, 0, 0, 0, 0), stages=4, volunteers=5)
     assert report["copies"] == [
         {"stage": 0, "copies": 2, "bytes_fetched": 960}, {"stage": 2, "copies": 2, "bytes_fetched": 40},
     ]  # fmt: skip
