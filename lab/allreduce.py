@@ -160,20 +160,23 @@ def _parts(numbers: Any) -> list[slice]:
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """`completed`: every runner ended by itself, whatever it has then."""
+    """`completed`: every runner ended by itself, whatever it has then. `least`: in the worst of these rounds, the share
+    of all numbers that are of one and the same average. `noticed`: rounds that some runner knows to have lost some."""
     seconds = [one.seconds for one in outcomes if one.seconds is not None]
     return {
         "rounds": len(outcomes), "completed": len(seconds), "equal": sum(one.equal for one in outcomes),
         "right": sum(one.right for one in outcomes), "median_seconds": median(seconds) if seconds else None,
         "worst_seconds": max(seconds, default=None),
+        "least": min((max(one.shares.values(), default=0.0) for one in outcomes), default=None),
+        "noticed": sum(one.noticed > 0 for one in outcomes),
     }  # fmt: skip
 
 
 def figures_killed(results: RunnerResults) -> dict[str, Any]:
     """As `figures`, of the rounds with a kill. `shares`: which averages the survivors hold, the mean over these
-    rounds; what is missing to 1 are numbers of their own, or of fewer. `noticed`: rounds that each survivor's runner
-    knows to have lost something. `repeat`: by the rest, with new runners;
-    `between`: the whole group, the next rounds among them."""
+    rounds; what is missing to 1 are numbers of their own, or of fewer. `noticed_by_fewest`: how many survivors' runners
+    know of the loss, at least. `repeat`: by the rest, with new runners; `between`: the whole group, the next rounds
+    among them."""
     found = results.killed
     names = sorted({name for one in found for name in one.shares})
     return {

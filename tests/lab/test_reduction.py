@@ -94,6 +94,7 @@ def test_what_runners_left_is_counted() -> None:
     assert {name: killed[name] for name in ("rounds", "completed", "equal", "right", "worst_seconds")} == {
         "rounds": 2, "completed": 1, "equal": 0, "right": 0, "worst_seconds": 2.0,
     }  # fmt: skip
+    assert (killed["least"], killed["noticed"], killed["repeat"]["noticed"]) == (0.25, 2, 1)
     assert killed["shares"] == {ALL: 0.375, SURVIVORS: 0.25}
     assert (killed["noticed_by_fewest"], killed["apart"]) == (2, 0.5)
     assert (killed["repeat"]["completed"], killed["between"]["right"]) == (1, 2)
