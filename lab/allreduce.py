@@ -89,16 +89,12 @@ class Runners:
         self._start(self._members)
         lost.kill_after(seconds)
         with suppress(ProcessLookupError):
-            os.kill(lost.where[DAEMON], signal.SIGKILL)  # would outlive it, while ours die with their nodes
+            os.kill(lost.where[DAEMON], signal.SIGKILL)  # may outlive it, while ours die with their nodes
         alone = self._finish(rest, {ALL: self._average_of_all, SURVIVORS: average_of_rest})
         self._start(rest)
         repeated = self._finish(rest, {SURVIVORS: average_of_rest})
         self._members[victim] = self._join(victim, rest)
         return alone, repeated
-
-    def daemons(self) -> list[int]:
-        """Process ids of the peers' p2pds."""
-        return [int(member.where[DAEMON]) for member in self._members]
 
     def _join(self, index: int, others: Sequence[Member]) -> Member:
         descriptor = self._memories[index].descriptor
