@@ -1,93 +1,50 @@
-"""`ftnode lab reduction`: how long a group takes to sum a gradient, against hivemind's averager, and with losses.
+"""`ftnode lab reduction`: how long a group takes to sum a gradient, against hivemind's averager and the runner in it,
+and with losses.
 
-Peers are processes on this machine, each with a p2pd; the two kinds take turns within each round, so that a busy
-machine slows both, and the ratio is the median of the rounds' ratios. A round ends when the last peer has the whole
-sum. What is left out on both sides: finding the group (a view has it, hivemind's matchmaking takes seconds), the norm
+Peers are processes on this machine, each with a p2pd; the three kinds take turns within each round, so that a busy
+machine slows all, and a ratio is the median of the rounds' ratios. A round ends when the last peer has the whole
+sum. What is left out on every side: finding the group (a view has it, hivemind's matchmaking takes seconds), the norm
 and the optimiser.
 """
 
 from __future__ import annotations
 
 import json as json_module
-import os
-import select
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from ftnode.lab.allreduce import RunnerResults, Runners, figures_killed
+from ftnode.lab.allreduce import figures as figures_of_runners
+from ftnode.lab.reduction_members import Member, TooLate, started
 from ftnode.lab.reduction_peers import gradient_of
 from ftnode.lab.result_files import folder_for
 from ftnode.models.tensors import digest
-from ftnode.protocol.errors import UserError
 
 BUDGET = 2.0
 """How many times as fast as hivemind's averager."""
 KILL_EVERY = 3
-ROUND_SECONDS = 120.0
-"""A round that takes longer has failed."""
 NUMBERS_PER_MEGABYTE = 250_000
-
-
-class TooLate(Exception):
-    """A peer that says nothing."""
-
-
-@dataclass
-class Member:
-    """A peer that runs. `where`: what others need to find it."""
-
-    index: int
-    process: subprocess.Popen[bytes]
-    where: Any = None
-    _heard: bytes = b""
-
-    def order(self, **order: Any) -> None:
-        stdin = _pipe(self.process.stdin)
-        stdin.write(json_module.dumps(order).encode() + b"\n")
-        stdin.flush()
-
-    def hear(self) -> Any:
-        """The next line that it says. Raises TooLate, and UserError when it ends instead."""
-        descriptor = _pipe(self.process.stdout).fileno()
-        deadline = time.monotonic() + ROUND_SECONDS
-        while b"\n" not in self._heard:
-            if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TooLate
-            data = os.read(descriptor, 1 << 16)
-            if not data:
-                raise UserError(f"a peer of the benchmark ended: {self.process.wait()}", 70)
-            self._heard += data
-        line, self._heard = self._heard.split(b"\n", 1)
-        return json_module.loads(line)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    @property
-    def peer_id(self) -> str:
-        return str(self.where[0])
 
 
 @dataclass
 class Results:
-    """Seconds per round; None: it failed. `repaired`: of the sum that the rest made again when a peer was killed."""
+    """Seconds per round; None: it failed. `repaired`: of the sum that the rest made again when a peer was killed.
+    `exact`: every sum that was looked at is the one in the group's order, to the bit."""
 
     ours: list[float | None] = field(default_factory=list)
     hivemind: list[float | None] = field(default_factory=list)
     repaired: list[float | None] = field(default_factory=list)
     exact: bool = True
+    runner: RunnerResults = field(default_factory=RunnerResults)
 
 
 def run(
@@ -99,26 +56,10 @@ def run(
     folder = None if out is None else folder_for(out, "--out", empty=False)
     numbers = megabytes * NUMBERS_PER_MEGABYTE
     results = Results()
-    with ExitStack() as stack:
-        swarm = Swarm(stack, peers, numbers)
-        averagers = _averagers(stack, peers, numbers)
-        swarm.round(results)  # connections and buffers come with the first round
-        _average(averagers, results)
-        results.ours.clear()
-        results.hivemind.clear()
-        results.exact = swarm.digests() == {_expected(peers, numbers)}
-        for _ in range(rounds):
-            swarm.round(results)
-            _average(averagers, results)
+    _take_turns(results, peers, numbers, rounds)
     if kill:
-        with ExitStack() as stack:
-            swarm, chance = Swarm(stack, peers, numbers), Random(0)
-            losses = Results()
-            swarm.round(losses)
-            losses.ours.clear()
-            for turn in range(1, KILL_EVERY * rounds + 1):
-                swarm.round(losses, chance.randrange(peers) if turn % KILL_EVERY == 0 else None)
-            results.repaired = losses.repaired
+        _lose(results, peers, numbers, rounds)
+        _lose_runners(results.runner, peers, numbers, rounds)
     result = {"peers": peers, "megabytes": megabytes, **summary(results)}
     if folder is not None:
         (folder / "reduction.json").write_text(json_module.dumps(result, indent=2) + "\n")
@@ -127,6 +68,45 @@ def run(
     else:
         Console().print(table(result))
     return result
+
+
+def _take_turns(results: Results, peers: int, numbers: int, rounds: int) -> None:
+    with ExitStack() as stack:
+        swarm = Swarm(stack, peers, numbers)
+        averagers = _averagers(stack, peers, numbers)
+        runners = Runners(stack, peers, numbers)
+        swarm.round(Results())  # connections and buffers come with the first round
+        _average(averagers, Results())
+        runners.round()
+        results.exact = swarm.digests() == {_expected(range(peers), numbers)}
+        for _ in range(rounds):
+            swarm.round(results)
+            _average(averagers, results)
+            results.runner.undisturbed.append(runners.round())
+
+
+def _lose(results: Results, peers: int, numbers: int, rounds: int) -> None:
+    with ExitStack() as stack:
+        swarm, chance = Swarm(stack, peers, numbers), Random(0)
+        swarm.round(Results())
+        losses = Results()
+        for turn in range(1, KILL_EVERY * rounds + 1):
+            swarm.round(losses, chance.randrange(peers) if turn % KILL_EVERY == 0 else None)
+        results.repaired = losses.repaired
+        results.exact = results.exact and losses.exact
+
+
+def _lose_runners(results: RunnerResults, peers: int, numbers: int, rounds: int) -> None:
+    """Victims and moments are those of ours."""
+    with ExitStack() as stack:
+        runners, chance = Runners(stack, peers, numbers), Random(0)
+        runners.round()
+        for _ in range(rounds):
+            results.between += [runners.round() for _ in range(KILL_EVERY - 1)]
+            usual = median([one.seconds for one in results.between if one.seconds] or [0.0])
+            alone, repeated = runners.lose(chance.randrange(peers), usual / 2)
+            results.killed.append(alone)
+            results.repeated.append(repeated)
 
 
 class Swarm:
@@ -139,7 +119,7 @@ class Swarm:
         self._introduce()
 
     def _join(self, index: int) -> Member:
-        member = self._stack.enter_context(_member("ours", index, self._numbers))
+        member = self._stack.enter_context(started("reduction_peers", "ours", index, self._numbers, index=index))
         member.where = member.hear()
         return member
 
@@ -156,21 +136,22 @@ class Swarm:
             results.ours.append(self._finish(group))
             return
         lost = self._members[victim]
-        median_seconds = median(seconds for seconds in results.ours if seconds)
-        try:
-            lost.process.wait(median_seconds / 2)
-        except subprocess.TimeoutExpired:
-            lost.kill()
+        lost.kill_after(median(seconds for seconds in results.ours if seconds) / 2)
         rest = [member for member in group if member is not lost]
         self._start(rest)
         results.repaired.append(self._finish(rest))
+        if results.repaired[-1] is not None:
+            expected = _expected([member.index for member in rest], self._numbers)
+            results.exact = results.exact and self.digests(rest) == {expected}
         self._members[victim] = self._join(victim)
         self._introduce()
 
-    def digests(self) -> set[str]:
-        for member in self._members:
+    def digests(self, group: Sequence[Member] = ()) -> set[str]:
+        """Hashes of the sums that these have; without a group, all."""
+        asked = group or self._members
+        for member in asked:
             member.order(digest=True)
-        return {str(member.hear()) for member in self._members}
+        return {str(member.hear()) for member in asked}
 
     def _start(self, group: list[Member]) -> None:
         self._view += 1
@@ -194,7 +175,7 @@ class Swarm:
 def _averagers(stack: ExitStack, peers: int, numbers: int) -> list[Member]:
     found: list[Member] = []
     for index in range(peers):
-        member = stack.enter_context(_member("hivemind", index, numbers))
+        member = stack.enter_context(started("reduction_peers", "hivemind", index, numbers, index=index))
         member.order(join=found[0].where if found else [], peers=peers)
         member.where = member.hear()
         found.append(member)
@@ -212,12 +193,12 @@ def _average(averagers: list[Member], results: Results) -> None:
     results.hivemind.append(None if None in seconds else max(seconds))
 
 
-def _expected(peers: int, numbers: int) -> str:
-    """Hash of the sum that everybody must have."""
+def _expected(group: Sequence[int], numbers: int) -> str:
+    """Hash of the sum that every peer of the group must have."""
     import torch
 
-    total = gradient_of(0, numbers)
-    for index in range(1, peers):
+    total = gradient_of(group[0], numbers)
+    for index in group[1:]:
         total = np.add(total, gradient_of(index, numbers))
     return digest(torch.from_numpy(total))
 
@@ -230,8 +211,11 @@ def summary(results: Results) -> dict[str, Any]:
             "worst_seconds": max(done, default=None),
         }  # fmt: skip
 
-    ratios = [theirs / ours for theirs, ours in zip(results.hivemind, results.ours) if theirs and ours]
-    ratio = median(ratios) if ratios else None
+    def ratio_to_ours(seconds: Sequence[float | None]) -> float | None:
+        ratios = [theirs / ours for theirs, ours in zip(seconds, results.ours) if theirs and ours]
+        return median(ratios) if ratios else None
+
+    ratio, runner = ratio_to_ours(results.hivemind), results.runner
     return {
         "ours": figures(results.ours),
         "hivemind": figures(results.hivemind),
@@ -240,48 +224,31 @@ def summary(results: Results) -> dict[str, Any]:
         "ratio": ratio,
         "budget": BUDGET,
         "passed": ratio is not None and ratio >= BUDGET and results.exact,
+        "all_reduce_runner": figures_of_runners(runner.undisturbed),
+        "all_reduce_runner_ratio": ratio_to_ours([one.seconds for one in runner.undisturbed]),
+        "all_reduce_runner_with_a_kill": figures_killed(runner),
     }
 
 
 def table(result: dict[str, Any]) -> Table:
     title = f"Sum of {result['megabytes']} MB on each of {result['peers']} peers, loopback, encrypted"
     shown = Table(title=title)
-    for column in ("", "rounds", "completed", "median s", "worst s", "ratio"):
+    for column in ("", "rounds", "completed", "right", "median s", "worst s", "ratio"):
         shown.add_column(column, justify="right" if column else "left")
-    names = {
-        "ours": "our streams",
-        "hivemind": "hivemind's averager",
-        "with_a_kill": "ours, again, one killed",
-    }
-    for name, label in names.items():
-        figures = result[name]
+    killed = result["all_reduce_runner_with_a_kill"]
+    rows = (
+        ("our streams", result["ours"], None),
+        ("hivemind's averager", result["hivemind"], result["ratio"]),
+        ("hivemind's AllReduceRunner", result["all_reduce_runner"], result["all_reduce_runner_ratio"]),
+        ("ours, again, one killed", result["with_a_kill"], None),
+        ("AllReduceRunner, one killed", killed, None),
+        ("AllReduceRunner, again without it", killed["repeat"], None),
+    )
+    for label, figures, ratio in rows:
         if figures["rounds"]:
             times = [f"{one:.2f}" if one else "" for one in (figures["median_seconds"], figures["worst_seconds"])]
-            ratio = f"{result['ratio']:.2f} ×" if name == "hivemind" and result["ratio"] else ""
-            shown.add_row(label, str(figures["rounds"]), str(figures["completed"]), *times, ratio)
-    shown.caption = f"must be ≥ {result['budget']} ×; sums equal to the bit: {'yes' if result['exact'] else 'NO'}"
+            counts = [str(figures["rounds"]), str(figures["completed"]), str(figures.get("right", ""))]
+            shown.add_row(label, *counts, *times, f"{ratio:.2f} ×" if ratio else "")
+    exact = "yes" if result["exact"] else "NO"
+    shown.caption = f"averager must be ≥ {result['budget']} ×; our sums equal to the bit: {exact}"
     return shown
-
-
-@contextmanager
-def _member(kind: str, index: int, numbers: int) -> Iterator[Member]:
-    """Ends when its stdin does."""
-    argv = [sys.executable, "-m", "ftnode.lab.reduction_peers", kind, str(index), str(numbers)]
-    process = subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
-    )
-    try:
-        yield Member(index, process)
-    finally:
-        if process.poll() is None:
-            _pipe(process.stdin).close()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None
-    return pipe

@@ -20,7 +20,7 @@ import tidy_rules as rules  # noqa: E402
 
 ALONE = ("hivemind", "libp2p")
 """Each is imported by one file of the node, since one process cannot hold both; benches of the lab may compare them."""
-COMPARING = {"lab/transport_paths.py", "lab/reduction_peers.py"}
+COMPARING = {"lab/transport_paths.py", "lab/reduction_peers.py", "lab/allreduce_peer.py"}
 DOCUMENTED_IN = ("README.md", "docs/commands.md")
 SKIPPED = {".git", ".venv", "build", "dist", "__pycache__", "reports"}
 

@@ -14,12 +14,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from ftnode.lab.trial import Trial
+from ftnode.lab.trial import Trial, open_trial
 from ftnode.models import llama
 from ftnode.models.optimiser import OptimiserConfig
+from ftnode.models.shards import read_index
 from ftnode.models.stage import Stage
 from ftnode.node.checkpoint import model_config
+from ftnode.node.data_build import build
+from ftnode.node.data_records import find_sources
+from ftnode.node.data_tokenizers import open_tokenizer
 from ftnode.protocol.manifest import Manifest, parse
+from tests.node.corpora import tokenizer_file
+from tests.swarm.conftest import small_manifest
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -102,6 +108,30 @@ def test_the_model_while_it_trains_and_when_it_is_done(open_swarm: OpenTrial, te
     gone = ftnode(trial, "export", trial.swarm.manifest, tmp_path / "gone", "--timeout", 5)
     assert gone.returncode == 69 and f"stage {stage}" in gone.stderr and "has no holder" in gone.stderr, gone.stderr
     assert not list(tmp_path.glob("*gone*"))
+
+
+def test_the_tokenizer_of_shards_comes_with_the_model(tmp_path: Path, text: Path) -> None:
+    """The reader's home has nothing of the run, and one volunteer was given the data."""
+    transformers = pytest.importorskip("transformers")
+    tokenizer = tokenizer_file(tmp_path / "bpe")
+    built = build(find_sources([str(text)], "text"), open_tokenizer(str(tokenizer)), tmp_path / "shards")
+    manifest = small_manifest(built.folder, STAGES)
+    manifest = replace(manifest, model=replace(manifest.model, vocabulary=400))
+    with open_trial(manifest, tmp_path) as trial:
+        for number in range(STAGES + 1):
+            trial.volunteer(f"v{number}", options=["--data", str(built.folder)] if number == 0 else [])
+        trial.wait_for_step(3)
+        other = tmp_path / "other.json"
+        other.write_text(tokenizer.read_text().replace('"version"', ' "version"', 1))
+        refused = ftnode(trial, "export", trial.swarm.manifest, tmp_path / "no", "--tokenizer", other)
+        assert refused.returncode == 65 and "is not the one that made the run's data" in refused.stderr, refused.stderr
+        export(trial, tmp_path / "out")
+    assert not list(tmp_path.glob("*no*"))
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == tokenizer.read_bytes()
+    end = read_index(built.folder)[0].tokenizer.separator
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert loaded.generation_config.eos_token_id == loaded.config.eos_token_id == end
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out").eos_token_id == end
 
 
 def volunteers(trial: Trial) -> list[Any]:
