@@ -35,6 +35,7 @@ from ftnode.node.identity import Identity
 from ftnode.node.invitation import Invitation
 from ftnode.node.keeper import Keeper
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.last_copy import last_copies, names_of
 from ftnode.node.manifest_book import ManifestBook, not_listed
 from ftnode.node.manifest_exchange import MANIFEST_PROTOCOL, manifest_handler
 from ftnode.node.manifest_spread import Spreading
@@ -88,6 +89,10 @@ class Node:
         self._nursery: trio.Nursery | None = None
         self._done = trio.Event()
         self._leaving = False
+        self._keeps: tuple[int, ...] = ()
+        """Stages whose last copy keeps us, though we were asked to leave."""
+        self._exported = False
+        """Somebody has written down the model of the last step."""
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes, manifest.slots(config.hold))
         self.trace = TraceWriter(
@@ -209,7 +214,7 @@ class Node:
         direct = [address for address in self.addresses if "/p2p-circuit" not in address]
         full = full_addresses(self.me.id, direct)
         run = self.config.manifest.run_id
-        note_running(self.config.home, Running(os.getpid(), self.me.id, run, full, self._leaving))
+        note_running(self.config.home, Running(os.getpid(), self.me.id, run, full, self._leaving, self._keeps))
 
     def _invitation(self) -> Invitation:
         """To this run, through where we were let in: meeting points outlive volunteers."""
@@ -234,7 +239,8 @@ class Node:
         self.speaking.say(
             "exported", f"{reader} has written down the model of step {step}", reader=reader, step=str(step)
         )
-        if self.config.until_exported and step == self.settings.steps and not self._leaving:
+        self._exported = self._exported or step == self.settings.steps
+        if self._exported and (self._keeps or (self.config.until_exported and not self._leaving)):
             self._leave("the model was exported")
 
     def _fail(self, failure: UserError) -> None:
@@ -244,16 +250,26 @@ class Node:
     # -- what can end it
 
     async def _listen_to_owner(self, signals: AsyncIterator[int]) -> None:
-        """The first signal asks to leave, a second one ends at once."""
+        """The first signal asks to leave, a second one ends at once. After the end of the run whoever has the last
+        copy of a stage waits for the second one, however long, or for somebody who gets the model."""
         async for number in signals:
-            if self._leaving:
+            if self._leaving and not self._keeps:
                 self._done.set()
                 return
-            self.speaking.say("leaving", "leaving; once more ends at once")
-            self._leave(f"asked by {signal.Signals(number).name}")
+            last = () if self._keeps or self._exported else last_copies(self.participant, time.monotonic())
+            if not last:
+                self.speaking.say("leaving", "leaving; once more ends at once")
+                self._leave(f"asked by {signal.Signals(number).name}")
+                continue
+            self._leaving, self._keeps = True, last
+            self._note_running()
+            self.speaking.say(
+                "leaving", f"the last copy of {names_of(last)} goes with this node, and nobody has exported the model: "
+                "it leaves when somebody has (ftnode export); once more ends it"
+            )  # fmt: skip
 
     def _leave(self, reason: str) -> None:
-        self._leaving = True
+        self._leaving, self._keeps = True, ()
         self._note_running()
         self.driver.deliver(Leave(reason))
 
