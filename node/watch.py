@@ -161,8 +161,8 @@ async def _find(host: IHost, peers: Sequence[PeerAddress], run: str, seconds: fl
     empty: list[tuple[PeerAddress, SwarmStatus]] = []
     with trio.move_on_after(max(seconds, 0.1)):
         found = await _ask_all(host, peers, run, reasons, empty)
-        named = [peer for _, status in empty for peer in _named(status, run) if peer.peer_id not in reasons]
-        if found is None and named:
+        named = [] if found else _news([peer for _, status in empty for peer in _named(status, run)], peers)
+        if named:
             found = await _ask_all(host, named[:FOLLOWED_MAX], run, reasons, empty)
         if found is not None:
             return found
@@ -224,6 +224,18 @@ def _named(status: SwarmStatus, run: str = "") -> tuple[PeerAddress, ...]:
     except UserError as error:
         log.info("a status names an impossible peer: %s", error)
         return ()
+
+
+def _news(named: Sequence[PeerAddress], asked: Sequence[PeerAddress]) -> list[PeerAddress]:
+    """Those named, with all addresses of each, as far as they were not asked there yet: whoever is gone from an old
+    address may be at a new one."""
+    tried = {(peer.peer_id, address) for peer in asked for address in peer.addresses}
+    found: dict[str, tuple[str, ...]] = {}
+    for peer in named:
+        news = [address for address in peer.addresses if (peer.peer_id, address) not in tried]
+        if news:
+            found[peer.peer_id] = tuple(dict.fromkeys([*found.get(peer.peer_id, ()), *news]))
+    return [PeerAddress(peer_id, addresses) for peer_id, addresses in found.items()]
 
 
 def _failure(peers: Sequence[PeerAddress], run: str, reasons: dict[str, str], answered: bool) -> tuple[str, int]:

@@ -131,6 +131,20 @@ def test_a_meeting_point_leads_to_a_member(tmp_path: Path) -> None:
     with_peers(tmp_path, test)
 
 
+def test_an_old_address_does_not_hide_a_member(tmp_path: Path) -> None:
+    """Volunteers take a new port at each start, so that remembered addresses are often old ones of living peers."""
+
+    async def test(peers: Peers) -> None:
+        member = await peers.start("member", TINY)
+        point = await peers.start("point", NOBODY)
+        peers.statuses["point"] = replace(peers.statuses["point"], members=(peers.member(member),))
+        old = f"/ip4/127.0.0.1/tcp/1/p2p/{peers.p2pds['member'].peer_id}"
+        for given in ([point, old], [old, point]):
+            assert [from_mapping(line) for line in await client("fetch", *given)] == [peers.statuses["member"]]
+
+    with_peers(tmp_path, test)
+
+
 def test_watching_goes_on_when_the_watched_peer_dies(tmp_path: Path) -> None:
     async def test(peers: Peers) -> None:
         second = await peers.start("second", TINY)
