@@ -33,6 +33,7 @@ from ftnode.node.gradient_memory import GradientMemory
 from ftnode.node.history import HISTORY_PROTOCOL, Past, history_handler
 from ftnode.node.identity import Identity
 from ftnode.node.invitation import Invitation
+from ftnode.node.inviting import inviting_peers
 from ftnode.node.keeper import Keeper
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.last_copy import last_copies, names_of
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NONCE_BITS: Final = 48
-INVITING_PEERS: Final = 3
 GOODBYE_SECONDS: Final = 0.3
 """After leaving, for the last messages to reach the wire."""
 
@@ -93,6 +93,8 @@ class Node:
         """Stages whose last copy keeps us, though we were asked to leave."""
         self._exported = False
         """Somebody has written down the model of the last step."""
+        self._link = ""
+        """Which invites to the run, as it was last said."""
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes, manifest.slots(config.hold))
         self.trace = TraceWriter(
@@ -194,7 +196,6 @@ class Node:
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
                           peer=self.me.id, log=str(config.log_directory))  # fmt: skip
         self.speaking.say("look", f"ftnode status --watch --home {config.home}")
-        self.speaking.say("invite", f"ftnode join '{self._invitation()}'")
         self.speaking.say("log", f"{config.log_directory}")
         await self.observer.start(nursery)
         nursery.start_soon(self.directory.run)
@@ -216,10 +217,15 @@ class Node:
         run = self.config.manifest.run_id
         note_running(self.config.home, Running(os.getpid(), self.me.id, run, full, self._leaving, self._keeps))
 
-    def _invitation(self) -> Invitation:
-        """To this run, through where we were let in: meeting points outlive volunteers."""
+    async def _invite(self, reachable: bool) -> None:
+        """A link to this run, for the owner to pass on, when it is another one than before."""
         manifest = self.config.manifest
-        return Invitation(manifest.run_id, manifest.run.author, self.config.peers[:INVITING_PEERS])
+        rows = await self.observer.meet()
+        peers = inviting_peers(rows, parse_peers(self.config.peers), reachable)
+        link = str(Invitation(manifest.run_id, manifest.run.author, peers))
+        if peers and link != self._link:
+            self._link = link
+            self.speaking.say("invite", f"ftnode join '{link}'")
 
     async def _drive(self, nursery: trio.Nursery) -> None:
         await self.driver.run(nursery)
@@ -326,6 +332,8 @@ class Node:
             self.transport.move(reach.addresses)
             self.driver.deliver(Moved(reach.addresses))
             self._note_running()
+        if reach.kind != "unknown" and self._nursery is not None:
+            self._nursery.start_soon(self._invite, reach.kind == "direct")
 
     def _remember(self, addresses: tuple[str, ...]) -> None:
         remember_peers(self.config.home, addresses)
