@@ -88,6 +88,9 @@ def test_the_last_copy_of_a_finished_stage_goes_only_when_it_is_meant(open_swarm
         trial.volunteer(f"v{number}")
     trial.wait("the last weights", lambda story: len(list(trial.swarm.directory.glob("logs/*/last-*"))) == 2)
     process = trial.swarm.processes["v1"]
+    said = process.output.read_text()
+    (own,) = [node.addresses[0] for node in running_nodes(process.home)]
+    assert f"peer={trial.swarm.address}&peer={own}" in said.partition("  reachable  ")[2], "a link of who answers now"
     command = [sys.executable, "-m", "ftnode.node.cli", "leave", "--home", str(process.home), "--timeout", "60"]
     kept = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert kept.returncode == 75 and "has the last copy of" in kept.stderr, kept
