@@ -11,6 +11,7 @@ import os
 import secrets
 import signal
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from importlib.metadata import version
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NONCE_BITS: Final = 48
+READERS_TOLD: Final = 64
 GOODBYE_SECONDS: Final = 0.3
 """After leaving, for the last messages to reach the wire."""
 
@@ -93,6 +95,7 @@ class Node:
         """Stages whose last copy keeps us, though we were asked to leave."""
         self._exported = False
         """Somebody has written down the model of the last step."""
+        self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
         self._link = ""
         """Which invites to the run, as it was last said."""
         seed = secrets.randbits(NONCE_BITS)
@@ -242,9 +245,11 @@ class Node:
             self._nursery.start_soon(try_to_dump, self.compute, self.arena, stage, version, path)
 
     def _on_written(self, reader: str, step: int) -> None:
-        self.speaking.say(
-            "exported", f"{reader} has written down the model of step {step}", reader=reader, step=str(step)
-        )
+        """Once for each of our stages, and said once."""
+        if (reader, step) not in self._readers:
+            self._readers.append((reader, step))
+            text = f"{reader} has written down the model of step {step}"
+            self.speaking.say("exported", text, reader=reader, step=str(step))
         self._exported = self._exported or step == self.settings.steps
         if self._exported and (self._keeps or (self.config.until_exported and not self._leaving)):
             self._leave("the model was exported")

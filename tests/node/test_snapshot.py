@@ -120,6 +120,15 @@ def test_a_lost_stage_says_what_it_waits_for() -> None:
     assert found.volunteers == 3
 
 
+def test_a_lost_head_is_called_so() -> None:
+    sim = world(4)
+    train(sim, None, 60.0, step=5)
+    victim = next(each for each in sim.live() if 0 in each.participant.mine)
+    sim.kill(victim, "kill", silently=False)
+    sim.run(sim.now + 15.0)
+    assert status_of(sim, leader(sim), Progress()).waiting == "a volunteer for the head"
+
+
 def _loses_a_finished_stage(sim: World) -> None:
     """Nobody is counted out any more, but whoever is gone holds nothing."""
     host = leader(sim)
