@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
-from ftnode.node.cli_options import check_metrics, home_option, metrics_option
+from ftnode.node.cli_options import check_metrics, home_option, json_option, metrics_option
 
 
 @click.command()
@@ -26,11 +28,23 @@ def bootstrap(listen: tuple[str, ...], metrics: str, home: str | None) -> int | 
 
 
 @click.command("id")
+@json_option
 @home_option
-def identity(home: str | None) -> None:
-    """Print the PeerId that the next node of this home will have; made when there is none yet."""
-    from ftnode.node.identity import home_directory, take_identity
+def identity(as_json: bool, home: str | None) -> None:
+    """Print the PeerId that the next node of this home will have, made when there is none yet, and those of nodes that
+    run now."""
+    from ftnode.node.configuration import running_nodes
+    from ftnode.node.identity import home_directory, is_taken, take_identity
 
-    taken = take_identity(home_directory(home))
-    click.echo(taken.peer_id)
+    folder = home_directory(home)
+    running = [node for node in running_nodes(folder) if is_taken(folder, node.peer)]
+    taken = take_identity(folder)
     taken.release()
+    if as_json:
+        nodes = [{"peer": node.peer, "process": node.pid, "run": node.run} for node in running]
+        click.echo(json.dumps({"format": 1, "next": taken.peer_id, "running": nodes}))
+        return
+    for node in running:
+        what = f"volunteer of run {node.run[:12]}" if node.run else "meeting point"
+        click.echo(f"{node.peer}  runs now: {what}, process {node.pid}")
+    click.echo(f"{taken.peer_id}  the next node of this home" if running else taken.peer_id)

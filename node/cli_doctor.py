@@ -77,7 +77,7 @@ def _checks(given: tuple[str, ...], listen: tuple[str, ...], timeout: float, hom
     ours = {node.peer for node in running}
     with _listening(() if running else listen) as (ports, trouble):
         yield checkup.port(listen or ("no address",), trouble, [text for node in running for text in node.addresses])
-        others = [text for text in named or remembered_peers(folder) if text.rpartition("/")[2] not in ours]
+        others = named or [text for text in remembered_peers(folder) if text.rpartition("/")[2] not in ours]
         asked = _visit(others, ports, timeout)
     yield checkup.peers(asked, bool(given))
     found = (

@@ -1,4 +1,5 @@
-"""`ftnode leave`: the volunteers of this machine hand over what only they hold, and stop."""
+"""`ftnode leave`: the volunteers of this machine hand over what only they hold, and stop. After the end of a run
+there is nobody to hand over to, so that whoever has a last copy stays."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +34,8 @@ LOOK_SECONDS = 0.1
 @json_option
 @home_option
 def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str | None) -> None:
-    """Ask this machine's volunteers to leave, and wait until they have. Others first learn what only they hold."""
+    """Ask this machine's volunteers to leave, and wait until they have. While the run goes on others first learn what
+    only they hold; after its end one with the last copy of a stage stays until the model was exported, or --now."""
     from ftnode.node.configuration import running_nodes
     from ftnode.node.identity import home_directory
 
@@ -43,13 +46,17 @@ def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str 
         if now or not running.leaving:  # a second signal would end it without handing over
             ask(running.pid)
         if not as_json:
-            what = "stops at once" if now else "hands over what only it holds, and stops"
+            what = "stops at once" if now else "is asked to leave"
             click.echo(f"{running.peer} (process {running.pid}) {what}")
     left: dict[str, float] = {}
+    keeps: dict[str, tuple[int, ...]] = {}
     twice = {running.peer for running in asked if running.leaving or not now}
     time.sleep(LOOK_SECONDS)
-    while len(left) < len(asked):
-        heard = {running.peer for running in running_nodes(folder) if running.leaving} - twice
+    while len(left) + len(keeps) < len(asked):
+        noted = [running for running in running_nodes(folder) if running.leaving]
+        heard = {running.peer for running in noted} - twice
+        keeps = {} if now else {running.peer: running.keeps for running in noted if running.keeps}
+        keeps = {each.peer: keeps[each.peer] for each in asked if each.peer in keeps and each.peer not in left}
         for running in asked:
             if running.peer in heard:  # once more, as a second Ctrl-C; two that come together would be one
                 ask(running.pid)
@@ -62,10 +69,25 @@ def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str 
             break
         time.sleep(LOOK_SECONDS)
     if as_json:
-        click.echo(json.dumps({"left": left, "running": [each.peer for each in asked if each.peer not in left]}))
+        still = [each.peer for each in asked if each.peer not in left]
+        click.echo(json.dumps({"left": left, "running": still, "keeps": keeps}))
+    _refuse_last_copies(keeps)
     if len(left) < len(asked):
         names = ", ".join(each.peer for each in asked if each.peer not in left)
         raise UserError(f"{names} is still handing over; wait on, or stop at once with: ftnode leave --now", 75)
+
+
+def _refuse_last_copies(keeps: Mapping[str, tuple[int, ...]]) -> None:
+    """Raises UserError (75) when somebody stays for the model's sake."""
+    if not keeps:
+        return
+    from ftnode.node.last_copy import names_of
+
+    told = "; ".join(f"{peer} has the last copy of {names_of(stages)} and stays" for peer, stages in keeps.items())
+    raise UserError(
+        f"{told}: the run is over, and nobody has exported its model. Get it with ftnode export, and it leaves by "
+        "itself; or give it up with: ftnode leave --now", 75,
+    )  # fmt: skip
 
 
 def _chosen(home: Path, wanted: str | None) -> list[Running]:

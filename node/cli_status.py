@@ -44,11 +44,12 @@ def status(
 
     from ftnode.node import watch
 
-    if interval is None:
-        _show(watch.fetch_status(addresses, timeout), as_json, verbose)
-    else:
+    if interval is not None:
         _watch(addresses, interval, timeout, as_json, verbose)
-    _remember(folder, peers, addresses)
+        return
+    found, answered = watch.fetch_answer(addresses, timeout)
+    _show(found, as_json, verbose)
+    _remember(folder, peers, answered)
 
 
 @click.command("peers")
@@ -67,8 +68,8 @@ def list_peers(peers: tuple[str, ...], as_json: bool, timeout: float, home: str 
     from ftnode.node.status import to_mapping
     from ftnode.node.status_table import peer_table, printable, short_peer
 
-    found = watch.fetch_status(addresses, timeout)
-    _remember(folder, peers, addresses)
+    found, answered = watch.fetch_answer(addresses, timeout)
+    _remember(folder, peers, answered)
     if as_json:
         whole = to_mapping(found)
         kept = ("format", "speaker", "run", "name", "peers", "members")
@@ -79,12 +80,12 @@ def list_peers(peers: tuple[str, ...], as_json: bool, timeout: float, home: str 
     click.echo("\n".join(peer_table(found).lines()))
 
 
-def _remember(home: Path, given: tuple[str, ...], addresses: tuple[str, ...]) -> None:
-    """Who was named and answered, or was named with one that did."""
+def _remember(home: Path, given: tuple[str, ...], answered: tuple[str, ...]) -> None:
+    """Who answered, when somebody was named: neither those who did not, nor this machine's own nodes."""
     if given:
         from ftnode.node.addresses import remember_peers
 
-        remember_peers(home, addresses)
+        remember_peers(home, answered)
 
 
 def whom_to_ask(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:

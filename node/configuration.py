@@ -76,6 +76,8 @@ class Running:
     """Full multiaddrs."""
     leaving: bool = False
     """It has been asked to leave, and hands over."""
+    keeps: tuple[int, ...] = ()
+    """Stages whose last copy it has: asked to leave, it stays for `ftnode export`, or until it is asked again."""
 
 
 def log_root(home_option: str | None) -> Path:
@@ -124,8 +126,9 @@ def _read_running(path: Path) -> Running | None:
             found = json.loads(file.read(RUNNING_BYTES_MAX))
         addresses = tuple(map(str, found["addresses"]))
         return Running(
-            int(found["pid"]), str(found["peer"]), str(found["run"]), addresses, found.get("leaving") is True
-        )
+            int(found["pid"]), str(found["peer"]), str(found["run"]), addresses, found.get("leaving") is True,
+            tuple(map(int, found.get("keeps", ()))),
+        )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

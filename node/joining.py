@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 NEWER_SECONDS: Final = 10.0
 """To look for a manifest that lists us."""
+KEPT_SECONDS: Final = 5.0
+"""To look for a manifest of which an earlier one is kept here."""
 
 
 def find_run(
@@ -73,14 +75,16 @@ def admitted(config: JoinConfig, peer_id: str) -> JoinConfig:
 
 
 def _follow(invitation: Invitation, home: Path, timeout: float) -> tuple[Manifest, str]:
-    """From the link's peers, or as it was kept when none of them answers."""
+    """From the link's peers, or as it was kept when none of them answers. Somebody must be first to start a run again,
+    so that who keeps it does not wait long for others."""
+    kept = saved(home, invitation.run_id)
+    seconds = timeout if kept is None else min(timeout, KEPT_SECONDS)
     try:
-        manifest, text = read_shown(fetch_apart(invitation, timeout).encode(), invitation.run_id)
+        manifest, text = read_shown(fetch_apart(invitation, seconds).encode(), invitation.run_id)
         author = signer_of(manifest, text)
     except PeerError as error:
         raise UserError(f"the peers of the link sent {error}; ask for a new link", 76) from None
     except UserError as error:
-        kept = saved(home, invitation.run_id)
         if kept is None or error.exit_code != 69:
             raise
         manifest, text = kept

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from typing import Final
 
 from ftnode.node.invitation import Invitation
@@ -19,20 +21,26 @@ from ftnode.node.manifest_exchange import (
 from ftnode.protocol.errors import PeerError, UserError
 from ftnode.protocol.manifest import Manifest
 
+AGAIN_SECONDS: Final = 1.0
+"""Until those who answered are asked again about a run that they did not know."""
 STARTING_SECONDS: Final = 20.0
 """For the process that asks to start and to end, beside the time that it was given."""
 
 
 def fetch_manifest(invitation: Invitation, timeout: float) -> tuple[Manifest, str]:
-    """The manifest that the link is about, from a peer of its run, checked against the link.
+    """The manifest that the link is about, from a peer of its run, checked against the link. While a meeting point
+    answers that does not know the run yet, it is asked again.
 
     Raises UserError: 69 when no peer has it, 76 when what came is not what the link promises.
     """
     from ftnode.node.watch import exchange
 
-    reply = exchange(
-        invitation.peers, timeout, invitation.run_id, MANIFEST_PROTOCOL, request_for(invitation.run_id), FRAME_BYTES_MAX
-    )
+    request = request_for(invitation.run_id)
+    reply = once_begun(
+        lambda left: exchange(
+            invitation.peers, left, invitation.run_id, MANIFEST_PROTOCOL, request, FRAME_BYTES_MAX
+        ), timeout,
+    )  # fmt: skip
     try:
         manifest, text = read_shown(read_manifest_reply(reply), invitation.run_id)
         author = signer_of(manifest, text)
@@ -40,6 +48,21 @@ def fetch_manifest(invitation: Invitation, timeout: float) -> tuple[Manifest, st
         raise UserError(f"the peers of the link sent {error}; ask for a new link", 76) from None
     check_author(invitation, author)
     return manifest, text
+
+
+def once_begun(ask: Callable[[float], bytes], timeout: float) -> bytes:
+    """What `ask` gives, which gets the seconds that are left, once somebody knows the run. Raises UserError as it does,
+    when nobody who answered knows the run after `timeout` s."""
+    from ftnode.node.watch import NotBegun
+
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return ask(max(0.1, deadline - time.monotonic()))
+        except NotBegun:
+            if deadline - time.monotonic() <= AGAIN_SECONDS:
+                raise
+        time.sleep(AGAIN_SECONDS)
 
 
 def check_author(invitation: Invitation, author: str) -> None:

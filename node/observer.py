@@ -18,10 +18,10 @@ from ftnode.node.addresses import parse_peers
 from ftnode.node.configuration import JoinConfig
 from ftnode.node.metrics_file import METRICS_NAME, MetricsFile
 from ftnode.node.metrics_server import NONE, MetricsServer
-from ftnode.node.p2pd import P2pd
+from ftnode.node.p2pd import P2pd, P2pdError
 from ftnode.node.progress import Progress
 from ftnode.node.snapshot import VERSION, Surroundings, look, snapshot
-from ftnode.node.status import Speaker, SwarmStatus
+from ftnode.node.status import PeerRow, Speaker, SwarmStatus
 from ftnode.protocol.participant import Participant
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,14 @@ class Observer:
         look(self._core, self._progress, now)
         around = Surroundings(self.device, self._progress, self._acquaintances.known, self.reach, time.time())
         return snapshot(self._core, self._config.manifest, around, now, curve)
+
+    async def meet(self) -> tuple[PeerRow, ...]:
+        """The peers of a status, just asked who they are."""
+        try:
+            await self._acquaintances.look()
+        except P2pdError as error:
+            log.info("no look at the connections: %s", error)
+        return self.status(curve=False).peers
 
     def close(self) -> None:
         """Write what has happened since the last look."""

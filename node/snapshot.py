@@ -164,6 +164,7 @@ def _summaries(
         step_seconds=median(commit.seconds for commit in newest) if newest else None,
         silence_seconds=core.settings.lease_seconds,
         heard=frozenset(peer.id for peer in core.members if core.member and core.me in beats_to(view, peer, swap)),
+        refused=frozenset(peer.id for peer in core.liveness.refused) if state == "finished" else frozenset(),
         rebuilds={
             rebuild.stage: f"rebuilt by {rebuild.rung.value}: {rebuild.reason}"
             for rebuild in core.chronicle.rebuilds.values()

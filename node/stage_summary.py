@@ -31,6 +31,8 @@ class Circumstances:
     """A holder that was not heard for so long is worth a word, if it is one of `heard`."""
     heard: frozenset[str] = frozenset()
     """Who sends heartbeats to the speaker; in large swarms not everybody does to everybody."""
+    refused: frozenset[str] = frozenset()
+    """Of those heard: nobody listens at their addresses any more."""
     rebuilds: Mapping[int, str] = field(default_factory=dict)
     """Stage → how it is being rebuilt, and why so."""
 
@@ -51,13 +53,16 @@ def summarize(
     found = []
     for stage, group in sorted(groups.items()):
         holders = [row for row in group if row.peer]
+        gone = [row for row in holders if _silent(row, around)]
+        if around.finished:  # nobody counts them out any more
+            holders = [row for row in holders if row not in gone]
         speeds = [row.tokens_per_second for row in holders if row.tokens_per_second]
         age = age_of(stage)
         found.append(
             StageSummary(
                 stage, len(holders), group[0].epoch, state_of(holders, around.waiting),
                 max((row.step for row in holders), default=0), sum(speeds) if speeds else None, queues[stage], age,
-                reason_of(stage, holders, age, crowded, queues[stage], around),
+                reason_of(stage, holders, gone, age, crowded, queues[stage], around),
             )
         )  # fmt: skip
     return tuple(found)
@@ -72,19 +77,30 @@ def state_of(holders: Sequence[StageRow], waiting: str = "") -> str:
     return "waiting" if waiting and found in ("training", "ready") else found
 
 
+def _silent(row: StageRow, around: Circumstances) -> bool:
+    return row.peer in around.heard and (row.age > around.silence_seconds or row.peer in around.refused)
+
+
 def reason_of(
-    stage: int, holders: Sequence[StageRow], age: float | None, crowded: int | None, queue: int, around: Circumstances
+    stage: int,
+    holders: Sequence[StageRow],
+    gone: Sequence[StageRow],
+    age: float | None,
+    crowded: int | None,
+    queue: int,
+    around: Circumstances,
 ) -> str:
-    """Why this stage does not get on; empty while it does. `crowded`: the stage where most microbatches wait."""
+    """Why this stage does not get on; empty while it does. `gone`: holders that are silent; `crowded`: the stage where
+    most microbatches wait."""
+    unheard = f"no word from {gone[0].peer[-6:]} for {gone[0].age:.0f} s" if gone else ""
     if around.finished:
-        return ""
+        return unheard if holders else f"can no longer be had{unheard and f': {unheard}'}"
     if not holders:
         return f"waits for {around.waiting}" if around.waiting else "nobody holds it"
     if (how := around.rebuilds.get(stage)) is not None and state_of(holders) == "rebuilding":
         return how
-    silent = [row for row in holders if row.peer in around.heard and row.age > around.silence_seconds]
-    if silent:
-        return f"no word from {silent[0].peer[-6:]} for {silent[0].age:.0f} s"
+    if unheard:
+        return unheard
     if around.waiting:
         return f"waits for {around.waiting}"
     usual = around.step_seconds

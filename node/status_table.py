@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ftnode.node.last_copy import names_of
 from ftnode.node.stage_summary import Circumstances, summarize
 from ftnode.node.status import PeerRow, RecoveryRow, StageRow, StageSummary, SwarmStatus
 
@@ -102,7 +103,7 @@ def heading_lines(status: SwarmStatus) -> list[str]:
         _figures([("tokens/s", status.tokens_per_second, ",.0f")]),
         _counted(count, "volunteer", "volunteers") if count else "",
         "" if status.eta_seconds is None else f"{duration(status.eta_seconds)} to go",
-        printable(status.state) + _end(status),
+        printable(status.state),
     ]
     return [
         f"{printable(status.name)} ({printable(status.run[:12])}) as {who} sees it",
@@ -111,17 +112,16 @@ def heading_lines(status: SwarmStatus) -> list[str]:
     ]
 
 
-def _end(status: SwarmStatus) -> str:
-    """What a person does when a run is over."""
-    return "; its holders keep the weights until they are stopped" if status.state == "finished" else ""
-
-
 def stage_table(status: SwarmStatus) -> Table:
     """One row per stage, also of a node that sends no summaries."""
-    around = Circumstances(waiting=status.waiting, finished=status.state == "finished")
-    summaries = status.summaries or summarize(status.stages, circumstances=around)
+    summaries = _summaries(status)
     alarming = frozenset(number for number, stage in enumerate(summaries) if stage.state in ALARMING)
     return Table(STAGE_COLUMNS, tuple(map(stage_cells, summaries)), alarming)
+
+
+def _summaries(status: SwarmStatus) -> tuple[StageSummary, ...]:
+    around = Circumstances(waiting=status.waiting, finished=status.state == "finished")
+    return status.summaries or summarize(status.stages, circumstances=around)
 
 
 def stage_cells(stage: StageSummary) -> tuple[str, ...]:
@@ -177,10 +177,23 @@ def closing_lines(status: SwarmStatus) -> list[str]:
     if status.waiting:
         lines.append(f"waiting for {printable(status.waiting)}")
     if status.state == "finished":
-        lines.append("its holders keep the model until they are stopped; get it with: ftnode export MANIFEST DIR")
+        lines.append(_end(status))
     if status.recoveries:
         lines.append(f"{_counted(len(status.recoveries), 'stage was', 'stages were')} lost and rebuilt so far")
     return lines + [_recovery_line(recovery) for recovery in status.recoveries[-RECOVERIES_SHOWN:]]
+
+
+def _end(status: SwarmStatus) -> str:
+    """What there is to do when a run is over."""
+    summaries = _summaries(status)
+    lost = [stage.stage for stage in summaries if not stage.holders]
+    if lost:
+        return f"{names_of(lost)} can no longer be had: export works again only if a silent holder is heard again"
+    single = sum(stage.holders == 1 for stage in summaries)
+    return (
+        "its holders keep the model until they are stopped; get it with: ftnode export MANIFEST DIR"
+        + (f" ({_counted(single, 'stage has', 'stages have')} a single holder)" if single else "")
+    )  # fmt: skip
 
 
 def duration(seconds: float) -> str:

@@ -11,6 +11,7 @@ import os
 import secrets
 import signal
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from importlib.metadata import version
@@ -33,8 +34,10 @@ from ftnode.node.gradient_memory import GradientMemory
 from ftnode.node.history import HISTORY_PROTOCOL, Past, history_handler
 from ftnode.node.identity import Identity
 from ftnode.node.invitation import Invitation
+from ftnode.node.inviting import inviting_peers
 from ftnode.node.keeper import Keeper
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.last_copy import last_copies, names_of
 from ftnode.node.manifest_book import ManifestBook, not_listed
 from ftnode.node.manifest_exchange import MANIFEST_PROTOCOL, manifest_handler
 from ftnode.node.manifest_spread import Spreading
@@ -68,7 +71,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NONCE_BITS: Final = 48
-INVITING_PEERS: Final = 3
+READERS_TOLD: Final = 64
 GOODBYE_SECONDS: Final = 0.3
 """After leaving, for the last messages to reach the wire."""
 
@@ -88,6 +91,13 @@ class Node:
         self._nursery: trio.Nursery | None = None
         self._done = trio.Event()
         self._leaving = False
+        self._keeps: tuple[int, ...] = ()
+        """Stages whose last copy keeps us, though we were asked to leave."""
+        self._exported = False
+        """Somebody has written down the model of the last step."""
+        self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
+        self._link = ""
+        """Which invites to the run, as it was last said."""
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes, manifest.slots(config.hold))
         self.trace = TraceWriter(
@@ -189,7 +199,6 @@ class Node:
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
                           peer=self.me.id, log=str(config.log_directory))  # fmt: skip
         self.speaking.say("look", f"ftnode status --watch --home {config.home}")
-        self.speaking.say("invite", f"ftnode join '{self._invitation()}'")
         self.speaking.say("log", f"{config.log_directory}")
         await self.observer.start(nursery)
         nursery.start_soon(self.directory.run)
@@ -209,12 +218,17 @@ class Node:
         direct = [address for address in self.addresses if "/p2p-circuit" not in address]
         full = full_addresses(self.me.id, direct)
         run = self.config.manifest.run_id
-        note_running(self.config.home, Running(os.getpid(), self.me.id, run, full, self._leaving))
+        note_running(self.config.home, Running(os.getpid(), self.me.id, run, full, self._leaving, self._keeps))
 
-    def _invitation(self) -> Invitation:
-        """To this run, through where we were let in: meeting points outlive volunteers."""
+    async def _invite(self, reachable: bool) -> None:
+        """A link to this run, for the owner to pass on, when it is another one than before."""
         manifest = self.config.manifest
-        return Invitation(manifest.run_id, manifest.run.author, self.config.peers[:INVITING_PEERS])
+        rows = await self.observer.meet()
+        peers = inviting_peers(rows, parse_peers(self.config.peers), reachable)
+        link = str(Invitation(manifest.run_id, manifest.run.author, peers))
+        if peers and link != self._link:
+            self._link = link
+            self.speaking.say("invite", f"ftnode join '{link}'")
 
     async def _drive(self, nursery: trio.Nursery) -> None:
         await self.driver.run(nursery)
@@ -231,10 +245,13 @@ class Node:
             self._nursery.start_soon(try_to_dump, self.compute, self.arena, stage, version, path)
 
     def _on_written(self, reader: str, step: int) -> None:
-        self.speaking.say(
-            "exported", f"{reader} has written down the model of step {step}", reader=reader, step=str(step)
-        )
-        if self.config.until_exported and step == self.settings.steps and not self._leaving:
+        """Once for each of our stages, and said once."""
+        if (reader, step) not in self._readers:
+            self._readers.append((reader, step))
+            text = f"{reader} has written down the model of step {step}"
+            self.speaking.say("exported", text, reader=reader, step=str(step))
+        self._exported = self._exported or step == self.settings.steps
+        if self._exported and (self._keeps or (self.config.until_exported and not self._leaving)):
             self._leave("the model was exported")
 
     def _fail(self, failure: UserError) -> None:
@@ -244,16 +261,26 @@ class Node:
     # -- what can end it
 
     async def _listen_to_owner(self, signals: AsyncIterator[int]) -> None:
-        """The first signal asks to leave, a second one ends at once."""
+        """The first signal asks to leave, a second one ends at once. After the end of the run whoever has the last
+        copy of a stage waits for the second one, however long, or for somebody who gets the model."""
         async for number in signals:
-            if self._leaving:
+            if self._leaving and not self._keeps:
                 self._done.set()
                 return
-            self.speaking.say("leaving", "leaving; once more ends at once")
-            self._leave(f"asked by {signal.Signals(number).name}")
+            last = () if self._keeps or self._exported else last_copies(self.participant, time.monotonic())
+            if not last:
+                self.speaking.say("leaving", "leaving; once more ends at once")
+                self._leave(f"asked by {signal.Signals(number).name}")
+                continue
+            self._leaving, self._keeps = True, last
+            self._note_running()
+            self.speaking.say(
+                "leaving", f"the last copy of {names_of(last)} goes with this node, and nobody has exported the model: "
+                "it leaves when somebody has (ftnode export); once more ends it"
+            )  # fmt: skip
 
     def _leave(self, reason: str) -> None:
-        self._leaving = True
+        self._leaving, self._keeps = True, ()
         self._note_running()
         self.driver.deliver(Leave(reason))
 
@@ -310,6 +337,8 @@ class Node:
             self.transport.move(reach.addresses)
             self.driver.deliver(Moved(reach.addresses))
             self._note_running()
+        if reach.kind != "unknown" and self._nursery is not None:
+            self._nursery.start_soon(self._invite, reach.kind == "direct")
 
     def _remember(self, addresses: tuple[str, ...]) -> None:
         remember_peers(self.config.home, addresses)

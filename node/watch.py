@@ -51,10 +51,18 @@ def fetch_status(addresses: Sequence[str], timeout: float, run: str = "") -> Swa
 
     When only bootstrap peers without any run answer, their answer is returned. Raises UserError after `timeout` s.
     """
+    return fetch_answer(addresses, timeout, run)[0]
+
+
+def fetch_answer(addresses: Sequence[str], timeout: float, run: str = "") -> tuple[SwarmStatus, tuple[str, ...]]:
+    """As `fetch_status`, and the full multiaddrs of the peers that answered, those who were given first."""
     peers = parse_peers(addresses)
 
-    async def fetch(host: IHost) -> SwarmStatus:
-        return (await _find(host, peers, run, timeout))[1]
+    async def fetch(host: IHost) -> tuple[SwarmStatus, tuple[str, ...]]:
+        answered: list[PeerAddress] = []
+        status = (await _find(host, peers, run, timeout, answered))[1]
+        who = sorted(answered, key=lambda peer: peer not in peers)
+        return status, tuple(full for peer in who for full in full_addresses(peer.peer_id, peer.addresses))
 
     return with_host(fetch)
 
@@ -148,27 +156,36 @@ async def _follow(
         log.info("%s answers no more", peer.peer_id)
 
 
+class NotBegun(UserError):
+    """Somebody answered, and nobody knows the run, which may be about to begin."""
+
+
 class Unanswered(Exception):
     """This peer gave no status; the text says why."""
 
 
-async def _find(host: IHost, peers: Sequence[PeerAddress], run: str, seconds: float) -> tuple[PeerAddress, SwarmStatus]:
+async def _find(
+    host: IHost, peers: Sequence[PeerAddress], run: str, seconds: float, answered: list[PeerAddress] | None = None
+) -> tuple[PeerAddress, SwarmStatus]:
     """The first peer that tells of a run, and what it says. Members named by the given peers are asked after them.
 
-    Raises UserError when nobody did after `seconds`.
+    Who answers, with or without a run, is added to `answered`. Raises UserError when nobody told of it after `seconds`.
     """
     reasons: dict[str, str] = {}
     empty: list[tuple[PeerAddress, SwarmStatus]] = []
+    found: tuple[PeerAddress, SwarmStatus] | None = None
     with trio.move_on_after(max(seconds, 0.1)):
         found = await _ask_all(host, peers, run, reasons, empty)
-        named = [peer for _, status in empty for peer in _named(status, run) if peer.peer_id not in reasons]
-        if found is None and named:
+        named = [] if found else _news([peer for _, status in empty for peer in _named(status, run)], peers)
+        if named:
             found = await _ask_all(host, named[:FOLLOWED_MAX], run, reasons, empty)
-        if found is not None:
-            return found
+    if answered is not None:
+        answered += [peer for peer, _ in [*empty, *([found] if found is not None else [])]]
+    if found is not None:
+        return found
     if empty and not run:
         return empty[0]
-    raise UserError(*_failure(peers, run, reasons, bool(empty)))
+    raise _failure(peers, run, reasons, bool(empty))
 
 
 async def find(host: IHost, peers: Sequence[PeerAddress], seconds: float) -> tuple[PeerAddress, SwarmStatus]:
@@ -226,11 +243,24 @@ def _named(status: SwarmStatus, run: str = "") -> tuple[PeerAddress, ...]:
         return ()
 
 
-def _failure(peers: Sequence[PeerAddress], run: str, reasons: dict[str, str], answered: bool) -> tuple[str, int]:
+def _news(named: Sequence[PeerAddress], asked: Sequence[PeerAddress]) -> list[PeerAddress]:
+    """Those named, with all addresses of each, as far as they were not asked there yet: whoever is gone from an old
+    address may be at a new one."""
+    tried = {(peer.peer_id, address) for peer in asked for address in peer.addresses}
+    found: dict[str, tuple[str, ...]] = {}
+    for peer in named:
+        news = [address for address in peer.addresses if (peer.peer_id, address) not in tried]
+        if news:
+            found[peer.peer_id] = tuple(dict.fromkeys([*found.get(peer.peer_id, ()), *news]))
+    return [PeerAddress(peer_id, addresses) for peer_id, addresses in found.items()]
+
+
+def _failure(peers: Sequence[PeerAddress], run: str, reasons: dict[str, str], answered: bool) -> UserError:
     if answered:
-        return f"nobody asked knows the run {run[:12]}; is it running, and through this meeting point?", UNAVAILABLE
+        text = f"nobody asked knows the run {run[:12]}; is it running, and through this meeting point?"
+        return NotBegun(text, UNAVAILABLE)
     shown = "; ".join(f"{peer}: {reasons.get(peer.peer_id, 'no answer')}" for peer in peers[:3])
-    return f"no peer answered ({shown}); check the address, and that the peer runs", UNAVAILABLE
+    return UserError(f"no peer answered ({shown}); check the address, and that the peer runs", UNAVAILABLE)
 
 
 @contextmanager

@@ -389,8 +389,8 @@ class Leader:
             return self.halted
         open_stages = self.recruiting.open_stages()
         if open_stages:
-            listed = ", ".join("the head" if stage == HEAD else str(stage) for stage in open_stages)
-            return f"a volunteer for stage {listed}"
+            listed = ", ".join("the head" if stage == HEAD else f"stage {stage}" for stage in open_stages)
+            return f"a volunteer for {listed}"
         if self.begin is None:
             missing = ", ".join(str(peer) for peer in sorted(self.core.members - self.statuses.keys()))
             return f"the status of {missing or 'its members'}"

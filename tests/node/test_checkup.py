@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ftnode.node import cli_doctor
+from ftnode.node.addresses import remember_peers
 from ftnode.node.checkup import (
     FAILED,
     GIB,
@@ -29,6 +30,7 @@ from ftnode.node.checkup import (
     versions,
 )
 from ftnode.node.configuration import Running, note_running
+from ftnode.node.identity import home_directory, take_identity
 from tests.node.cli_runner import runner
 
 ALL = dict.fromkeys(("ftnode", "torch", "hivemind", "libp2p", "trio", "msgpack"), "1.0")
@@ -130,6 +132,21 @@ def test_a_node_that_runs_has_the_port(quick: None, tmp_path: Path, capsys: pyte
     note_running(tmp_path, Running(os.getpid(), "12D3KooWme", "", ("/ip4/127.0.0.1/tcp/9/p2p/12D3KooWme",)))
     seen = runner(capsys)("doctor", "--home", tmp_path)
     assert seen.code == 0 and "a node of this home listens on /ip4/127.0.0.1/tcp/9" in seen.out
+
+
+def test_a_node_of_this_home_is_asked_when_it_is_named(
+    quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = take_identity(home_directory(str(tmp_path)))
+    taken.release()
+    address = f"/ip4/127.0.0.1/tcp/9/p2p/{taken.peer_id}"
+    note_running(tmp_path, Running(os.getpid(), taken.peer_id, "", (address,)))
+    remember_peers(tmp_path, [address])
+    asked: list[list[str]] = []
+    monkeypatch.setattr(cli_doctor, "_visit", lambda others, ports, timeout: asked.append(list(others)) or [])
+    for given in ([], ["--peer", address]):
+        runner(capsys)("doctor", "--home", tmp_path, *given)
+    assert asked == [[], [address]]
 
 
 def test_torch_is_asked_in_a_process_of_its_own() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ from cli_runner import Seen
 
 import ftnode.node
 from ftnode.node.addresses import remember_peers
-from ftnode.node.configuration import JoinConfig
+from ftnode.node.configuration import JoinConfig, Running, note_running
 from ftnode.node.identity import home_directory, take_identity
 from ftnode.protocol.manifest import parse
 
@@ -190,6 +192,21 @@ def test_id_is_stable_and_private(tmp_path: Path, ftnode: Callable[..., Seen]) -
     first, second = ftnode("id", "--home", tmp_path), ftnode("id", "--home", tmp_path)
     assert first.code == 0 and first.out == second.out and first.out.startswith("12D3Koo")
     assert (tmp_path / "identity").stat().st_mode & 0o077 == 0
+
+
+def test_id_tells_of_the_node_that_runs_too(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    home = home_directory(str(tmp_path))
+    taken = take_identity(home)
+    note_running(home, Running(os.getpid(), taken.peer_id, "run-of-it", ()))
+    try:
+        first, last = ftnode("id", "--home", home).out.splitlines()
+        found = json.loads(ftnode("id", "--home", home, "--json").out)
+    finally:
+        taken.release()
+    assert first.startswith(taken.peer_id) and "volunteer of run run-of-it" in first
+    assert last == f"{found['next']}  the next node of this home" and found["next"] != taken.peer_id
+    assert found["running"] == [{"peer": taken.peer_id, "process": os.getpid(), "run": "run-of-it"}]
+    assert ftnode("id", "--home", home).out == f"{taken.peer_id}\n", "it is free again"
 
 
 def test_an_identity_that_others_can_read(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:

@@ -21,14 +21,14 @@ import os, signal, sys, time
 from pathlib import Path
 from ftnode.node.configuration import Running, note_running
 from ftnode.node.identity import take_identity
-home, wanted = Path(sys.argv[1]), int(sys.argv[2])
+home, wanted, keeps = Path(sys.argv[1]), int(sys.argv[2]), tuple(map(int, sys.argv[3:]))
 identity, heard = take_identity(home), []
 signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
 note_running(home, Running(os.getpid(), identity.peer_id, "run", ()))
 print(identity.peer_id, flush=True)
 while len(heard) < wanted:
     signal.sigtimedwait([], 0.02)
-    note_running(home, Running(os.getpid(), identity.peer_id, "run", (), bool(heard)))
+    note_running(home, Running(os.getpid(), identity.peer_id, "run", (), bool(heard), keeps if heard else ()))
 sys.exit(0 if len(heard) == wanted else 1)
 """
 """Has an identity, says where it runs and that it leaves, and ends after so many signals."""
@@ -50,8 +50,8 @@ def home(tmp_path: Path) -> Path:
 def volunteer(home: Path) -> Iterator[Volunteer]:
     started: list[subprocess.Popen[str]] = []
 
-    def start(signals: int = 1) -> tuple[str, subprocess.Popen[str]]:
-        command = [sys.executable, "-c", VOLUNTEER, str(home), str(signals)]
+    def start(signals: int = 1, keeps: tuple[int, ...] = ()) -> tuple[str, subprocess.Popen[str]]:
+        command = [sys.executable, "-c", VOLUNTEER, str(home), str(signals), *map(str, keeps)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         started.append(process)
         assert process.stdout is not None
@@ -95,6 +95,19 @@ def test_who_hands_over_for_too_long_is_told_of_and_left_alone(
     assert process.poll() is None
     again = run("leave", "--home", home, "--timeout", 0.3)
     assert again.code == 75 and process.poll() is None, "asked twice, it would end without handing over"
+    assert run("leave", "--home", home, "--now", "--timeout", 20).code == 0 and process.wait(5) == 0
+
+
+def test_a_last_copy_stays_and_is_told_of(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    (peer, process), (other, gone) = volunteer(signals=2, keeps=(0, 2)), volunteer()
+    seen = run("leave", "--home", home, "--timeout", 30)
+    assert (
+        seen.code == 75 and f"{peer} has the last copy of the head and stage 2" in seen.err and "hand" not in seen.out
+    )
+    assert "ftnode export" in seen.err and "ftnode leave --now" in seen.err
+    assert f"{other} has left" in seen.out and gone.wait(5) == 0 and process.poll() is None
+    again = run("leave", "--home", home, "--timeout", 30, "--json")
+    assert again.code == 75 and json.loads(again.out)["keeps"] == {peer: [0, 2]} and process.poll() is None
     assert run("leave", "--home", home, "--now", "--timeout", 20).code == 0 and process.wait(5) == 0
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ftnode.node.acquaintances import Acquaintance
+from ftnode.node.last_copy import last_copies, names_of
 from ftnode.node.presets import preset
 from ftnode.node.progress import Progress
 from ftnode.node.snapshot import Surroundings, look, snapshot
@@ -119,6 +120,44 @@ def test_a_lost_stage_says_what_it_waits_for() -> None:
     assert found.volunteers == 3
 
 
+def test_a_lost_head_is_called_so() -> None:
+    sim = world(4)
+    train(sim, None, 60.0, step=5)
+    victim = next(each for each in sim.live() if 0 in each.participant.mine)
+    sim.kill(victim, "kill", silently=False)
+    sim.run(sim.now + 15.0)
+    assert status_of(sim, leader(sim), Progress()).waiting == "a volunteer for the head"
+
+
+def _loses_a_finished_stage(sim: World) -> None:
+    """Nobody is counted out any more, but whoever is gone holds nothing."""
+    host = leader(sim)
+    victim = next(each for each in sim.live() if each.peer != host.peer and each.participant.mine)
+    stages = victim.participant.mine
+    assert last_copies(victim.participant, sim.now) == stages, "it may know what goes with it"
+    sim.kill(victim, "kill", silently=True)
+    sim.run(sim.now + 2.5 * SETTINGS.lease_seconds)
+    found = status_of(sim, host, Progress())
+    lost = [stage for stage in found.summaries if not stage.holders]
+    assert found.state == "finished" and tuple(stage.stage for stage in lost) == stages
+    assert all(stage.reason.startswith("can no longer be had: no word from") for stage in lost)
+    assert f"{names_of(stages)} can no longer be had" in plain_lines(found)[-1]
+
+
+def test_a_second_holder_is_no_last_copy_while_it_is_heard() -> None:
+    sim = world(7, replace(SETTINGS, steps=30, replicas=2))
+    train(sim, None, 200.0, step=30)
+    sim.run(sim.now + 5.0)
+    view = best_view(sim)
+    assert view is not None
+    stage, (one, other, *_) = next((stage, group) for stage, group in enumerate(view.holders) if len(group) > 1)
+    hosts = {host.peer: host for host in sim.live()}
+    assert last_copies(hosts[one].participant, sim.now) == ()
+    sim.kill(hosts[other], "kill", silently=True)
+    sim.run(sim.now + 2.5 * SETTINGS.lease_seconds)
+    assert last_copies(hosts[one].participant, sim.now) == (stage,)
+
+
 def test_the_end_and_the_beginning() -> None:
     sim = world(4, replace(SETTINGS, steps=3))
     progress = train(sim, None, 90.0, step=3)
@@ -126,6 +165,8 @@ def test_the_end_and_the_beginning() -> None:
     found = status_of(sim, leader(sim), progress)
     assert found.state == "finished" and found.eta_seconds is None
     assert {stage.reason for stage in found.summaries} == {""}
+    assert "ftnode export" in plain_lines(found)[-1] and "4 stages have a single holder" in plain_lines(found)[-1]
+    _loses_a_finished_stage(sim)
     alone = World(SETTINGS, 1)
     host = alone.start("alone", 1)
     alone.run(0.5)

@@ -61,13 +61,31 @@ def test_one_word_for_all_holders(states: tuple[str, ...], whole: str) -> None:
         ([ROW, replace(OTHER, stage=0, queue=5)], 3.1, {}, "waits for the head"),
         ([ROW], 1.9, {"step_seconds": 0.1}, ""),
         ([ROW], 99.0, {"step_seconds": None}, ""),
-        ([replace(ROW, age=99.0)], 99.0, {"finished": True}, ""),
+        ([ROW], 99.0, {"finished": True}, ""),
+        ([replace(ROW, age=99.0)], 99.0, {"finished": True, "heard": frozenset()}, ""),
+        ([replace(ROW, age=99.0)], 99.0, {"finished": True}, "can no longer be had: no word from of-one for 99 s"),
+        (
+            [ROW],
+            1.0,
+            {"finished": True, "refused": frozenset({ROW.peer})},
+            "can no longer be had: no word from of-one for 0 s",
+        ),
+        ([replace(ROW, age=9.0), replace(ROW, peer="b")], 9.0, {"finished": True}, "no word from of-one for 9 s"),
     ],
 )
 def test_why_a_stage_stalls(rows: list[StageRow], age: float, change: dict[str, object], says: str) -> None:
     around = replace(CALM, **change)  # type: ignore[arg-type]
     found = {stage.stage: stage.reason for stage in summarize(rows, lambda stage: age, around)}
     assert found[1] == says
+
+
+def test_at_the_end_only_those_who_are_heard_hold_a_stage() -> None:
+    over = replace(CALM, finished=True)
+    gone = replace(ROW, age=9.0, state="finished")
+    (lost,) = summarize([gone], lambda stage: 9.0, over)
+    assert (lost.holders, lost.state) == (0, "vacant")
+    (kept,) = summarize([gone, replace(OTHER, stage=1, state="finished")], lambda stage: 9.0, over)
+    assert (kept.holders, kept.state) == (1, "finished")
 
 
 def test_ages_count_from_the_last_move() -> None:

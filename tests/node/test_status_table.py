@@ -13,10 +13,12 @@ import pytest
 from rich.console import Console
 
 from ftnode.node import watch
+from ftnode.node.addresses import remembered_peers
 from ftnode.node.stage_summary import summarize
 from ftnode.node.status import Member, PeerRow, RecoveryRow, Speaker, StageRow, SwarmStatus, to_mapping
 from ftnode.node.status_table import duration, peer_table, plain_lines, render
 from tests.node.cli_runner import runner
+from tests.node.signers import signer
 
 ROWS = (
     StageRow(0, "12D3KooWabcdef", "training", 0, 7, 3, 1, 0.5, 1500.0),
@@ -122,9 +124,11 @@ def test_watching_needs_no_number(
 def test_peers_as_a_table_and_as_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "fetch_status", lambda addresses, timeout: FULL)
+    monkeypatch.setattr(watch, "fetch_answer", lambda addresses, timeout: (FULL, (ADDRESS,)))
     run: Any = runner(capsys)
-    seen = run("peers", "--peer", ADDRESS, "--home", tmp_path)
+    silent = f"/ip4/192.0.2.9/tcp/9/p2p/{signer(1).peer.id}"
+    seen = run("peers", "--peer", ADDRESS, "--peer", silent, "--home", tmp_path)
+    assert remembered_peers(tmp_path) == (ADDRESS,), "only who answered"
     assert "12D3KooWghijkl" in seen.out and "/ip4/192.0.2.7/tcp/1" in seen.out and "relayed" in seen.out
     found = json.loads(run("peers", "--peer", ADDRESS, "--json", "--home", tmp_path).out)
     assert found["peers"] == json.loads(json.dumps(to_mapping(FULL)["peers"])) and found["format"] == 1

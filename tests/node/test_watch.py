@@ -18,8 +18,9 @@ from ftnode.node.status import STATUS_PROTOCOL, Member, Speaker, StageRow, Swarm
 
 CLIENT = """
 import json, sys
-from ftnode.node.status import to_mapping
-from ftnode.node.watch import fetch_status, watch
+from ftnode.node.manifest_fetch import once_begun
+from ftnode.node.status import STATUS_PROTOCOL, decode_status, to_mapping
+from ftnode.node.watch import REQUEST, exchange, fetch_answer, fetch_status, watch
 from ftnode.protocol.errors import UserError
 seen = 0
 def show(status):
@@ -32,6 +33,12 @@ mode, timeout, run, *addresses = sys.argv[1:]
 try:
     if mode == "fetch":
         print(json.dumps(to_mapping(fetch_status(addresses, float(timeout), run))))
+    elif mode == "answer":
+        print(json.dumps(fetch_answer(addresses, float(timeout), run)[1]))
+    elif mode == "exchange":
+        ask = lambda left: exchange(addresses, left, run, STATUS_PROTOCOL, REQUEST, 1 << 20)
+        reply = once_begun(ask, float(timeout))
+        print(json.dumps(to_mapping(decode_status(reply))))
     else:
         wanted = int(mode)
         watch(addresses, 0.1, float(timeout), show, run)
@@ -127,6 +134,49 @@ def test_a_meeting_point_leads_to_a_member(tmp_path: Path) -> None:
         assert isinstance(refused, dict)
         assert refused["code"] == 69
         assert "run2" in refused["error"]
+
+    with_peers(tmp_path, test)
+
+
+def test_an_old_address_does_not_hide_a_member(tmp_path: Path) -> None:
+    """Volunteers take a new port at each start, so that remembered addresses are often old ones of living peers."""
+
+    async def test(peers: Peers) -> None:
+        member = await peers.start("member", TINY)
+        point = await peers.start("point", NOBODY)
+        peers.statuses["point"] = replace(peers.statuses["point"], members=(peers.member(member),))
+        old = f"/ip4/127.0.0.1/tcp/1/p2p/{peers.p2pds['member'].peer_id}"
+        for given in ([point, old], [old, point]):
+            assert [from_mapping(line) for line in await client("fetch", *given)] == [peers.statuses["member"]]
+
+    with_peers(tmp_path, test)
+
+
+def test_only_who_answers_is_told_of(tmp_path: Path) -> None:
+    async def test(peers: Peers) -> None:
+        member = await peers.start("member", TINY)
+        point = await peers.start("point", NOBODY)
+        peers.statuses["point"] = replace(peers.statuses["point"], members=(peers.member(member),))
+        silent = f"/ip4/127.0.0.1/tcp/1/p2p/{take_identity(tmp_path, 'silent').peer_id}"
+        assert await client("answer", silent, point) == [[point, member]]
+
+    with_peers(tmp_path, test)
+
+
+def test_a_run_that_is_about_to_begin_is_waited_for(tmp_path: Path) -> None:
+    async def test(peers: Peers) -> None:
+        point, member = await peers.start("point", NOBODY), await peers.start("member", TINY)
+
+        async def begin_once_asked_thrice() -> None:
+            await peers.asked_thrice.wait()
+            peers.statuses["point"] = replace(peers.statuses["point"], members=(peers.member(member),))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(begin_once_asked_thrice)
+            (answer,) = await client("exchange", point, run="run1", timeout=20)
+            assert from_mapping(answer) == peers.statuses["member"]
+        (refused,) = await client("exchange", point, run="run2", timeout=3)
+        assert isinstance(refused, dict) and "nobody asked knows the run run2" in refused["error"]
 
     with_peers(tmp_path, test)
 

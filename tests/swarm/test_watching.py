@@ -82,6 +82,39 @@ def test_watchers_see_what_the_swarm_does(open_swarm: OpenTrial) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_the_last_copy_of_a_finished_stage_goes_only_when_it_is_meant(open_swarm: OpenTrial) -> None:
+    trial = open_swarm(volunteers=0, stages=1, steps=4)
+    for number in range(2):
+        trial.volunteer(f"v{number}")
+    trial.wait("the last weights", lambda story: len(list(trial.swarm.directory.glob("logs/*/last-*"))) == 2)
+    process = trial.swarm.processes["v1"]
+    said = process.output.read_text()
+    (own,) = [node.addresses[0] for node in running_nodes(process.home)]
+    assert f"peer={trial.swarm.address}&peer={own}" in said.partition("  reachable  ")[2], "a link of who answers now"
+    command = [sys.executable, "-m", "ftnode.node.cli", "leave", "--home", str(process.home), "--timeout", "60"]
+    kept = subprocess.run(command, capture_output=True, text=True, timeout=90)
+    assert kept.returncode == 75 and "has the last copy of" in kept.stderr, kept
+    assert process.alive and "goes with this node" in process.output.read_text()
+    assert all(stage["holders"] == 1 for stage in ask(trial, "status")["summaries"])
+
+    trial.expected_dead.add("v1")
+    assert subprocess.run([*command, "--now"], capture_output=True, timeout=90).returncode == 0
+    (other,) = [node for node in running_nodes(trial.swarm.processes["v0"].home) if node.run]
+
+    def lost() -> list[dict[str, Any]]:
+        found = ask(trial, "status", address=other.addresses[0])
+        return [stage for stage in found["summaries"] if not stage["holders"]]
+
+    trial.wait("its silence", lambda story: bool(lost()))
+    (stage,) = lost()
+    assert "can no longer be had" in stage["reason"]
+    text = urllib.request.urlopen(
+        metrics_url(trial.swarm.processes["v0"].log, trial.swarm.processes["v0"].output), timeout=10
+    ).read()
+    assert f'ftnode_stage_holders{{stage="{stage["stage"]}"}} 0.0' in text.decode()
+
+
+@pytest.mark.timeout(300)
 def test_a_relayed_peer_is_seen_as_such(open_swarm: OpenTrial) -> None:
     trial = open_swarm(volunteers=0)
     hidden = trial.volunteer("hidden", options=("--listen", "none"))
