@@ -35,6 +35,8 @@ START_SECONDS = 180.0
 """Until the first commit: a dozen processes import torch on a small machine."""
 STALL_SECONDS = 90.0
 """Without a commit for this long a run is given up."""
+STEPS_KEPT = 10
+"""For what a kill is to show: from then on it does not wait for a second holder."""
 POLL_SECONDS = 0.05
 HASH_EVERY = 5
 """Steps after which holders hash their weights, for the audit: 1.4 ms for each MB, so a thousandth of a small step."""
@@ -147,7 +149,7 @@ def _watch(
             newest, deadline = story.committed, time.monotonic() + STALL_SECONDS
         if time.monotonic() > deadline:
             return f"no step was committed for {STALL_SECONDS:.0f} s after step {newest}: {_reason(story)}"
-        if waiting and story.committed >= waiting[0].step - 1 and (story.committed or waiting[0].step == 1):
+        if waiting and _is_time(story, together(waiting), manifest):
             struck = strike(swarm, story, together(waiting))
             if not struck:
                 return (
@@ -161,6 +163,15 @@ def _watch(
                     f"{kill.accumulated} of {story.microbatches} microbatches"
                 )
         time.sleep(POLL_SECONDS)
+
+
+def _is_time(story: Story, planned: Sequence[Planned], manifest: Manifest) -> bool:
+    """The step before is committed; and a stage that is to lose one of its replicas has several, while steps are left
+    to wait for that."""
+    if story.committed < planned[0].step - 1 or (not story.committed and planned[0].step > 1):
+        return False
+    alone = [one for one in planned if not one.everybody and len(story.holders(one.stage)) < 2]
+    return not alone or manifest.pipeline.replicas == 1 or story.committed >= manifest.run.steps - STEPS_KEPT
 
 
 def _rank(kill: Kill) -> str:

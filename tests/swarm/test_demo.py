@@ -58,13 +58,13 @@ def test_two_losses_are_healed_and_the_report_says_how(text: Path, tmp_path: Pat
 
 
 def test_replicas_take_a_kill_and_a_stage_without_holders_is_rebuilt(text: Path, tmp_path: Path) -> None:
-    options = ("--stages", "2", "--replicas", "2", "--steps", "16", "--kill", "1@5", "--kill", "2*@10", "--json")
+    options = ("--stages", "2", "--replicas", "2", "--steps", "60", "--kill", "1@5", "--kill", "2*@40", "--json")
     argv = demo(text, tmp_path / "report", *options)
     done = subprocess.run(argv, capture_output=True, text=True, timeout=220, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads(done.stdout)
-    assert (report["steps"], report["audit"], report["duplicates_applied"]) == (16, "passed", 0)
-    assert [(kill["stage"], kill["step"]) for kill in report["kills"]] == [(1, 5), (2, 10), (2, 10)]
+    assert (report["steps"], report["audit"], report["duplicates_applied"]) == (60, "passed", 0)
+    assert [(kill["stage"], kill["survivors"]) for kill in report["kills"]] == [(1, True), (2, False), (2, False)]
     rungs = [(entry["stage"], entry["rung"]) for entry in report["recoveries"]]
     assert (1, SURVIVORS) in rungs and (2, "copy") in rungs, rungs
 

@@ -116,19 +116,20 @@ def test_the_last_copy_of_a_finished_stage_goes_only_when_it_is_meant(open_swarm
 
 @pytest.mark.timeout(300)
 def test_a_relayed_peer_is_seen_as_such(open_swarm: OpenTrial) -> None:
-    trial = open_swarm(volunteers=0)
-    hidden = trial.volunteer("hidden", options=("--listen", "none"))
-    for number in range(1, STAGES + 1):
-        trial.volunteer(f"v{number}")
+    """Two that cannot be dialled reach each other through the meeting point only; who can be is dialled by them."""
+    trial = open_swarm(volunteers=0, stages=2)
+    hidden = [trial.volunteer(name, options=("--listen", "none")) for name in ("hidden1", "hidden2")]
+    trial.volunteer("v1")
     trial.wait_for_step(5)
-    (node,) = running_nodes(hidden.home)
-    others = [each for process in trial.swarm.processes.values() for each in running_nodes(process.home) if each.run]
-    (other, *_) = [each for each in others if each.peer != node.peer]
+    (one,), (two,) = (running_nodes(process.home) for process in hidden)
+    pattern = rf'ftnode_peer_latency_seconds{{peer="{two.peer}",role="\w+",path="(\w+)"}}'
 
-    def rows() -> list[dict[str, Any]]:
-        return [row for row in ask(trial, "peers", address=other.addresses[0])["peers"] if row["peer"] == node.peer]
+    def paths() -> list[str]:
+        url = metrics_url(hidden[0].log, hidden[0].output)
+        return re.findall(pattern, urllib.request.urlopen(url, timeout=10).read().decode())
 
-    trial.wait("its latency", lambda story: bool(rows() and rows()[0]["latency"]))
-    (row,) = rows()
-    assert row["path"] == "relayed" and row["stages"], row
-    assert "/p2p-circuit" in row["addresses"][0]
+    trial.wait("its latency", lambda story: bool(paths()))
+    assert paths() == ["relayed"], one.peer
+    (open_node,) = running_nodes(trial.swarm.processes["v1"].home)
+    (row,) = [row for row in ask(trial, "peers", address=open_node.addresses[0])["peers"] if row["peer"] == one.peer]
+    assert "/p2p-circuit" in row["addresses"][0] and row["stages"], row
