@@ -129,7 +129,9 @@ def references(manifest: Manifest, text: Path) -> dict[str, Weights]:
     """What one process makes of the manifest and the text: at the start, at the end, and at ends with a mistake."""
     torch.set_num_threads(1)  # two that wait for each other on busy cores take ten times as long
     batch = manifest.batch
-    size = Alone("trial", model_config(manifest), STAGES, batch.microbatches, batch.sequences, 1.0, 0, 1, manifest)
+    size = Alone(
+        "trial", model_config(manifest), STAGES, batch.microbatches, batch.sequences, 1.0, 0, 1, manifest=manifest
+    )
     model = Spoilt(size, load_corpus(str(text)), manifest.run.seed)
     found = {"start": weights_of(model)}
     for step in range(1, SPOILT_STEP):
