@@ -187,18 +187,20 @@ def _done_at_least(holders: list[Life], key: tuple[int, int, Attempt]) -> Counte
 def _lost_owners(lives: list[Life], step: Step, stage: int) -> list[Life]:
     """The holders that were lost before they applied the step: those that had reduced it, or else all that worked on
     it. Once their visits are done t is committed without them, as soon as the survivors are Ready (rule 18 ii), and
-    the stage is rebuilt from neighbours after t: only such a rebuild excuses the missing update."""
+    the stage is rebuilt from neighbours after t: only such a rebuild excuses the missing update, or that the traces
+    end with t, before it."""
     version = step.version
     key = (stage, version.step, version.attempt)
     rebuilt = any(
         record["stage"] == stage and record["commit"] == version.commit for life in lives for record in life.installed
     )
-    if not rebuilt:
+    last = version.step == max(record["step"] for life in lives for record in life.commits)
+    if not rebuilt and not last:
         return []
     views = [view for life in lives for view in life.views]
     removed = [life for life in lives if any(_took_from(view, life, stage, version.attempt.view) for view in views)]
     reduced = [life for life in removed if key in life.reduced]
-    return reduced or [life for life in removed if key in life.accumulated]
+    return reduced or [life for life in removed if rebuilt and key in life.accumulated]
 
 
 def _took_from(view: View, life: Life, stage: int, since: int) -> bool:

@@ -164,6 +164,20 @@ def test_a_holder_killed_after_its_last_visit_is_excused_by_its_rebuild_alone(ru
     assert not audit(run).passed
 
 
+def test_a_holder_lost_in_the_last_step_that_there_is_needs_no_rebuild(run: Path) -> None:
+    cut(run, "applied")
+
+    def end_there(traces: dict[str, list[dict[str, Any]]]) -> None:
+        for name in ("head", "first", "last", "standby"):
+            last = max(i for i, r in enumerate(traces[name]) if r["k"] == "view" and r["view"][2] <= 1)
+            traces[name][last + 1 : -1] = []
+
+    change(run, end_there)
+    findings = audit(run)
+    assert findings.passed, [str(finding) for finding in findings.findings]
+    assert findings.steps_committed == 2
+
+
 def test_a_holder_killed_before_its_last_visit_excuses_nothing(run: Path) -> None:
     cut(run, "accumulated")
     findings = audit(run)
