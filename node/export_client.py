@@ -44,8 +44,8 @@ from ftnode.node.export_wire import (
     WhoHolds,
     Written,
     hear_answer,
-    say,
 )
+from ftnode.node.said import say
 from ftnode.node.status import SwarmStatus
 from ftnode.node.streams import read_into
 from ftnode.protocol.errors import LocalError, PeerError, UserError

@@ -19,17 +19,9 @@ from typing import Final
 import trio
 
 from ftnode.node.arena import Arena
-from ftnode.node.export_wire import (
-    ExportOffer,
-    ExportRequest,
-    Holders,
-    SendIt,
-    WhoHolds,
-    Written,
-    hear_asked,
-    say,
-)
+from ftnode.node.export_wire import ExportOffer, ExportRequest, Holders, SendIt, WhoHolds, Written, hear_asked
 from ftnode.node.ports import ComputeError, ComputePort
+from ftnode.node.said import say
 from ftnode.node.state_donor import NotLent
 from ftnode.node.state_reading import AHEAD, StageReading, begin_reading, closing
 from ftnode.node.streams import STREAM_ERRORS, write_all

@@ -24,8 +24,8 @@ from ftnode.node.export_search import (
     reason_of,
 )
 from ftnode.node.export_wire import EXPORT_PROTOCOL, Holders, WhoHolds, hear_answer
-from ftnode.node.export_wire import say as ask
-from ftnode.node.shards_wire import DATA_PROTOCOL, ShardReply, ShardRequest, hear, say
+from ftnode.node.said import say
+from ftnode.node.shards_wire import DATA_PROTOCOL, ShardReply, ShardRequest, hear
 from ftnode.node.streams import read_exactly
 from ftnode.node.tokenizer_files import KnownTokenizer
 from ftnode.protocol.errors import LocalError, PeerError, UserError
@@ -81,7 +81,7 @@ async def _whom_to_ask(dialer: Dialer, member: PeerAddress, run: str) -> list[Pe
     try:
         async with await open_stream(dialer, member, EXPORT_PROTOCOL) as stream:
             with trio.fail_after(ANSWER_SECONDS):
-                await ask(stream, WhoHolds(run))
+                await say(stream, WhoHolds(run))
                 answer = await hear_answer(stream)
     except FAULTS:
         return [member]

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import msgpack
 import trio
 
-from ftnode.node.streams import read_exactly, write_all
-from ftnode.protocol.codec import from_tagged, tagged
+from ftnode.node.said import hear
 from ftnode.protocol.errors import PeerError
 from ftnode.protocol.wire import COUNT_MAX, Refusal
 
@@ -96,15 +94,9 @@ ASKED: Final[dict[str, type]] = {kind.__name__: kind for kind in (WhoHolds, Expo
 ANSWERS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Holders, ExportOffer, Refusal)}
 
 
-async def say(stream: trio.SocketStream, said: Asked | Answer) -> None:
-    """One frame. Raises one of STREAM_ERRORS."""
-    body: bytes = msgpack.packb(tagged(said), use_bin_type=True)
-    await write_all(stream, [memoryview(len(body).to_bytes(4, "big") + body)])
-
-
 async def hear_asked(stream: trio.SocketStream) -> Asked:
     """What a reader says next. Raises PeerError and one of STREAM_ERRORS."""
-    asked: Asked = from_tagged(ASKED, await _frame(stream, ASKED_BYTES_MAX))
+    asked: Asked = await hear(stream, ASKED, ASKED_BYTES_MAX)
     if isinstance(asked, ExportRequest) and not (0 <= asked.stage < COUNT_MAX and 0 <= asked.step < COUNT_MAX):
         raise PeerError("an ExportRequest for what cannot be")
     return asked
@@ -112,7 +104,7 @@ async def hear_asked(stream: trio.SocketStream) -> Asked:
 
 async def hear_answer(stream: trio.SocketStream) -> Answer:
     """What a holder says next. Raises PeerError and one of STREAM_ERRORS."""
-    answer: Answer = from_tagged(ANSWERS, await _frame(stream, ANSWER_BYTES_MAX))
+    answer: Answer = await hear(stream, ANSWERS, ANSWER_BYTES_MAX)
     if isinstance(answer, ExportOffer):
         counts = (answer.step, answer.size)
         if not all(0 <= count < COUNT_MAX for count in counts) or not COMMIT.fullmatch(answer.commit):
@@ -122,14 +114,3 @@ async def hear_answer(stream: trio.SocketStream) -> Answer:
     if isinstance(answer, Holders) and (len(answer.places) > PLACES_MAX or min(answer.step, answer.seconds) < 0):
         raise PeerError("an answer about holders that cannot be")
     return answer
-
-
-async def _frame(stream: trio.SocketStream, bytes_max: int) -> Any:
-    size = int.from_bytes(await read_exactly(stream, 4), "big")
-    if not 0 < size <= bytes_max:
-        raise PeerError(f"a frame of {size} bytes")
-    body = bytes(await read_exactly(stream, size))
-    try:
-        return msgpack.unpackb(body, raw=False, use_list=True, strict_map_key=True, max_map_len=0, max_ext_len=0)
-    except (ValueError, TypeError, RecursionError) as error:  # msgpack's own errors and broken UTF-8 are ValueErrors
-        raise PeerError(f"a frame that is no msgpack: {type(error).__name__}") from None

@@ -18,7 +18,8 @@ from ftnode.node.link import describe
 from ftnode.node.ports import ComputeError, ComputePort, StreamOpener
 from ftnode.node.reduction_exchange import FAULTS, Exchange, Turned
 from ftnode.node.reduction_sum import Signal
-from ftnode.node.reduction_wire import ReduceRequest, hear, say
+from ftnode.node.reduction_wire import ReduceRequest, hear
+from ftnode.node.said import say
 from ftnode.protocol.effects import Reduce
 from ftnode.protocol.errors import LocalError, PeerError
 from ftnode.protocol.types import Attempt, Peer

@@ -19,7 +19,8 @@ import trio
 from ftnode.node.link import LinkBroken, describe
 from ftnode.node.ports import StreamOpener
 from ftnode.node.reduction_sum import CHUNK_BYTES, PieceSum
-from ftnode.node.reduction_wire import REDUCE_PROTOCOL, ReduceReply, ReduceRequest, group_hash, hear, request_for, say
+from ftnode.node.reduction_wire import REDUCE_PROTOCOL, ReduceReply, ReduceRequest, group_hash, hear, request_for
+from ftnode.node.said import say
 from ftnode.node.streams import STREAM_ERRORS, read_into, write_all
 from ftnode.protocol.effects import Reduce
 from ftnode.protocol.errors import LocalError, PeerError

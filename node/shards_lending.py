@@ -12,8 +12,9 @@ import trio
 
 from ftnode.models.shards import BLOCK_BYTES
 from ftnode.node.link import describe
+from ftnode.node.said import say
 from ftnode.node.shards_store import ShardStore
-from ftnode.node.shards_wire import ShardReply, ShardRequest, hear, say
+from ftnode.node.shards_wire import ShardReply, ShardRequest, hear
 from ftnode.node.streams import STREAM_ERRORS, write_all
 from ftnode.protocol.errors import PeerError
 from ftnode.protocol.wire import Refusal

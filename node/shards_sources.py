@@ -12,7 +12,8 @@ import trio
 from ftnode.models.shards import BLOCK_BYTES
 from ftnode.node.link import LinkBroken, describe
 from ftnode.node.ports import StreamOpener
-from ftnode.node.shards_wire import DATA_PROTOCOL, ShardReply, ShardRequest, hear, say
+from ftnode.node.said import say
+from ftnode.node.shards_wire import DATA_PROTOCOL, ShardReply, ShardRequest, hear
 from ftnode.node.streams import STREAM_ERRORS, read_exactly
 from ftnode.protocol.errors import PeerError
 from ftnode.protocol.wire import Refusal, clean_reason

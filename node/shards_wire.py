@@ -10,13 +10,11 @@ the index itself has the hash that the manifest says, and INDEX_BYTES_MAX.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import msgpack
 import trio
 
-from ftnode.node.streams import read_exactly, write_all
-from ftnode.protocol.codec import from_tagged, tagged
+from ftnode.node.said import hear as hear_one_of
 from ftnode.protocol.errors import PeerError
 from ftnode.protocol.wire import Refusal
 
@@ -44,27 +42,11 @@ Said = ShardRequest | ShardReply | Refusal
 SAID: Final[dict[str, type]] = {kind.__name__: kind for kind in (ShardRequest, ShardReply, Refusal)}
 
 
-async def say(stream: trio.SocketStream, said: Said) -> None:
-    """One frame. Raises one of STREAM_ERRORS."""
-    body: bytes = msgpack.packb(tagged(said), use_bin_type=True)
-    await write_all(stream, [memoryview(len(body).to_bytes(4, "big") + body)])
-
-
 async def hear(stream: trio.SocketStream) -> Said:
     """The next frame, and no byte beyond. Raises PeerError and one of STREAM_ERRORS."""
-    size = int.from_bytes(await read_exactly(stream, 4), "big")
-    if not 0 < size <= FRAME_BYTES_MAX:
-        raise PeerError(f"a header of {size} bytes")
-    said: Said = from_tagged(SAID, _unpack(bytes(await read_exactly(stream, size))))
+    said: Said = await hear_one_of(stream, SAID, FRAME_BYTES_MAX)
     if isinstance(said, ShardRequest) and len(said.name) > FILE_NAME_MAX:
         raise PeerError("a ShardRequest for what cannot be")
     if isinstance(said, ShardReply) and said.size < 0:
         raise PeerError("a ShardReply of what cannot be")
     return said
-
-
-def _unpack(body: bytes) -> Any:
-    try:
-        return msgpack.unpackb(body, raw=False, use_list=True, strict_map_key=True, max_map_len=0, max_ext_len=0)
-    except (ValueError, TypeError) as error:  # msgpack's own errors and broken UTF-8 are ValueErrors
-        raise PeerError(f"a header that is no msgpack: {type(error).__name__}") from None

@@ -27,7 +27,8 @@ from exporting import (
 
 from ftnode.node import export_client
 from ftnode.node.export_client import ModelReader
-from ftnode.node.export_wire import PLACES_MAX, ExportOffer, ExportRequest, Holders, Place, SendIt, hear_asked, say
+from ftnode.node.export_wire import PLACES_MAX, ExportOffer, ExportRequest, Holders, Place, SendIt, hear_asked
+from ftnode.node.said import say
 from ftnode.protocol.errors import UserError
 
 GOOD = ExportOffer(5, "c5", STAGE_BYTES, "0" * 32)

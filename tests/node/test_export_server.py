@@ -22,8 +22,8 @@ from ftnode.node.export_wire import (
     WhoHolds,
     Written,
     hear_answer,
-    say,
 )
+from ftnode.node.said import say
 from ftnode.node.streams import read_exactly
 from ftnode.protocol.wire import Refusal
 

@@ -11,7 +11,8 @@ from reducing import ATTEMPT, GROUP_CONFIG, STAGE, WIDE_CONFIG, Member, Wires, g
 from ftnode.node import reduction as reduction_module
 from ftnode.node import reduction_exchange, reduction_sum
 from ftnode.node.compute_config import ComputeConfig
-from ftnode.node.reduction_wire import ReduceReply, ReduceRequest, hear, request_for, say
+from ftnode.node.reduction_wire import ReduceReply, ReduceRequest, hear, request_for
+from ftnode.node.said import say
 from ftnode.protocol.errors import LocalError
 from ftnode.protocol.types import Attempt, Peer
 from ftnode.protocol.wire import Refusal

@@ -8,7 +8,8 @@ import trio.testing
 from reducing import STAGE, Member, Wires, group, run, task
 
 from ftnode.node import reduction as reduction_module
-from ftnode.node.reduction_wire import ReduceRequest, hear, say
+from ftnode.node.reduction_wire import ReduceRequest, hear
+from ftnode.node.said import say
 from ftnode.protocol.types import Attempt
 from ftnode.protocol.wire import Refusal
 

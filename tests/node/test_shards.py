@@ -15,7 +15,8 @@ from ftnode.models.data import load_corpus
 from ftnode.models.shards import INDEX_NAME, check_file, open_shards, read_index
 from ftnode.node import shards as shards_module
 from ftnode.node import shards_lending, shards_sources
-from ftnode.node.shards_wire import ShardReply, ShardRequest, hear, say
+from ftnode.node.said import say
+from ftnode.node.shards_wire import ShardReply, ShardRequest, hear
 from ftnode.protocol.errors import PeerError
 from ftnode.protocol.wire import Refusal
 
