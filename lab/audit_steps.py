@@ -44,7 +44,7 @@ def audit_steps(lives: list[Life]) -> StepAudit:
     applied = _index_applied(lives)
     for step in audit.steps:
         for stage in range(lives[0].settings.stage_count):
-            _check_stage(lives, audit, step, stage, applied[(stage, step.version.commit)])
+            _check_stage(lives, audit, step, stage, applied)
     known = {step.version.commit for step in audit.steps}
     for (stage, commit), owners in applied.items():
         if commit not in known:
@@ -105,18 +105,21 @@ def _check_chain(lives: list[Life], audit: StepAudit) -> None:
 
 
 Owners = list[tuple[Life, dict[str, Any]]]
+Applied = defaultdict[tuple[int, str], Owners]
+"""By (stage, commit)."""
 
 
-def _index_applied(lives: list[Life]) -> defaultdict[tuple[int, str], Owners]:
-    applied: defaultdict[tuple[int, str], Owners] = defaultdict(list)
+def _index_applied(lives: list[Life]) -> Applied:
+    applied: Applied = defaultdict(list)
     for life in lives:
         for record in life.applied:
             applied[(record["stage"], record["commit"])].append((life, record))
     return applied
 
 
-def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, owners: Owners) -> None:
+def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, applied: Applied) -> None:
     number, attempt = step.version.step, step.version.attempt
+    owners = applied[(stage, step.version.commit)]
     for life, record in owners:
         if Attempt(*record["attempt"]) != attempt or record["skipped"] != step.skipped:
             text = f"stage {stage} applied step {number} as attempt {record['attempt']}, not the committed one"
@@ -135,6 +138,9 @@ def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, ow
     covered = _covered(lives, audit, holders, key) if reduced else _done_at_least(holders, key)
     expected = visits_of(stage, lives[0].settings)
     surplus, missing = covered - expected, expected - covered
+    if not reduced:
+        lost = {other for other in range(lives[0].settings.stage_count) if not applied[(other, step.version.commit)]}
+        missing = Counter(visit for visit in missing.elements() if _is_waited_for(visit, lost, lives[0].settings))
     audit.duplicates_applied += surplus.total()
     audit.microbatches_lost += len({microbatch for microbatch, _ in missing})
     if surplus or missing:
@@ -184,6 +190,13 @@ def _done_at_least(holders: list[Life], key: tuple[int, int, Attempt]) -> Counte
     return done
 
 
+def _is_waited_for(visit: Visit, lost: set[int], settings: Settings) -> bool:
+    """Whether a survivor needs the gradient that goes back from this visit. None does from a route's first visit, where
+    it ends, nor from the next when the first one's holders are lost too: the others can be Ready before it is done."""
+    microbatch, number = visit
+    return any(stage not in lost for stage in _route(settings, microbatch)[:number])
+
+
 def _lost_owners(lives: list[Life], step: Step, stage: int) -> list[Life]:
     """The holders that were lost before they applied the step: those that had reduced it, or else all that worked on
     it. Once their visits are done t is committed without them, as soon as the survivors are Ready (rule 18 ii), and
@@ -200,7 +213,7 @@ def _lost_owners(lives: list[Life], step: Step, stage: int) -> list[Life]:
     views = [view for life in lives for view in life.views]
     removed = [life for life in lives if any(_took_from(view, life, stage, version.attempt.view) for view in views)]
     reduced = [life for life in removed if key in life.reduced]
-    return reduced or [life for life in removed if rebuilt and key in life.accumulated]
+    return reduced or [life for life in removed if key in life.accumulated]
 
 
 def _took_from(view: View, life: Life, stage: int, since: int) -> bool:

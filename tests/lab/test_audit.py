@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from ftnode.lab import audit as audit_module
 from ftnode.lab.audit import audit
+from ftnode.lab.audit_steps import audit_steps
+from ftnode.lab.audit_trace import read_lives
 from ftnode.node.trace import read_trace
 from ftnode.protocol.codec import tagged
 from ftnode.protocol.errors import UserError
@@ -183,6 +186,31 @@ def test_a_holder_killed_before_its_last_visit_excuses_nothing(run: Path) -> Non
     findings = audit(run)
     assert findings.microbatches_lost == 1
     assert any(finding.rule == "exactly once" for finding in findings.findings)
+
+
+@pytest.mark.parametrize(
+    ("killed", "visit", "lost"),
+    [(["head"], 0, 0), (["head"], 4, 1), (["head", "first"], 1, 0), (["first"], 1, 1), (["first", "middle"], 2, 1)],
+)
+def test_holders_killed_before_their_last_gradients_are_excused_when_nobody_else_waits_for_these(
+    run: Path, killed: list[str], visit: int, lost: int
+) -> None:
+    """The others are Ready once all gradients are on their way to where the routes start, not before."""
+    lives = {life.path.parent.name: life for life in read_lives(run)}
+    commit = next(record["commit"] for record in lives["head"].commits if record["step"] == 2)
+    for name in killed:
+        life, stage = lives[name], NAMES.index(name)
+        key = next(key for key in life.reduced if key[:2] == (stage, 2))
+        del life.reduced[key]
+        life.accumulated[key].pop((2, visit), None)
+        life.applied = [record for record in life.applied if record["commit"] != commit]
+        standby, last = lives["standby"], lives["last"].views[-1]
+        standby.installed.append({"stage": stage, "commit": commit})
+        holders = [(standby.peer,) if at == stage else group for at, group in enumerate(last.holders)]
+        standby.views.append(replace(last, holders=tuple(holders)))
+    audited = audit_steps(list(lives.values()))
+    assert audited.microbatches_lost == lost
+    assert [finding.rule for finding in audited.findings] == ["exactly once"] * lost
 
 
 def rewrite_rebuilt(run: Path, weights: np.ndarray[Any, Any]) -> None:
