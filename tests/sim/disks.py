@@ -81,9 +81,10 @@ class Disks:
             cut = pair in world.network.blocked or pair[::-1] in world.network.blocked
             if other is None or other.peer != donor.peer or not other.alive or other.paused or cut:
                 continue
-            for saved in self.held.get(donor.peer.id, ()):
-                if (saved.snapshot.stage, saved.snapshot.digest) == (plan.stage, plan.digest):
-                    return saved, asked
+            disk = self.held.get(donor.peer.id, ())
+            fits = [one for one in disk if (one.snapshot.stage, one.snapshot.digest) == (plan.stage, plan.digest)]
+            if fits:
+                return next((one for one in fits if one.snapshot.version == effect.base), fits[-1]), asked
         return None, asked
 
     def load(self, host: Host, effect: Install) -> Weights | None:
