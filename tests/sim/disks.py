@@ -102,9 +102,10 @@ class Disks:
 
 def check_restart(world: World, begin: Begin) -> None:
     """A Begin that fills every stage from disks: nobody's newer weights are lost to it, and its epochs are new."""
+    if not any(plan.rung is Rung.SNAPSHOT for plan in begin.installs):
+        return
     view = world.ledger.views[begin.lineage, begin.view]
-    from_disks = any(plan.rung is Rung.SNAPSHOT for plan in begin.installs)
-    if not from_disks or len(begin.installs) < sum(map(len, view.holders)) or world.ledger.commits.get(begin.lineage):
+    if len(begin.installs) < sum(map(len, view.holders)) or world.ledger.commits.get(begin.lineage):
         return
     for plan in begin.installs:
         host = world.by_id[plan.peer.id]

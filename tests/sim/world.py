@@ -224,8 +224,7 @@ class World:
             if not host.alive:
                 return
         if type(message) is Begin:
-            if message.installs:
-                check_restart(self, message)
+            check_restart(self, message)
             if self.ledger.begin(host.peer, message):
                 check_commit(self, message)
             self._commit(message.lineage, message.base, message.skipped)
@@ -326,10 +325,7 @@ class World:
     def _publish(self, host: Host, effect: fx.PublishView) -> None:
         if effect.view is not None:
             self.ledger.view(effect.view)
-        view = effect.view
-        if self.settings.snapshot_every and view is not None and host.peer not in view.members():
-            view = None  # the real directory takes certificates from members only; other seeds are as they have been
-        self.directory.publish(host, view)
+        self.directory.publish(host, effect.view)
 
     def _search(self, host: Host, effect: fx.Search) -> None:
         self.directory.search(host)
