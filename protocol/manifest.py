@@ -226,6 +226,11 @@ class _Reader:
                 "recovery", "shadow_every", f"shadows every {every} steps take more than {SHADOWS_SHARE:.0%} of "
                 f"the bytes of these steps; at least {manifest.shadow_every_min}, or 0 for none",
             )  # fmt: skip
+        if 0 < manifest.recovery.rollback_max < manifest.recovery.snapshot_every:
+            self._fail(
+                "recovery", "rollback_max", f"snapshots every {manifest.recovery.snapshot_every} steps are too far "
+                f"apart to lose at most {manifest.recovery.rollback_max}; at least as many, or 0 for any number",
+            )  # fmt: skip
         if manifest.pipeline.swap and manifest.batch.microbatches < 2:
             self._fail(
                 "batch", "microbatches", "swapped routes need 2 microbatches: every other one takes them, so with 1 no "
