@@ -91,7 +91,7 @@ def write_snapshot(
 
 def _step_folder(store: SnapshotStore, step: int) -> Path:
     folder = store.folder / str(step)
-    for path in (store.root, store.folder, folder):
+    for path in (store.root.parent, store.root, store.folder, folder):
         if not path.is_dir():
             store.disk.make_folder(path)
             store.disk.sync_folder(path.parent)
