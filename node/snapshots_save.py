@@ -20,7 +20,6 @@ import trio
 
 from ftnode.models.config import ModelConfig
 from ftnode.node.checkpoint import model_config
-from ftnode.node.compute import ComputeProcess
 from ftnode.node.ports import ComputeError
 from ftnode.node.snapshots_format import DataPosition, Lineal, SnapshotError, StageIndex, StageState
 from ftnode.node.snapshots_memory import SnapshotMemory
@@ -82,20 +81,20 @@ class NoSaver:
 
 
 class SnapshotSaver:
-    """`applied` after every update. Nothing is kept before `run`, and nothing more after its nursery ends."""
+    """`applied` after every update. `post`: of the compute process. Nothing is kept before `run`, nor after it."""
 
     def __init__(
         self,
         store: SnapshotStore,
         memory: SnapshotMemory,
-        compute: ComputeProcess,
+        post: Callable[..., None],
         about: About,
         every: int,
         allowance: Allowance,
         view: Callable[[], View | None],
         say: Callable[..., None],
     ) -> None:
-        self.store, self._memory, self._compute = store, memory, compute
+        self.store, self._memory, self._post = store, memory, post
         self._about, self._every, self._allowance = about, every, allowance
         self._view, self._say = view, say
         self._busy: dict[int, Version] = {}
@@ -129,7 +128,7 @@ class SnapshotSaver:
         self._busy[stage] = version
         self._held.add(stage)
         view = self._view()
-        self._compute.post(
+        self._post(
             "snapshot_copy", lambda answer: self._copied(stage, version, view, answer), stage=stage, step=version.step
         )
 

@@ -38,7 +38,7 @@ def saver_for(
         f"{config.keep_snapshots}, at most {config.snapshot_bytes_max / GIGABYTE:g} GB",
     )  # fmt: skip
     allowance = Allowance(config.keep_snapshots, config.snapshot_bytes_max)
-    return SnapshotSaver(store, memory, compute, about_of(manifest), every, allowance, view, say)
+    return SnapshotSaver(store, memory, compute.post, about_of(manifest), every, allowance, view, say)
 
 
 def copies_bytes(config: JoinConfig) -> tuple[int, int]:

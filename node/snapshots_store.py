@@ -7,6 +7,7 @@ tensors; `load` and `verify` compare the hash of all that they read.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,7 +40,7 @@ from ftnode.protocol.types import Version
 FOLDER: Final = "snapshots"
 RUN_NAME: Final = re.compile(r"[0-9a-f]{32}")
 STEP_NAME: Final = re.compile(r"[0-9]{1,12}")
-STAGE_NAME: Final = re.compile(r"stage-[0-9]{1,4}-[0-9a-f]{8}-[0-9a-f]{8}")
+STAGE_NAME: Final = re.compile(r"stage-[0-9]{1,4}-[0-9a-f]{16}")
 DRAFT_PREFIX: Final = "."
 KEPT_MAX: Final = 4096
 """Snapshots that are looked at in one run's folder."""
@@ -213,6 +214,12 @@ def runs_kept(home: Path) -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(name for name in names if RUN_NAME.fullmatch(name))
+
+
+def stage_name(index: StageIndex) -> str:
+    """Of its folder: another one for every history and every state."""
+    told = hashlib.blake2b(f"{index.version.commit}/{index.digest}".encode(), digest_size=8)
+    return f"stage-{index.stage}-{told.hexdigest()}"
 
 
 def rank_in_stage(kept: KeptSnapshot, among: Iterable[KeptSnapshot]) -> int:

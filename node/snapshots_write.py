@@ -33,6 +33,7 @@ from ftnode.node.snapshots_store import (
     part_bytes,
     rank_in_stage,
     read_snapshot,
+    stage_name,
 )
 
 GIGABYTE: Final = 1_000_000_000
@@ -73,7 +74,7 @@ def write_snapshot(
             draft, lock = _open_draft(store, step, about.stage)
         try:
             index = _write_parts(store, draft, state, about, stop or Event())
-            name = step / f"stage-{about.stage}-{about.version.commit[:8]}-{index.digest[:8]}"
+            name = step / stage_name(index)
             with locked(store.folder):
                 index = replace(index, sequence=1 + max((kept.index.sequence for kept in store.kept()), default=0))
                 _write_index(store, draft, index)
