@@ -23,7 +23,7 @@ from typing import Final
 
 from blake3 import blake3
 
-from ftnode.node.snapshots_disk import locked, try_lock
+from ftnode.node.snapshots_disk import Disk, locked, try_lock
 from ftnode.node.snapshots_format import INDEX_NAME, PARTS, Part, SnapshotError, StageIndex, index_bytes, part_header
 from ftnode.node.snapshots_store import (
     DRAFT_PREFIX,
@@ -63,9 +63,7 @@ def write_snapshot(
 
     Raises SnapshotError: one line with the cause. Then nothing of it is left that counts, and the disk has what it had.
     """
-    needed = part_bytes(about, "weights") + part_bytes(about, "optimiser")
-    if len(state) != needed:
-        raise SnapshotError(f"the state of stage {about.stage} has {len(state)} bytes, not {needed}")
+    needed = len(state)
     try:
         step = _step_folder(store, about.version.step)
         with locked(store.folder):
@@ -86,8 +84,36 @@ def write_snapshot(
             os.close(lock)
         return read_snapshot(name, store.run_id)
     except OSError as error:
-        why = "the disk is full" if error.errno in FULL else error.strerror or str(error)
-        raise SnapshotError(f"cannot keep stage {about.stage} of step {about.version.step}: {why}") from error
+        raise SnapshotError(f"cannot keep stage {about.stage} of step {about.version.step}: {_cause(error)}") from error
+
+
+def save_once(
+    path: Path, state: memoryview, about: StageIndex, disk: Disk | None = None, stop: Event | None = None
+) -> KeptSnapshot:
+    """One stage, once, to a folder of its own that is not there yet, in the same way; nobody counts or removes it.
+
+    Raises SnapshotError.
+    """
+    store = SnapshotStore(path.parent, about.run, disk)
+    draft = path.with_name(f"{DRAFT_PREFIX}{path.name}.{secrets.token_hex(6)}.partial")
+    try:
+        if path.exists():
+            raise SnapshotError(f"{path} is there already; choose another place, nothing is overwritten")
+        store.disk.make_folder(draft)
+        try:
+            _write_index(store, draft, replace(_write_parts(store, draft, state, about, stop or Event()), sequence=1))
+            store.disk.rename(draft, path)
+            store.disk.sync_folder(path.parent)
+        finally:
+            with suppress(OSError):
+                store.disk.remove(draft)
+    except OSError as error:
+        raise SnapshotError(f"cannot save {path}: {_cause(error)}") from error
+    return read_snapshot(path)
+
+
+def _cause(error: OSError) -> str:
+    return "the disk is full" if error.errno in FULL else error.strerror or str(error)
 
 
 def _step_folder(store: SnapshotStore, step: int) -> Path:
@@ -139,6 +165,9 @@ def _open_draft(store: SnapshotStore, step: Path, stage: int) -> tuple[Path, int
 
 def _write_parts(store: SnapshotStore, draft: Path, state: memoryview, about: StageIndex, stop: Event) -> StageIndex:
     """The index as far as the parts decide it; they are on the disk."""
+    needed = sum(part_bytes(about, part) for part in PARTS)
+    if len(state) != needed:
+        raise SnapshotError(f"the state of stage {about.stage} has {len(state)} bytes, not {needed}")
     parts, start = {}, 0
     with _digesting(state[: part_bytes(about, "weights")], stop) as digest:
         for part in PARTS:
