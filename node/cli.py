@@ -78,6 +78,17 @@ data_group = LazyGroup(
     },
 )
 
+snapshots_group = LazyGroup(
+    "snapshots",
+    "What this machine keeps of runs' stages, for a swarm that is switched off.",
+    {
+        "list": ("ftnode.node.cli_snapshots:list_snapshots", "List the snapshots that are kept here."),
+        "show": ("ftnode.node.cli_snapshots:show", "Print what is known of a snapshot."),
+        "verify": ("ftnode.node.cli_snapshots:verify", "Read snapshots and compare their hashes."),
+        "prune": ("ftnode.node.cli_snapshots:prune", "Remove all but the last snapshots of each stage."),
+    },
+)
+
 lab_group = LazyGroup(
     "lab",
     "Measure, audit and experiment on this machine.",
@@ -114,6 +125,7 @@ cli = LazyGroup(
         "doctor": ("ftnode.node.cli_doctor:doctor", "Check what this machine needs, and say what to do."),
         "tensorboard": ("ftnode.node.cli_tensorboard:tensorboard", "A node's metrics for TensorBoard."),
         "leave": ("ftnode.node.cli_leave:leave", "Hand over and stop volunteering."),
+        "snapshots": ("ftnode.node.cli:snapshots_group", "What this machine keeps of runs' stages."),
         "export": ("ftnode.node.cli_export:export", "Take the trained model out, as a Hugging Face checkpoint."),
         "generate": ("ftnode.node.cli_export:generate", "Let an exported model go on with a text."),
         "id": ("ftnode.node.cli_bootstrap:identity", "Print this machine's PeerId."),

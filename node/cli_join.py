@@ -36,6 +36,14 @@ from ftnode.protocol.manifest import Manifest
     "--data-limit", metavar="GB", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True,
     help="Fetch the run's token shards only when they are not larger.",
 )  # fmt: skip
+@click.option(
+    "--keep-snapshots", type=click.IntRange(0, 1000), default=2, show_default=True, metavar="N",
+    help="Snapshots of each of its own stages that this node keeps on its disk, where the run asks for them; 0: none.",
+)  # fmt: skip
+@click.option(
+    "--snapshot-limit", metavar="GB", type=click.FloatRange(0, min_open=True), default=20.0, show_default=True,
+    help="Disk for all snapshots below --home.",
+)  # fmt: skip
 @device_option
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads of torch; default: all cores.")
 @click.option(
@@ -77,9 +85,10 @@ from ftnode.protocol.manifest import Manifest
 @home_option
 def join(
     run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, data_limit: float,
-    device: str, threads: int | None, listen: tuple[str, ...], announce: tuple[str, ...], timeout: float,
-    log_dir: str | None, dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
-    paced_seconds: tuple[float, float], metrics: str, log_format: str, as_json: bool, home: str | None,
+    keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None, listen: tuple[str, ...],
+    announce: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool, until_exported: bool,
+    hash_every: int, compute: str, paced_seconds: tuple[float, float], metrics: str, log_format: str, as_json: bool,
+    home: str | None,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
@@ -121,6 +130,8 @@ def join(
         until_exported=until_exported,
         data_url=url,
         data_bytes_max=int(data_limit * 1e9),
+        keep_snapshots=keep_snapshots,
+        snapshot_bytes_max=int(snapshot_limit * 1e9),
     )
 
     from ftnode.node.daemon import run as volunteer

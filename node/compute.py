@@ -22,6 +22,7 @@ from ftnode.node.children import start_child, stop_child
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.gradient_memory import GradientMemory
 from ftnode.node.ports import ComputeError
+from ftnode.node.snapshots_memory import SnapshotMemory
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +46,18 @@ class ComputeProcess:
         log_path: Path | None = None,
         hang_seconds: float = 60.0,
         gradients: GradientMemory | None = None,
+        snapshots: SnapshotMemory | None = None,
     ) -> None:
         """`hang_seconds`: a process that answers nothing for so long while commands wait is killed, and `on_lost`
         told. The core notices tasks that do not end by itself; an export for a newcomer is no task. `gradients`: for
-        reductions in groups."""
+        reductions in groups; `snapshots`: for copies of states on their way to the disk."""
         self.config = config
         self.pid = 0
         self._arena = arena
         self._on_ready, self._on_lost = on_ready, on_lost
         self._log_path = log_path
         self._hang_seconds = hang_seconds
-        self._gradients = gradients
+        self._gradients, self._snapshots = gradients, snapshots
         self._progress = 0.0
         """When it last answered, or began to have something to answer."""
         self._pending: dict[int, Answer] = {}
@@ -130,6 +132,9 @@ class ComputeProcess:
         if self._gradients is not None:
             argv += ["--gradients-fd", str(self._gradients.descriptor)]
             descriptors.append(self._gradients.descriptor)
+        if self._snapshots is not None:
+            argv += ["--snapshots-fd", str(self._snapshots.descriptor)]
+            descriptors.append(self._snapshots.descriptor)
         with theirs:
             child = start_child(argv, log=self._log_path, pass_fds=descriptors)
         self.pid = child.pid

@@ -62,6 +62,10 @@ class JoinConfig:
     """Folder of shards behind an http(s) address; empty: none."""
     data_bytes_max: int = 50_000_000_000
     """Larger corpora of shards are not fetched."""
+    keep_snapshots: int = 2
+    """Of each of this node's stages, where the manifest asks for snapshots; 0: none."""
+    snapshot_bytes_max: int = 20_000_000_000
+    """Of all snapshots in `home`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,12 @@ import trio
 
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
+from ftnode.node.compute_orders import apply_fields
 from ftnode.node.copies import Copies
 from ftnode.node.keeper import Keeper
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError, DirectoryPort, TransportPort
 from ftnode.node.shelf import SHELVED_MAX, Shelf
+from ftnode.node.snapshots_save import NoSaver, SnapshotSaver
 from ftnode.node.state_donor import Exported, StateDonor
 from ftnode.node.state_transfer import Installer, Outcome
 from ftnode.node.status import perplexity_of
@@ -60,6 +62,7 @@ class Driver:
         self.installer: Installer | None = None
         self.donor: StateDonor | None = None
         self.keeper: Keeper | None = None
+        self.saver: SnapshotSaver | NoSaver = NoSaver()
         self.on_last: Callable[[int, Version], None] | None = None
         """Called when a stage has the weights of the run's last step."""
         self.copies = Copies()
@@ -196,6 +199,7 @@ class Driver:
                 if self.tasks.reductions is not None:
                     self.tasks.reductions.give_up(stage)
                 self.compute.post("forget", self.tasks.check, stage=stage)
+                self.saver.forgotten(stage)
             case fx.RestartCompute(reason):
                 self._drop_compute_state()
                 self.compute.restart(reason)
@@ -236,7 +240,8 @@ class Driver:
             if self.on_last is not None and effect.version.step == self.participant.settings.steps:
                 self.on_last(effect.stage, effect.version)
 
-        self.compute.post("apply", applied, **_apply_fields(effect))
+        self.compute.post("apply", applied, **apply_fields(effect))
+        self.saver.applied(effect.stage, effect.version)
 
     def _record_applied(self, effect: fx.Apply, now: float) -> None:
         version = effect.version
@@ -341,7 +346,8 @@ class Driver:
             if isinstance(outcome.event, ev.Installed):
                 try:  # a cancellation may reach us later than what took our place
                     while self._installs.get(stage) is scope and (late := self._shelf.next(stage)) is not None:
-                        await self.compute.call("apply", **_apply_fields(late))
+                        await self.compute.call("apply", **apply_fields(late))
+                        self.saver.applied(stage, late.version)
                         applied.append(late)
                 except ComputeError as error:
                     if self._installs.get(stage) is scope:
@@ -390,11 +396,3 @@ class Driver:
                     self.copies.held[stage] = fetched.copy
                 for event in (*fetched.history, fetched.event):
                     self.deliver(event)
-
-
-def _apply_fields(effect: fx.Apply) -> dict[str, Any]:
-    version = effect.version
-    return {
-        "stage": effect.stage, "step": version.step, "commit": version.commit, "attempt": list(effect.attempt),
-        "skipped": effect.skipped,
-    }  # fmt: skip

@@ -13,8 +13,6 @@ import signal
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import asdict
-from importlib.metadata import version
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,6 +47,7 @@ from ftnode.node.reduction import Reductions
 from ftnode.node.reduction_wire import REDUCE_PROTOCOL
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
 from ftnode.node.shards_wire import DATA_PROTOCOL
+from ftnode.node.snapshots_setup import copies_bytes, memory_for_snapshots, saver_for
 from ftnode.node.state_donor import StateDonor
 from ftnode.node.state_reading import try_to_dump
 from ftnode.node.state_shape import gradient_numbers, shape_of
@@ -57,6 +56,7 @@ from ftnode.node.state_transfer import Installer
 from ftnode.node.status import STATUS_PROTOCOL, SwarmStatus, status_handler
 from ftnode.node.streams import at_most
 from ftnode.node.trace import TraceWriter, new_trace_path
+from ftnode.node.trace_header import trace_header
 from ftnode.node.transport import Transport
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.events import ComputeReady, Directory, DirectoryLost, Leave, Moved
@@ -101,13 +101,15 @@ class Node:
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes, manifest.slots(config.hold))
         self.trace = TraceWriter(
-            new_trace_path(config.log_directory), self._trace_header(seed), lambda why: self.speaking.say("trace", why)
-        )
+            new_trace_path(config.log_directory), trace_header(config, self.me, addresses, self.settings, seed),
+            lambda why: self.speaking.say("trace", why),
+        )  # fmt: skip
         computing = compute_config(config)
         self.gradients = GradientMemory(gradient_numbers(computing), computing.number_bytes)
+        snapshots = memory_for_snapshots(config, computing)
         self.compute = ComputeProcess(
             computing, self.arena, self._on_compute_ready, self._on_compute_lost,
-            config.log_directory / "compute.log", self.settings.task_seconds, self.gradients,
+            config.log_directory / "compute.log", self.settings.task_seconds, self.gradients, snapshots,
         )  # fmt: skip
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
         self.transport = Transport(
@@ -144,6 +146,7 @@ class Node:
         borrower = Borrower(
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
+        self.driver.saver = saver_for(config, snapshots, self.compute, lambda: self.participant.view, self.speaking.say)
         self.driver.donor = self.donor
         self.driver.on_last = self._on_last
         self.exports = ExportServer(
@@ -156,19 +159,6 @@ class Node:
             self.participant.chronicle.known_up_to, dumps,
         )  # fmt: skip
 
-    def _trace_header(self, seed: int) -> dict[str, Any]:
-        return {
-            "peer": list(self.me),
-            "run": self.config.manifest.run_id,
-            "settings": asdict(self.settings),
-            "precision": self.config.manifest.model.precision,
-            "chance": seed,
-            "addresses": list(self.addresses),
-            "hold": self.config.hold,
-            "wall": time.time(),
-            "version": version("ftnode"),
-        }
-
     def _shards(self) -> RunShards:
         from ftnode.node.shards import run_shards  # numpy comes with it, which other runs do without
 
@@ -180,6 +170,7 @@ class Node:
         """Serve until left or failed."""
         config, self._nursery = self.config, nursery
         nursery.start_soon(self.compute.run)
+        nursery.start_soon(self.driver.saver.run)
         self.reductions.begin(nursery)
         if self.settings.replicas > 1:
             nursery.start_soon(self.reductions.prepare)
@@ -377,7 +368,7 @@ class Node:
         ready = self._ready
         if not ready or (self.shards is not None and not self.shards.surveyed):
             return
-        copies = self.config.manifest.copies_bytes
+        copies = copies_bytes(self.config)
         fitting = capacity_of(ready, self.config.hold, self.settings.live_activations, copies)
         head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready)
         lines = describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, copies, head, why)

@@ -1,0 +1,50 @@
+"""Whether a node keeps snapshots, by its manifest and its owner, and what it takes for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ftnode.node.compute import ComputeProcess
+from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.configuration import JoinConfig
+from ftnode.node.snapshots_memory import SnapshotMemory
+from ftnode.node.snapshots_save import NoSaver, SnapshotSaver, about_of
+from ftnode.node.snapshots_store import SnapshotStore
+from ftnode.node.snapshots_write import GIGABYTE, Allowance
+from ftnode.protocol.manifest_sections import NUMBER_BYTES
+from ftnode.protocol.view import View
+
+
+def keeps_snapshots(config: JoinConfig) -> bool:
+    """Where the manifest asks for them, unless the owner does not want any."""
+    return config.manifest.recovery.snapshot_every > 0 and config.keep_snapshots > 0
+
+
+def memory_for_snapshots(config: JoinConfig, computing: ComputeConfig) -> SnapshotMemory | None:
+    return SnapshotMemory(computing) if keeps_snapshots(config) else None
+
+
+def saver_for(
+    config: JoinConfig, memory: SnapshotMemory | None, compute: ComputeProcess, view: Callable[[], View | None],
+    say: Callable[..., None],
+) -> SnapshotSaver | NoSaver:  # fmt: skip
+    """And say what will be kept where."""
+    if memory is None:
+        return NoSaver()
+    manifest, every = config.manifest, config.manifest.recovery.snapshot_every
+    store = SnapshotStore(config.home, manifest.run_id)
+    say(
+        "snapshot", f"every {every} steps this node's stages are kept in {store.folder}: the last "
+        f"{config.keep_snapshots}, at most {config.snapshot_bytes_max / GIGABYTE:g} GB",
+    )  # fmt: skip
+    allowance = Allowance(config.keep_snapshots, config.snapshot_bytes_max)
+    return SnapshotSaver(store, memory, compute.post, about_of(manifest), every, allowance, view, say)
+
+
+def copies_bytes(config: JoinConfig) -> tuple[int, int]:
+    """Memory besides the stages themselves, (per block stage held, once): copies of others' stages, and where the
+    weights lie in the same memory, the copy of our own that is on its way to the disk."""
+    each, once = config.manifest.copies_bytes
+    if keeps_snapshots(config) and config.device == "cpu":
+        each += 3 * NUMBER_BYTES[config.manifest.model.precision] * config.manifest.stage_parameters
+    return each, once
