@@ -70,6 +70,8 @@ def about_of(manifest: Manifest) -> About:
 class NoSaver:
     """Of a node that keeps no snapshots."""
 
+    kept: Callable[[], None]
+
     async def run(self) -> None:
         return
 
@@ -105,6 +107,8 @@ class SnapshotSaver:
         """One disk: two writes at once end no sooner."""
         self._stop = Event()
         self._troubles: list[str] = []
+        self.kept: Callable[[], None] = lambda: None
+        """Called when a snapshot is whole."""
 
     async def run(self) -> None:
         """Write until cancelled; then what is half-written is dropped."""
@@ -161,6 +165,7 @@ class SnapshotSaver:
             self._trouble(str(error))
         else:
             self._troubles.clear()
+            self.kept()
             self._say(
                 "snapshot",
                 f"stage {stage} of step {version.step} is kept: {kept.bytes / GIGABYTE:.3f} GB, "

@@ -7,10 +7,13 @@ from collections.abc import Callable
 from ftnode.node.compute import ComputeProcess
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.configuration import JoinConfig
+from ftnode.node.driver import Driver
 from ftnode.node.snapshots_memory import SnapshotMemory
 from ftnode.node.snapshots_save import NoSaver, SnapshotSaver, about_of
 from ftnode.node.snapshots_store import SnapshotStore
+from ftnode.node.snapshots_told import ToldSnapshots
 from ftnode.node.snapshots_write import GIGABYTE, Allowance
+from ftnode.node.state_shape import StateShape
 from ftnode.protocol.manifest_sections import NUMBER_BYTES
 from ftnode.protocol.view import View
 
@@ -39,6 +42,19 @@ def saver_for(
     )  # fmt: skip
     allowance = Allowance(config.keep_snapshots, config.snapshot_bytes_max)
     return SnapshotSaver(store, memory, compute.post, about_of(manifest), every, allowance, view, say)
+
+
+def told_snapshots(config: JoinConfig, shape: StateShape, driver: Driver) -> ToldSnapshots:
+    """What is on this disk counts where the manifest asks for snapshots, also when the owner wants no more of them. The
+    driver's saver, installer and donor use it from now on."""
+    manifest = config.manifest
+    store = SnapshotStore(config.home, manifest.run_id) if manifest.recovery.snapshot_every else None
+    told = ToldSnapshots(store, shape, driver.deliver)
+    driver.saver.kept = told.tell
+    for part in (driver.installer, driver.donor):
+        if part is not None:
+            part.disk = told
+    return told
 
 
 def copies_bytes(config: JoinConfig) -> tuple[int, int]:

@@ -47,7 +47,7 @@ from ftnode.node.reduction import Reductions
 from ftnode.node.reduction_wire import REDUCE_PROTOCOL
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
 from ftnode.node.shards_wire import DATA_PROTOCOL
-from ftnode.node.snapshots_setup import copies_bytes, memory_for_snapshots, saver_for
+from ftnode.node.snapshots_setup import copies_bytes, memory_for_snapshots, saver_for, told_snapshots
 from ftnode.node.state_donor import StateDonor
 from ftnode.node.state_reading import try_to_dump
 from ftnode.node.state_shape import gradient_numbers, shape_of
@@ -158,6 +158,7 @@ class Node:
             manifest.run_id, self.settings, self.arena, self.compute, borrower,
             self.participant.chronicle.known_up_to, dumps,
         )  # fmt: skip
+        self.disk = told_snapshots(config, shape_of(computing), self.driver)
 
     def _shards(self) -> RunShards:
         from ftnode.node.shards import run_shards  # numpy comes with it, which other runs do without
@@ -171,6 +172,8 @@ class Node:
         config, self._nursery = self.config, nursery
         nursery.start_soon(self.compute.run)
         nursery.start_soon(self.driver.saver.run)
+        self.disk.tell()
+        nursery.start_soon(self.disk.check)
         self.reductions.begin(nursery)
         if self.settings.replicas > 1:
             nursery.start_soon(self.reductions.prepare)
