@@ -98,7 +98,8 @@ class Recruiting:
         stuck = {stage: why for stage, (possible, why) in rungs.items() if not possible}
         if not stuck:
             return ""
-        return f"halted: {'; '.join(sorted(set(stuck.values())))}; {how_to_go_on(sorted(stuck))}"
+        hint = self.leader.restart.hint()
+        return f"halted: {'; '.join(sorted(set(stuck.values())))}; {how_to_go_on(sorted(stuck))}{hint}"
 
     def offer(self, stages: list[int], rungs: Mapping[int, tuple[bool, str]]) -> None:
         core, settings = self.core, self.core.settings

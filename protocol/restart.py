@@ -84,6 +84,17 @@ class Restart:
         core.follow.restart(number, forks, len(best.kept), self._reason(best, highest))
         return None
 
+    def hint(self) -> str:
+        """For a person, when the run halts although disks could bring it on: who is in the way."""
+        having = [p for p, status in self.leader.statuses.items() if any(s.version is not None for s in status.stages)]
+        known = self.known() if having else {}
+        highest = max([self.core.highest_step(), *(s.version.step for listed in known.values() for s in listed)])
+        found = within(common(known, self.core.settings), highest, self.core.settings)
+        if not found:
+            return ""
+        names = ", ".join(map(str, sorted(having)))
+        return f"; or from disks at step {found[0].version.step}, once {names}, who still have weights, start again"
+
     def _reason(self, best: Common, highest: int) -> str:
         lost = f", {highest - best.version.step} steps before the last one known" if highest > best.version.step else ""
         rebuilt = f"; nobody kept {names_of(best.missing)}" if best.missing else ""

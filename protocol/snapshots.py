@@ -15,8 +15,8 @@ from ftnode.protocol.recovery import choose_rung
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Peer, Snapshot, Version
 
-TOLD_MAX: Final = 16
-"""Snapshots that a peer tells of, newest first: about 2 KiB of its presence."""
+TOLD_MAX: Final = 64
+"""Snapshots that a peer tells of, newest first: about 5 KiB of its presence."""
 NAME_MAX: Final = 128
 """Characters of a digest or a commit."""
 EPOCH_MAX: Final = 2**40

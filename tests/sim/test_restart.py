@@ -165,6 +165,26 @@ def test_the_head_that_nobody_kept_halts_the_run_until_its_keeper_comes() -> Non
     assert final_weights(swarm.world) == undisturbed()
 
 
+def test_who_lived_on_with_too_little_to_go_on_is_named() -> None:
+    """What is in memory is never given up for a disk, as long as its owner does not."""
+    swarm = Swarm()
+    swarm.until(8)
+    survivor = swarm.world.by_id[swarm.holder_of(2)]
+    for index, host in enumerate(swarm.world.live()):
+        if host is not survivor:
+            swarm.world.kill(host, "power", silently=False)
+            swarm.world.at(swarm.world.now + 0.5 + 0.4 * index, swarm.world.start, (host.peer.id, 1, True))
+    swarm.world.run(swarm.world.now + 200.0)
+    told = [text for text in swarm.waiting() if text.startswith("halted: ")]
+    assert len(told) == 1
+    assert told[0].endswith(f"; or from disks at step 6, once {survivor.peer}, who still have weights, start again")
+    swarm.world.kill(survivor, "power", silently=False)
+    swarm.world.start(survivor.peer.id, 1, True)
+    swarm.until(SETTINGS.steps)
+    swarm.world.run(swarm.world.now + 2.0)
+    assert final_weights(swarm.world) == undisturbed()
+
+
 def test_more_steps_than_the_manifest_lets_be_lost_halt_the_run() -> None:
     swarm = Swarm(replace(SETTINGS, rollback_max=4))
     swarm.until(4)
