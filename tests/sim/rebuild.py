@@ -170,8 +170,9 @@ class Rebuilding:
         for update, reduction in host.shelved.pop(plan.stage, ()):
             host.compute.apply(update, reduction)
             self.world.disks.applied(host, update.stage)
+        first = "power" if plan.rung is Rung.SNAPSHOT else "start"
         self.world.ledger.rebuilt.add((plan.stage, base.commit, history))
-        self.world.met[self.world.bereaved.causes.pop(plan.stage, "start"), plan.rung.value] += 1
+        self.world.met[self.world.bereaved.causes.pop(plan.stage, first), plan.rung.value] += 1
         if self.world.on_installed is not None:
             self.world.on_installed(host, effect)
         self.world.deliver(host, Installed(plan.stage, base, 1000, 0.1, 0.1, f"{history:x}"))

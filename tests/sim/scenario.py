@@ -87,13 +87,11 @@ class Scenario:
         chance = self.chance = random.Random(f"scenario {seed}")
         groups = random.Random(f"groups {seed}")
         self.settings = draw_settings(chance, groups.choice([1, 1, 2, 3]))
-        power = random.Random(f"power {seed}")
-        cuts = [power.randint(1, self.settings.steps - 2) for _ in range(power.choice([1, 1, 2]))]
-        if "power" in faults or power.random() < POWER:
-            every, most = power.choice([1, 2, 3, 5]), power.choice([0, 0, 5, 100])
+        night, cuts = random.Random(f"night {seed}"), list[int]()
+        if night.random() < POWER or "power" in faults:
+            every, most = night.choice([1, 2, 3, 5]), night.choice([0, 0, 5, 100])
             self.settings = replace(self.settings, snapshot_every=every, rollback_max=most)
-        else:
-            cuts = []
+            cuts = [night.randint(1, self.settings.steps - 2) for _ in range(night.choice([1, 1, 2]))]
         self.spare = groups.randint(0, (self.settings.replicas - 1) * (self.settings.stages + 1))
         """Peers that are there for second and third holders."""
         self.roomy = groups.random() < 0.25
