@@ -106,6 +106,7 @@ lab_group = LazyGroup(
         "dashboard": ("ftnode.node.cli_lab:dashboard_bench", "First paint and memory of the dashboard's page."),
         "world": ("ftnode.node.cli_lab:world", "Speed of the virtual world."),
         "data": ("ftnode.node.cli_lab_data:data", "Speed and memory of data build against the tokenizer library."),
+        "snapshots": ("ftnode.node.cli_lab_snapshots:snapshots", "What keeping a stage costs, against two libraries."),
         "recovery": ("ftnode.node.cli_lab:recovery", "What each way of rebuilding a lost stage is worth."),
     },
 )

@@ -19,6 +19,8 @@ from ftnode.node.checkpoint import sync_folder
 
 LOCK_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 0.02
+READ_AHEAD: Final = 2
+"""Pieces."""
 
 
 class Disk:
@@ -92,3 +94,12 @@ def try_lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def read_ahead(descriptor: int, offset: int, length: int) -> None:
+    """Let the system fetch the pieces behind this one, and let go of the one before: what is read once needs no room in
+    its cache."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, offset + length, READ_AHEAD * length, os.POSIX_FADV_WILLNEED)
+        if offset > length:
+            os.posix_fadvise(descriptor, 0, offset, os.POSIX_FADV_DONTNEED)

@@ -19,11 +19,12 @@ class SnapshotMap(GradientMap):
         super().__init__(descriptor, _numbers(config), config.number_bytes)
 
 
-class SnapshotMemory(GradientMemory):
+class SnapshotMemory(SnapshotMap):
     """The node's: makes the file. `descriptor` is for the compute process, which makes a SnapshotMap of it."""
 
     def __init__(self, config: ComputeConfig) -> None:
-        super().__init__(_numbers(config), config.number_bytes)
+        self.descriptor = GradientMemory(_numbers(config), config.number_bytes).descriptor
+        super().__init__(self.descriptor, config)
 
 
 def _numbers(config: ComputeConfig) -> tuple[int, ...]:

@@ -10,16 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from blake3 import blake3
-
 from ftnode.models.config import ModelConfig
-from ftnode.node.snapshots_disk import Disk, locked, try_lock
+from ftnode.node.snapshots_disk import Disk, locked, read_ahead, try_lock
 from ftnode.node.snapshots_format import (
     HEADER_BYTES_MAX,
     INDEX_BYTES_MAX,
@@ -35,6 +33,7 @@ from ftnode.node.snapshots_format import (
     part_numbers,
     structure,
 )
+from ftnode.node.snapshots_hash import AHEAD, PieceHash
 from ftnode.protocol.types import Version
 
 FOLDER: Final = "snapshots"
@@ -278,40 +277,33 @@ def tensors_of(kept: KeptSnapshot, part: str) -> Mapping[str, tuple[str, tuple[i
         raise SnapshotError(f"cannot read {path}: {error.strerror}") from None
 
 
-def read_part(
-    kept: KeptSnapshot, part: str, into: memoryview | None, done: Callable[[int], None] | None = None
-) -> None:
+def read_part(kept: KeptSnapshot, part: str, into: memoryview | None) -> None:
     """Read a part's numbers into memory of exactly their size, or nowhere, and compare the hash of the whole file.
 
-    `done` hears how many bytes of the numbers are there. Raises SnapshotError; what was read is worth nothing then.
+    Raises SnapshotError; what was read is worth nothing then.
     """
     index, size = kept.index, part_bytes(kept.index, part)
     path, wanted = kept.folder / index.parts[part].file, index.parts[part].hash
     header = part_header(index.model, index.stages, index.stage, part)
     if into is not None and len(into) != size:
         raise SnapshotError(f"{path} has {size} bytes of numbers, there is room for {len(into)}")
-    spare = None if into is not None else memoryview(bytearray(min(size, PIECE_BYTES)))
-    found = blake3()
+    spare = [memoryview(bytearray(min(size, PIECE_BYTES))) for _ in range(0 if into is not None else AHEAD + 1)]
     try:
-        with path.open("rb", buffering=0) as file:
-            found.update(_exactly(file, len(header), path))
-            for start in range(0, size, PIECE_BYTES):
+        with path.open("rb", buffering=0) as file, PieceHash() as hashing:
+            first = memoryview(bytearray(len(header)))
+            _fill(file, first, path)
+            hashing.add(first)
+            for number, start in enumerate(range(0, size, PIECE_BYTES)):
                 length = min(PIECE_BYTES, size - start)
-                piece = into[start : start + length] if into is not None else spare[:length]  # type: ignore[index]
+                piece = spare[number % len(spare)][:length] if into is None else into[start : start + length]
+                read_ahead(file.fileno(), len(header) + start, PIECE_BYTES)
                 _fill(file, piece, path)
-                found.update(piece)
-                if done is not None:
-                    done(start + length)
+                hashing.add(piece)
+            found = hashing.hexdigest()
     except OSError as error:
         raise SnapshotError(f"cannot read {path}: {error.strerror}") from None
-    if found.hexdigest() != wanted:
-        raise SnapshotError(f"{path} is damaged: its hash is {found.hexdigest()[:8]}, not {wanted[:8]}")
-
-
-def _exactly(file: Any, size: int, path: Path) -> bytes:
-    content = bytearray(size)
-    _fill(file, memoryview(content), path)
-    return bytes(content)
+    if found != wanted:
+        raise SnapshotError(f"{path} is damaged: its hash is {found[:8]}, not {wanted[:8]}")
 
 
 def _fill(file: Any, view: memoryview, path: Path) -> None:

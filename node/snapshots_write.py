@@ -21,10 +21,9 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
-from blake3 import blake3
-
 from ftnode.node.snapshots_disk import Disk, locked, try_lock
 from ftnode.node.snapshots_format import INDEX_NAME, PARTS, Part, SnapshotError, StageIndex, index_bytes, part_header
+from ftnode.node.snapshots_hash import PieceHash
 from ftnode.node.snapshots_store import (
     DRAFT_PREFIX,
     PIECE_BYTES,
@@ -180,23 +179,25 @@ def _write_parts(store: SnapshotStore, draft: Path, state: memoryview, about: St
 def _write_part(
     store: SnapshotStore, draft: Path, part: str, numbers: memoryview, about: StageIndex, stop: Event
 ) -> Part:
-    disk, found = store.disk, blake3()
+    disk = store.disk
     header = part_header(about.model, about.stages, about.stage, part)
     descriptor = disk.create(draft / f"{part}.safetensors")
     try:
-        disk.write(descriptor, header, 0)
-        found.update(header)
-        for start in range(0, len(numbers), PIECE_BYTES):
-            if stop.is_set():
-                raise Stopped(f"stage {about.stage} of step {about.version.step} is not kept: the node ends")
-            piece = numbers[start : start + PIECE_BYTES]
-            disk.write(descriptor, piece, len(header) + start)
-            disk.settle(descriptor, len(header) + start, len(piece))
-            found.update(piece)
-        disk.sync(descriptor)
+        with PieceHash() as hashing:
+            hashing.add(header)
+            disk.write(descriptor, header, 0)
+            for start in range(0, len(numbers), PIECE_BYTES):
+                if stop.is_set():
+                    raise Stopped(f"stage {about.stage} of step {about.version.step} is not kept: the node ends")
+                piece = numbers[start : start + PIECE_BYTES]
+                hashing.add(piece)
+                disk.write(descriptor, piece, len(header) + start)
+                disk.settle(descriptor, len(header) + start, len(piece))
+            disk.sync(descriptor)
+            found = hashing.hexdigest()
     finally:
         os.close(descriptor)
-    return Part(f"{part}.safetensors", len(header) + len(numbers), found.hexdigest())
+    return Part(f"{part}.safetensors", len(header) + len(numbers), found)
 
 
 def _write_index(store: SnapshotStore, draft: Path, index: StageIndex) -> None:
