@@ -53,7 +53,8 @@ def sensible(snapshot: Snapshot, settings: Settings) -> bool:
         0 <= snapshot.stage < settings.stage_count
         and 0 < version.step <= settings.steps
         and len(version.commit) <= NAME_MAX
-        and all(0 <= number < EPOCH_MAX for number in (*version.attempt, snapshot.epoch, snapshot.forks))
+        and -1 <= version.attempt.view < EPOCH_MAX  # that of a state that is made of others' is INITIAL_ATTEMPT
+        and all(0 <= number < EPOCH_MAX for number in (version.attempt.n, snapshot.epoch, snapshot.forks))
         and 0 < len(snapshot.digest) <= NAME_MAX
     )
 

@@ -17,7 +17,7 @@ from ftnode.protocol.presence import presence_of
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.snapshots import RESTART_FORKS, TOLD_MAX, common, kept_of, numbers_after, sensible, within
 from ftnode.protocol.succession import genesis, restart
-from ftnode.protocol.types import Attempt, Peer, Snapshot, Version
+from ftnode.protocol.types import INITIAL_ATTEMPT, Attempt, Peer, Snapshot, Version
 
 A, B, C, D = (Peer(name, 1) for name in "abcd")
 SETTINGS = Settings("r", stages=3, steps=100, microbatches=2, window=1, snapshot_every=10)
@@ -89,6 +89,7 @@ def test_a_lineage_from_disks_is_numbered_above_the_past_and_ranks_behind_what_l
 def test_what_no_disk_can_have_is_not_heard() -> None:
     good = snapshot(3, 100)
     assert sensible(good, SETTINGS)
+    assert sensible(replace(good, version=replace(good.version, attempt=INITIAL_ATTEMPT)), SETTINGS)
     bad = [
         replace(good, stage=4), replace(good, stage=-1), snapshot(0, 0), snapshot(0, 101), replace(good, digest=""),
         replace(good, digest="d" * 129), replace(good, epoch=-1), replace(good, forks=2**60),
