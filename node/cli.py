@@ -113,6 +113,8 @@ cli = LazyGroup(
         "peers": ("ftnode.node.cli_status:list_peers", "Who is in the swarm."),
         "doctor": ("ftnode.node.cli_doctor:doctor", "Check what this machine needs, and say what to do."),
         "tensorboard": ("ftnode.node.cli_tensorboard:tensorboard", "A node's metrics for TensorBoard."),
+        "pause": ("ftnode.node.cli_pause:pause", "Step aside for a while: hand over, free memory and GPU."),
+        "resume": ("ftnode.node.cli_pause:resume", "Go on after a pause."),
         "leave": ("ftnode.node.cli_leave:leave", "Hand over and stop volunteering."),
         "export": ("ftnode.node.cli_export:export", "Take the trained model out, as a Hugging Face checkpoint."),
         "generate": ("ftnode.node.cli_export:generate", "Let an exported model go on with a text."),
