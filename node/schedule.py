@@ -20,6 +20,7 @@ _CLOCK: Final = r"(\d{1,2}):(\d{2})"
 _WINDOW: Final = re.compile(
     rf"(?:(?P<before>[a-z,-]+)\s+)?{_CLOCK}\s*-\s*{_CLOCK}(?:\s+(?P<after>[a-z,-]+))?", re.IGNORECASE
 )
+_NAMES: Final = re.compile(r"[a-z,-]+", re.IGNORECASE)
 DAY_MINUTES: Final = 24 * 60
 LOOK_AHEAD_DAYS: Final = 8
 """A weekly window begins within these."""
@@ -61,8 +62,16 @@ class Schedule:
 
 
 def parse_schedule(texts: Iterable[str]) -> Schedule:
-    """`[DAYS] HH:MM-HH:MM`, each text a window. Raises UserError (64)."""
-    return Schedule(tuple(_parse(text) for text in texts))
+    """`[DAYS] HH:MM-HH:MM`, each text a window; days may be a text of their own before it, as an environment variable
+    is cut at its blanks. Raises UserError (64)."""
+    windows, days = [], ""
+    for text in texts:
+        if _NAMES.fullmatch(text.strip()) and not days:
+            days = f"{text} "
+        else:
+            windows.append(_parse(days + text))
+            days = ""
+    return Schedule((*windows, *([_parse(days)] if days else [])))
 
 
 def _parse(text: str) -> Window:
