@@ -122,6 +122,7 @@ snapshots_group = LazyGroup(
         "list": ("ftnode.node.cli_snapshots:list_snapshots", "List the snapshots that are kept here."),
         "show": ("ftnode.node.cli_snapshots:show", "Print what is known of a snapshot."),
         "verify": ("ftnode.node.cli_snapshots:verify", "Read snapshots and compare their hashes."),
+        "save": ("ftnode.node.cli_snapshots:save", "Have the node save its stages once, to a folder."),
         "prune": ("ftnode.node.cli_snapshots:prune", "Remove all but the last snapshots of each stage."),
     },
 )

@@ -22,6 +22,7 @@ from ftnode.node.owner import Owner
 from ftnode.node.owner_watch import OwnerWatch
 from ftnode.node.p2pd import P2pd
 from ftnode.node.reports import Speaking
+from ftnode.node.snapshots_request import SnapshotRequests
 from ftnode.node.volunteer import Node
 from ftnode.protocol.errors import UserError
 
@@ -127,6 +128,7 @@ async def _life(
         try:
             node = Node(config, identity, p2pd, await p2pd.addresses(), speaking)
             try:
+                owner.handlers.update(SnapshotRequests(node.saver).handlers)
                 owner.begin(node.departure)
                 failure = await node.live(nursery)
                 paused = bool(node.departure.pausing) and not node.departure.leaving

@@ -48,10 +48,10 @@ class Owner:
         self._scope: trio.CancelScope | None = None
         """Of the life that there is."""
         self._nursery: trio.Nursery | None = None
-        self.handlers: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]] = {
+        self.handlers: dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]] = {
             "state": self._tell, "pause": self._on_pause, "resume": self._on_resume, "leave": self._on_leave,
         }  # fmt: skip
-        """For the control socket."""
+        """For the control socket. A life adds its own."""
 
     # -- lives
 

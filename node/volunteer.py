@@ -44,7 +44,8 @@ from ftnode.node.reduction import Reductions
 from ftnode.node.reduction_wire import REDUCE_PROTOCOL
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
 from ftnode.node.shards_wire import DATA_PROTOCOL
-from ftnode.node.snapshots_setup import copies_bytes, memory_for_snapshots, saver_for
+from ftnode.node.snapshots_memory import SnapshotMemory
+from ftnode.node.snapshots_setup import copies_bytes, saver_for
 from ftnode.node.state_donor import StateDonor
 from ftnode.node.state_reading import try_to_dump
 from ftnode.node.state_shape import gradient_numbers, shape_of
@@ -99,7 +100,7 @@ class Node:
         )  # fmt: skip
         computing = compute_config(config)
         self.gradients = GradientMemory(gradient_numbers(computing), computing.number_bytes)
-        snapshots = memory_for_snapshots(config, computing)
+        snapshots = SnapshotMemory(computing)
         self.compute = ComputeProcess(
             computing, self.arena, self._on_compute_ready, self._on_compute_lost,
             config.log_directory / "compute.log", self.settings.task_seconds, self.gradients, snapshots,
@@ -142,7 +143,7 @@ class Node:
         borrower = Borrower(
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
-        self.driver.saver = saver_for(config, snapshots, self.compute, lambda: self.participant.view, self.speaking.say)
+        self.driver.saver = self.saver = saver_for(config, snapshots, self.compute, self.participant, self.speaking.say)
         self.driver.donor = self.donor
         self.driver.on_last = self._on_last
         self.exports = ExportServer(
@@ -166,7 +167,7 @@ class Node:
         """Serve until left, paused (`departure` says which) or failed."""
         config, self._nursery = self.config, nursery
         nursery.start_soon(self.compute.run)
-        nursery.start_soon(self.driver.saver.run)
+        nursery.start_soon(self.saver.run)
         self.reductions.begin(nursery)
         if self.settings.replicas > 1:
             nursery.start_soon(self.reductions.prepare)
@@ -205,6 +206,7 @@ class Node:
         """After its life: give back the memory that is shared with compute."""
         self.arena.close()
         self.gradients.close()
+        self.saver.close()
 
     def _note_running(self) -> None:
         """Who watches with `ftnode status` cannot dial through a relay, and asks remembered peers then."""
