@@ -84,7 +84,6 @@ class Ours:
         from ftnode.node.snapshots_save import About
         from ftnode.node.snapshots_store import SnapshotStore
         from ftnode.node.snapshots_write import Allowance, write_snapshot
-        from ftnode.protocol.types import Attempt, Version
 
         slot = CONTEXT * DIM * 4
         config = ComputeConfig(
@@ -100,13 +99,13 @@ class Ours:
         self.stage.become(self.version, STEP, 1.0, 1.0)
         self._memory = SnapshotMemory(config)
         self._copies = SnapshotCopies(self._memory)
-        about, version = About("ab" * 16, 1, self.model, "cd" * 32, 0), Version(STEP, "c" * 24, Attempt(0, 1))
+        about = About("ab" * 16, 1, self.model, "cd" * 32, 0)
         allowance = Allowance(9, 10**12, 0)
         self._pool = ThreadPoolExecutor(1)
         self._kept: dict[Path, Any] = {}
 
         def save(path: Path) -> Callable[[], object]:
-            index = about.index(1, version, None, self._copies.copy(self.stage, STEP))
+            index = about.index(1, None, self._copies.copy(self.stage, STEP))
             store = SnapshotStore(path, "ab" * 16)
             writing: Future[Any] = self._pool.submit(
                 write_snapshot, store, self._memory.view(1), index, allowance, (1,)

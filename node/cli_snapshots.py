@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ftnode.node.cli_leave import chosen
 from ftnode.node.cli_options import home_option, json_option
 from ftnode.protocol.errors import UserError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ftnode.node.snapshots_store import KeptSnapshot, SnapshotStore
 
 PLACE = re.compile(r"(\d{1,12})/(\d{1,4})")
+LOOK_SECONDS = 0.1
 run_option = click.option("--run", metavar="RUN", help="Only of this run; as much of its id as is unique.")
 
 
@@ -126,6 +128,48 @@ def prune(keep: int, run: str | None, as_json: bool, home: str | None) -> None:
         click.echo(json.dumps({"removed": [str(kept.folder) for kept in gone], "bytes": size}, indent=2))
         return
     click.echo(f"{len(gone)} snapshots are removed, {size / 1e9:.3f} GB" if gone else "nothing was to be removed")
+
+
+@click.command()
+@click.argument("path", metavar="PATH", type=click.Path(path_type=Path))
+@click.option("--stage", type=click.IntRange(0), help="This one alone; default: all that the node holds.")
+@click.option("--peer", metavar="PEERID", help="This one of several nodes; as much of its PeerId as is unique.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True,
+    help="Seconds to wait until it is on the disk.",
+)  # fmt: skip
+@json_option
+@home_option
+def save(path: Path, stage: int | None, peer: str | None, timeout: float, as_json: bool, home: str | None) -> None:
+    """Have this machine's node save its stages once, as they are now, to the new folder PATH."""
+    from ftnode.node.control import ControlError, ask, socket_path
+    from ftnode.node.identity import home_directory
+
+    folder = home_directory(home)
+    running = chosen(folder, peer)
+    if len(running) > 1:
+        names = ", ".join(each.peer for each in running)
+        raise UserError(f"several volunteers run here: {names}; choose one with --peer", 64)
+    place, deadline = path.expanduser().absolute(), time.monotonic() + timeout
+    socket = socket_path(folder, running[0].peer)
+    try:
+        state = ask(socket, "snapshot", to=str(place), stage=stage)
+        while state["waiting"]:
+            if time.monotonic() > deadline:
+                raise UserError(f"{place} is still being written after {timeout:g} s; it will be there, or not", 75)
+            time.sleep(LOOK_SECONDS)
+            state = ask(socket, "snapshot-state")
+    except ControlError as error:
+        raise UserError(f"cannot save: {error}", 73) from None
+    if as_json:
+        click.echo(json.dumps({"saved": state["saved"], "troubles": state["troubles"]}, indent=2))
+    else:
+        for each in state["saved"]:
+            click.echo(
+                f"stage {each['stage']} of step {each['step']} is in {each['folder']}, {each['bytes'] / 1e9:.3f} GB"
+            )
+    if state["troubles"]:
+        raise UserError(f"not all is saved: {state['troubles'][0]}", 74)
 
 
 def _stores(home: str | None, run: str | None) -> list[SnapshotStore]:

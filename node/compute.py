@@ -7,10 +7,13 @@ Apply given before a Forward is applied before it.
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import socket
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,6 +73,7 @@ class ComputeProcess:
         """Why it cannot start, in its own words, when it never has."""
         self._scope: trio.CancelScope | None = None
         self._told = False
+        self._frozen = False
 
     # -- commands
 
@@ -108,6 +112,19 @@ class ComputeProcess:
         if self._scope is not None:
             self._scope.cancel()
 
+    def freeze(self) -> None:
+        """The process keeps its memory and computes nothing until `thaw`; commands wait."""
+        if self._up:
+            self._frozen = True
+            os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        if self._frozen:
+            self._frozen = False
+            self._progress = trio.current_time()
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGCONT)
+
     # -- the process
 
     async def run(self) -> None:
@@ -144,7 +161,7 @@ class ComputeProcess:
                 async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as stream:
                     reason, worked = await self._talk(stream)
         finally:
-            self._up = False
+            self._up = self._frozen = False
             child.kill()
             status = stop_child(child)
             self._outgoing.clear()
@@ -187,7 +204,7 @@ class ComputeProcess:
         while not hung:
             await trio.sleep(self._hang_seconds / 20)
             silent = trio.current_time() - self._progress
-            if self._pending and silent > self._hang_seconds:
+            if self._pending and not self._frozen and silent > self._hang_seconds:
                 hung.append(f"it has answered nothing for {silent:.0f} s")
         scope.cancel()
 

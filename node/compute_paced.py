@@ -262,12 +262,14 @@ class PacedStages:
             raise Misuse(f"no export {export} has begun", -1)
         return {}
 
-    def snapshot_copy(self, stage: int, step: int) -> Answer:
+    def snapshot_copy(self, stage: int, step: int | None) -> Answer:
         """Nothing is copied: the memory that nobody has written holds zeros, as a paced stage does."""
         held = self._held(stage)
-        if held.step != step:
+        if step not in (None, held.step):
             raise Misuse(f"the weights here are of step {held.step}, not {step}", stage)
-        return {"norm_squared": 1.0, "rate_factor": 1.0, "step_count": held.updates, "seconds": 0.0}
+        version = [held.step, held.commit, list(held.attempt)]
+        numbers = {"norm_squared": 1.0, "rate_factor": 1.0, "step_count": held.updates, "seconds": 0.0}
+        return {"version": version, **numbers}
 
     def snapshot_load(self, stage: int, folder: str, step: int, commit: str, attempt: list[int]) -> Answer:
         self._drop_weights(stage)

@@ -25,16 +25,19 @@ class SnapshotCopies:
         self._memory = memory
         self._places: dict[int, Tensor] = {}
 
-    def copy(self, held: Stage, step: int) -> dict[str, Any]:
-        """Weights and moments into the stage's place; they stay as they are until the next copy. Raises Misuse."""
+    def copy(self, held: Stage, step: int | None) -> dict[str, Any]:
+        """Weights and moments into the stage's place; they stay as they are until the next copy. `step`: None for
+        whatever is here. Raises Misuse."""
         if self._memory is None:
             raise Misuse("this node keeps no snapshots", held.index)
-        if held.version is None or held.version.step != step:
+        if held.version is None or step not in (None, held.version.step):
             raise Misuse(f"the weights here are of step {held.version and held.version.step}, not {step}", held.index)
         started = time.perf_counter()
         state = held.state("all").detach()
         self._place(held, state).copy_(state)
+        version = held.version
         return {
+            "version": [version.step, version.commit, list(version.attempt)],
             "norm_squared": held.norm_squared,
             "rate_factor": held.rate_factor,
             "step_count": held.updates,

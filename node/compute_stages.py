@@ -277,7 +277,7 @@ class TorchStages:
         self._exports.end(export)
         return {}
 
-    def snapshot_copy(self, stage: int, step: int) -> Answer:
+    def snapshot_copy(self, stage: int, step: int | None) -> Answer:
         """The state as it is now, into the memory that the node writes snapshots from."""
         return self._snapshots.copy(self._held(stage), step)
 

@@ -7,7 +7,6 @@ the effects in order. Adapters deliver events from other tasks and never touch t
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -18,6 +17,7 @@ from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
 from ftnode.node.compute_orders import apply_fields
 from ftnode.node.copies import Copies
+from ftnode.node.core_clock import CoreClock
 from ftnode.node.keeper import Keeper
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError, DirectoryPort, TransportPort
 from ftnode.node.shelf import SHELVED_MAX, Shelf
@@ -65,7 +65,7 @@ class Driver:
         self.saver: SnapshotSaver | NoSaver = NoSaver()
         self.on_last: Callable[[int, Version], None] | None = None
         """Called when a stage has the weights of the run's last step."""
-        self.copies = Copies()
+        self.copies, self.clock = Copies(), CoreClock()
         self._events: deque[ev.Event] = deque()
         self._arrived = trio.Event()
         self._installs: dict[int, trio.CancelScope] = {}
@@ -95,18 +95,18 @@ class Driver:
         self._nursery = nursery
         while not self._stopped:
             if not self._events:
-                pause = self.participant.deadline - time.monotonic()
+                pause = self.participant.deadline - self.clock()
                 self._arrived = trio.Event()
                 with trio.move_on_after(max(0.0, min(pause, SLEEP_SECONDS_MAX))):
                     await self._arrived.wait()
-                if not self._events and time.monotonic() < self.participant.deadline:
+                if not self._events and self.clock() < self.participant.deadline:
                     continue
             self._turn(self._events.popleft() if self._events else ev.Wake())
-            await trio.lowlevel.checkpoint()
+            await self.clock.going()  # and others get their turn
         return self._stopped
 
     def _turn(self, event: ev.Event) -> None:
-        now = time.monotonic()
+        now = self.clock()
         self.trace.event(now, event)
         self._record_result(event, now)
         if isinstance(event, ev.Received) and isinstance(event.message, Boundary) and event.handle is not None:
@@ -165,7 +165,7 @@ class Driver:
 
     def record_export(self, exported: Exported) -> None:
         self.trace.record(
-            "exported", time.monotonic(), stage=exported.stage, step=exported.step, commit=exported.commit,
+            "exported", self.clock(), stage=exported.stage, step=exported.step, commit=exported.commit,
             purpose=exported.purpose, norm_squared=exported.norm_squared, digest=exported.digest, dump=exported.dump,
             to=exported.to,
         )  # fmt: skip
@@ -253,7 +253,7 @@ class Driver:
     def _record_hash(self, effect: fx.Apply, digest: str) -> None:
         version = effect.version
         self.trace.record(
-            "hashed", time.monotonic(), stage=effect.stage, step=version.step, commit=version.commit, digest=digest
+            "hashed", self.clock(), stage=effect.stage, step=version.step, commit=version.commit, digest=digest
         )  # fmt: skip
 
     def _shelve(self, effect: fx.Apply) -> None:

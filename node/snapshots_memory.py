@@ -23,8 +23,16 @@ class SnapshotMemory(SnapshotMap):
     """The node's: makes the file. `descriptor` is for the compute process, which makes a SnapshotMap of it."""
 
     def __init__(self, config: ComputeConfig) -> None:
-        self.descriptor = GradientMemory(_numbers(config), config.number_bytes).descriptor
-        super().__init__(self.descriptor, config)
+        self._file = GradientMemory(_numbers(config), config.number_bytes)
+        super().__init__(self._file.descriptor, config)
+
+    @property
+    def descriptor(self) -> int:
+        return self._file.descriptor
+
+    def close(self) -> None:
+        """Let go of the file; its memory goes with the last who writes from it. A second call does nothing."""
+        self._file.close()
 
 
 def _numbers(config: ComputeConfig) -> tuple[int, ...]:

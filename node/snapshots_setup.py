@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ftnode.node.compute import ComputeProcess
-from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.configuration import JoinConfig
 from ftnode.node.driver import Driver
 from ftnode.node.snapshots_memory import SnapshotMemory
-from ftnode.node.snapshots_save import NoSaver, SnapshotSaver, about_of
+from ftnode.node.snapshots_save import SnapshotSaver, about_of
 from ftnode.node.snapshots_store import SnapshotStore
 from ftnode.node.snapshots_told import ToldSnapshots
 from ftnode.node.snapshots_write import GIGABYTE, Allowance
 from ftnode.node.state_shape import StateShape
 from ftnode.protocol.manifest_sections import NUMBER_BYTES
-from ftnode.protocol.view import View
+from ftnode.protocol.participant import Participant
 
 
 def keeps_snapshots(config: JoinConfig) -> bool:
@@ -23,34 +22,33 @@ def keeps_snapshots(config: JoinConfig) -> bool:
     return config.manifest.recovery.snapshot_every > 0 and config.keep_snapshots > 0
 
 
-def memory_for_snapshots(config: JoinConfig, computing: ComputeConfig) -> SnapshotMemory | None:
-    return SnapshotMemory(computing) if keeps_snapshots(config) else None
-
-
 def saver_for(
-    config: JoinConfig, memory: SnapshotMemory | None, compute: ComputeProcess, view: Callable[[], View | None],
+    config: JoinConfig, memory: SnapshotMemory, compute: ComputeProcess, participant: Participant,
     say: Callable[..., None],
-) -> SnapshotSaver | NoSaver:  # fmt: skip
+) -> SnapshotSaver:  # fmt: skip
     """And say what will be kept where."""
-    if memory is None:
-        return NoSaver()
-    manifest, every = config.manifest, config.manifest.recovery.snapshot_every
+    manifest = config.manifest
+    every = manifest.recovery.snapshot_every if keeps_snapshots(config) else 0
     store = SnapshotStore(config.home, manifest.run_id)
-    say(
-        "snapshot", f"every {every} steps this node's stages are kept in {store.folder}: the last "
-        f"{config.keep_snapshots}, at most {config.snapshot_bytes_max / GIGABYTE:g} GB",
-    )  # fmt: skip
+    if every:
+        say(
+            "snapshot", f"every {every} steps this node's stages are kept in {store.folder}: the last "
+            f"{config.keep_snapshots}, at most {config.snapshot_bytes_max / GIGABYTE:g} GB",
+        )  # fmt: skip
     allowance = Allowance(config.keep_snapshots, config.snapshot_bytes_max)
-    return SnapshotSaver(store, memory, compute.post, about_of(manifest), every, allowance, view, say)
+    return SnapshotSaver(
+        store, memory, compute.post, about_of(manifest), every, allowance, lambda: participant.view,
+        lambda: participant.holder.versions, say,
+    )  # fmt: skip
 
 
-def told_snapshots(config: JoinConfig, shape: StateShape, driver: Driver) -> ToldSnapshots:
+def told_snapshots(config: JoinConfig, shape: StateShape, driver: Driver, saver: SnapshotSaver) -> ToldSnapshots:
     """What is on this disk counts where the manifest asks for snapshots, also when the owner wants no more of them. The
-    driver's saver, installer and donor use it from now on."""
+    saver, and the driver's installer and donor, use it from now on."""
     manifest = config.manifest
     store = SnapshotStore(config.home, manifest.run_id) if manifest.recovery.snapshot_every else None
     told = ToldSnapshots(store, shape, driver.deliver)
-    driver.saver.kept = told.tell
+    saver.on_kept = told.tell
     for part in (driver.installer, driver.donor):
         if part is not None:
             part.disk = told

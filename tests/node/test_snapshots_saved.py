@@ -19,8 +19,9 @@ from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.ports import ComputeError
 from ftnode.node.snapshots_disk import Disk
 from ftnode.node.snapshots_memory import SnapshotMemory
+from ftnode.node.snapshots_request import SnapshotRequests
 from ftnode.node.snapshots_save import About, SnapshotSaver
-from ftnode.node.snapshots_store import SnapshotStore
+from ftnode.node.snapshots_store import SnapshotStore, read_snapshot
 from ftnode.node.snapshots_write import Allowance
 from ftnode.protocol.types import Attempt, Peer, Version
 from ftnode.protocol.view import Lineage, View
@@ -52,6 +53,7 @@ class Node:
 
     def __init__(self, home: Path, config: ComputeConfig, disk: Disk | None = None, every: int = 2) -> None:
         self.said: list[str] = []
+        self.held = set(range(STAGES + 1))
         self.memory = SnapshotMemory(config)
         self.compute = direct(config, snapshots=self.memory)
         self.store = SnapshotStore(home, RUN, disk)
@@ -64,6 +66,7 @@ class Node:
             every,
             ALLOWANCE,
             lambda: VIEW,
+            lambda: self.held,
             lambda _, text, **__: self.said.append(text),
         )
 
@@ -140,7 +143,7 @@ def test_a_save_that_is_still_written_makes_the_next_one_wait_its_turn(tmp_path:
             second = node.train(2)
             node.train(3)
             node.train(4)
-            assert node.said[0].startswith("step 4 of stage 0 is not kept: step 2 is still being written")
+            assert node.said[0].startswith("step 4 of stage 0 is not kept: an earlier snapshot is still being")
             go_on.set()
             await settled(node, 2 * (STAGES + 1))
             assert load(direct(config, range(0)), node, 2) == second["digests"]
@@ -256,6 +259,50 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path, config: ComputeConfig)
         compute.call("snapshot_load", **right)
     with pytest.raises(Refused, match="has no weights here"):
         compute.call("snapshot_copy", stage=1, step=1)
+
+
+def test_a_stage_is_saved_once_to_a_path(tmp_path: Path, config: ComputeConfig) -> None:
+    node = Node(tmp_path / "home", config, every=0)
+    requests = SnapshotRequests(node.saver)
+
+    async def ask(do: str, **fields: Any) -> dict[str, Any]:
+        return dict(await requests.handlers[do]({"do": do, **fields}))
+
+    async def saved(**fields: Any) -> dict[str, Any]:
+        state = await ask("snapshot", **fields)
+        with trio.fail_after(20):
+            while state.get("waiting"):
+                await trio.testing.wait_all_tasks_blocked(0.001)
+                state = await ask("snapshot-state")
+        return state
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            node.train(1)
+            state = await saved(to=str(tmp_path / "all"), stage=None)
+            assert sorted(each["folder"] for each in state["saved"]) == [
+                str(tmp_path / "all" / f"stage-{k}") for k in range(4)
+            ]
+            assert state["troubles"] == [] and {each["step"] for each in state["saved"]} == {1}
+            for place, stage, says in (
+                (tmp_path / "all", None, "is there already"),
+                (tmp_path / "one", 9, "stage 9 is not held here, which holds 0, 1, 2, 3"),
+                (Path("one"), 1, "choose another place"),
+                (tmp_path / "none" / "all", None, "cannot create"),
+            ):
+                assert says in (await saved(to=str(place), stage=stage))["error"]
+            assert len((await saved(to=str(tmp_path / "one"), stage=2))["saved"]) == 1
+            state = await saved(to=str(tmp_path / "none" / "one"), stage=2)
+            assert "No such file or directory" in state["troubles"][0]
+            node.held.clear()
+            assert "it holds no stage" in (await saved(to=str(tmp_path / "x"), stage=None))["error"]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    kept = read_snapshot(tmp_path / "one")
+    assert kept.version == version(1) and node.store.verify(kept) == "" and not (tmp_path / "home").exists()
 
 
 def test_without_memory_nothing_is_copied(config: ComputeConfig) -> None:
