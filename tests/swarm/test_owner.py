@@ -148,8 +148,9 @@ class Resting:
 
     def join(self, *options: object) -> subprocess.Popen[bytes]:
         argv = [
-            sys.executable, "-m", "ftnode.node.cli", "join", str(self.manifest), "--allow-unsigned", "--peer", self.peer,
-            "--data", str(self.text), "--home", str(self.home), "--run-on-battery", "--share-gpu", *map(str, options),
+            sys.executable, "-m", "ftnode.node.cli", "join", str(self.manifest), "--allow-unsigned", "--peer",
+            self.peer, "--data", str(self.text), "--home", str(self.home), "--run-on-battery", "--share-gpu",
+            *map(str, options),
         ]  # fmt: skip
         with self.log.open("wb") as output:
             process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
@@ -206,7 +207,7 @@ def test_a_pause_that_is_over_ends_by_itself_and_hours_are_kept(resting: Resting
     process = resting.join("--schedule", hours)
     assert "outside of --schedule, until" in resting.note(process)
     held: dict[str, Any] = json.loads(command("resume", "--home", resting.home, "--json"))
-    assert list(held["paused"].values())[0].startswith("outside of --schedule")
+    assert next(iter(held["paused"].values())).startswith("outside of --schedule")
     process.terminate()
     assert process.wait(10) == 0
     command("pause", "3s", "--home", resting.home)
