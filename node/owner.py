@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 2.0
 """Between two looks at the machine; a command does not wait for the next."""
 READ_SECONDS: Final = 5.0
-"""A machine that does not answer by then is taken to say nothing."""
+"""A machine that does not answer by then is taken to say what it said last."""
 NUDGE_SECONDS: Final = 4.0
 """For the answer to a command."""
 
@@ -42,7 +42,7 @@ class Owner:
         self.leaving = False
         self._at_once = False
         """The next pause hands nothing over."""
-        self._seen = Seen()
+        self._seen, self._readings = Seen(), Readings()
         self._changed = trio.Event()
         self._departure: Departure | None = None
         self._scope: trio.CancelScope | None = None
@@ -99,12 +99,11 @@ class Owner:
 
     async def look(self) -> None:
         """At the machine and the notes, and act on it."""
-        readings = Readings()
         with trio.move_on_after(READ_SECONDS):
-            readings = await self._read()
+            self._readings = await self._read()
         word = read_word(self._config.home, self._peer)
         self.verdict, self._seen = wanted(
-            time.time(), time.monotonic(), readings, self._config.rules, word, self._seen
+            time.time(), time.monotonic(), self._readings, self._config.rules, word, self._seen
         )  # fmt: skip
         self._changed.set()
         self._changed = trio.Event()
@@ -167,6 +166,7 @@ class Owner:
         self._at_once = question.get("now") is True
         with trio.move_on_after(NUDGE_SECONDS):
             await self.look()
+        self._at_once = self._at_once and self.verdict.pause
         return await self._tell(question)
 
     async def _on_resume(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
