@@ -124,6 +124,7 @@ snapshots_group = LazyGroup(
         "verify": ("ftnode.node.cli_snapshots:verify", "Read snapshots and compare their hashes."),
         "save": ("ftnode.node.cli_snapshots:save", "Have the node save its stages once, to a folder."),
         "prune": ("ftnode.node.cli_snapshots:prune", "Remove all but the last snapshots of each stage."),
+        "divide": ("ftnode.node.cli_snapshots_divide:divide", "Make snapshots for a run with other stages."),
     },
 )
 
