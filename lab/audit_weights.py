@@ -58,6 +58,9 @@ def _check_rebuild(lives: list[Life], life: Life, record: dict[str, Any]) -> Non
     """Raises Unusable with what is wrong."""
     donors, rung = record["donors"], Rung(record["rung"])
     _check_donors(lives, record, life.settings)
+    if rung is Rung.SNAPSHOT:
+        _check_snapshot(lives, record)
+        return
     if rung in COPIES:
         _check_copy(lives, life, record)
         return
@@ -81,6 +84,16 @@ def _check_rebuild(lives: list[Life], life: Life, record: dict[str, Any]) -> Non
     worst = float(np.max(np.abs(rebuilt - expected), initial=0.0))
     if not worst <= TOLERANCE:
         raise Unusable(f"the weights differ by {worst:.2e} from the {rung} of their donors")
+
+
+def _check_snapshot(lives: list[Life], record: dict[str, Any]) -> None:
+    """Raises Unusable unless the weights from a disk are those that the commit made, as whoever told their hash had
+    them, and as all who started again with them."""
+    key = record["stage"], record["commit"]
+    made = {life.hashed[key] for life in lives if key in life.hashed}
+    made |= {digest for _, _, _, digest in record["donors"]}
+    if made != {record["digest"]}:
+        raise Unusable(f"a snapshot gave {record['digest']}, and step {record['step']} made {', '.join(sorted(made))}")
 
 
 def _check_donors(lives: list[Life], record: dict[str, Any], settings: Settings) -> None:

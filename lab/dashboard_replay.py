@@ -28,7 +28,7 @@ TURN_SECONDS: Final = 0.1
 RATE_COMMITS: Final = 8
 SILENT_SECONDS: Final = 1.0
 """A node that has written nothing for so long, and never will again, was killed."""
-NOT_LOST: Final = (Rung.INITIAL.value, Rung.REPLICA.value)
+NOT_LOST: Final = (Rung.INITIAL.value, Rung.REPLICA.value, Rung.SNAPSHOT.value)
 """Rungs of stages that nobody had lost: they began, or got one holder more."""
 SHOWN: Final = frozenset(
     ("start", "view", "commit", "evaluated", "installed", "note", "accumulated", "reduced", "applied", "end")

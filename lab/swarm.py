@@ -6,6 +6,7 @@ The demo, the benchmarks and the tests stand on it. It starts nodes the way a pe
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -102,7 +103,7 @@ class Swarm:
         arguments = [
             "join", link or str(self.manifest), "--allow-unsigned", "--peer", self.address, "--hold", str(hold),
             "--device", self.device, "--threads", str(self.threads), "--log-dir", str(self.directory / "logs" / name),
-            "--dump-rebuilds", "--hash-every", str(self.hash_every),
+            "--dump-rebuilds", "--hash-every", str(self.hash_every), "--run-on-battery", "--share-gpu",
         ]  # fmt: skip
         if "--listen" not in options:
             arguments += ["--listen", LOOPBACK]
@@ -115,7 +116,8 @@ class Swarm:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-m", "ftnode.node.cli", *arguments, "--home", str(home)]
-        started = start_child(argv, log=home / "output.log", environment={"PYTHONUNBUFFERED": "1"})
+        theirs = {name: "" for name in os.environ if name.startswith(("FTNODE_JOIN_", "FTNODE_BOOTSTRAP_"))}
+        started = start_child(argv, log=home / "output.log", environment={"PYTHONUNBUFFERED": "1", **theirs})
         process = Process(name, started, home, log)
         self.processes[name] = process
         return process

@@ -109,6 +109,12 @@ class Arena:
         else:
             self._give_back(handle, slot)
 
+    def close(self) -> None:
+        """Let go of the file; its memory goes with the last mapping. A second call does nothing."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
     def _give_back(self, handle: Handle, slot: _Slot) -> None:
         slot.taken = slot.doomed = False
         self._free.append(handle % SLOTS_MAX)

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -19,6 +19,9 @@ from ftnode.protocol.errors import UserError
 
 INTERRUPTED = 130
 USAGE = 64
+CONFIGURATION = 78
+ORIGIN = "ftnode.origin"
+"""In click's meta: where the value stands that an error complains of."""
 
 
 class LazyGroup(click.Group):
@@ -53,7 +56,41 @@ class LazyGroup(click.Group):
             near = get_close_matches(args[0], self.table, 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.table)}"
             ctx.fail(f"no command is called {args[0]}; {hint}")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None and command is not None and not isinstance(command, click.Group):
+            _configure(ctx, command, (*ctx.command_path.split()[1:], name), list(rest))
+        return name, command, rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """An error that complains of a value says where that stands, when it was not typed."""
+        try:
+            return super().invoke(ctx)
+        except (UserError, click.BadParameter) as error:
+            where = ctx.meta[ORIGIN](error) if ORIGIN in ctx.meta else ""
+            if not where:
+                raise
+            text = error.format_message() if isinstance(error, click.BadParameter) else str(error)
+            raise UserError(f"{where}: {text}", CONFIGURATION) from None
+
+
+def _configure(ctx: click.Context, command: click.Command, words: tuple[str, ...], arguments: list[str]) -> None:
+    """Values of the environment and of config.toml, for this command. Its owner can stop a node whatever they say."""
+    from ftnode.node.config_file import ConfigFile, check_sections, config_path, home_among, named, prepare, read_config
+
+    path = config_path(home_among(arguments, words))
+    file = ConfigFile(path)
+    try:
+        if words[0] != "config":
+            file = read_config(path)
+            check_sections(file, cli.table)
+        prepare(command, words, file)
+    except UserError as error:
+        if words[0] not in ("pause", "resume", "leave"):
+            raise
+        _say(f"goes on without the configuration: {error}")
+        file = ConfigFile(path)
+        command.context_settings = {**command.context_settings, "default_map": {}}
+    ctx.meta[ORIGIN] = lambda error: named(error, words, arguments, command, file)
 
 
 run_group = LazyGroup(
@@ -78,6 +115,28 @@ data_group = LazyGroup(
     },
 )
 
+snapshots_group = LazyGroup(
+    "snapshots",
+    "What this machine keeps of runs' stages, for a swarm that is switched off.",
+    {
+        "list": ("ftnode.node.cli_snapshots:list_snapshots", "List the snapshots that are kept here."),
+        "show": ("ftnode.node.cli_snapshots:show", "Print what is known of a snapshot."),
+        "verify": ("ftnode.node.cli_snapshots:verify", "Read snapshots and compare their hashes."),
+        "save": ("ftnode.node.cli_snapshots:save", "Have the node save its stages once, to a folder."),
+        "prune": ("ftnode.node.cli_snapshots:prune", "Remove all but the last snapshots of each stage."),
+        "divide": ("ftnode.node.cli_snapshots_divide:divide", "Make snapshots for a run with other stages."),
+    },
+)
+
+config_group = LazyGroup(
+    "config",
+    "What commands take when nothing is typed.",
+    {
+        "show": ("ftnode.node.cli_config:show", "Print values, and where each comes from."),
+        "path": ("ftnode.node.cli_config:path", "Print where the configuration file is."),
+    },
+)
+
 lab_group = LazyGroup(
     "lab",
     "Measure, audit and experiment on this machine.",
@@ -86,6 +145,7 @@ lab_group = LazyGroup(
         "transport": ("ftnode.node.cli_lab:transport", "Tensor path against p2pd, hivemind and py-libp2p."),
         "throughput": ("ftnode.node.cli_lab:throughput", "A swarm's tokens/s against one torch process."),
         "outage": ("ftnode.node.cli_lab:outage", "Seconds from the loss of a sole holder to the next step."),
+        "pause": ("ftnode.node.cli_lab:pause_cost", "What a pause costs the swarm, and how soon it frees memory."),
         "scaling": ("ftnode.node.cli_lab:scaling", "What replicas of the slowest stage are worth."),
         "elastic": ("ftnode.node.cli_lab:elastic", "What joins and losses of replicas cost the others."),
         "reduction": ("ftnode.node.cli_lab:reduction", "Seconds that a group takes to sum a gradient."),
@@ -95,6 +155,7 @@ lab_group = LazyGroup(
         "dashboard": ("ftnode.node.cli_lab:dashboard_bench", "First paint and memory of the dashboard's page."),
         "world": ("ftnode.node.cli_lab:world", "Speed of the virtual world."),
         "data": ("ftnode.node.cli_lab_data:data", "Speed and memory of data build against the tokenizer library."),
+        "snapshots": ("ftnode.node.cli_lab_snapshots:snapshots", "What keeping a stage costs, against two libraries."),
         "recovery": ("ftnode.node.cli_lab:recovery", "What each way of rebuilding a lost stage is worth."),
     },
 )
@@ -113,9 +174,13 @@ cli = LazyGroup(
         "peers": ("ftnode.node.cli_status:list_peers", "Who is in the swarm."),
         "doctor": ("ftnode.node.cli_doctor:doctor", "Check what this machine needs, and say what to do."),
         "tensorboard": ("ftnode.node.cli_tensorboard:tensorboard", "A node's metrics for TensorBoard."),
+        "pause": ("ftnode.node.cli_pause:pause", "Step aside for a while: hand over, free memory and GPU."),
+        "resume": ("ftnode.node.cli_pause:resume", "Go on after a pause."),
         "leave": ("ftnode.node.cli_leave:leave", "Hand over and stop volunteering."),
+        "snapshots": ("ftnode.node.cli:snapshots_group", "What this machine keeps of runs' stages."),
         "export": ("ftnode.node.cli_export:export", "Take the trained model out, as a Hugging Face checkpoint."),
         "generate": ("ftnode.node.cli_export:generate", "Let an exported model go on with a text."),
+        "config": ("ftnode.node.cli:config_group", "Show values of config.toml and environment."),
         "id": ("ftnode.node.cli_bootstrap:identity", "Print this machine's PeerId."),
         "replay": ("ftnode.node.cli_lab:replay", "Run a recorded trace through the core again."),
         "lab": ("ftnode.node.cli:lab_group", "Measure, audit and experiment on this machine."),

@@ -36,6 +36,14 @@ from ftnode.protocol.manifest import Manifest
     "--data-limit", metavar="GB", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True,
     help="Fetch the run's token shards only when they are not larger.",
 )  # fmt: skip
+@click.option(
+    "--keep-snapshots", type=click.IntRange(0, 1000), default=2, show_default=True, metavar="N",
+    help="Snapshots of each of its own stages that this node keeps on its disk, where the run asks for them; 0: none.",
+)  # fmt: skip
+@click.option(
+    "--snapshot-limit", metavar="GB", type=click.FloatRange(0, min_open=True), default=20.0, show_default=True,
+    help="Disk for all snapshots below --home.",
+)  # fmt: skip
 @device_option
 @click.option("--threads", type=click.IntRange(1, 1024), help="Threads of torch; default: all cores.")
 @click.option(
@@ -69,6 +77,29 @@ from ftnode.protocol.manifest import Manifest
     "--paced-seconds", type=(click.FloatRange(0, 60), click.FloatRange(0, 60)), default=(0.02, 0.04), show_default=True,
     metavar="FORWARD BACKWARD", help="Of a paced stage, per microbatch.",
 )  # fmt: skip
+@click.option(
+    "--schedule", multiple=True, metavar="[DAYS] HH:MM-HH:MM",
+    help="Hours of local time to work in, as 22:00-07:00 or 'sat,sun 00:00-24:00'; repeats. Outside of them it pauses.",
+)  # fmt: skip
+@click.option(
+    "--max-temp", type=click.FloatRange(0, 150, min_open=True), metavar="DEGREES",
+    help="Pause while the device (the GPU, else the processor) is hotter, in Celsius.",
+)  # fmt: skip
+@click.option(
+    "--max-load", type=click.FloatRange(0, 100, min_open=True), metavar="PERCENT",
+    help="Pause while other programs use more of all cores.",
+)  # fmt: skip
+@click.option(
+    "--pause-on-battery/--run-on-battery", default=True, show_default=True, help="Pause while no charger is plugged in."
+)
+@click.option(
+    "--pause-for-gpu/--share-gpu", default=True, show_default=True,
+    help="Pause while another program computes on the same GPU.",
+)  # fmt: skip
+@click.option(
+    "--hand-over", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS",
+    help="A pause waits so long at most for others to learn what only this node holds.",
+)  # fmt: skip
 @metrics_option
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of node.log."
@@ -77,9 +108,12 @@ from ftnode.protocol.manifest import Manifest
 @home_option
 def join(
     run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, data_limit: float,
-    device: str, threads: int | None, listen: tuple[str, ...], announce: tuple[str, ...], timeout: float,
-    log_dir: str | None, dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
-    paced_seconds: tuple[float, float], metrics: str, log_format: str, as_json: bool, home: str | None,
+    keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None, listen: tuple[str, ...],
+    announce: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool, until_exported: bool,
+    hash_every: int, compute: str, paced_seconds: tuple[float, float], schedule: tuple[str, ...],
+    max_temp: float | None, max_load: float | None, pause_on_battery: bool, pause_for_gpu: bool, hand_over: float,
+    metrics: str, log_format: str, as_json: bool,
+    home: str | None,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
@@ -89,6 +123,10 @@ def join(
     from ftnode.node.identity import home_directory
     from ftnode.node.joining import find_run
     from ftnode.node.listening import check_announce, check_listen
+    from ftnode.node.pausing import OwnerRules
+    from ftnode.node.schedule import parse_schedule
+
+    rules = OwnerRules(parse_schedule(schedule), max_temp, pause_on_battery, pause_for_gpu, max_load)
 
     check_metrics(metrics)
     listen = listen_addresses(listen)
@@ -121,6 +159,10 @@ def join(
         until_exported=until_exported,
         data_url=url,
         data_bytes_max=int(data_limit * 1e9),
+        keep_snapshots=keep_snapshots,
+        snapshot_bytes_max=int(snapshot_limit * 1e9),
+        rules=rules,
+        hand_over_seconds=hand_over,
     )
 
     from ftnode.node.daemon import run as volunteer

@@ -40,17 +40,19 @@ def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str 
     from ftnode.node.identity import home_directory
 
     folder = home_directory(home)
-    asked = _chosen(folder, peer)
+    asked = chosen(folder, peer)
     began = time.monotonic()
+    told: set[str] = set()
+    """Those who have heard it by their socket, `--now` included."""
     for running in asked:
-        if now or not running.leaving:  # a second signal would end it without handing over
-            ask(running.pid)
+        if (now or not running.leaving) and ask(folder, running, now):  # a second signal would end it
+            told.add(running.peer)
         if not as_json:
             what = "stops at once" if now else "is asked to leave"
             click.echo(f"{running.peer} (process {running.pid}) {what}")
     left: dict[str, float] = {}
     keeps: dict[str, tuple[int, ...]] = {}
-    twice = {running.peer for running in asked if running.leaving or not now}
+    twice = {running.peer for running in asked if running.leaving or not now or running.peer in told}
     time.sleep(LOOK_SECONDS)
     while len(left) + len(keeps) < len(asked):
         noted = [running for running in running_nodes(folder) if running.leaving]
@@ -59,7 +61,7 @@ def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str 
         keeps = {each.peer: keeps[each.peer] for each in asked if each.peer in keeps and each.peer not in left}
         for running in asked:
             if running.peer in heard:  # once more, as a second Ctrl-C; two that come together would be one
-                ask(running.pid)
+                ask(folder, running, now)
                 twice.add(running.peer)
             if running.peer not in left and not is_running(running.pid):
                 left[running.peer] = time.monotonic() - began
@@ -90,7 +92,7 @@ def _refuse_last_copies(keeps: Mapping[str, tuple[int, ...]]) -> None:
     )  # fmt: skip
 
 
-def _chosen(home: Path, wanted: str | None) -> list[Running]:
+def chosen(home: Path, wanted: str | None) -> list[Running]:
     """Volunteers of this home that run. Raises UserError (69, 64) when there is none, or none of that name."""
     from ftnode.node.configuration import running_nodes
     from ftnode.node.identity import is_taken
@@ -109,6 +111,15 @@ def _chosen(home: Path, wanted: str | None) -> list[Running]:
     return chosen
 
 
-def ask(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
+def ask(home: Path, running: Running, now: bool) -> bool:
+    """By its socket, whatever is in between; else by a signal, of which a second one means `now`. True: by socket."""
+    from ftnode.node.control import ControlError, socket_path
+    from ftnode.node.control import ask as ask_socket
+
+    try:
+        ask_socket(socket_path(home, running.peer), "leave", now=now)
+    except ControlError:
+        with suppress(ProcessLookupError):
+            os.kill(running.pid, signal.SIGTERM)
+        return False
+    return True

@@ -41,6 +41,8 @@ def status(
 
     folder = home_directory(home)
     addresses = whom_to_ask(folder, peers)
+    if not peers:
+        _tell_of_rest(folder)
 
     from ftnode.node import watch
 
@@ -88,6 +90,16 @@ def _remember(home: Path, given: tuple[str, ...], answered: tuple[str, ...]) -> 
         remember_peers(home, answered)
 
 
+def _tell_of_rest(home: Path) -> None:
+    """On stderr, beside the swarm: this machine's nodes that rest."""
+    from ftnode.node.configuration import running_nodes
+    from ftnode.node.status_table import printable
+
+    for node in running_nodes(home):
+        if node.paused:
+            click.echo(f"this machine's node {node.peer} is paused: {printable(node.paused)}", err=True)
+
+
 def whom_to_ask(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
     """Full multiaddrs: those given, else of nodes of this home that run, else remembered. Raises UserError (64)."""
     from ftnode.node.addresses import full_addresses, parse_peers, remembered_peers
@@ -97,6 +109,9 @@ def whom_to_ask(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(full for peer in parse_peers(given) for full in full_addresses(peer.peer_id, peer.addresses))
     running = tuple(address for node in running_nodes(home) for address in node.addresses)
     found = running or remembered_peers(home)
+    resting = [node for node in running_nodes(home) if node.paused]
+    if not found and resting:
+        raise UserError(f"this machine's node {resting[0].peer} is paused ({resting[0].paused}); pass --peer ADDR", 69)
     if not found:
         raise UserError("no node runs here and no peer is remembered; pass --peer ADDR of any peer of the swarm")
     return found

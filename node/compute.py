@@ -7,10 +7,13 @@ Apply given before a Forward is applied before it.
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import socket
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +25,7 @@ from ftnode.node.children import start_child, stop_child
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.gradient_memory import GradientMemory
 from ftnode.node.ports import ComputeError
+from ftnode.node.snapshots_memory import SnapshotMemory
 
 log = logging.getLogger(__name__)
 
@@ -45,17 +49,18 @@ class ComputeProcess:
         log_path: Path | None = None,
         hang_seconds: float = 60.0,
         gradients: GradientMemory | None = None,
+        snapshots: SnapshotMemory | None = None,
     ) -> None:
         """`hang_seconds`: a process that answers nothing for so long while commands wait is killed, and `on_lost`
         told. The core notices tasks that do not end by itself; an export for a newcomer is no task. `gradients`: for
-        reductions in groups."""
+        reductions in groups; `snapshots`: for copies of states on their way to the disk."""
         self.config = config
         self.pid = 0
         self._arena = arena
         self._on_ready, self._on_lost = on_ready, on_lost
         self._log_path = log_path
         self._hang_seconds = hang_seconds
-        self._gradients = gradients
+        self._gradients, self._snapshots = gradients, snapshots
         self._progress = 0.0
         """When it last answered, or began to have something to answer."""
         self._pending: dict[int, Answer] = {}
@@ -68,6 +73,7 @@ class ComputeProcess:
         """Why it cannot start, in its own words, when it never has."""
         self._scope: trio.CancelScope | None = None
         self._told = False
+        self._frozen = False
 
     # -- commands
 
@@ -106,6 +112,19 @@ class ComputeProcess:
         if self._scope is not None:
             self._scope.cancel()
 
+    def freeze(self) -> None:
+        """The process keeps its memory and computes nothing until `thaw`; commands wait."""
+        if self._up:
+            self._frozen = True
+            os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        if self._frozen:
+            self._frozen = False
+            self._progress = trio.current_time()
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGCONT)
+
     # -- the process
 
     async def run(self) -> None:
@@ -130,6 +149,9 @@ class ComputeProcess:
         if self._gradients is not None:
             argv += ["--gradients-fd", str(self._gradients.descriptor)]
             descriptors.append(self._gradients.descriptor)
+        if self._snapshots is not None:
+            argv += ["--snapshots-fd", str(self._snapshots.descriptor)]
+            descriptors.append(self._snapshots.descriptor)
         with theirs:
             child = start_child(argv, log=self._log_path, pass_fds=descriptors)
         self.pid = child.pid
@@ -139,7 +161,7 @@ class ComputeProcess:
                 async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as stream:
                     reason, worked = await self._talk(stream)
         finally:
-            self._up = False
+            self._up = self._frozen = False
             child.kill()
             status = stop_child(child)
             self._outgoing.clear()
@@ -182,7 +204,7 @@ class ComputeProcess:
         while not hung:
             await trio.sleep(self._hang_seconds / 20)
             silent = trio.current_time() - self._progress
-            if self._pending and silent > self._hang_seconds:
+            if self._pending and not self._frozen and silent > self._hang_seconds:
                 hung.append(f"it has answered nothing for {silent:.0f} s")
         scope.cancel()
 

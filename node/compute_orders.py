@@ -6,6 +6,7 @@ from typing import Any
 
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.configuration import JoinConfig, shards_folder
+from ftnode.protocol.effects import Apply
 from ftnode.protocol.manifest import Manifest
 
 
@@ -40,3 +41,12 @@ def data_place(config: JoinConfig) -> str:
     """Where the compute process finds the corpus; empty: Python's standard library."""
     data = config.manifest.data
     return str(shards_folder(config.home, data.sha256) if data.kind == "shards" else config.data or "")
+
+
+def apply_fields(effect: Apply) -> dict[str, Any]:
+    """Of the command that carries out an update."""
+    version = effect.version
+    return {
+        "stage": effect.stage, "step": version.step, "commit": version.commit, "attempt": list(effect.attempt),
+        "skipped": effect.skipped,
+    }  # fmt: skip

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import log
+from pathlib import Path
 from typing import Any
 
 from ftnode.models.faults import Misuse
@@ -19,6 +20,9 @@ from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.gradient_memory import GradientMap
+from ftnode.node.snapshots_format import SnapshotError
+from ftnode.node.snapshots_memory import SnapshotMap
+from ftnode.node.snapshots_store import read_snapshot
 from ftnode.node.state_shape import shape_of
 
 Answer = dict[str, Any]
@@ -49,7 +53,10 @@ class _Export:
 class PacedStages:
     """`forward_seconds` and `backward_seconds` are those of one block stage and microbatch; the head takes no time."""
 
-    def __init__(self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None) -> None:
+    def __init__(
+        self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None,
+        snapshots: SnapshotMap | None = None,
+    ) -> None:  # fmt: skip
         self.config, self.slots, self._gradients = config, slots, gradients
         self.shape = shape_of(config)
         self.last_visit = config.stages + 1
@@ -254,6 +261,27 @@ class PacedStages:
         if self._exports.pop(export, None) is None:
             raise Misuse(f"no export {export} has begun", -1)
         return {}
+
+    def snapshot_copy(self, stage: int, step: int | None) -> Answer:
+        """Nothing is copied: the memory that nobody has written holds zeros, as a paced stage does."""
+        held = self._held(stage)
+        if step not in (None, held.step):
+            raise Misuse(f"the weights here are of step {held.step}, not {step}", stage)
+        version = [held.step, held.commit, list(held.attempt)]
+        numbers = {"norm_squared": 1.0, "rate_factor": 1.0, "step_count": held.updates, "seconds": 0.0}
+        return {"version": version, **numbers}
+
+    def snapshot_load(self, stage: int, folder: str, step: int, commit: str, attempt: list[int]) -> Answer:
+        self._drop_weights(stage)
+        try:
+            kept = read_snapshot(Path(folder))
+        except SnapshotError as error:
+            raise Misuse(str(error), stage) from None
+        found = kept.version
+        if (kept.stage, found.step, found.commit, tuple(found.attempt)) != (stage, step, commit, _attempt(attempt)):
+            raise Misuse(f"{folder} is stage {kept.stage} of step {found.step}, not stage {stage} of {step}", stage)
+        self._stages[stage] = _Paced(Ledger(stage), step, commit, _attempt(attempt), kept.index.state.updates)
+        return {"digest": kept.digest, "bytes": kept.bytes, "seconds": 0.0}
 
     def forget(self, stage: int) -> Answer:
         self._drop_weights(stage)

@@ -1,6 +1,6 @@
 """The compute process: commands in over a socket pair, answers out, one at a time (docs/architecture.md has the table).
 
-    python -m ftnode.node.compute_process --socket-fd N --arena-fd M [--gradients-fd K]
+    python -m ftnode.node.compute_process --socket-fd N --arena-fd M [--gradients-fd K] [--snapshots-fd L]
 
 The first frame in is {"config": ComputeConfig as a map}, the first out {"ready": {...}}, or {"error": {...}} and the
 process ends. It also ends when the socket closes. Tensors never cross the socket: they lie in the arena's slots,
@@ -24,6 +24,7 @@ from ftnode.models.faults import Misuse, StageFault
 from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig, config_from_dict
 from ftnode.node.gradient_memory import GradientMap
+from ftnode.node.snapshots_memory import SnapshotMap
 from ftnode.node.state_shape import gradient_numbers
 from ftnode.protocol.errors import LocalError
 
@@ -32,6 +33,7 @@ COMMANDS: Final = (
     "forward", "backward", "reduce", "reduce_open", "reduce_close", "apply", "shelve", "unshelve", "discard",
     "initialise", "forget",
     "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
+    "snapshot_copy", "snapshot_load",
 )  # fmt: skip
 _log = logging.getLogger("ftnode.compute")
 
@@ -49,15 +51,19 @@ def main() -> int:
     parser.add_argument("--socket-fd", type=int, required=True)
     parser.add_argument("--arena-fd", type=int, required=True)
     parser.add_argument("--gradients-fd", type=int, help="without it, this process reduces in no group")
+    parser.add_argument("--snapshots-fd", type=int, help="without it, this process copies no state for the disk")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s compute %(levelname)s %(message)s")
     # Ctrl-C reaches the whole group; the node decides when its children end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=options.socket_fd) as link:
-        return serve(link, options.arena_fd, options.gradients_fd)
+        return serve(link, options.arena_fd, options.gradients_fd, options.snapshots_fd)
 
 
-def serve(link: socket.socket, arena_descriptor: int, gradients_descriptor: int | None = None) -> int:
+def serve(
+    link: socket.socket, arena_descriptor: int, gradients_descriptor: int | None = None,
+    snapshots_descriptor: int | None = None,
+) -> int:  # fmt: skip
     """Answer commands until the other end closes; returns the exit status."""
     first = receive(link)
     if first is None:
@@ -70,7 +76,8 @@ def serve(link: socket.socket, arena_descriptor: int, gradients_descriptor: int 
         gradients = None
         if gradients_descriptor is not None:
             gradients = GradientMap(gradients_descriptor, gradient_numbers(config), config.number_bytes)
-        backend = make_backend(config, slots, gradients)
+        snapshots = None if snapshots_descriptor is None else SnapshotMap(snapshots_descriptor, config)
+        backend = make_backend(config, slots, gradients, snapshots)
         send(link, {"ready": backend.ready()})
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it is, the node must hear of it
         _log.exception("cannot start")
@@ -81,15 +88,17 @@ def serve(link: socket.socket, arena_descriptor: int, gradients_descriptor: int 
     return 0
 
 
-def make_backend(config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None) -> Backend:
+def make_backend(
+    config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None, snapshots: SnapshotMap | None = None
+) -> Backend:
     """Torch is loaded here, and only for the backend that needs it."""
     if config.backend == "paced":
         from ftnode.node.compute_paced import PacedStages
 
-        return PacedStages(config, slots, gradients)
+        return PacedStages(config, slots, gradients, snapshots)
     from ftnode.node.compute_stages import TorchStages
 
-    return TorchStages(config, slots, gradients)
+    return TorchStages(config, slots, gradients, snapshots)
 
 
 def carry_out(backend: Backend, command: dict[str, Any]) -> dict[str, Any]:

@@ -27,7 +27,9 @@ from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.compute_exports import Exports, state_of
 from ftnode.node.compute_measure import device_name, measure
 from ftnode.node.compute_reduction import GroupGradients
+from ftnode.node.compute_snapshots import SnapshotCopies, load_snapshot
 from ftnode.node.gradient_memory import GradientMap
+from ftnode.node.snapshots_memory import SnapshotMap
 
 Answer = dict[str, Any]
 PlainAttempt = list[int]
@@ -45,7 +47,10 @@ class _Install:
 class TorchStages:
     """Any number of stages on one device. Broken numbers are answered with `fault`, and nothing was accumulated."""
 
-    def __init__(self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None) -> None:
+    def __init__(
+        self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None,
+        snapshots: SnapshotMap | None = None,
+    ) -> None:  # fmt: skip
         torch.set_num_threads(config.threads)
         self.config, self.slots = config, slots
         self.model = ModelConfig(
@@ -62,6 +67,7 @@ class TorchStages:
         self._installs: dict[int, _Install] = {}
         self._group = GroupGradients(gradients, self.optimiser, dtype_of(self.model))
         self._exports = Exports(self._stages, config.chunk_numbers)
+        self._snapshots = SnapshotCopies(snapshots)
         self._text: Corpus | None = None
         self._corpus_hash = ""
 
@@ -270,6 +276,19 @@ class TorchStages:
     def export_end(self, export: int) -> Answer:
         self._exports.end(export)
         return {}
+
+    def snapshot_copy(self, stage: int, step: int | None) -> Answer:
+        """The state as it is now, into the memory that the node writes snapshots from."""
+        return self._snapshots.copy(self._held(stage), step)
+
+    def snapshot_load(self, stage: int, folder: str, step: int, commit: str, attempt: PlainAttempt) -> Answer:
+        """The stage from the disk; without weights when that fails."""
+        started = time.perf_counter()
+        self._drop_weights(stage)
+        made = self._new_stage(stage)
+        kept = load_snapshot(made, self.model, Path(folder), StageVersion(step, commit, _attempt(attempt)))
+        self._stages[stage] = made
+        return {"digest": kept.digest, "bytes": kept.bytes, "seconds": time.perf_counter() - started}
 
     def forget(self, stage: int) -> Answer:
         self._drop_weights(stage)

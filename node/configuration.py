@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from platformdirs import user_state_path
 
+from ftnode.node.pausing import OwnerRules
 from ftnode.protocol.manifest import Manifest
 
 RUNNING_FOLDER = "running"
@@ -62,6 +63,14 @@ class JoinConfig:
     """Folder of shards behind an http(s) address; empty: none."""
     data_bytes_max: int = 50_000_000_000
     """Larger corpora of shards are not fetched."""
+    keep_snapshots: int = 2
+    """Of each of this node's stages, where the manifest asks for snapshots; 0: none."""
+    snapshot_bytes_max: int = 20_000_000_000
+    """Of all snapshots in `home`."""
+    rules: OwnerRules = field(default_factory=OwnerRules)
+    """When to step aside by itself."""
+    hand_over_seconds: float = 60.0
+    """Of a pause, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,8 @@ class Running:
     """It has been asked to leave, and hands over."""
     keeps: tuple[int, ...] = ()
     """Stages whose last copy it has: asked to leave, it stays for `ftnode export`, or until it is asked again."""
+    paused: str = ""
+    """Why it rests, and until when; empty while it works."""
 
 
 def log_root(home_option: str | None) -> Path:
@@ -127,7 +138,7 @@ def _read_running(path: Path) -> Running | None:
         addresses = tuple(map(str, found["addresses"]))
         return Running(
             int(found["pid"]), str(found["peer"]), str(found["run"]), addresses, found.get("leaving") is True,
-            tuple(map(int, found.get("keeps", ()))),
+            tuple(map(int, found.get("keeps", ()))), str(found.get("paused", "")),
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,24 +1,38 @@
-"""`ftnode join` from its options to its end: takes the identity, starts p2pd, lives as a node, and clears away."""
+"""`ftnode join` from its options to its end: takes the identity, lives as a node as often as its owner lets it, and
+clears away. What a pause ends is one life: compute, directory and p2pd go, this process with the identity stays."""
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from logging.handlers import RotatingFileHandler
 from typing import Final
 
 import trio
 
 from ftnode.node.configuration import JoinConfig, forget_running
+from ftnode.node.control import ControlServer, socket_path
 from ftnode.node.identity import Identity, take_identity
-from ftnode.node.joining import admitted
+from ftnode.node.joining import admitted, newest_kept
 from ftnode.node.log_format import formatter
+from ftnode.node.owner import Owner
+from ftnode.node.owner_watch import OwnerWatch
 from ftnode.node.p2pd import P2pd
+from ftnode.node.reports import Speaking
+from ftnode.node.snapshots_request import SnapshotRequests
 from ftnode.node.volunteer import Node
 from ftnode.protocol.errors import UserError
 
+log = logging.getLogger(__name__)
+
 LOG_BYTES_MAX: Final = 1 << 26
 """Of node.log; then it begins anew, and the one before is kept."""
+AGAIN_SECONDS: Final = 30.0
+"""After a pause nobody may answer at first, as when a laptop wakes up elsewhere: it tries again instead of ending."""
+UNAVAILABLE: Final = 69
 
 
 def run(config: JoinConfig) -> int:
@@ -45,20 +59,83 @@ def run(config: JoinConfig) -> int:
 
 async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with trio.open_nursery() as nursery:
-            try:
-                p2pd = await P2pd.start(
-                    nursery, identity.path, listen=config.listen, announce=config.announce,
-                    log_path=config.log_directory / "p2pd.log",
-                )  # fmt: skip
-            except UserError as error:
-                nursery.cancel_scope.cancel()
-                return error
-            try:
-                node = Node(config, identity, p2pd, await p2pd.addresses())
-                failure = await node.live(nursery, signals)
-            finally:
-                p2pd.close()
+    speaking = Speaking(config.json)
+    machine = OwnerWatch(config, speaking.say)
+    owner = Owner(config, identity.peer_id, speaking, machine.read)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        numbers.append(signal.SIGHUP)
+    with trio.open_signal_receiver(*numbers) as signals:
+        async with trio.open_nursery() as nursery, _control(config, identity, owner, nursery):
+            nursery.start_soon(owner.listen, signals)
+            await owner.look()
+            nursery.start_soon(owner.watch)
+            failure = await _lives(config, identity, owner, speaking)
             nursery.cancel_scope.cancel()
+    machine.close()
     return failure
+
+
+@asynccontextmanager
+async def _control(config: JoinConfig, identity: Identity, owner: Owner, nursery: trio.Nursery) -> AsyncIterator[None]:
+    """Commands reach the node. Without a socket they still do, by notes and signals, a little later."""
+    try:
+        server = ControlServer(socket_path(config.home, identity.peer_id), owner.handlers)
+    except OSError as error:
+        log.warning("no control socket: %s", error)
+        yield
+        return
+    nursery.start_soon(server.run)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+async def _lives(config: JoinConfig, identity: Identity, owner: Owner, speaking: Speaking) -> UserError | None:
+    """One life after the other, with pauses in between."""
+    lived = False
+    while await owner.until_wanted():
+        config = newest_kept(config) if lived else config
+        failure, paused = await _life(config, identity, owner, speaking)
+        gc.collect()  # what the node mapped goes now
+        if failure is not None and lived and failure.exit_code == UNAVAILABLE and not owner.leaving:
+            speaking.say("again", f"tries again in {AGAIN_SECONDS:g} s")
+            with trio.move_on_after(AGAIN_SECONDS):
+                await owner.left()
+        elif failure is not None or not paused:
+            return failure
+        lived = True
+    return None
+
+
+async def _life(
+    config: JoinConfig, identity: Identity, owner: Owner, speaking: Speaking
+) -> tuple[UserError | None, bool]:
+    """Why it failed, and whether it ended in a pause."""
+    failure, paused = None, False
+    async with trio.open_nursery() as nursery:
+        owner.starts(nursery.cancel_scope)
+        try:
+            p2pd = await P2pd.start(
+                nursery, identity.path, listen=config.listen, announce=config.announce,
+                log_path=config.log_directory / "p2pd.log",
+            )  # fmt: skip
+        except UserError as error:
+            nursery.cancel_scope.cancel()
+            owner.ended()
+            return error, False
+        try:
+            node = Node(config, identity, p2pd, await p2pd.addresses(), speaking)
+            try:
+                owner.handlers.update(SnapshotRequests(node.saver).handlers)
+                owner.begin(node.departure)
+                failure = await node.live(nursery)
+                paused = bool(node.departure.pausing) and not node.departure.leaving
+            finally:
+                node.close()
+        finally:
+            p2pd.close()
+            owner.ended()
+        nursery.cancel_scope.cancel()
+    return failure, paused

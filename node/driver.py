@@ -7,7 +7,6 @@ the effects in order. Adapters deliver events from other tasks and never touch t
 from __future__ import annotations
 
 import logging
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,10 +15,13 @@ import trio
 
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
+from ftnode.node.compute_orders import apply_fields
 from ftnode.node.copies import Copies
+from ftnode.node.core_clock import CoreClock
 from ftnode.node.keeper import Keeper
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError, DirectoryPort, TransportPort
 from ftnode.node.shelf import SHELVED_MAX, Shelf
+from ftnode.node.snapshots_save import NoSaver, SnapshotSaver
 from ftnode.node.state_donor import Exported, StateDonor
 from ftnode.node.state_transfer import Installer, Outcome
 from ftnode.node.status import perplexity_of
@@ -60,9 +62,10 @@ class Driver:
         self.installer: Installer | None = None
         self.donor: StateDonor | None = None
         self.keeper: Keeper | None = None
+        self.saver: SnapshotSaver | NoSaver = NoSaver()
         self.on_last: Callable[[int, Version], None] | None = None
         """Called when a stage has the weights of the run's last step."""
-        self.copies = Copies()
+        self.copies, self.clock = Copies(), CoreClock()
         self._events: deque[ev.Event] = deque()
         self._arrived = trio.Event()
         self._installs: dict[int, trio.CancelScope] = {}
@@ -92,18 +95,18 @@ class Driver:
         self._nursery = nursery
         while not self._stopped:
             if not self._events:
-                pause = self.participant.deadline - time.monotonic()
+                pause = self.participant.deadline - self.clock()
                 self._arrived = trio.Event()
                 with trio.move_on_after(max(0.0, min(pause, SLEEP_SECONDS_MAX))):
                     await self._arrived.wait()
-                if not self._events and time.monotonic() < self.participant.deadline:
+                if not self._events and self.clock() < self.participant.deadline:
                     continue
             self._turn(self._events.popleft() if self._events else ev.Wake())
-            await trio.lowlevel.checkpoint()
+            await self.clock.going()  # and others get their turn
         return self._stopped
 
     def _turn(self, event: ev.Event) -> None:
-        now = time.monotonic()
+        now = self.clock()
         self.trace.event(now, event)
         self._record_result(event, now)
         if isinstance(event, ev.Received) and isinstance(event.message, Boundary) and event.handle is not None:
@@ -162,7 +165,7 @@ class Driver:
 
     def record_export(self, exported: Exported) -> None:
         self.trace.record(
-            "exported", time.monotonic(), stage=exported.stage, step=exported.step, commit=exported.commit,
+            "exported", self.clock(), stage=exported.stage, step=exported.step, commit=exported.commit,
             purpose=exported.purpose, norm_squared=exported.norm_squared, digest=exported.digest, dump=exported.dump,
             to=exported.to,
         )  # fmt: skip
@@ -196,6 +199,7 @@ class Driver:
                 if self.tasks.reductions is not None:
                     self.tasks.reductions.give_up(stage)
                 self.compute.post("forget", self.tasks.check, stage=stage)
+                self.saver.forgotten(stage)
             case fx.RestartCompute(reason):
                 self._drop_compute_state()
                 self.compute.restart(reason)
@@ -236,7 +240,8 @@ class Driver:
             if self.on_last is not None and effect.version.step == self.participant.settings.steps:
                 self.on_last(effect.stage, effect.version)
 
-        self.compute.post("apply", applied, **_apply_fields(effect))
+        self.compute.post("apply", applied, **apply_fields(effect))
+        self.saver.applied(effect.stage, effect.version)
 
     def _record_applied(self, effect: fx.Apply, now: float) -> None:
         version = effect.version
@@ -248,7 +253,7 @@ class Driver:
     def _record_hash(self, effect: fx.Apply, digest: str) -> None:
         version = effect.version
         self.trace.record(
-            "hashed", time.monotonic(), stage=effect.stage, step=version.step, commit=version.commit, digest=digest
+            "hashed", self.clock(), stage=effect.stage, step=version.step, commit=version.commit, digest=digest
         )  # fmt: skip
 
     def _shelve(self, effect: fx.Apply) -> None:
@@ -341,7 +346,8 @@ class Driver:
             if isinstance(outcome.event, ev.Installed):
                 try:  # a cancellation may reach us later than what took our place
                     while self._installs.get(stage) is scope and (late := self._shelf.next(stage)) is not None:
-                        await self.compute.call("apply", **_apply_fields(late))
+                        await self.compute.call("apply", **apply_fields(late))
+                        self.saver.applied(stage, late.version)
                         applied.append(late)
                 except ComputeError as error:
                     if self._installs.get(stage) is scope:
@@ -390,11 +396,3 @@ class Driver:
                     self.copies.held[stage] = fetched.copy
                 for event in (*fetched.history, fetched.event):
                     self.deliver(event)
-
-
-def _apply_fields(effect: fx.Apply) -> dict[str, Any]:
-    version = effect.version
-    return {
-        "stage": effect.stage, "step": version.step, "commit": version.commit, "attempt": list(effect.attempt),
-        "skipped": effect.skipped,
-    }  # fmt: skip

@@ -9,6 +9,7 @@ that nobody wrote takes no memory.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Sequence
 
 from ftnode.node.arena import shared_file
@@ -51,6 +52,12 @@ class GradientMemory(GradientMap):
     def __init__(self, numbers: Sequence[int], number_bytes: int) -> None:
         self.descriptor = shared_file(sum(_room(count, number_bytes) for count in numbers))
         super().__init__(self.descriptor, numbers, number_bytes)
+
+    def close(self) -> None:
+        """Let go of the file; its memory goes with the last mapping. A second call does nothing."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 def _room(numbers: int, number_bytes: int) -> int:

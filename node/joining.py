@@ -74,6 +74,14 @@ def admitted(config: JoinConfig, peer_id: str) -> JoinConfig:
     return replace(config, manifest=newer, manifest_text=text)
 
 
+def newest_kept(config: JoinConfig) -> JoinConfig:
+    """`config` with the newest revision of its manifest that this home has seen."""
+    kept = saved(config.home, config.manifest.run_id)
+    if kept is None or kept[0].membership.revision <= config.manifest.membership.revision:
+        return config
+    return replace(config, manifest=kept[0], manifest_text=kept[1])
+
+
 def _follow(invitation: Invitation, home: Path, timeout: float) -> tuple[Manifest, str]:
     """From the link's peers, or as it was kept when none of them answers. Somebody must be first to start a run again,
     so that who keeps it does not wait long for others."""

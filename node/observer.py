@@ -35,8 +35,11 @@ class Observer:
     Raises UserError when `metrics.jsonl` cannot be written, or `/metrics` not be served.
     """
 
-    def __init__(self, core: Participant, config: JoinConfig, p2pd: P2pd, say: Callable[[str, str], None]) -> None:
-        self._core, self._config, self._p2pd, self._say = core, config, p2pd, say
+    def __init__(
+        self, core: Participant, config: JoinConfig, p2pd: P2pd, say: Callable[[str, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._core, self._config, self._p2pd, self._say, self._clock = core, config, p2pd, say, clock
         self.device = config.device
         self.reach = ""
         """How others reach us, in words."""
@@ -60,7 +63,7 @@ class Observer:
 
     def status(self, curve: bool = True) -> SwarmStatus:
         """For watchers."""
-        now = time.monotonic()
+        now = self._clock()
         look(self._core, self._progress, now)
         around = Surroundings(self.device, self._progress, self._acquaintances.known, self.reach, time.time())
         return snapshot(self._core, self._config.manifest, around, now, curve)
@@ -80,7 +83,7 @@ class Observer:
 
     async def _look_again_and_again(self) -> None:
         while True:
-            look(self._core, self._progress, time.monotonic())
+            look(self._core, self._progress, self._clock())
             self._file.look(self._core.chronicle, time.time())
             await trio.sleep(LOOK_SECONDS)
 

@@ -19,6 +19,7 @@ import trio
 from ftnode.node.arena import Arena
 from ftnode.node.copies import Copies, Copy
 from ftnode.node.ports import ComputeError, ComputePort
+from ftnode.node.snapshots_told import ToldSnapshots
 from ftnode.node.state_reading import CopyReading, Reading, StageReading, begin_reading, closing
 from ftnode.node.streams import STREAM_ERRORS, FrameReader, write_frame
 from ftnode.protocol.errors import PeerError
@@ -103,6 +104,7 @@ class StateDonor:
         self._held = held
         self._copies = copies or Copies()
         self._history = history or (lambda since: ())
+        self.disk: ToldSnapshots | None = None
         self._advance = trio.Event()
         self._lendings: list[Lending] = []
 
@@ -158,6 +160,11 @@ class StateDonor:
                 self._record(request, to, kept.header, "")
                 yield kept
                 return
+            if (saved := await self._saved(request)) is not None:
+                kept = CopyReading(self._arena, saved)
+                self._record(request, to, kept.header, "")
+                yield kept
+                return
             async with AsyncExitStack() as stack:
                 reading = await stack.enter_async_context(closing(await self._reach(request)))
                 reading.dump = stack.enter_context(self._open_dump(request, to))
@@ -166,6 +173,13 @@ class StateDonor:
                 yield reading
         finally:
             self._lendings.remove(lending)
+
+    async def _saved(self, request: StateRequest) -> Copy | None:
+        """A snapshot on our disk, of a stage that we do not hold at that version."""
+        held = None if self._held is None else self._held(request.stage)
+        if self.disk is None or (held is not None and held.commit == request.commit):
+            return None
+        return await self.disk.lend(request)
 
     def _kept(self, request: StateRequest) -> Copy:
         copy = self._copies.held.get(request.stage)

@@ -17,6 +17,7 @@ import trio
 
 from ftnode.node.arena import Arena
 from ftnode.node.ports import ComputeError, ComputePort
+from ftnode.node.snapshots_told import ToldSnapshots
 from ftnode.node.state_reading import call_in_time, call_with_slot, try_to_dump
 from ftnode.node.state_source import FAULTS, Borrower, Source, TransferFailed
 from ftnode.protocol.effects import Install
@@ -30,7 +31,7 @@ from ftnode.protocol.wire import StateHeader, StateRequest
 
 log = logging.getLogger(__name__)
 
-EXACT: Final = (Rung.REPLICA, Rung.HEAD)
+EXACT: Final = (Rung.REPLICA, Rung.HEAD, Rung.SNAPSHOT)
 """Rungs that take optimiser state and step count along."""
 TOGETHER: Final = (Rung.BLEND, Rung.INTERPOLATE)
 """Rungs that need all donors at once; every other wants one, so that the next is asked when one fails."""
@@ -101,6 +102,8 @@ class Installer:
         self._arena, self._compute = arena, compute
         self._borrower, self._since = borrower, since
         self._dump_folder = dump_folder
+        self.disk: ToldSnapshots | None = None
+        """What this node has on its own."""
 
     async def install(self, effect: Install) -> Outcome:
         """Fill the stage as the plan says. Never raises for what peers or compute do: that is an InstallFailed."""
@@ -128,14 +131,37 @@ class Installer:
                 log.warning("stage %d not from %s: %s", effect.plan.stage, donor.peer, failure.reason)
         return await self._fetch_from(effect, donors[-1:])
 
+    async def _load(self, effect: Install) -> Outcome:
+        """The stage from our own disk, straight into compute."""
+        plan, base = effect.plan, effect.base
+        kept = self.disk.find(plan.stage, base, plan.digest) if self.disk is not None else None
+        if self.disk is None or kept is None:
+            raise TransferFailed(None, f"no snapshot of stage {plan.stage} of step {base.step} is here any more")
+        try:
+            answer = await call_in_time(
+                self._compute, "snapshot_load", stage=plan.stage, folder=str(kept.folder), step=base.step,
+                commit=base.commit, attempt=list(base.attempt),
+            )  # fmt: skip
+        except ComputeError as error:
+            if error.kind == "invalid":
+                self.disk.damaged(kept, error.reason)
+            raise TransferFailed(None, error.reason) from None
+        event = Installed(plan.stage, base, 0, float(answer["seconds"]), 0.0, str(answer["digest"]))
+        record = DonorRecord(plan.stage, self._borrower.me, kept.index.state.norm_squared, 1.0, kept.digest)
+        return Outcome(event, (record,), await self._dump(effect))
+
     async def _fetch_from(self, effect: Install, donors: Sequence[Donor]) -> Outcome:
         plan, base = effect.plan, effect.base
+        if plan.rung is Rung.SNAPSHOT and donors[0].peer == self._borrower.me:
+            return await self._load(effect)
         started = trio.current_time()
         async with AsyncExitStack() as stack:
             sources: list[Source] = []
             for donor in donors:
                 wants_history = not any(source.remote for source in sources)
                 sources.append(await self._borrower.open(donor, self._request(effect, donor, wants_history), stack))
+            if plan.digest and sources[0].header.digest != plan.digest:
+                raise TransferFailed(donors[0].peer, "a snapshot with another digest than most have")
             fetching = _Fetching(effect, donors, sources, self._weights(plan, donors, sources))
             await self._begin(fetching)
             size = await self._copy_all(fetching)
@@ -154,7 +180,7 @@ class Installer:
         plan, base = effect.plan, effect.base
         return StateRequest(
             self._run, donor.stage, base.step, base.commit, self._parts(plan.rung), "raw", freeze=False,
-            copy=plan.copy is not None, since=self._since() if wants_history else -1,
+            copy=plan.copy is not None and plan.rung is not Rung.SNAPSHOT, since=self._since() if wants_history else -1,
         )  # fmt: skip
 
     def _parts(self, rung: Rung) -> str:

@@ -9,12 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import signal
-import time
 from collections import deque
-from collections.abc import AsyncIterator
-from dataclasses import asdict
-from importlib.metadata import version
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +20,7 @@ from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
 from ftnode.node.compute_orders import compute_config, may_hold_head
 from ftnode.node.configuration import JoinConfig, Running, note_running
+from ftnode.node.departure import Departure
 from ftnode.node.directory import Membership, SwarmDirectory, lifetime_of
 from ftnode.node.driver import Driver
 from ftnode.node.export_places import holders_of
@@ -37,7 +33,6 @@ from ftnode.node.invitation import Invitation
 from ftnode.node.inviting import inviting_peers
 from ftnode.node.keeper import Keeper
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
-from ftnode.node.last_copy import last_copies, names_of
 from ftnode.node.manifest_book import ManifestBook, not_listed
 from ftnode.node.manifest_exchange import MANIFEST_PROTOCOL, manifest_handler
 from ftnode.node.manifest_spread import Spreading
@@ -49,6 +44,8 @@ from ftnode.node.reduction import Reductions
 from ftnode.node.reduction_wire import REDUCE_PROTOCOL
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
 from ftnode.node.shards_wire import DATA_PROTOCOL
+from ftnode.node.snapshots_memory import SnapshotMemory
+from ftnode.node.snapshots_setup import copies_bytes, saver_for, told_snapshots
 from ftnode.node.state_donor import StateDonor
 from ftnode.node.state_reading import try_to_dump
 from ftnode.node.state_shape import gradient_numbers, shape_of
@@ -57,9 +54,10 @@ from ftnode.node.state_transfer import Installer
 from ftnode.node.status import STATUS_PROTOCOL, SwarmStatus, status_handler
 from ftnode.node.streams import at_most
 from ftnode.node.trace import TraceWriter, new_trace_path
+from ftnode.node.trace_header import trace_header
 from ftnode.node.transport import Transport
 from ftnode.protocol.errors import UserError
-from ftnode.protocol.events import ComputeReady, Directory, DirectoryLost, Leave, Moved
+from ftnode.protocol.events import ComputeReady, Directory, DirectoryLost, Moved
 from ftnode.protocol.manifest import Manifest, settings
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.types import Peer, Version
@@ -79,35 +77,33 @@ GOODBYE_SECONDS: Final = 0.3
 class Node:
     """The adapters of one node around its driver."""
 
-    def __init__(self, config: JoinConfig, identity: Identity, p2pd: P2pd, addresses: tuple[str, ...]) -> None:
+    def __init__(
+        self, config: JoinConfig, identity: Identity, p2pd: P2pd, addresses: tuple[str, ...], speaking: Speaking
+    ) -> None:
         manifest = config.manifest
         self.config, self.p2pd, self.addresses = config, p2pd, addresses
         self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
-        self.speaking = Speaking(config.json)
+        self.speaking = speaking
         self.settings = settings(manifest)
         self.failure: UserError | None = None
         self._met_somebody = False
         self._last_trouble = ""
         self._nursery: trio.Nursery | None = None
-        self._done = trio.Event()
-        self._leaving = False
-        self._keeps: tuple[int, ...] = ()
-        """Stages whose last copy keeps us, though we were asked to leave."""
-        self._exported = False
-        """Somebody has written down the model of the last step."""
         self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
         self._link = ""
         """Which invites to the run, as it was last said."""
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes, manifest.slots(config.hold))
         self.trace = TraceWriter(
-            new_trace_path(config.log_directory), self._trace_header(seed), lambda why: self.speaking.say("trace", why)
-        )
+            new_trace_path(config.log_directory), trace_header(config, self.me, addresses, self.settings, seed),
+            lambda why: self.speaking.say("trace", why),
+        )  # fmt: skip
         computing = compute_config(config)
         self.gradients = GradientMemory(gradient_numbers(computing), computing.number_bytes)
+        snapshots = SnapshotMemory(computing)
         self.compute = ComputeProcess(
             computing, self.arena, self._on_compute_ready, self._on_compute_lost,
-            config.log_directory / "compute.log", self.settings.task_seconds, self.gradients,
+            config.log_directory / "compute.log", self.settings.task_seconds, self.gradients, snapshots,
         )  # fmt: skip
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
         self.transport = Transport(
@@ -121,10 +117,13 @@ class Node:
             log_path=config.log_directory / "directory.log", remember=self._remember,
         )  # fmt: skip
         self.participant = Participant(self.me, self.settings, Random(seed), addresses=addresses, hold=config.hold)
-        self.observer = Observer(self.participant, config, p2pd, self.speaking.say)
         self.past = Past(self.participant, self.speaking.note)
         self.driver = Driver(
             self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self.past.note
+        )
+        self.observer = Observer(self.participant, config, p2pd, self.speaking.say, self.driver.clock)
+        self.departure = Departure(
+            self.participant, self.driver.clock, self.compute, self._deliver, self.speaking.say, self._note_running
         )
         self.reductions = Reductions(
             manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow
@@ -144,6 +143,7 @@ class Node:
         borrower = Borrower(
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
+        self.driver.saver = self.saver = saver_for(config, snapshots, self.compute, self.participant, self.speaking.say)
         self.driver.donor = self.donor
         self.driver.on_last = self._on_last
         self.exports = ExportServer(
@@ -155,19 +155,7 @@ class Node:
             manifest.run_id, self.settings, self.arena, self.compute, borrower,
             self.participant.chronicle.known_up_to, dumps,
         )  # fmt: skip
-
-    def _trace_header(self, seed: int) -> dict[str, Any]:
-        return {
-            "peer": list(self.me),
-            "run": self.config.manifest.run_id,
-            "settings": asdict(self.settings),
-            "precision": self.config.manifest.model.precision,
-            "chance": seed,
-            "addresses": list(self.addresses),
-            "hold": self.config.hold,
-            "wall": time.time(),
-            "version": version("ftnode"),
-        }
+        self.disk = told_snapshots(config, shape_of(computing), self.driver, self.saver)
 
     def _shards(self) -> RunShards:
         from ftnode.node.shards import run_shards  # numpy comes with it, which other runs do without
@@ -176,10 +164,13 @@ class Node:
             self.config, self.transport, self.participant, self.speaking, self._tell_ready, self.book.admits
         )
 
-    async def live(self, nursery: trio.Nursery, signals: AsyncIterator[int]) -> UserError | None:
-        """Serve until left or failed."""
+    async def live(self, nursery: trio.Nursery) -> UserError | None:
+        """Serve until left, paused (`departure` says which) or failed."""
         config, self._nursery = self.config, nursery
         nursery.start_soon(self.compute.run)
+        nursery.start_soon(self.saver.run)
+        self.disk.tell()
+        nursery.start_soon(self.disk.check)
         self.reductions.begin(nursery)
         if self.settings.replicas > 1:
             nursery.start_soon(self.reductions.prepare)
@@ -203,22 +194,32 @@ class Node:
         await self.observer.start(nursery)
         nursery.start_soon(self.directory.run)
         nursery.start_soon(self.reachability.run)
-        nursery.start_soon(self._listen_to_owner, signals)
         nursery.start_soon(self._give_up_alone)
         nursery.start_soon(self._watch_p2pd)
         nursery.start_soon(self._drive, nursery)
-        await self._done.wait()
+        await self.departure.done.wait()
         self.observer.close()
-        self.trace.close(time.monotonic(), str(self.failure or "left"))
-        self.speaking.say("left", str(self.failure or "left the swarm"))
+        paused = self.departure.pausing and not self.failure and not self.departure.leaving
+        self.trace.close(self.driver.clock(), "paused" if paused else str(self.failure or "left"))
+        if not paused:
+            self.speaking.say("left", str(self.failure or "left the swarm"))
         return self.failure
+
+    def close(self) -> None:
+        """After its life: give back the memory that is shared with compute."""
+        self.arena.close()
+        self.gradients.close()
+        self.saver.close()
 
     def _note_running(self) -> None:
         """Who watches with `ftnode status` cannot dial through a relay, and asks remembered peers then."""
         direct = [address for address in self.addresses if "/p2p-circuit" not in address]
         full = full_addresses(self.me.id, direct)
         run = self.config.manifest.run_id
-        note_running(self.config.home, Running(os.getpid(), self.me.id, run, full, self._leaving, self._keeps))
+        going = self.departure
+        note_running(
+            self.config.home, Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen)
+        )
 
     async def _invite(self, reachable: bool) -> None:
         """A link to this run, for the owner to pass on, when it is another one than before."""
@@ -234,7 +235,7 @@ class Node:
         await self.driver.run(nursery)
         self.directory.withdraw()
         await trio.sleep(GOODBYE_SECONDS)
-        self._done.set()
+        self.departure.done.set()
 
     def _on_last(self, stage: int, version: Version) -> None:
         """The stage has the weights of the run's end."""
@@ -250,39 +251,13 @@ class Node:
             self._readers.append((reader, step))
             text = f"{reader} has written down the model of step {step}"
             self.speaking.say("exported", text, reader=reader, step=str(step))
-        self._exported = self._exported or step == self.settings.steps
-        if self._exported and (self._keeps or (self.config.until_exported and not self._leaving)):
-            self._leave("the model was exported")
+        self.departure.on_export(step == self.settings.steps, self.config.until_exported)
 
     def _fail(self, failure: UserError) -> None:
         self.failure = self.failure or failure
-        self._done.set()
+        self.departure.done.set()
 
     # -- what can end it
-
-    async def _listen_to_owner(self, signals: AsyncIterator[int]) -> None:
-        """The first signal asks to leave, a second one ends at once. After the end of the run whoever has the last
-        copy of a stage waits for the second one, however long, or for somebody who gets the model."""
-        async for number in signals:
-            if self._leaving and not self._keeps:
-                self._done.set()
-                return
-            last = () if self._keeps or self._exported else last_copies(self.participant, time.monotonic())
-            if not last:
-                self.speaking.say("leaving", "leaving; once more ends at once")
-                self._leave(f"asked by {signal.Signals(number).name}")
-                continue
-            self._leaving, self._keeps = True, last
-            self._note_running()
-            self.speaking.say(
-                "leaving", f"the last copy of {names_of(last)} goes with this node, and nobody has exported the model: "
-                "it leaves when somebody has (ftnode export); once more ends it"
-            )  # fmt: skip
-
-    def _leave(self, reason: str) -> None:
-        self._leaving, self._keeps = True, ()
-        self._note_running()
-        self.driver.deliver(Leave(reason))
 
     async def _watch_p2pd(self) -> None:
         await self.p2pd.died.wait()
@@ -377,7 +352,7 @@ class Node:
         ready = self._ready
         if not ready or (self.shards is not None and not self.shards.surveyed):
             return
-        copies = self.config.manifest.copies_bytes
+        copies = copies_bytes(self.config)
         fitting = capacity_of(ready, self.config.hold, self.settings.live_activations, copies)
         head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready)
         lines = describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, copies, head, why)

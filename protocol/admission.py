@@ -13,6 +13,7 @@ from typing import Any, Final
 from ftnode.protocol import messages as ms
 from ftnode.protocol.keeping import steps_of
 from ftnode.protocol.settings import Settings
+from ftnode.protocol.snapshots import NAME_MAX, TOLD_MAX, sensible
 from ftnode.protocol.types import Copied, Peer, Recovered, Version
 from ftnode.protocol.view import View
 
@@ -154,6 +155,8 @@ def _status(sender: Peer, message: ms.Status, view: View | None, settings: Setti
         and _copies(steps_of(message.copies), settings)
         and _commits(message.commits, settings)
         and _paths(message.paths, settings)
+        and len(message.snapshots) <= TOLD_MAX
+        and all(sensible(snapshot, settings) for snapshot in message.snapshots)
     )
 
 
@@ -191,6 +194,7 @@ def _begin(sender: Peer, message: ms.Begin, view: View | None, settings: Setting
         and all(_number(plan.stage, settings.stage_count) and 0 < plan.rate_factor <= 10 for plan in installs)
         and all(_number(donor.stage, settings.stage_count) for plan in installs for donor in plan.donors)
         and all(plan.copy is None or 0 <= plan.copy.step <= message.base.step for plan in installs)
+        and all(len(plan.digest) <= NAME_MAX for plan in installs)
         and all(_number(m, settings.microbatches) for _, share in message.shares for m in share)
         and _paths(message.paths, settings)
         and len(message.learners) <= GROUP_MAX

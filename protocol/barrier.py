@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ftnode.protocol.messages import Commit, Donor, Plan, Ready, StageStatus, Status
 from ftnode.protocol.recovery import REBUILT, choose_rung
 from ftnode.protocol.settings import Settings
+from ftnode.protocol.snapshots import Kept
 from ftnode.protocol.types import Attempt, Peer, Recovered, Rung, Version, initial_version, next_version
 from ftnode.protocol.view import View
 
@@ -157,8 +159,9 @@ def plan_installs(
     settings: Settings,
     contacts: Mapping[Peer, tuple[str, ...]],
     copies: Mapping[int, tuple[Version, tuple[Peer, ...]]],
+    snapshots: Kept = MappingProxyType({}),
 ) -> tuple[Plan, ...] | Hopeless:
-    """A plan for each empty holder, or what stands in the way."""
+    """A plan for each empty holder, or what stands in the way. `snapshots`: those on disks, of exactly the base."""
     missing = set(where.empty)
     copied = {stage: version.step for stage, (version, _) in copies.items()}
     whole = frozenset(
@@ -167,13 +170,17 @@ def plan_installs(
     plans: list[Plan] = []
     hopeless, reasons = [], []
     for stage, peer in where.empty:
+        keepers = snapshots[stage][1] if stage in snapshots and stage not in whole else ()
+        if peer in keepers or (keepers and not any(plan.stage == stage for plan in plans)):
+            plans.append(_from_disks(stage, peer, snapshots[stage], where.base, contacts, view))
+            continue
         first = next((plan.peer for plan in plans if plan.stage == stage), None)
         if first is not None:  # a rebuilt stage is rebuilt once
             donor = Donor(stage, first, contacts.get(first, ()))
             reason = f"{first} rebuilds it"
             plans.append(Plan(stage, peer, Rung.REPLICA, (donor,), plans[-1].rate_factor, reason, None))
             continue
-        alive = whole | (copied.keys() - {stage})  # what comes back from a copy lends as soon as it is back
+        alive = whole | ((copied.keys() | snapshots.keys()) - {stage})  # a stage that comes back as a copy lends then
         rung, lenders, reason = choose_rung(stage, alive, where.base.step, settings, copied)
         if rung is None:
             hopeless.append((stage, peer))
@@ -192,6 +199,18 @@ def plan_installs(
     if hopeless:
         return Hopeless(tuple(s for s, _ in hopeless), tuple(p for _, p in hopeless), "; ".join(sorted(set(reasons))))
     return tuple(plans)
+
+
+def _from_disks(
+    stage: int, peer: Peer, kept: tuple[str, tuple[Peer, ...]], base: Version, contacts: Mapping[Peer, tuple[str, ...]],
+    view: View,
+) -> Plan:  # fmt: skip
+    """The snapshot of the base: from the peer's own disk, else from a member's, else from anybody's."""
+    digest, keepers = kept
+    order = sorted(keepers, key=lambda keeper: (keeper != peer, keeper not in view.members(), keeper))
+    donors = tuple(Donor(stage, keeper, contacts.get(keeper, ())) for keeper in order)
+    reason = f"a snapshot of step {base.step} is on {'its own disk' if peer in keepers else 'a disk'}"
+    return Plan(stage, peer, Rung.SNAPSHOT, donors, 1.0, reason, base, digest)
 
 
 def summarise(

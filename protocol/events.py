@@ -8,7 +8,7 @@ from typing import Final
 from ftnode.protocol.effects import Task
 from ftnode.protocol.messages import Commit, Message
 from ftnode.protocol.records import Presence
-from ftnode.protocol.types import Handle, Peer, Version
+from ftnode.protocol.types import Handle, Peer, Snapshot, Version
 from ftnode.protocol.view import View
 
 
@@ -122,6 +122,13 @@ class KeepFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Snapshots:
+    """What our disk holds from now on, whole and checked. Comes first at a start, and whenever it changes."""
+
+    kept: tuple[Snapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """Commits that a donor told of along with its weights, oldest first."""
 
@@ -159,13 +166,13 @@ class Leave:
 
 Event = (
     Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | Done | Installed | InstallFailed | Kept
-    | KeepFailed | History | Directory | DirectoryLost | Moved | Leave
+    | KeepFailed | Snapshots | History | Directory | DirectoryLost | Moved | Leave
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, Done, Installed, InstallFailed, Kept, KeepFailed,
-        History, Directory, DirectoryLost, Moved, Leave,
+        Snapshots, History, Directory, DirectoryLost, Moved, Leave,
     )
 }  # fmt: skip

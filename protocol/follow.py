@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ftnode.protocol.effects import PublishView, Search, Stop
 from ftnode.protocol.events import Directory
+from ftnode.protocol.founding import found, founded_for_us, on_disks, start_again
 from ftnode.protocol.messages import Certificate, Heartbeat
-from ftnode.protocol.succession import fork, genesis, next_view, revive
+from ftnode.protocol.succession import fork, next_view, revive
 from ftnode.protocol.types import Peer
-from ftnode.protocol.vacancy import choose_stages
 from ftnode.protocol.view import Lineage, View
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Follow:
                 core.install(view)
             elif view.number < mine.number:
                 core.send(sender, core.certificate())
-        elif core.me in view.members() and view.previous == mine.digest() and not self.quorate:
+        elif founded_for_us(core, sender, view):
             core.install(view)
         elif message.quorate and (view.lineage.beats(mine.lineage) or not (self.quorate or self._can_choose())):
             self._yield_if_sure(sender, view)
@@ -156,7 +156,7 @@ class Follow:
         core = self.core
         core.emit(Search("periodic"))
         leader = core.leader
-        wanting = leader is not None and bool(leader.recruiting.open_stages() or leader.leavers.wanting())
+        wanting = leader is not None and leader.wanting()
         missing = core.view is None or wanting
         lost = core.view is not None and not core.member and not self.quorate
         period = core.settings.search_seconds if missing or lost else 2 * core.settings.lease_seconds
@@ -206,7 +206,7 @@ class Follow:
         core = self.core
         if core.view is not None or not core.holder.compute_ready:
             return
-        if core.highest_step() > 0:
+        if core.highest_step() > 0 and not on_disks(core):
             core.note("gone", "steps of this run are committed: waits for those who have them instead of founding anew")
             return
         rivals = [peer for peer in self._rivals if peer not in core.liveness.refused]
@@ -217,16 +217,13 @@ class Follow:
             core.emit(Search("waits for a founder"))
             core.timers.set("found", core.now + core.settings.found_window_seconds)
             return
-        if not self._searched_empty:
-            return
-        room = min(core.hold, core.holder.capacity)
-        vacant = range(core.settings.stage_count)
-        stages = choose_stages(vacant, room, core.holder.may_head, core.holder.refuses)
-        if not stages:
-            return
-        core.holder.forget_all()
-        core.note("found", f"no certificate and no other founder: founds the run with stages {list(stages)}")
-        core.install(genesis(core.settings.run, core.me, stages, core.settings.stage_count))
+        if self._searched_empty:
+            found(core)
+
+    def restart(self, number: int, forks: int, exact_stages: int, reason: str) -> None:
+        """Rule 36: go on from disks, in a lineage of its own."""
+        self._founded += 1
+        start_again(self.core, self._founded, number, forks, exact_stages, reason)
 
     # -- a leader or a quorum that is gone
 

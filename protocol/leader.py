@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ftnode.protocol.barrier import Hopeless, Standing, agree, plan_installs, standing, summarise, usable_copies
 from ftnode.protocol.division import Paths, Shares, divide, repair
 from ftnode.protocol.effects import Committed, Search
-from ftnode.protocol.errors import LocalError
 from ftnode.protocol.learning import Learning
 from ftnode.protocol.leaving import Leavers
 from ftnode.protocol.losses import Losses
@@ -20,6 +19,7 @@ from ftnode.protocol.memory import Memory
 from ftnode.protocol.messages import Begin, Commit, Heartbeat, Plan, Poisoned, Ready, Status
 from ftnode.protocol.moving import Moves
 from ftnode.protocol.recruiting import Recruiting
+from ftnode.protocol.restart import Restart
 from ftnode.protocol.succession import next_view
 from ftnode.protocol.types import HEAD, Attempt, Peer, Version, next_version
 from ftnode.protocol.view import View
@@ -54,6 +54,7 @@ class Leader:
         self.recruiting = Recruiting(self)
         self.learning = Learning(self)
         self.moves = Moves(self)
+        self.restart = Restart(self)
         memory.led = view.lineage.id, view.number
 
     # -- steps
@@ -93,19 +94,6 @@ class Leader:
         if here and self.begin is not None and heartbeat.step == self.begin.step:
             self._begun.add(sender)
 
-    def _expel(self, behind: tuple[Peer, ...], base: Version) -> None:
-        """A peer that says it is behind a commit that needed its Ready: theirs to answer for. When it is us, those who
-        speak of the commit."""
-        if self.core.me not in behind:
-            for peer in behind:
-                self.losses.lose(peer, "its weights are behind a commit")
-            return
-        liars = [peer for peer, said in self.statuses.items() if base in (said.base, *(s.version for s in said.stages))]
-        if self.core.me in liars or not liars:
-            raise LocalError("our own weights are behind a commit that needed our Ready")
-        for peer in liars:
-            self.losses.lose(peer, f"speaks of a commit of step {base.step}, which needed our Ready")
-
     def decide(self, exhausted: bool = False) -> None:
         """Rule 18, once every member has reported and every stage has a holder; a run whose steps are all committed
         goes without one when nobody can be found (`exhausted`)."""
@@ -114,9 +102,10 @@ class Leader:
             return
         where = standing(self.view, {peer: self.statuses[peer] for peer in core.members})
         if where.behind:
-            self._expel(where.behind, where.base)
+            self.losses.expel(where.behind, where.base)
             return
-        if where.base.step == 0 < core.highest_step():
+        restarts = self.restart.concerns(where)
+        if where.base.step == 0 < core.highest_step() and not restarts:
             self.halted = f"halted: steps up to {core.highest_step()} are committed and nobody has their weights"
             core.note("halt", self.halted)
             return
@@ -124,9 +113,15 @@ class Leader:
         over = where.base.step >= core.settings.steps
         if self._vacant and not (over and exhausted):
             return
+        if restarts:
+            chosen = self.restart.choose(where)
+            if chosen is None:
+                return
+            where = chosen
         told = {peer: status.copies for peer, status in self.statuses.items()}
         copies = usable_copies(self.recruiting.outside_copies() | told, where.base)
-        plans = plan_installs(self.view, where, core.settings, core.contacts, copies)
+        disks = self.restart.kept(where.base)
+        plans = plan_installs(self.view, where, core.settings, core.contacts, copies, disks)
         if isinstance(plans, Hopeless):
             if not over:
                 self._give_up(plans)
@@ -137,7 +132,7 @@ class Leader:
             left = tuple(ready for ready in gone if ready.attempt == where.base.attempt)
             self._note_commit(where.base, where.skipped, (*where.commits_now, *left))
         core.note("stand", where.reason, base=str(where.base.step), view=str(self.view.number))
-        skip = where.skip or self._count_losses(where, plans)
+        skip = where.skip or (not restarts and self._count_losses(where, plans))
         if where.continues is not None:
             self._continue(where)
         else:
@@ -164,16 +159,8 @@ class Leader:
     def _count_losses(self, where: Standing, plans: tuple[Plan, ...]) -> bool:
         """Rule 25: two losses of one stage in one step are retried, one more and the step is skipped."""
         step = where.base.step + 1
-        self.memory.troubles = {key: count for key, count in self.memory.troubles.items() if key[0] == step}
-        if where.base.step == 0:
-            return False
-        for plan in plans:
-            loss = (step, plan.stage, plan.peer)
-            if loss not in self.memory.counted:
-                self.memory.troubles[(step, plan.stage)] = self.memory.troubles.get((step, plan.stage), 0) + 1
-        self.memory.counted = {loss for loss in self.memory.counted if loss[0] == step}
-        self.memory.counted |= {(step, plan.stage, plan.peer) for plan in plans}
-        worst = max((self.memory.troubles.get((step, plan.stage), 0) for plan in plans), default=0)
+        lost = [(plan.stage, plan.peer) for plan in plans] if where.base.step else []
+        worst = self.memory.count_losses(step, lost)
         if worst > 2:
             self.core.note("skip", f"step {step} is skipped: a stage was lost {worst} times in it", step=str(step))
         return worst > 2
@@ -380,6 +367,11 @@ class Leader:
                 self._settling = False
                 fills = self.recruiting.fills
                 self._propose(fills, self._reasons(fills) or "another try")
+        self.restart.beat()
+
+    def wanting(self) -> bool:
+        """Is somebody looked for?"""
+        return bool(self.recruiting.open_stages() or self.leavers.wanting() or self.restart.waiting)
 
     def waiting(self) -> str:
         """What the run waits for, in words; empty while it trains."""
@@ -391,6 +383,8 @@ class Leader:
         if open_stages:
             listed = ", ".join("the head" if stage == HEAD else f"stage {stage}" for stage in open_stages)
             return f"a volunteer for {listed}"
+        if self.restart.waiting:
+            return self.restart.waiting
         if self.begin is None:
             missing = ", ".join(str(peer) for peer in sorted(self.core.members - self.statuses.keys()))
             return f"the status of {missing or 'its members'}"

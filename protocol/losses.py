@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ftnode.protocol.errors import LocalError
 from ftnode.protocol.liveness import BrokenLinks, Inquiry
 from ftnode.protocol.messages import Poll, PollReply, Resign, Suspect
-from ftnode.protocol.types import Peer
+from ftnode.protocol.types import Peer, Version
 
 if TYPE_CHECKING:
     from ftnode.protocol.leader import Leader
@@ -109,6 +110,20 @@ class Losses:
             self.leader.memory.failed(peer, stage, self.core.now)
         listed = ", ".join(map(str, stages))
         self.core.note("lost", f"{peer} with stage {listed} is lost ({reason})", peer=peer.id, stages=listed)
+
+    def expel(self, behind: tuple[Peer, ...], base: Version) -> None:
+        """A peer that says it is behind a commit that needed its Ready: theirs to answer for. When it is us, those who
+        speak of the commit."""
+        if self.core.me not in behind:
+            for peer in behind:
+                self.lose(peer, "its weights are behind a commit")
+            return
+        told = self.leader.statuses.items()
+        liars = [peer for peer, said in told if base in (said.base, *(s.version for s in said.stages))]
+        if self.core.me in liars or not liars:
+            raise LocalError("our own weights are behind a commit that needed our Ready")
+        for peer in liars:
+            self.lose(peer, f"speaks of a commit of step {base.step}, which needed our Ready")
 
     def on_resign(self, sender: Peer, resign: Resign) -> None:
         if sender not in self.core.members or self.leader.finished:

@@ -84,6 +84,8 @@ def settings(manifest: Manifest) -> Settings:
         shadow_every=manifest.recovery.shadow_every,
         shadow_encoding=manifest.recovery.shadow_encoding,
         rate_factor=manifest.recovery.rate_factor,
+        snapshot_every=manifest.recovery.snapshot_every,
+        rollback_max=manifest.recovery.rollback_max,
         state_bytes=manifest.state_bytes,
         lease_seconds=manifest.liveness.lease_seconds,
         minority_wait_seconds=manifest.recovery.minority_wait_seconds,
@@ -225,6 +227,11 @@ class _Reader:
             self._fail(
                 "recovery", "shadow_every", f"shadows every {every} steps take more than {SHADOWS_SHARE:.0%} of "
                 f"the bytes of these steps; at least {manifest.shadow_every_min}, or 0 for none",
+            )  # fmt: skip
+        if 0 < manifest.recovery.rollback_max < manifest.recovery.snapshot_every:
+            self._fail(
+                "recovery", "rollback_max", f"snapshots every {manifest.recovery.snapshot_every} steps are too far "
+                f"apart to lose at most {manifest.recovery.rollback_max}; at least as many, or 0 for any number",
             )  # fmt: skip
         if manifest.pipeline.swap and manifest.batch.microbatches < 2:
             self._fail(

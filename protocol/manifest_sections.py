@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import MISSING, asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from math import ceil
 from typing import Any
 
 from ftnode.protocol.shares import MEASURED, WEIGHTINGS
 
-FORMAT = 4
+FORMAT = 5
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
-FORMATS_READ = (2, 3, FORMAT)
-"""Formats 3 and 4 added keys, and each says what a manifest without it means."""
+FORMATS_READ = (2, 3, 4, FORMAT)
+"""Formats 3, 4 and 5 added keys, and each says what a manifest without it means."""
+FORMAT_OF_IDS = 4
+"""Keys that came later count in a run's id only where they change something, so that earlier runs keep theirs."""
 LISTED_MAX = 4096
 """Peers that one manifest can list."""
 PEER_ID_PATTERN = r"12D3KooW[1-9A-HJ-NP-Za-km-z]{44}"
@@ -181,6 +183,14 @@ class Recovery:
     shadow_encoding: str = key("Numbers of those copies.", 0, 0, "bfloat16", "int8")
     rate_factor: float = key("A rebuilt stage learns faster by this factor.", 0.1, 10.0)
     minority_wait_seconds: float = key("Survivors without a quorum go on alone after this.", 0.1, 86400.0)
+    snapshot_every: int = key(
+        "Steps between two snapshots that volunteers keep of their own stages, each on its own disk, for a swarm that "
+        "is switched off as a whole; 0: none.", 0, 10_000_000, since=5, earlier=0,
+    )  # fmt: skip
+    rollback_max: int = key(
+        "Steps that a swarm may lose when it starts again from snapshots; 0: as many as it must.",
+        0, 10_000_000, since=5, earlier=0,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +222,7 @@ class Manifest:
     @property
     def run_id(self) -> str:
         """32 hexadecimal digits over the format and every value but `membership`, independent of how the text was
-        written."""
+        written. A key newer than FORMAT_OF_IDS counts when it says more than its absence."""
         return hashlib.blake2b(_canonical(self, leave_out="membership"), digest_size=16).hexdigest()
 
     @property
@@ -296,5 +306,14 @@ class Manifest:
 
 
 def _canonical(manifest: Manifest, leave_out: str = "") -> bytes:
-    values = {"format": FORMAT} | {name: found for name, found in asdict(manifest).items() if name != leave_out}
+    values: dict[str, Any] = {name: found for name, found in asdict(manifest).items() if name != leave_out}
+    written = FORMAT_OF_IDS
+    for section, found in values.items():
+        for entry in fields(getattr(manifest, section)):
+            if entry.metadata["since"] > FORMAT_OF_IDS:
+                if found[entry.name] == entry.default:
+                    del found[entry.name]
+                else:
+                    written = max(written, entry.metadata["since"])
+    values["format"] = written
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ftnode.protocol.adaptive import Deadline
@@ -38,6 +39,8 @@ class Memory:
     counted: set[tuple[int, int, Peer]] = field(default_factory=set)
     """(step, stage, newcomer) of the losses counted there."""
     committed_at: float | None = None
+    restart_since: float | None = None
+    """When we first could have started the swarm again from disks."""
     unheard: dict[Peer, float] = field(default_factory=dict)
     """Peers outside the view that did not lend the copy that they keep, and since when."""
     learners: dict[Peer, Learner] = field(default_factory=dict)
@@ -53,6 +56,15 @@ class Memory:
     """(lineage, number) of the view that this peer led last."""
     attempts: int = 0
     """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
+
+    def count_losses(self, step: int, lost: Iterable[tuple[int, Peer]]) -> int:
+        """How often the stage was lost in `step` that was lost most often, with these, (stage, newcomer)."""
+        self.troubles = {key: count for key, count in self.troubles.items() if key[0] == step}
+        losses = {(step, stage, peer) for stage, peer in lost}
+        for _, stage, _ in sorted(losses - self.counted):
+            self.troubles[(step, stage)] = self.troubles.get((step, stage), 0) + 1
+        self.counted = {loss for loss in self.counted if loss[0] == step} | losses
+        return max((self.troubles.get((step, stage), 0) for _, stage, _ in losses), default=0)
 
     def failed(self, peer: Peer, stage: int, now: float) -> None:
         """Whoever comes back under the same name is asked later than others."""

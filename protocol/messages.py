@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ftnode.protocol.types import Attempt, Copied, Direction, Peer, Recovered, Rung, Version
+from ftnode.protocol.types import Attempt, Copied, Direction, Peer, Recovered, Rung, Snapshot, Version
 from ftnode.protocol.view import Lineage, View
 
 
@@ -229,7 +229,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What a member holds and does when a view is installed (rule 17)."""
+    """What a member holds and does when a view is installed (rule 17), and the newest on its disk (rule 34)."""
 
     lineage: str
     view: int
@@ -254,6 +254,7 @@ class Status:
     """Of the microbatches of that attempt that this member has met, where stages have several holders (rule 22)."""
     paths_view: int
     """The view whose Begin this member goes by: later words on a path count more."""
+    snapshots: tuple[Snapshot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +279,8 @@ class Plan:
     reason: str
     copy: Version | None
     """Where the rung takes copies: which one the donors said that they keep. They lend what they keep when they are
-    asked, which may be newer; the stage then has the base's name."""
+    asked, which may be newer; the stage then has the base's name. A snapshot is the base itself, with this digest."""
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

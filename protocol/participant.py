@@ -38,6 +38,7 @@ from ftnode.protocol.memory import Memory
 from ftnode.protocol.presence import move, presence_of, waiting_for
 from ftnode.protocol.records import Presence
 from ftnode.protocol.settings import Settings
+from ftnode.protocol.snapshots import Disk
 from ftnode.protocol.timers import Timers
 from ftnode.protocol.types import Handle, Peer
 from ftnode.protocol.view import View
@@ -72,7 +73,7 @@ class Participant:
         self.election = Election(self)
         self.follow = Follow(self)
         self.watch = Watch(self)
-        self.leaving = ""
+        self.leaving, self.disk = "", Disk()
         self._out: list[fx.Effect] = []
         self._to_self: list[tuple[ms.Message, Handle | None]] = []
         self._last_notes: dict[str, str] = {}
@@ -348,6 +349,7 @@ _EVENTS: Final[dict[type, Callable[[Participant, Any], None]]] = {
     ev.InstallFailed: lambda core, event: core.holder.on_install_failed(event),
     ev.Kept: lambda core, event: core.holder.copies.on_kept(event),
     ev.KeepFailed: lambda core, event: core.holder.copies.on_failed(event),
+    ev.Snapshots: lambda core, event: core.disk.replace(event.kept),
     ev.History: lambda core, event: core.chronicle.learn(event.commits, core.now),
     ev.Directory: Participant._on_directory,
     ev.DirectoryLost: lambda core, event: core.note("directory", f"the directory does not answer: {event.reason}"),

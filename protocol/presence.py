@@ -29,6 +29,7 @@ def presence_of(core: Participant) -> Presence:
         exact=exact,
         copies=() if core.member else holder.copies.versions(),
         tokens_per_second=holder.tokens_per_second,
+        snapshots=() if core.member else core.disk.told(),
     )
 
 
@@ -63,6 +64,7 @@ def status_of(core: Participant, view: View) -> Status:
         copies=holder.copies.versions(),
         paths=work.paths() if work is not None and training else (),
         paths_view=begin.view if begin is not None and training else -1,
+        snapshots=core.disk.told(),
     )
 
 

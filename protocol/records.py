@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ftnode.protocol.types import Peer, Version
+from ftnode.protocol.types import Peer, Snapshot, Version
 
 LIFETIME_SECONDS_MAX = 90.0
 
@@ -33,3 +33,5 @@ class Presence:
     copies: tuple[tuple[int, Version], ...]
     """Copies that it keeps of others' stages, made in its lineage or one that led to it."""
     tokens_per_second: float
+    snapshots: tuple[Snapshot, ...] = ()
+    """The newest on its disk, as long as it is in no view (rule 34)."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ftnode.protocol.keeping import steps_of
 from ftnode.protocol.messages import Answer, Contact, Offer
 from ftnode.protocol.paths import neighbours
+from ftnode.protocol.records import Presence
 from ftnode.protocol.recovery import choose_rung, how_to_go_on
 from ftnode.protocol.types import Attempt, Peer, Version
 from ftnode.protocol.vacancy import Offering, assign
@@ -49,8 +50,13 @@ class Recruiting:
         base = self.leader.base.step if self.leader.base is not None else self.core.highest_step()
         copied = self._copied(base)
         alive = frozenset(range(len(self.view.holders))) - set(stages) - self.leader.empty | copied.keys()
+        kept = self.leader.restart.kept(self.leader.base) if self.leader.base is not None else {}
+        alive |= kept.keys()
         found = {}
         for stage in stages:
+            if stage in kept:
+                found[stage] = True, "its snapshot is on a disk"
+                continue
             rung, _, reason = choose_rung(stage, alive - {stage}, base, self.core.settings, copied)
             found[stage] = (rung is not None, reason)
         return found
@@ -65,14 +71,19 @@ class Recruiting:
 
     def outside_copies(self) -> dict[Peer, tuple[tuple[int, Version], ...]]:
         """What peers outside the view keep: a keeper that lost its compute, and with it its stage, has its copies."""
-        core, lineage, unheard = self.core, self.view.lineage.id, self.leader.memory.unheard
-        return {
-            peer: presence.copies
+        lineage = self.view.lineage.id
+        return {p.peer: p.copies for p in self.outside() if p.copies and p.lineage == lineage}
+
+    def outside(self) -> list[Presence]:
+        """Peers outside the view that may lend something: their addresses do not refuse, nor have they failed to."""
+        core, unheard = self.core, self.leader.memory.unheard
+        return [
+            presence
             for peer, presence in core.presences.items()
-            if presence.copies and presence.lineage == lineage and peer not in core.members
+            if (presence.copies or presence.snapshots) and peer not in core.members
             if peer not in core.liveness.refused
             and (peer not in unheard or core.liveness.heard_since(peer, unheard[peer]))
-        }  # fmt: skip
+        ]  # fmt: skip
 
     def on_given_up(self, peer: Peer, stage: int) -> None:
         """Whoever was to rebuild a stage did not: peers outside the view that were to lend a copy may be gone, which
@@ -87,7 +98,8 @@ class Recruiting:
         stuck = {stage: why for stage, (possible, why) in rungs.items() if not possible}
         if not stuck:
             return ""
-        return f"halted: {'; '.join(sorted(set(stuck.values())))}; {how_to_go_on(sorted(stuck))}"
+        hint = self.leader.restart.hint()
+        return f"halted: {'; '.join(sorted(set(stuck.values())))}; {how_to_go_on(sorted(stuck))}{hint}"
 
     def offer(self, stages: list[int], rungs: Mapping[int, tuple[bool, str]]) -> None:
         core, settings = self.core, self.core.settings

@@ -45,6 +45,10 @@ class Settings:
     """The same for shadows of block stages; 0: none."""
     shadow_encoding: str = "bfloat16"
     rate_factor: float = 1.1
+    snapshot_every: int = 0
+    """Each holder keeps a snapshot of its stages on its disk at commits divisible by this; 0: nobody does."""
+    rollback_max: int = 0
+    """Steps that a swarm which starts again may lose; 0: as many as it must."""
     state_bytes: int = 0
     """Weights and moments of the largest stage."""
     lease_seconds: float = 10.0
@@ -112,6 +116,12 @@ class Settings:
     def found_window_seconds(self) -> float:
         """How long a peer listens for other founders before it founds the run."""
         return min(3.0, self.lease_seconds / 2)
+
+    @property
+    def restart_wait_seconds(self) -> float:
+        """How long a swarm that starts again waits for disks that could bring it further: those who were switched off
+        together start within minutes. Twice what a minority waits for the others."""
+        return 2 * self.minority_wait_seconds
 
     @property
     def search_seconds(self) -> float:

@@ -10,12 +10,26 @@ from ftnode.protocol.types import Peer
 from ftnode.protocol.view import Lineage, View
 
 
-def genesis(run: str, me: Peer, stages: Collection[int], stage_count: int) -> View:
-    """View 0, founded by one peer that takes `stages`; the others are vacancies."""
+def genesis(run: str, me: Peer, stages: Collection[int], stage_count: int, number: int = 0, forks: int = 0) -> View:
+    """View 0, founded by one peer that takes `stages`; the others are vacancies. Who knows of snapshots numbers it
+    above the epochs that they were made in, and ranks it behind what may live on (rule 36)."""
     name = hashlib.blake2b(f"{run}/{me.id}/{me.nonce}".encode(), digest_size=8).hexdigest()
     holders = tuple((me,) if stage in stages else () for stage in range(stage_count))
-    lineage = Lineage(name, 0, stage_count)
-    return View(run, lineage, 0, "", me, holders, (me,), (0,) * stage_count, "the run is founded")
+    lineage = Lineage(name, forks, stage_count)
+    return View(run, lineage, number, "", me, holders, (me,), (number,) * stage_count, "the run is founded")
+
+
+def restart(view: View, founder: Peer, serial: int, number: int, forks: int, exact_stages: int, reason: str) -> View:
+    """The first view of a lineage that goes on from snapshots (rule 36), founded by the leader of `view`, in which
+    nobody has weights. `serial` as in fork; `number` and `forks` at least."""
+    parent = view.digest()
+    text = f"{parent}/{founder.id}/{founder.nonce}/{serial}/restart"
+    name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    number, forks = max(view.number + 1, number), max(view.lineage.forks, forks)
+    lineage = Lineage(name, forks, exact_stages)
+    return View(
+        view.run, lineage, number, parent, founder, view.holders, view.voters, (number,) * len(view.epochs), reason
+    )
 
 
 def next_view(

@@ -40,6 +40,7 @@ class Rung(StrEnum):
     """How a stage came to its weights; docs/recovery.md. `initial` is a pure function of (seed, stage)."""
 
     INITIAL = "initial"
+    SNAPSHOT = "snapshot"
     KEPT = "kept"
     REPLICA = "replica"
     HEAD = "head"
@@ -78,6 +79,20 @@ class Version:
     commit: str
     attempt: Attempt
     """The attempt that committed `step`; Attempt(-1, 0) for the initial weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A whole state of a stage, weights and optimiser, on a peer's disk: as it was when `version` was committed.
+
+    `digest`: hash of the state, hexadecimal. `epoch`: of the stage then. `forks`: of the lineage that it was made in.
+    """
+
+    stage: int
+    version: Version
+    digest: str
+    epoch: int
+    forks: int
 
 
 INITIAL_ATTEMPT = Attempt(-1, 0)

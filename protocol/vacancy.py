@@ -10,18 +10,22 @@ from ftnode.protocol.records import Presence
 from ftnode.protocol.types import HEAD, Peer, Version
 
 
-def choose_stages(vacant: Iterable[int], capacity: int, head: bool, refuses: Collection[int]) -> tuple[int, ...]:
-    """Which of the vacant stages a founder takes: the head first, then every other block stage, since adjacent losses
-    are the hard ones."""
+def choose_stages(
+    vacant: Iterable[int], capacity: int, head: bool, refuses: Collection[int], kept: Collection[int] = ()
+) -> tuple[int, ...]:
+    """Which of the vacant stages a founder takes: those that it has `kept` on its disk, else the head first, then every
+    other block stage, since adjacent losses are the hard ones."""
     open_stages = [stage for stage in vacant if stage not in refuses and (head or stage != HEAD)]
-    even_first = sorted(open_stages, key=lambda stage: (stage != HEAD, stage % 2, stage))
+    even_first = sorted(open_stages, key=lambda stage: (stage not in kept, stage != HEAD, stage % 2, stage))
     return tuple(sorted(even_first[:capacity]))
 
 
 def rank(presence: Presence, stage: int, view_number: int, base: Version | None, failures: int) -> tuple[object, ...]:
-    """Candidates in order, smaller first: has the exact state, failed least on this stage, has most room, then a hash
-    that differs from view to view, so that nobody is always first."""
+    """Candidates in order, smaller first: has the exact state, or where nobody has any, a snapshot of the stage; failed
+    least on this stage, has most room, then a hash that differs from view to view, so that nobody is always first."""
     exact = base is not None and any(kept == stage and version == base for kept, version in presence.exact)
+    for snapshot in presence.snapshots:
+        exact = exact or (snapshot.stage == stage and (base is None or base.step == 0 or snapshot.version == base))
     lot = hashlib.blake2b(f"{presence.peer.id}/{presence.peer.nonce}/{view_number}".encode(), digest_size=8).digest()
     return (not exact, failures, -presence.capacity, lot)
 

@@ -17,6 +17,7 @@ from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.compute_process import carry_out, make_backend, receive, send
 from ftnode.node.gradient_memory import GradientMap, GradientMemory
 from ftnode.node.ports import ComputeError
+from ftnode.node.snapshots_memory import SnapshotMap
 
 STAGES, MICROBATCHES, LAST_VISIT = 3, 2, 4
 SLOTS = 12
@@ -38,9 +39,11 @@ class Refused(Exception):
 class Direct:
     """Commands without a process between."""
 
-    def __init__(self, config: ComputeConfig, gradients: GradientMap | None = None) -> None:
+    def __init__(
+        self, config: ComputeConfig, gradients: GradientMap | None = None, snapshots: SnapshotMap | None = None
+    ) -> None:
         self.arena = Arena(config.slot_bytes, config.slots)
-        self.backend = make_backend(config, self.arena._map, gradients)
+        self.backend = make_backend(config, self.arena._map, gradients, snapshots)
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
         answer = carry_out(self.backend, {"op": op, "id": 1, **fields})
@@ -110,9 +113,10 @@ def process(config: dict[str, Any], gradients: GradientMemory | None = None) -> 
 
 
 def direct(
-    config: ComputeConfig, stages: range = range(STAGES + 1), gradients: GradientMap | None = None
+    config: ComputeConfig, stages: range = range(STAGES + 1), gradients: GradientMap | None = None,
+    snapshots: SnapshotMap | None = None,
 ) -> Direct:  # fmt: skip
-    made = Direct(config, gradients)
+    made = Direct(config, gradients, snapshots)
     made.backend.ready()
     for stage in stages:
         made.call("initialise", stage=stage, commit="lineage")

@@ -12,6 +12,7 @@ from ftnode.protocol import (
     barrier,
     division,
     follow,
+    founding,
     group,
     holder,
     installs,
@@ -21,6 +22,8 @@ from ftnode.protocol import (
     participant,
     paths,
     recruiting,
+    restart,
+    snapshots,
     step,
     succession,
     updates,
@@ -289,6 +292,54 @@ def one_donor_is_enough() -> Any:
         return original(stage, everywhere, base_step, settings, copied)
 
     return patched((barrier, "choose_rung", choose))
+
+
+def digests_do_not_matter() -> Any:
+    """Whoever has a snapshot of the stage lends it, whatever the others have (rule 35)."""
+    original = snapshots.kept_of
+
+    def kept_of(version: Any, known: Any) -> Any:
+        told = [(peer, one) for peer in sorted(known) for one in known[peer] if one.version == version]
+        return {stage: next(([one.digest, tuple(p for p, o in told if o.stage == stage)]) for _, one in told
+                            if one.stage == stage) for stage in original(version, known)}  # fmt: skip
+
+    return patched((snapshots, "kept_of", kept_of), (restart, "kept_of", kept_of))
+
+
+def other_histories_mix() -> Any:
+    """A snapshot is taken for what its step is called (rule 35)."""
+    original = snapshots.kept_of
+
+    def kept_of(version: Any, known: Any) -> Any:
+        renamed = {
+            peer: tuple(replace(one, version=version) if one.version.step == version.step else one for one in listed)
+            for peer, listed in known.items()
+        }
+        return original(version, renamed)
+
+    return patched((snapshots, "kept_of", kept_of), (restart, "kept_of", kept_of))
+
+
+def weights_do_not_matter() -> Any:
+    """Disks are looked at although somebody has weights, and nobody minds (rules 34, 36)."""
+
+    def founded_for_us(core: Any, sender: Any, view: Any) -> bool:
+        return bool(core.view is not None and core.me in view.members() and view.previous == core.view.digest())
+
+    return patched(
+        (restart.Restart, "concerns", lambda self, where: bool(self.known())),
+        (follow, "founded_for_us", founded_for_us),
+    )
+
+
+def epochs_from_nothing() -> Any:
+    """A lineage from disks counts its epochs from 0 (rule 36)."""
+    original = snapshots.numbers_after
+
+    def numbers_after(known: Any) -> Any:
+        return 0, original(known)[1]
+
+    return patched((restart, "numbers_after", numbers_after), (founding, "numbers_after", numbers_after))
 
 
 ANY = SOFT

@@ -54,6 +54,15 @@ class Rebuilding:
         if host.paused:
             self.world.at(self.world.now + 0.5, self._fetch, (host, effect, serial, seconds, begun))
             return
+        if plan.rung is Rung.SNAPSHOT:
+            saved, asked = self.world.disks.lends(host, effect)
+            if saved is None:
+                self._install_failed(host, effect, asked, "nobody has that snapshot")
+            elif seconds > 0:
+                self.world.at(self.world.now + seconds, self._fetch, (host, effect, serial, 0.0, begun))
+            else:
+                self._finish_install(host, effect)
+            return
         if plan.copy is not None:
             plan = replace(plan, donors=plan.donors[-1:])  # one after the other is asked; the last one's word counts
         for donor in plan.donors:
@@ -133,6 +142,12 @@ class Rebuilding:
             if base.step:
                 raise Violation("I3", f"{host.peer} takes initial weights for {base}")
             history = initial_history(base, plan.stage)
+        elif plan.rung is Rung.SNAPSHOT:
+            loaded = self.world.disks.load(host, effect)
+            if loaded is None:
+                self._install_failed(host, effect, None, "the snapshot is gone")
+                return
+            history = loaded.history
         elif plan.rung is Rung.KEPT:
             kept = host.compute.weights.get(plan.stage)
             if kept is None or kept.version != base:
@@ -154,8 +169,10 @@ class Rebuilding:
         host.compute.weights[plan.stage] = Weights(base, history)
         for update, reduction in host.shelved.pop(plan.stage, ()):
             host.compute.apply(update, reduction)
+            self.world.disks.applied(host, update.stage)
+        first = "power" if plan.rung is Rung.SNAPSHOT else "start"
         self.world.ledger.rebuilt.add((plan.stage, base.commit, history))
-        self.world.met[self.world.bereaved.causes.pop(plan.stage, "start"), plan.rung.value] += 1
+        self.world.met[self.world.bereaved.causes.pop(plan.stage, first), plan.rung.value] += 1
         if self.world.on_installed is not None:
             self.world.on_installed(host, effect)
         self.world.deliver(host, Installed(plan.stage, base, 1000, 0.1, 0.1, f"{history:x}"))

@@ -6,13 +6,15 @@ import random
 import traceback
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Version
+from tests.sim.blackouts import Blackouts
 from tests.sim.checks import Violation
+from tests.sim.directory import LIFETIME_SECONDS_MAX
+from tests.sim.disks import startable
 from tests.sim.host import Host
-from tests.sim.moments import Moments
 from tests.sim.targets import hopeless
 from tests.sim.world import World
 
@@ -23,6 +25,8 @@ SOFT = (
     "compute", "memory", "poison", "spoiled", "slow", "leave", "standby", "message", "message", "election", "election",
     "election", "double", "double", "flap", "split", "newcomers", "head", "adjacent", "adjacent",
 )  # fmt: skip
+POWER = 0.03
+"""Share of the seeds in which all disks keep snapshots, and the power goes once or twice."""
 EVENTS_PER_HOST_SECOND = 400
 """I6: nobody causes more traffic than this; a resend storm does."""
 
@@ -83,6 +87,11 @@ class Scenario:
         chance = self.chance = random.Random(f"scenario {seed}")
         groups = random.Random(f"groups {seed}")
         self.settings = draw_settings(chance, groups.choice([1, 1, 2, 3]))
+        night, cuts = random.Random(f"night {seed}"), list[int]()
+        if night.random() < POWER or "power" in faults:
+            every, most = night.choice([1, 2, 3, 5]), night.choice([0, 0, 5, 100])
+            self.settings = replace(self.settings, snapshot_every=every, rollback_max=most)
+            cuts = [night.randint(1, self.settings.steps - 2) for _ in range(night.choice([1, 1, 2]))]
         self.spare = groups.randint(0, (self.settings.replicas - 1) * (self.settings.stages + 1))
         """Peers that are there for second and third holders."""
         self.roomy = groups.random() < 0.25
@@ -94,11 +103,13 @@ class Scenario:
         )  # fmt: skip
         self.world.forward_seconds = chance.choice([0.005, 0.01, 0.03])
         self.world.on_commit = self._on_commit
-        self.faults = Moments(self.world, chance)
+        self.faults = Blackouts(self.world, chance)
+        faults = [kind for kind in faults if kind != "power"] or SOFT
         kinds = [chance.choice(HARD), *(chance.choice(faults) for _ in range(chance.randint(1, 4)))]
         if chance.random() < 0.03:
             kinds.append("hang")
-        self.faults.plan(kinds, [chance.randint(1, self.settings.steps - 4) for _ in kinds])
+        commits = [chance.randint(1, self.settings.steps - 4) for _ in kinds]
+        self.faults.plan([*kinds, *("power" for _ in cuts)], [*commits, *cuts])
         self.last_commit = 0.0
         self.outcome = Outcome(seed)
 
@@ -159,6 +170,8 @@ class Scenario:
         offers = s.offer_seconds * live + s.search_seconds * 3
         # A hung compute is told by a task that does not end, or by a rebuild that waits for what it should lend.
         hang = s.task_seconds + s.install_seconds if self.faults.counts["hang"] else 0.0
+        if self.settings.snapshot_every:  # records of those who are gone are followed until they expire
+            hang += LIFETIME_SECONDS_MAX + s.minority_wait_seconds + 3 * s.lease_seconds + s.restart_wait_seconds
         return detection + election + offers + hang + 2 * s.minority_wait_seconds + 30.0
 
     def watch(self) -> None:
@@ -197,6 +210,10 @@ class Scenario:
 
     def rightly_halted(self) -> str:
         """The reason that a leader halts with, if nobody has, or was Ready for, what it misses (docs/recovery.md)."""
+        if self.settings.snapshot_every and not any(self.has_weights(host) for host in self.world.live()):
+            said = [host.participant.waiting() for host in self.world.live()]
+            halted = [text for text in said if text.startswith("halted: ")]
+            return halted[0] if halted and startable(self.world) is None else ""
         if not any(self.has_weights(host) for host in self.world.live()):
             return "everybody who had weights is gone"
         for host in self.world.live():

@@ -38,6 +38,7 @@ MUST_MEET = (
     + [(fault, rung) for fault in ("kill", "kill-leader", "vanish", "compute", "double") for rung in ("head", "shadow")]
     + [("head", "head"), ("adjacent", "interpolate"), ("adjacent", "shadow")]
     + [(fault, GOES_ON) for fault in FAULTS if fault not in ("hang", "newcomers")]  # where a stage had other holders
+    + [("power", "snapshot")]
     + [("leave", "copy")]  # who leaves hands over, so that little is ever rebuilt
 )
 

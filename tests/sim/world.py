@@ -25,6 +25,7 @@ from tests.sim.checks import Ledger, Violation, check_kept, handles_bound
 from tests.sim.commits import check_commit
 from tests.sim.compute import Compute, Poison, Result, Tensor
 from tests.sim.directory import DirectoryService
+from tests.sim.disks import Disks, check_restart
 from tests.sim.host import Host
 from tests.sim.network import Link, Network
 from tests.sim.rebuild import Rebuilding
@@ -52,6 +53,7 @@ class World:
         self.directory = DirectoryService(self, miss)
         self.rebuilding = Rebuilding(self)
         self.reductions = Reductions(self)
+        self.disks = Disks(self)
         self.poisons: list[Poison] = []
         self.forward_seconds = 0.02
         self.alike = True
@@ -110,6 +112,8 @@ class World:
         self.by_id[peer_id] = host
         self._start_compute(host)
         self.directory.search(host)
+        if peer_id in self.disks.held:
+            self.at(self.now, self.disks.tell, (host,))
         self.at(self.now, self.wake, (host,))
         return host
 
@@ -220,6 +224,7 @@ class World:
             if not host.alive:
                 return
         if type(message) is Begin:
+            check_restart(self, message)
             if self.ledger.begin(host.peer, message):
                 check_commit(self, message)
             self._commit(message.lineage, message.base, message.skipped)
@@ -280,6 +285,7 @@ class World:
             waiting.append((effect, host.compute.reduced.get(effect.stage)))
         else:
             host.compute.apply(effect)
+            self.disks.applied(host, effect.stage)
 
     def _discard(self, host: Host, effect: fx.Discard) -> None:
         host.working = effect.keep

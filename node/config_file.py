@@ -1,0 +1,193 @@
+"""Values of options from elsewhere than the command line: the environment over `config.toml`, and where each is from.
+
+The file lies in the platform's configuration folder, or in the home that --home or FTNODE_HOME names. It has a section
+per command with the names of its options: `[join]`, `max-temp = 80`; `[run.init]` for `ftnode run init`. A variable is
+called FTNODE_, the command and the option: FTNODE_JOIN_MAX_TEMP. click does the work (`envvar`, `default_map`); here is
+what it leaves out: names that are wrong, and where a bad value stands.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from platformdirs import user_config_path
+
+from ftnode.protocol.errors import UserError
+
+NAME: Final = "config.toml"
+HOME: Final = "FTNODE_HOME"
+BYTES_MAX: Final = 256 * 1024
+CONFIGURATION: Final = 78
+Words = tuple[str, ...]
+"""Of a command, as ("run", "init")."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A file that may not be there: then it says nothing."""
+
+    path: Path
+    text: str = ""
+    tables: Mapping[str, Any] | None = None
+
+    def section(self, words: Words) -> Mapping[str, Any]:
+        """What it says for a command. Raises UserError (78) when that is no table."""
+        found: Mapping[str, Any] = self.tables or {}
+        for depth, word in enumerate(words, 1):
+            inner = found.get(word, {})
+            if not isinstance(inner, Mapping):
+                raise self.wrong(words[: depth - 1], word, f"{word} is a command: write [{'.'.join(words[:depth])}]")
+            found = inner
+        return found
+
+    def wrong(self, words: Words, key: str, text: str) -> UserError:
+        return UserError(f"{self.where(words, key)}: {text}", CONFIGURATION)
+
+    def where(self, words: Words, key: str) -> str:
+        return f"{self.path}, line {line_of(self.text, words, key)}"
+
+
+def config_path(home: str | None) -> Path:
+    """`home`: what --home or FTNODE_HOME says."""
+    if home:
+        return Path(home).expanduser().absolute() / NAME
+    return user_config_path("ftnode", appauthor=False) / NAME
+
+
+def read_config(path: Path) -> ConfigFile:
+    """Raises UserError (78) when it is there and no TOML."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(BYTES_MAX + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return ConfigFile(path)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; see who owns it", CONFIGURATION) from None
+    if len(data) > BYTES_MAX:
+        raise UserError(f"{path} has more than {BYTES_MAX} bytes; this is no configuration", CONFIGURATION)
+    try:
+        text = data.decode("utf-8")
+        return ConfigFile(path, text, tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} is no TOML: {error}; see ftnode config path", CONFIGURATION) from None
+
+
+def home_among(arguments: Sequence[str], words: Words) -> str | None:
+    """What --home says on the command line, else in the environment."""
+    for place, argument in enumerate(arguments):
+        if argument == "--":
+            break
+        if argument.startswith("--home="):
+            return argument.partition("=")[2]
+        if argument == "--home" and place + 1 < len(arguments):
+            return arguments[place + 1]
+    return os.environ.get(variable(words, "home")) or os.environ.get(HOME)
+
+
+def keys_of(command: click.Command) -> dict[str, click.Option]:
+    """Name in the file → option."""
+    found = {}
+    for parameter in command.params:
+        longest = [name for name in parameter.opts if name.startswith("--")]
+        if isinstance(parameter, click.Option) and longest:
+            found[longest[0].removeprefix("--")] = parameter
+    return found
+
+
+def variable(words: Words, key: str) -> str:
+    """`FTNODE_JOIN_MAX_TEMP`."""
+    return "_".join(["FTNODE", *words, key]).upper().replace("-", "_")
+
+
+def prepare(command: click.Command, words: Words, file: ConfigFile) -> None:
+    """Let `command` take values from the environment and from `file`. Raises UserError (78) for names that are none of
+    its options, and for values that are of no such kind."""
+    options = keys_of(command)
+    for key, option in options.items():
+        own = variable(words, key)
+        option.envvar = [own, HOME] if key == "home" else own
+    _check_environment(words, options)
+    defaults = {}
+    for key, value in file.section(words).items():
+        if key == "home":
+            raise file.wrong(words, key, "the home is chosen by --home or FTNODE_HOME, not here")
+        if key not in options:
+            raise file.wrong(words, key, f"ftnode {' '.join(words)} has no option --{key}{_nearest(key, options)}")
+        defaults[str(options[key].name)] = _fitting(options[key], value, file, words, key)
+    command.context_settings = {**command.context_settings, "default_map": defaults}
+
+
+def check_sections(file: ConfigFile, commands: Iterable[str]) -> None:
+    """Raises UserError (78) for what is in no command's section."""
+    known = list(commands)
+    for name, value in (file.tables or {}).items():
+        if name not in known:
+            what = "section" if isinstance(value, Mapping) else "key outside of a section"
+            raise file.wrong((), name, f"{name} is no {what} of ours{_nearest(name, known)}; sections are commands")
+
+
+def named(error: Exception, words: Words, arguments: Sequence[str], command: click.Command, file: ConfigFile) -> str:
+    """Where the value stands that an error complains of; empty when it was typed, or is nobody's."""
+    options = keys_of(command)
+    if isinstance(error, click.BadParameter):
+        key = next((key for key, option in options.items() if option is error.param), "")
+    else:
+        found = re.match(r"--([a-z-]+)", str(error))
+        key = found.group(1) if found else ""
+    typed = {argument.partition("=")[0] for argument in arguments}
+    if key not in options or typed & {*options[key].opts, *options[key].secondary_opts}:
+        return ""
+    if os.environ.get(variable(words, key)):
+        return variable(words, key)
+    return file.where(words, key) if key in file.section(words) else ""
+
+
+def line_of(text: str, words: Words, key: str) -> int:
+    """1-based; that of its section when the key has none of its own, else 1."""
+    current: Words = ()
+    section_line = 1
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line)
+        if header:
+            current = tuple(part.strip().strip("\"'") for part in header.group(1).split("."))
+            if current == (*words, key):
+                return number
+            section_line = number if current == words else section_line
+        elif current == words and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
+            return number
+    return section_line
+
+
+def _check_environment(words: Words, options: Mapping[str, click.Option]) -> None:
+    known = {variable(words, key) for key in options}
+    prefix = variable(words, "")
+    for name in sorted(os.environ):
+        if name.startswith(prefix) and name not in known:
+            raise UserError(f"{name} is no option of ftnode {' '.join(words)}{_nearest(name, known)}", CONFIGURATION)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _fitting(option: click.Option, value: Any, file: ConfigFile, words: Words, key: str) -> Any:
+    """What click converts without surprises: it would take true for 1, and a text for a list of letters."""
+    yes_or_no = option.is_flag and option.is_bool_flag
+    if yes_or_no != isinstance(value, bool):
+        raise file.wrong(words, key, f"{key} is {'true or false' if yes_or_no else 'no yes-or-no'}, not {value!r}")
+    if isinstance(value, Mapping) or not isinstance(value, bool | int | float | str | list):
+        raise file.wrong(words, key, f"{key} is no such kind of value: {value!r}")
+    if option.multiple:
+        return value if isinstance(value, list) else [value]
+    if isinstance(value, list) != (option.nargs != 1 or option.type.is_composite):
+        raise file.wrong(words, key, f"{key} is {'one value' if isinstance(value, list) else 'a list'}, not {value!r}")
+    return value

@@ -1,0 +1,152 @@
+"""How one life of a node ends at its owner's word: it leaves, or it is paused. Both hand over first.
+
+A node that is alone in its run has nobody to hand over to, and the run would be lost with it. A pause then freezes it:
+compute stands still and keeps its memory, the core's time stops, and `thaw` goes on where it was. After the end of a
+run the last copy of a stage stays for whoever exports the model, as it does when it is asked to leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+
+from ftnode.node.last_copy import last_copies, names_of
+from ftnode.protocol.events import Event, Leave
+
+if TYPE_CHECKING:
+    from ftnode.node.core_clock import CoreClock
+    from ftnode.protocol.participant import Participant
+
+
+class Freezable(Protocol):
+    """The compute process."""
+
+    def freeze(self) -> None: ...
+    def thaw(self) -> None: ...
+
+
+class Departure:
+    """Of one life. `done` is set when it is over; `note` is called when something that others read has changed."""
+
+    def __init__(
+        self,
+        core: Participant,
+        clock: CoreClock,
+        compute: Freezable,
+        deliver: Callable[[Event], None],
+        say: Callable[[str, str], None],
+        note: Callable[[], None],
+    ) -> None:
+        self._core, self._clock, self._compute = core, clock, compute
+        self._deliver, self._say, self._note = deliver, say, note
+        self.done = trio.Event()
+        self.leaving = False
+        """It has been asked to leave, by whatever way it goes."""
+        self.keeps: tuple[int, ...] = ()
+        """Stages whose last copy keeps us, though we were asked to leave."""
+        self.exported = False
+        """Somebody has written down the model of the last step."""
+        self.pausing = ""
+        """Why it steps aside, when that is what it does."""
+        self.frozen = ""
+        """Why it stands still, and what that means."""
+
+    def leave(self, reason: str, again_ends: bool = True) -> None:
+        """The first time hands over; the second ends at once, unless `again_ends` is False. After the end of the run
+        whoever has the last copy of a stage waits for the second one, however long, or for somebody who gets the
+        model."""
+        if self.leaving and not self.keeps:
+            if again_ends:
+                self.done.set()
+            return
+        self.thaw()
+        last = () if self.keeps or self.exported else last_copies(self._core, self._clock())
+        if not last:
+            self._say("leaving", "leaving; once more ends at once")
+            self.go(reason)
+            return
+        self.leaving, self.keeps = True, last
+        self._note()
+        self._say(
+            "leaving", f"the last copy of {names_of(last)} goes with this node, and nobody has exported the model: "
+            "it leaves when somebody has (ftnode export); once more ends it"
+        )  # fmt: skip
+
+    def go(self, reason: str) -> None:
+        """Leave, whatever goes with us."""
+        self.leaving, self.keeps = True, ()
+        self._note()
+        self._deliver(Leave(reason))
+
+    def end(self) -> None:
+        """Leave at once: nothing is handed over."""
+        self.leaving = True
+        self.done.set()
+
+    def on_export(self, of_the_end: bool, until_exported: bool) -> None:
+        """Somebody has a model that includes our stages."""
+        self.exported = self.exported or of_the_end
+        if self.exported and (self.keeps or (until_exported and not self.leaving)):
+            self.go("the model was exported")
+        elif self.exported and self.frozen:  # nothing keeps us from the pause any more
+            self.pausing, self.frozen = self.frozen.partition(";")[0], ""
+            self.done.set()
+
+    # -- pauses
+
+    async def pause(self, why: str, now: bool, hand_over_seconds: float) -> None:
+        """Step aside: hand over, for so long at most, or with `now` not at all; or stand still, where that would lose
+        the run. Returns when it is over or frozen."""
+        if self.leaving or self.done.is_set():
+            return
+        if now:
+            self.thaw()
+            self.pausing = why
+            self.done.set()
+        elif not self.pausing and not self.frozen:
+            kept = self._what_would_be_lost()
+            if kept:
+                self._freeze(why, kept)
+                return
+            self.pausing = why
+            self._say("pausing", f"{why}; hands over first, for {hand_over_seconds:g} s at most")
+            self._note()
+            self._deliver(Leave(f"pauses, {why}"[:200]))
+            with trio.move_on_after(hand_over_seconds):
+                await self.done.wait()
+            if not self.done.is_set():
+                self._say("pausing", f"nobody has taken over within {hand_over_seconds:g} s; goes without")
+                self.done.set()
+
+    def thaw(self) -> None:
+        """Go on where it stood still. A hand-over that has begun goes on: the swarm counts on it."""
+        if self.frozen:
+            self.frozen = ""
+            self._compute.thaw()
+            self._clock.go()
+            self._note()
+
+    def _what_would_be_lost(self) -> tuple[int, ...]:
+        """Stages with training in them that are nobody else's, and for which nobody is there to take them."""
+        core = self._core
+        if core.holder.finished:
+            return () if self.exported else last_copies(core, self._clock())
+        hopeful = core.leader is not None and core.leader.leavers.hopeful()
+        if not core.member or core.members != {core.me} or hopeful:
+            return ()
+        return tuple(stage for stage, version in sorted(core.holder.versions.items()) if version.step > 0)
+
+    def _freeze(self, why: str, kept: tuple[int, ...]) -> None:
+        over = self._core.holder.finished
+        where = "the run is over and nobody has exported its model" if over else "nobody else is in the run"
+        self.frozen = (
+            f"{why}; {where}, so that the last copy of {names_of(kept)} stays in memory; "
+            "to free that too, and lose it: ftnode pause --now"
+        )
+        if not over:  # else there is nothing to compute, and somebody may want the model
+            self._clock.stop()
+            self._compute.freeze()
+        self._say("frozen", self.frozen)
+        self._note()

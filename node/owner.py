@@ -1,0 +1,180 @@
+"""What the owner of this machine wants of its node, from all sides: signals, the control socket, notes, the machine.
+
+It outlives the lives of `Node`: while one runs it hears pauses and the wish to leave, and between two it decides when
+the next begins.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import trio
+
+from ftnode.node.configuration import JoinConfig, Running, note_running
+from ftnode.node.departure import Departure
+from ftnode.node.pause_notes import read_word
+from ftnode.node.pausing import Readings, Seen, Verdict, wanted
+from ftnode.node.reports import Speaking
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 2.0
+"""Between two looks at the machine; a command does not wait for the next."""
+READ_SECONDS: Final = 5.0
+"""A machine that does not answer by then is taken to say what it said last."""
+NUDGE_SECONDS: Final = 4.0
+"""For the answer to a command."""
+
+
+class Owner:
+    """`verdict` is what counts now. `read` asks the machine, in a task of the caller's."""
+
+    def __init__(
+        self, config: JoinConfig, peer: str, speaking: Speaking, read: Callable[[], Awaitable[Readings]]
+    ) -> None:
+        self._config, self._peer, self._speaking, self._read = config, peer, speaking, read
+        self.verdict = Verdict(False)
+        self.leaving = False
+        self._at_once = False
+        """The next pause hands nothing over."""
+        self._seen, self._readings = Seen(), Readings()
+        self._changed = trio.Event()
+        self._departure: Departure | None = None
+        self._scope: trio.CancelScope | None = None
+        """Of the life that there is."""
+        self._nursery: trio.Nursery | None = None
+        self.handlers: dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]] = {
+            "state": self._tell, "pause": self._on_pause, "resume": self._on_resume, "leave": self._on_leave,
+        }  # fmt: skip
+        """For the control socket. A life adds its own."""
+
+    # -- lives
+
+    def starts(self, scope: trio.CancelScope) -> None:
+        """A life begins, which `scope` ends at once."""
+        self._scope = scope
+
+    def begin(self, departure: Departure) -> None:
+        """A node is there, and this is how to end it."""
+        self._departure = departure
+        if self.leaving:
+            departure.leave("asked before it began")
+        self._apply()
+
+    def ended(self) -> None:
+        self._departure = self._scope = None
+        self._at_once = False
+
+    async def until_wanted(self) -> bool:
+        """Rest until the node may work again; False when it is to leave instead."""
+        said = ""
+        while self.verdict.pause and not self.leaving:
+            if self.verdict.why.partition(", quiet")[0] != said:
+                said = self.verdict.why.partition(", quiet")[0]
+                how = "ftnode resume goes on" if self.verdict.by_owner else "goes on by itself"
+                self._speaking.say("paused", f"{self.verdict.why}; {how}; ftnode leave ends it")
+                self._note(self.verdict.why)
+            await self._changed.wait()
+        if said and not self.leaving:
+            self._speaking.say("resuming", "joins again")
+            self._note("")
+        return not self.leaving
+
+    def _note(self, paused: str) -> None:
+        """While there is no node that says where it can be reached."""
+        run = self._config.manifest.run_id
+        note_running(self._config.home, Running(os.getpid(), self._peer, run, (), self.leaving, paused=paused))
+
+    async def left(self) -> None:
+        """Wait until it is asked to leave."""
+        while not self.leaving:
+            await self._changed.wait()
+
+    # -- what is heard
+
+    async def look(self) -> None:
+        """At the machine and the notes, and act on it."""
+        with trio.move_on_after(READ_SECONDS):
+            self._readings = await self._read()
+        word = read_word(self._config.home, self._peer)
+        self.verdict, self._seen = wanted(
+            time.time(), time.monotonic(), self._readings, self._config.rules, word, self._seen
+        )  # fmt: skip
+        self._changed.set()
+        self._changed = trio.Event()
+        self._apply()
+
+    async def watch(self) -> None:
+        """Look again and again."""
+        async with trio.open_nursery() as self._nursery:
+            while True:
+                await self.look()
+                await trio.sleep(LOOK_SECONDS)
+
+    async def listen(self, signals: AsyncIterator[int]) -> None:
+        """A closed terminal is told by one signal or by two, and means no more by the second."""
+        async for number in signals:
+            self._leave(f"asked by {signal.Signals(number).name}", again_ends=number != signal.SIGHUP)
+
+    def _leave(self, reason: str, again_ends: bool = True, at_once: bool = False) -> None:
+        before, self.leaving = self.leaving, True
+        self._changed.set()
+        self._changed = trio.Event()
+        if self._departure is not None and at_once:
+            self._departure.end()
+        elif self._departure is not None:
+            self._departure.leave(reason, again_ends)
+        elif self._scope is not None and before and again_ends:
+            self._scope.cancel()
+
+    def _apply(self) -> None:
+        departure = self._departure
+        if departure is None or self._nursery is None or self.leaving:
+            return
+        if self.verdict.pause:
+            seconds = self._config.hand_over_seconds
+            self._nursery.start_soon(departure.pause, self.verdict.why, self._at_once, seconds)
+        else:
+            departure.thaw()
+
+    # -- the control socket
+
+    async def _tell(self, _question: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"peer": self._peer, "state": self._state(), "why": self._why(), "until": self.verdict.until}
+
+    def _state(self) -> str:
+        departure = self._departure
+        if self.leaving:
+            return "leaving"
+        if departure is None:
+            return "paused" if self.verdict.pause else "starting"
+        if departure.frozen:
+            return "frozen"
+        return "handing over" if departure.pausing else "running"
+
+    def _why(self) -> str:
+        departure = self._departure
+        return (departure.frozen if departure is not None else "") or self.verdict.why
+
+    async def _on_pause(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The command has written the note; we look at it now instead of soon."""
+        self._at_once = question.get("now") is True
+        with trio.move_on_after(NUDGE_SECONDS):
+            await self.look()
+        self._at_once = self._at_once and self.verdict.pause
+        return await self._tell(question)
+
+    async def _on_resume(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._at_once = False
+        with trio.move_on_after(NUDGE_SECONDS):
+            await self.look()
+        return await self._tell(question)
+
+    async def _on_leave(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._leave("asked by ftnode leave", at_once=question.get("now") is True)
+        return await self._tell(question)

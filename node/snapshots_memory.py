@@ -1,0 +1,39 @@
+"""Shared memory for the copy of a stage's state while it is written to the disk: filled by compute in one command,
+read by the node's writer.
+
+Training waits for the copy alone. A place has room for weights and both moments of its stage, is used again at the next
+snapshot, and takes memory only once it was written; so all places together are one more copy of what this node holds.
+"""
+
+from __future__ import annotations
+
+from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.gradient_memory import GradientMap, GradientMemory
+from ftnode.node.state_shape import ROWS, gradient_numbers
+
+
+class SnapshotMap(GradientMap):
+    """The mapping of the file, with a place for each stage. `descriptor` has to stay open."""
+
+    def __init__(self, descriptor: int, config: ComputeConfig) -> None:
+        super().__init__(descriptor, _numbers(config), config.number_bytes)
+
+
+class SnapshotMemory(SnapshotMap):
+    """The node's: makes the file. `descriptor` is for the compute process, which makes a SnapshotMap of it."""
+
+    def __init__(self, config: ComputeConfig) -> None:
+        self._file = GradientMemory(_numbers(config), config.number_bytes)
+        super().__init__(self._file.descriptor, config)
+
+    @property
+    def descriptor(self) -> int:
+        return self._file.descriptor
+
+    def close(self) -> None:
+        """Let go of the file; its memory goes with the last who writes from it. A second call does nothing."""
+        self._file.close()
+
+
+def _numbers(config: ComputeConfig) -> tuple[int, ...]:
+    return tuple(ROWS["all"] * numbers for numbers in gradient_numbers(config))

@@ -1,0 +1,209 @@
+"""Which commits a node keeps snapshots of, and its part in keeping them.
+
+At a commit that the manifest's `snapshot_every` divides, the compute process is told to copy the stage's state into
+shared memory, between the update and whatever comes next: all stages of the swarm keep the same steps, and training
+waits for a copy in memory and no more. A thread then writes it down. A stage whose last snapshot is still being written
+is left out, once, and that is said; so is every other trouble. Training goes on in any case.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version as version_of
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+import trio
+
+from ftnode.models.config import ModelConfig
+from ftnode.node.checkpoint import model_config
+from ftnode.node.ports import ComputeError
+from ftnode.node.snapshots_format import DataPosition, Lineal, SnapshotError, StageIndex, StageState
+from ftnode.node.snapshots_memory import SnapshotMemory
+from ftnode.node.snapshots_store import KeptSnapshot, SnapshotStore
+from ftnode.node.snapshots_write import GIGABYTE, Allowance, save_once, write_snapshot
+from ftnode.protocol.manifest import Manifest
+from ftnode.protocol.types import Attempt, Version
+from ftnode.protocol.view import View
+
+log = logging.getLogger(__name__)
+
+TROUBLES_MAX: Final = 4
+"""Said one after the other; what comes behind them is only logged, until a snapshot is kept again."""
+
+
+def is_due(step: int, every: int) -> bool:
+    """Step 0 is a function of the manifest, and kept by it."""
+    return every > 0 and step > 0 and step % every == 0
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What does not change while a node lives."""
+
+    run: str
+    stages: int
+    model: ModelConfig
+    corpus: str
+    seed: int
+
+    def index(self, stage: int, view: View | None, answer: dict[str, Any]) -> StageIndex:
+        """Of a stage's copy, as far as it is known before it is written. `answer`: compute's."""
+        step, commit, (number, n) = answer["version"]
+        version = Version(int(step), str(commit), Attempt(int(number), int(n)))
+        lineal = Lineal("", 0, 0, 0)
+        if view is not None:
+            lineal = Lineal(view.lineage.id, view.lineage.forks, view.number, view.epochs[stage])
+        state = StageState(float(answer["norm_squared"]), float(answer["rate_factor"]), int(answer["step_count"]))
+        return StageIndex(
+            self.run, stage, self.stages, version, lineal, state,
+            DataPosition(self.corpus, self.seed, version.step + 1), self.model, "", {}, 0, 0.0, version_of("ftnode"),
+        )  # fmt: skip
+
+
+def about_of(manifest: Manifest) -> About:
+    stages, data = manifest.pipeline.stages, manifest.data
+    return About(manifest.run_id, stages, model_config(manifest), data.sha256, manifest.run.seed)
+
+
+class NoSaver:
+    """Of a driver that nobody gave another."""
+
+    def applied(self, stage: int, version: Version) -> None:
+        return
+
+    def forgotten(self, stage: int) -> None:
+        return
+
+
+class SnapshotSaver:
+    """`applied` after every update. `post`: of the compute process. Nothing is kept before `run`, nor after it.
+
+    `every`: 0 when nothing is to be kept; `once` still saves what its owner asks for. `view`: ours now; `held`: our
+    stages now.
+    """
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        memory: SnapshotMemory,
+        post: Callable[..., None],
+        about: About,
+        every: int,
+        allowance: Allowance,
+        view: Callable[[], View | None],
+        held: Callable[[], Collection[int]],
+        say: Callable[..., None],
+    ) -> None:
+        self.store, self._memory, self._post = store, memory, post
+        self._about, self._every, self._allowance = about, every, allowance
+        self._view, self.held, self._say = view, held, say
+        self._busy: set[int] = set()
+        """Stages that are copied or written: their memory is in use."""
+        self._nursery: trio.Nursery | None = None
+        self._writing = trio.CapacityLimiter(1)
+        """One disk: two writes at once end no sooner."""
+        self._stop = Event()
+        self._troubles: list[str] = []
+        self.on_kept: Callable[[], None] = lambda: None
+        """Called when a snapshot is whole."""
+
+    async def run(self) -> None:
+        """Write until cancelled; then what is half-written is dropped."""
+        try:
+            async with trio.open_nursery() as self._nursery:
+                await trio.sleep_forever()
+        finally:
+            self._nursery = None
+            self._stop.set()
+
+    def close(self) -> None:
+        """After `run`: the memory goes as soon as nobody writes from it."""
+        self._memory.close()
+
+    def applied(self, stage: int, version: Version) -> None:
+        """An update of this stage has been ordered, and nothing behind it yet."""
+        if not is_due(version.step, self._every) or self._nursery is None:
+            return
+        if stage in self._busy:
+            self._trouble(
+                f"step {version.step} of stage {stage} is not kept: an earlier snapshot is still being written; this "
+                "disk is slow for the run's recovery.snapshot_every"
+            )
+            return
+
+        def write(state: memoryview, index: StageIndex) -> KeptSnapshot:
+            return write_snapshot(self.store, state, index, self._allowance, held, self._stop)
+
+        held = frozenset(self.held())
+        self._copy(stage, version.step, write, self._kept, self._trouble)
+
+    def once(self, stage: int, path: Path, done: Callable[[KeptSnapshot], None], failed: Callable[[str], None]) -> None:
+        """Save a stage as it is now to `path`, beside all counting and clearing away; `done` or `failed` follows."""
+        if self._nursery is None:
+            failed("this node has no stages now")
+        elif stage in self._busy:
+            failed(f"stage {stage} is being written down already; try again in a moment")
+        else:
+            self._copy(stage, None, lambda state, index: save_once(path, state, index, stop=self._stop), done, failed)
+
+    def forgotten(self, stage: int) -> None:
+        """The stage is not ours any more; neither is the memory for its copy, unless it is being written."""
+        if stage not in self._busy:
+            self._memory.release(stage)
+
+    def _copy(
+        self, stage: int, step: int | None, write: Callable[[memoryview, StageIndex], KeptSnapshot],
+        done: Callable[[KeptSnapshot], None], failed: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        """Have the stage copied, at `step` or wherever it is, and written."""
+        self._busy.add(stage)
+        view = self._view()
+
+        def copied(answer: dict[str, Any] | ComputeError) -> None:
+            if self._nursery is None or isinstance(answer, ComputeError):
+                self._busy.discard(stage)
+                if isinstance(answer, ComputeError) and (step is None or answer.kind != "lost"):
+                    failed(f"stage {stage} is not kept: {answer.reason}")
+                return
+            log.info("stage %d was copied within %.3f s", stage, answer["seconds"])
+            index = self._about.index(stage, view, answer)
+            self._nursery.start_soon(self._write, stage, partial(write, self._memory.view(stage), index), done, failed)
+
+        self._post("snapshot_copy", copied, stage=stage, step=step)
+
+    async def _write(
+        self, stage: int, write: Callable[[], KeptSnapshot], done: Callable[[KeptSnapshot], None],
+        failed: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        in_thread: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
+        began = trio.current_time()
+        try:
+            # The thread that a cancellation leaves behind ends by `_stop`; it reads this memory until then.
+            kept: KeptSnapshot = await in_thread(write, limiter=self._writing, abandon_on_cancel=True)
+        except SnapshotError as error:
+            result = partial(failed, str(error))
+        else:
+            log.info("stage %d was written within %.3f s", stage, trio.current_time() - began)
+            result = partial(done, kept)
+        self._busy.discard(stage)
+        if stage not in self.held():
+            self._memory.release(stage)
+        result()
+
+    def _kept(self, kept: KeptSnapshot) -> None:
+        self._troubles.clear()
+        self.on_kept()
+        stage, step = str(kept.stage), str(kept.version.step)
+        text = f"stage {stage} of step {step} is kept: {kept.bytes / GIGABYTE:.3f} GB"
+        self._say("snapshot", text, stage=stage, step=step)
+
+    def _trouble(self, text: str) -> None:
+        log.warning("%s", text)
+        if len(self._troubles) < TROUBLES_MAX:
+            self._troubles.append(text)
+            self._say("snapshot", text)

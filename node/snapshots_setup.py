@@ -1,0 +1,64 @@
+"""Whether a node keeps snapshots, by its manifest and its owner, and what it takes for that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ftnode.node.compute import ComputeProcess
+from ftnode.node.configuration import JoinConfig
+from ftnode.node.driver import Driver
+from ftnode.node.snapshots_memory import SnapshotMemory
+from ftnode.node.snapshots_save import SnapshotSaver, about_of
+from ftnode.node.snapshots_store import SnapshotStore
+from ftnode.node.snapshots_told import ToldSnapshots
+from ftnode.node.snapshots_write import GIGABYTE, Allowance
+from ftnode.node.state_shape import StateShape
+from ftnode.protocol.manifest_sections import NUMBER_BYTES
+from ftnode.protocol.participant import Participant
+
+
+def keeps_snapshots(config: JoinConfig) -> bool:
+    """Where the manifest asks for them, unless the owner does not want any."""
+    return config.manifest.recovery.snapshot_every > 0 and config.keep_snapshots > 0
+
+
+def saver_for(
+    config: JoinConfig, memory: SnapshotMemory, compute: ComputeProcess, participant: Participant,
+    say: Callable[..., None],
+) -> SnapshotSaver:  # fmt: skip
+    """And say what will be kept where."""
+    manifest = config.manifest
+    every = manifest.recovery.snapshot_every if keeps_snapshots(config) else 0
+    store = SnapshotStore(config.home, manifest.run_id)
+    if every:
+        say(
+            "snapshot", f"every {every} steps this node's stages are kept in {store.folder}: the last "
+            f"{config.keep_snapshots}, at most {config.snapshot_bytes_max / GIGABYTE:g} GB",
+        )  # fmt: skip
+    allowance = Allowance(config.keep_snapshots, config.snapshot_bytes_max)
+    return SnapshotSaver(
+        store, memory, compute.post, about_of(manifest), every, allowance, lambda: participant.view,
+        lambda: participant.holder.versions, say,
+    )  # fmt: skip
+
+
+def told_snapshots(config: JoinConfig, shape: StateShape, driver: Driver, saver: SnapshotSaver) -> ToldSnapshots:
+    """What is on this disk counts where the manifest asks for snapshots, also when the owner wants no more of them. The
+    saver, and the driver's installer and donor, use it from now on."""
+    manifest = config.manifest
+    store = SnapshotStore(config.home, manifest.run_id) if manifest.recovery.snapshot_every else None
+    told = ToldSnapshots(store, shape, driver.deliver)
+    saver.on_kept = told.tell
+    for part in (driver.installer, driver.donor):
+        if part is not None:
+            part.disk = told
+    return told
+
+
+def copies_bytes(config: JoinConfig) -> tuple[int, int]:
+    """Memory besides the stages themselves, (per block stage held, once): copies of others' stages, and where the
+    weights lie in the same memory, the copy of our own that is on its way to the disk."""
+    each, once = config.manifest.copies_bytes
+    if keeps_snapshots(config) and config.device == "cpu":
+        each += 3 * NUMBER_BYTES[config.manifest.model.precision] * config.manifest.stage_parameters
+    return each, once

@@ -1,0 +1,328 @@
+"""The snapshots that one home keeps of a run: which are there and whole, their parts, and how many stay.
+
+A folder counts when it has its final name and an index whose checksum fits and whose files have the sizes that it says.
+Everything else there is a draft, or what is left of one, and is cleared away by the next who writes. `kept` reads no
+tensors; `load` and `verify` compare the hash of all that they read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ftnode.models.config import ModelConfig
+from ftnode.node.snapshots_disk import Disk, locked, read_ahead, try_lock
+from ftnode.node.snapshots_format import (
+    HEADER_BYTES_MAX,
+    INDEX_BYTES_MAX,
+    INDEX_NAME,
+    PARTS,
+    SnapshotError,
+    StageIndex,
+    UnknownFormat,
+    mismatch,
+    parse_header,
+    parse_index,
+    part_header,
+    part_numbers,
+    structure,
+)
+from ftnode.node.snapshots_hash import AHEAD, PieceHash
+from ftnode.protocol.types import Version
+
+FOLDER: Final = "snapshots"
+RUN_NAME: Final = re.compile(r"[0-9a-f]{32}")
+STEP_NAME: Final = re.compile(r"[0-9]{1,12}")
+STAGE_NAME: Final = re.compile(r"stage-[0-9]{1,4}-[0-9a-f]{16}")
+DRAFT_PREFIX: Final = "."
+KEPT_MAX: Final = 4096
+"""Snapshots that are looked at in one run's folder."""
+PIECE_BYTES: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSnapshot:
+    """A snapshot that is whole, as far as that shows without reading its tensors."""
+
+    folder: Path
+    index: StageIndex
+
+    @property
+    def stage(self) -> int:
+        return self.index.stage
+
+    @property
+    def version(self) -> Version:
+        return self.index.version
+
+    @property
+    def digest(self) -> str:
+        """Of the weights, as the protocol compares them."""
+        return self.index.digest
+
+    @property
+    def bytes(self) -> int:
+        return self.index.bytes
+
+
+class SnapshotStore:
+    """One run's folder below `home`. Nothing is made before something is saved."""
+
+    def __init__(self, home: Path, run_id: str, disk: Disk | None = None) -> None:
+        self.root = home / FOLDER
+        self.run_id, self.folder, self.disk = run_id, home / FOLDER / run_id, disk or Disk()
+
+    # What is there.
+
+    def kept(self) -> tuple[KeptSnapshot, ...]:
+        """Whole snapshots, those of the newest step first; of equal steps, those that were saved last."""
+        return self.survey()[0]
+
+    def survey(self) -> tuple[tuple[KeptSnapshot, ...], tuple[str, ...]]:
+        """As `kept`, and a line for each folder that has a snapshot's name and is none."""
+        found, troubles = [], []
+        for folder in self._stage_folders():
+            try:
+                found.append(read_snapshot(folder, self.run_id))
+            except SnapshotError as error:
+                troubles.append(str(error))
+        found.sort(key=lambda kept: (kept.version.step, kept.index.sequence), reverse=True)
+        return tuple(found), tuple(troubles)
+
+    def verify(self, kept: KeptSnapshot) -> str:
+        """What is wrong with the bytes of a snapshot, or ""."""
+        try:
+            for part in PARTS:
+                read_part(kept, part, None)
+        except SnapshotError as error:
+            return str(error)
+        return ""
+
+    def newest_good(self, stage: int) -> KeptSnapshot | None:
+        """The snapshot of the newest step whose bytes are as they were written; reads all of it, and more when it is
+        damaged."""
+        return next((kept for kept in self.kept() if kept.stage == stage and not self.verify(kept)), None)
+
+    def load(self, kept: KeptSnapshot, parts: Iterable[str] = PARTS) -> dict[str, bytearray]:
+        """The numbers of each part, as they lie in a stage's memory. Raises SnapshotError."""
+        loaded = {}
+        for part in parts:
+            into = bytearray(part_bytes(kept.index, part))
+            read_part(kept, part, memoryview(into))
+            loaded[part] = into
+        return loaded
+
+    # What goes.
+
+    def prune(self, keep: int) -> list[KeptSnapshot]:
+        """Remove drafts that nobody writes, what is not whole, and of each stage all but the `keep` snapshots that were
+        saved last; returns these. Raises OSError."""
+        if not self.folder.is_dir():
+            return []
+        with locked(self.folder):
+            self.sweep()
+            return self.keep_last(keep)
+
+    def keep_last(self, keep: int) -> list[KeptSnapshot]:
+        """`prune` without the drafts. The run is locked. Raises OSError."""
+        for folder in self._broken():
+            self.drop(folder)
+        kept = self.kept()
+        gone = [each for each in kept if rank_in_stage(each, kept) >= keep]
+        for each in gone:
+            self.drop(each.folder)
+        self._drop_empty_steps()
+        return gone
+
+    def drop(self, folder: Path) -> None:
+        """A snapshot loses its name first, so that half of one is never taken for whole. The run is locked. Raises
+        OSError."""
+        away = folder.with_name(f"{DRAFT_PREFIX}{folder.name}.{os.getpid()}.gone")
+        self.disk.rename(folder, away)
+        self.disk.remove(away)
+
+    def sweep(self) -> None:
+        """Remove drafts whose writers are gone. The run is locked. Raises OSError."""
+        for step in self._steps():
+            for draft in sorted(step.glob(f"{DRAFT_PREFIX}*")):
+                with _opened(draft) as descriptor:
+                    if descriptor is not None and try_lock(descriptor):
+                        self.disk.remove(draft)
+
+    def bytes_on_disk(self) -> int:
+        """Of all runs' snapshots in this home, drafts included."""
+        total = 0
+        for base, _, names in os.walk(self.root):
+            for name in names:
+                try:
+                    total += os.lstat(os.path.join(base, name)).st_size
+                except OSError:
+                    continue  # somebody else removes it
+        return total
+
+    # Parts of the above.
+
+    def _steps(self) -> Iterator[Path]:
+        try:
+            names = sorted(os.listdir(self.folder))
+        except OSError:
+            return
+        yield from (self.folder / name for name in names if STEP_NAME.fullmatch(name))
+
+    def _stage_folders(self) -> Iterator[Path]:
+        seen = 0
+        for step in sorted(self._steps(), key=lambda path: int(path.name), reverse=True):
+            try:
+                names = sorted(os.listdir(step))
+            except OSError:
+                continue
+            for name in names:
+                if STAGE_NAME.fullmatch(name) and seen < KEPT_MAX:
+                    seen += 1
+                    yield step / name
+
+    def _broken(self) -> list[Path]:
+        broken = []
+        for folder in self._stage_folders():
+            try:
+                read_snapshot(folder, self.run_id)
+            except UnknownFormat:
+                continue
+            except SnapshotError:
+                broken.append(folder)
+        return broken
+
+    def _drop_empty_steps(self) -> None:
+        for step in list(self._steps()):
+            try:
+                step.rmdir()
+            except OSError:
+                continue  # not empty
+
+
+def runs_kept(home: Path) -> tuple[str, ...]:
+    """Ids of the runs that this home has snapshots of."""
+    try:
+        names = sorted(os.listdir(home / FOLDER))
+    except OSError:
+        return ()
+    return tuple(name for name in names if RUN_NAME.fullmatch(name))
+
+
+def stage_name(index: StageIndex) -> str:
+    """Of its folder: another one for every history and every state."""
+    told = hashlib.blake2b(f"{index.version.commit}/{index.digest}".encode(), digest_size=8)
+    return f"stage-{index.stage}-{told.hexdigest()}"
+
+
+def rank_in_stage(kept: KeptSnapshot, among: Iterable[KeptSnapshot]) -> int:
+    """How many of the same stage were saved later."""
+    return sum(each.stage == kept.stage and each.index.sequence > kept.index.sequence for each in among)
+
+
+def read_snapshot(folder: Path, run_id: str | None = None) -> KeptSnapshot:
+    """One snapshot by its folder. Raises SnapshotError unless its index is whole, of that run, and fits the files."""
+    path = folder / INDEX_NAME
+    try:
+        with path.open("rb") as file:
+            text = file.read(INDEX_BYTES_MAX + 1)
+    except OSError as error:
+        raise SnapshotError(f"cannot read {path}: {error.strerror}") from None
+    if len(text) > INDEX_BYTES_MAX:
+        raise SnapshotError(f"{path} is larger than {INDEX_BYTES_MAX} bytes")
+    index = parse_index(text, path)
+    if run_id is not None and index.run != run_id:
+        raise SnapshotError(f"{path} is of run {index.run[:8]}, not {run_id[:8]}")
+    for part in index.parts.values():
+        try:
+            size = (folder / part.file).stat().st_size
+        except OSError as error:
+            raise SnapshotError(f"cannot read {folder / part.file}: {error.strerror}") from None
+        if size != part.bytes:
+            raise SnapshotError(f"{folder / part.file} has {size} bytes, not {part.bytes}: it is not whole")
+    return KeptSnapshot(folder, index)
+
+
+def part_bytes(index: StageIndex, part: str) -> int:
+    """Of the numbers of a part. Raises SnapshotError for a part that does not exist."""
+    if part not in PARTS:
+        raise SnapshotError(f"there is no part {part}; parts are {', '.join(PARTS)}")
+    return part_numbers(index.model, index.stages, index.stage, part) * index.model.number_bytes
+
+
+def check_fits(kept: KeptSnapshot, model: ModelConfig, stages: int, parts: Iterable[str] = PARTS) -> None:
+    """Raises SnapshotError that names the first tensor which is not as this stage of that model has it."""
+    for part in parts:
+        found = {name: (dtype, shape) for name, (dtype, shape, _) in tensors_of(kept, part).items()}
+        if trouble := mismatch(found, structure(model, stages, kept.stage, part)):
+            raise SnapshotError(f"{kept.folder / kept.index.parts[part].file} does not fit the run's model: {trouble}")
+
+
+def tensors_of(kept: KeptSnapshot, part: str) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
+    """Tensor → (type, shape, offset in bytes behind the header), from the file itself. Raises SnapshotError."""
+    path = kept.folder / kept.index.parts[part].file
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > HEADER_BYTES_MAX:
+                raise SnapshotError(f"{path} has a header of {length} bytes: it is damaged")
+            return parse_header(file.read(length), path)
+    except OSError as error:
+        raise SnapshotError(f"cannot read {path}: {error.strerror}") from None
+
+
+def read_part(kept: KeptSnapshot, part: str, into: memoryview | None) -> None:
+    """Read a part's numbers into memory of exactly their size, or nowhere, and compare the hash of the whole file.
+
+    Raises SnapshotError; what was read is worth nothing then.
+    """
+    index, size = kept.index, part_bytes(kept.index, part)
+    path, wanted = kept.folder / index.parts[part].file, index.parts[part].hash
+    header = part_header(index.model, index.stages, index.stage, part)
+    if into is not None and len(into) != size:
+        raise SnapshotError(f"{path} has {size} bytes of numbers, there is room for {len(into)}")
+    spare = [memoryview(bytearray(min(size, PIECE_BYTES))) for _ in range(0 if into is not None else AHEAD + 1)]
+    try:
+        with path.open("rb", buffering=0) as file, PieceHash() as hashing:
+            first = memoryview(bytearray(len(header)))
+            _fill(file, first, path)
+            hashing.add(first)
+            for number, start in enumerate(range(0, size, PIECE_BYTES)):
+                length = min(PIECE_BYTES, size - start)
+                piece = spare[number % len(spare)][:length] if into is None else into[start : start + length]
+                read_ahead(file.fileno(), len(header) + start, PIECE_BYTES)
+                _fill(file, piece, path)
+                hashing.add(piece)
+            found = hashing.hexdigest()
+    except OSError as error:
+        raise SnapshotError(f"cannot read {path}: {error.strerror}") from None
+    if found != wanted:
+        raise SnapshotError(f"{path} is damaged: its hash is {found[:8]}, not {wanted[:8]}")
+
+
+def _fill(file: Any, view: memoryview, path: Path) -> None:
+    while len(view):
+        count = file.readinto(view)
+        if not count:
+            raise SnapshotError(f"{path} ends too early")
+        view = view[count:]
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int | None]:
+    """A folder's descriptor, None when it is gone."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

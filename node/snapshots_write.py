@@ -1,0 +1,237 @@
+"""One stage's state from memory to a snapshot that is kept: room, draft, parts, index, name.
+
+The order is what makes it safe. A draft is a folder with another name, locked by whoever writes it. Its files are on
+the disk before its index is written, the index before the folder gets its name, the name before an older snapshot goes.
+So whenever a write ends, by a kill or a full disk, the snapshots from before are there and whole, and the draft is
+cleared away by the next one who writes. Runs in a thread: hashing and writing leave the interpreter to others.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import Final
+
+from ftnode.node.snapshots_disk import Disk, locked, try_lock
+from ftnode.node.snapshots_format import INDEX_NAME, PARTS, Part, SnapshotError, StageIndex, index_bytes, part_header
+from ftnode.node.snapshots_hash import PieceHash
+from ftnode.node.snapshots_store import (
+    DRAFT_PREFIX,
+    PIECE_BYTES,
+    KeptSnapshot,
+    SnapshotStore,
+    part_bytes,
+    rank_in_stage,
+    read_snapshot,
+    stage_name,
+)
+
+GIGABYTE: Final = 1_000_000_000
+FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What the owner gives: `keep` snapshots of each stage, `limit_bytes` for all snapshots of this home; and the
+    disk is never filled beyond `spared_bytes`."""
+
+    keep: int = 2
+    limit_bytes: int = 20 * GIGABYTE
+    spared_bytes: int = 1 << 30
+
+
+class Stopped(SnapshotError):
+    """We were told to end; nothing is wrong."""
+
+
+def write_snapshot(
+    store: SnapshotStore, state: memoryview, about: StageIndex, allowance: Allowance, held: Collection[int],
+    stop: Event | None = None,
+) -> KeptSnapshot:  # fmt: skip
+    """Keep `state`: the weights and both moments of a stage, one behind the other. `about` says what it is, but for
+    digest, parts, sequence and time, which are found here. `held`: stages whose newest snapshot stays whatever happens.
+
+    Raises SnapshotError: one line with the cause. Then nothing of it is left that counts, and the disk has what it had.
+    """
+    needed = len(state)
+    try:
+        step = _step_folder(store, about.version.step)
+        with locked(store.folder):
+            store.sweep()
+            _make_room(store, needed, allowance, {*held, about.stage})
+            draft, lock = _open_draft(store, step, about.stage)
+        try:
+            index = _write_parts(store, draft, state, about, stop or Event())
+            name = step / stage_name(index)
+            with locked(store.folder):
+                index = replace(index, sequence=1 + max((kept.index.sequence for kept in store.kept()), default=0))
+                _write_index(store, draft, index)
+                _publish(store, draft, name)
+                store.keep_last(allowance.keep)
+        finally:
+            with suppress(OSError):
+                store.disk.remove(draft)  # it has another name by now, or no use
+            os.close(lock)
+        return read_snapshot(name, store.run_id)
+    except OSError as error:
+        raise SnapshotError(f"cannot keep stage {about.stage} of step {about.version.step}: {_cause(error)}") from error
+
+
+def save_once(
+    path: Path, state: memoryview, about: StageIndex, disk: Disk | None = None, stop: Event | None = None
+) -> KeptSnapshot:
+    """One stage, once, to a folder of its own that is not there yet, in the same way; nobody counts or removes it.
+
+    Raises SnapshotError.
+    """
+    store = SnapshotStore(path.parent, about.run, disk)
+    draft = path.with_name(f"{DRAFT_PREFIX}{path.name}.{secrets.token_hex(6)}.partial")
+    try:
+        if path.exists():
+            raise SnapshotError(f"{path} is there already; choose another place, nothing is overwritten")
+        store.disk.make_folder(draft)
+        try:
+            _write_index(store, draft, replace(_write_parts(store, draft, state, about, stop or Event()), sequence=1))
+            store.disk.rename(draft, path)
+            store.disk.sync_folder(path.parent)
+        finally:
+            with suppress(OSError):
+                store.disk.remove(draft)
+    except OSError as error:
+        raise SnapshotError(f"cannot save {path}: {_cause(error)}") from error
+    return read_snapshot(path)
+
+
+def _cause(error: OSError) -> str:
+    return "the disk is full" if error.errno in FULL else error.strerror or str(error)
+
+
+def _step_folder(store: SnapshotStore, step: int) -> Path:
+    folder = store.folder / str(step)
+    for path in (store.root.parent, store.root, store.folder, folder):
+        if not path.is_dir():
+            store.disk.make_folder(path)
+            store.disk.sync_folder(path.parent)
+    return folder
+
+
+def _make_room(store: SnapshotStore, needed: int, allowance: Allowance, held: Collection[int]) -> None:
+    """Remove the oldest snapshots of this run as far as the limits ask for it, but none when that would not do, and
+    never the newest of a stage that we hold."""
+    used, free = store.bytes_on_disk(), store.disk.free(store.folder)
+    missing = needed - min(allowance.limit_bytes - used, free - allowance.spared_bytes)
+    if missing <= 0:
+        return
+    kept = store.kept()
+    spare = [each for each in kept if each.stage not in held or rank_in_stage(each, kept)]
+    spare.sort(key=lambda each: each.index.sequence)
+    if sum(each.bytes for each in spare) < missing:
+        if needed - (free - allowance.spared_bytes) > 0:
+            raise OSError(errno.ENOSPC, "the disk is full")
+        raise SnapshotError(
+            f"no room for {needed / GIGABYTE:.2f} GB: snapshots have {used / GIGABYTE:.2f} of the "
+            f"{allowance.limit_bytes / GIGABYTE:.2f} GB that they may; raise --snapshot-limit, or remove some with: "
+            "ftnode snapshots prune"
+        )
+    for each in spare:
+        if missing <= 0:
+            break
+        store.drop(each.folder)
+        missing -= each.bytes
+
+
+def _open_draft(store: SnapshotStore, step: Path, stage: int) -> tuple[Path, int]:
+    """A new folder that nobody sweeps while we live. The run is locked."""
+    if not step.is_dir():  # whoever cleared away empty folders meanwhile
+        store.disk.make_folder(step)
+    draft = step / f"{DRAFT_PREFIX}stage-{stage}.{secrets.token_hex(6)}.partial"
+    store.disk.make_folder(draft)
+    descriptor = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    if not try_lock(descriptor):
+        os.close(descriptor)
+        raise SnapshotError(f"{draft} is being written by somebody else")
+    return draft, descriptor
+
+
+def _write_parts(store: SnapshotStore, draft: Path, state: memoryview, about: StageIndex, stop: Event) -> StageIndex:
+    """The index as far as the parts decide it; they are on the disk."""
+    needed = sum(part_bytes(about, part) for part in PARTS)
+    if len(state) != needed:
+        raise SnapshotError(f"the state of stage {about.stage} has {len(state)} bytes, not {needed}")
+    parts, start = {}, 0
+    with _digesting(state[: part_bytes(about, "weights")], stop) as digest:
+        for part in PARTS:
+            size = part_bytes(about, part)
+            parts[part] = _write_part(store, draft, part, state[start : start + size], about, stop)
+            start += size
+    return replace(about, digest=digest.result(), parts=parts, saved=time.time())
+
+
+def _write_part(
+    store: SnapshotStore, draft: Path, part: str, numbers: memoryview, about: StageIndex, stop: Event
+) -> Part:
+    disk = store.disk
+    header = part_header(about.model, about.stages, about.stage, part)
+    descriptor = disk.create(draft / f"{part}.safetensors")
+    try:
+        with PieceHash() as hashing:
+            hashing.add(header)
+            disk.write(descriptor, header, 0)
+            for start in range(0, len(numbers), PIECE_BYTES):
+                if stop.is_set():
+                    raise Stopped(f"stage {about.stage} of step {about.version.step} is not kept: the node ends")
+                piece = numbers[start : start + PIECE_BYTES]
+                hashing.add(piece)
+                disk.write(descriptor, piece, len(header) + start)
+                disk.settle(descriptor, len(header) + start, len(piece))
+            disk.sync(descriptor)
+            found = hashing.hexdigest()
+    finally:
+        os.close(descriptor)
+    return Part(f"{part}.safetensors", len(header) + len(numbers), found)
+
+
+def _write_index(store: SnapshotStore, draft: Path, index: StageIndex) -> None:
+    descriptor = store.disk.create(draft / INDEX_NAME)
+    try:
+        store.disk.write(descriptor, index_bytes(index), 0)
+        store.disk.sync(descriptor)
+    finally:
+        os.close(descriptor)
+    store.disk.sync_folder(draft)
+
+
+def _publish(store: SnapshotStore, draft: Path, name: Path) -> None:
+    """The draft gets its name. What has it already is the same, by commit and digest, unless it is broken."""
+    if name.exists():
+        with suppress(SnapshotError):
+            read_snapshot(name, store.run_id)
+            return
+        store.drop(name)
+    store.disk.rename(draft, name)
+    store.disk.sync_folder(name.parent)
+
+
+@contextmanager
+def _digesting(weights: memoryview, stop: Event) -> Iterator[Future[str]]:
+    """The protocol's digest of the weights, found meanwhile."""
+
+    def find() -> str:
+        found = hashlib.blake2b(digest_size=16)
+        for start in range(0, len(weights), PIECE_BYTES):
+            if stop.is_set():
+                return ""
+            found.update(weights[start : start + PIECE_BYTES])
+        return found.hexdigest()
+
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(find)

@@ -1,0 +1,55 @@
+"""The first view of a run, and of a lineage that goes on from disks: what its founder takes, and its numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ftnode.protocol.snapshots import numbers_after, sensible
+from ftnode.protocol.succession import genesis, restart
+from ftnode.protocol.types import Peer, Snapshot
+from ftnode.protocol.vacancy import choose_stages
+from ftnode.protocol.view import View
+
+if TYPE_CHECKING:
+    from ftnode.protocol.participant import Participant
+
+
+def on_disks(core: Participant) -> list[Snapshot]:
+    """What this peer has on its disk, and what others have told the directory of."""
+    settings = core.settings
+    if not settings.snapshot_every:
+        return []
+    told = (snapshot for presence in core.presences.values() for snapshot in presence.snapshots)
+    return [snapshot for snapshot in (*core.disk.told(), *told) if sensible(snapshot, settings)]
+
+
+def found(core: Participant) -> None:
+    """Genesis: with the stages that we have room for, those on our disk first."""
+    room, kept = min(core.hold, core.holder.capacity), {snapshot.stage for snapshot in core.disk.told()}
+    every = range(core.settings.stage_count)
+    stages = choose_stages(every, room, core.holder.may_head, core.holder.refuses, kept)
+    if not stages:
+        return
+    core.holder.forget_all()
+    core.note("found", f"no certificate and no other founder: founds the run with stages {list(stages)}")
+    number, forks = numbers_after(on_disks(core))
+    core.install(genesis(core.settings.run, core.me, stages, core.settings.stage_count, number, forks))
+
+
+def start_again(core: Participant, serial: int, number: int, forks: int, exact_stages: int, reason: str) -> None:
+    """Rule 36: we lead, nobody has weights, and disks have: found the lineage that goes on from them."""
+    assert core.view is not None
+    core.note("fork", reason)
+    core.install(restart(core.view, core.me, serial, number, forks, exact_stages, reason))
+    for peer in sorted(core.members - {core.me}):
+        core.send(peer, core.certificate())
+
+
+def founded_for_us(core: Participant, sender: Peer, view: View) -> bool:
+    """A lineage out of our view with us in it: by survivors while we hear no quorum, or from disks by our leader, which
+    alone can have begun anything, while we have nothing to lose."""
+    mine = core.view
+    if mine is None or core.me not in view.members() or view.previous != mine.digest():
+        return False
+    led = sender == mine.leader == view.leader and not any(v.step for v in core.holder.versions.values())
+    return led or not core.follow.quorate

@@ -1,0 +1,92 @@
+"""`ftnode snapshots`: what is listed, shown, checked and removed, and what is said when there is nothing of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_runner import Seen
+from keeping import RUN, keep
+
+Run = Callable[..., Seen]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    for step in (100, 200):
+        for stage in (1, 2):
+            keep(folder, step, stage)
+    return folder
+
+
+def test_what_is_kept_is_listed(ftnode: Run, home: Path) -> None:
+    seen = ftnode("snapshots", "list", "--home", home)
+    rows = [line.split() for line in seen.out.splitlines()]
+    assert rows[0] == ["run", "step", "stage", "commit", "epoch", "GB", "saved"]
+    assert [(row[0], row[1]) for row in rows[1:]] == [("abababab", step) for step in ("200", "200", "100", "100")]
+    found = json.loads(ftnode("snapshots", "list", "--home", home, "--json").out)
+    assert {(each["step"], each["stage"]) for each in found["snapshots"]} == {(100, 1), (100, 2), (200, 1), (200, 2)}
+    assert found["troubles"] == []
+
+
+def test_one_that_is_not_whole_is_said(ftnode: Run, home: Path) -> None:
+    broken = next(home.glob("snapshots/*/200/stage-1-*"))
+    (broken / "weights.safetensors").write_bytes(b"short")
+    seen = ftnode("snapshots", "list", "--home", home)
+    assert seen.code == 0 and len(seen.out.splitlines()) == 4
+    assert seen.err.startswith("not whole: ") and "weights.safetensors has 5 bytes" in seen.err
+
+
+def test_one_is_shown_without_loading_it(ftnode: Run, home: Path) -> None:
+    (found,) = json.loads(ftnode("snapshots", "show", "100/2", "--home", home, "--json", "--tensors").out)
+    assert (found["step"], found["stage"], found["layers"], found["epoch"]) == (100, 2, [2, 3], 4)
+    assert found["tensors"]["model.layers.3.mlp.up_proj.weight"] == {
+        "part": "weights", "dtype": "F32", "shape": [48, 32],
+    }  # fmt: skip
+    (by_folder,) = json.loads(ftnode("snapshots", "show", found["folder"], "--home", home, "--json").out)
+    assert by_folder["digest"] == found["digest"]
+    text = ftnode("snapshots", "show", "100/2", "--home", home, "--tensors").out
+    assert "lineage" in text and "model.layers.3.mlp.up_proj.weight.exp_avg_sq  F32 48×32  optimiser" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["show", "300/1"], 66, "no snapshot of stage 1 at step 300 is kept"),
+        (["show", "newest"], 64, "newest is neither STEP/STAGE, as 100/3, nor a folder"),
+        (["show", "100/1", "--run", "ff"], 64, "--run ff begins no id of the runs"),
+        (["show", "."], 65, "cannot read"),
+        (["verify", "300/1"], 66, "no snapshot of stage 1 at step 300 is kept"),
+        (["prune"], 64, "--keep"),
+    ],
+)
+def test_bad_input_gets_one_line(ftnode: Run, home: Path, arguments: list[str], code: int, says: str) -> None:
+    assert ftnode("snapshots", *arguments, "--home", home).refused(code, says)
+
+
+def test_a_flipped_bit_is_found(ftnode: Run, home: Path) -> None:
+    seen = ftnode("snapshots", "verify", "--home", home)
+    assert seen.code == 0 and seen.out.count("is as it was written") == 4
+    path = next(home.glob("snapshots/*/100/stage-2-*")) / "optimiser.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 4
+    path.write_bytes(content)
+    seen = ftnode("snapshots", "verify", "--home", home)
+    assert seen.code == 65 and seen.out.count("is as it was written") == 3
+    assert "optimiser.safetensors is damaged" in seen.err and seen.err.count("\n") == 1
+    assert ftnode("snapshots", "verify", "200/2", "--home", home).code == 0
+    found = json.loads(ftnode("snapshots", "verify", "100/2", "--home", home, "--json").out)
+    assert found["good"] == [] and len(found["damaged"]) == 1
+
+
+def test_all_but_the_last_go(ftnode: Run, home: Path) -> None:
+    assert ftnode("snapshots", "prune", "--keep", 1, "--home", home).out.startswith("2 snapshots are removed, ")
+    assert ftnode("snapshots", "prune", "--keep", 1, "--home", home).out == "nothing was to be removed\n"
+    found = json.loads(ftnode("snapshots", "prune", "--keep", 0, "--run", RUN[:4], "--home", home, "--json").out)
+    assert len(found["removed"]) == 2
+    assert ftnode("snapshots", "list", "--home", home).out == "no snapshots are kept here\n"
+    assert ftnode("snapshots", "verify", "--home", home).out == "no snapshots are kept here\n"

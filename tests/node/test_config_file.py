@@ -1,0 +1,163 @@
+"""Values from the environment and from config.toml: which one counts, where it is from, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from cli_runner import Seen, runner
+
+import ftnode.node
+from ftnode.node.addresses import remember_peers
+from ftnode.node.config_file import config_path
+from ftnode.node.configuration import JoinConfig
+from ftnode.node.identity import home_directory, take_identity
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in [name for name in os.environ if name.startswith("FTNODE_") and name != "FTNODE_UPDATE"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "platform"))
+    return home_directory(str(tmp_path / "home"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], home: Path) -> Callable[..., Seen]:
+    return runner(capsys)
+
+
+def write(home: Path, text: str) -> str:
+    """The name of the file, as errors say it."""
+    (home / "config.toml").write_text(text)
+    return str(home / "config.toml")
+
+
+def shown(run: Callable[..., Seen], home: Path, *command: str) -> dict[str, tuple[object, str, str]]:
+    seen = run("config", "show", *command, "--home", home, "--json")
+    assert seen.code == 0, seen
+    return {each["option"]: (each["value"], each["origin"], each["where"]) for each in json.loads(seen.out)["values"]}
+
+
+def test_environment_over_file_over_default(
+    run: Callable[..., Seen], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = write(home, '[join]\nhold = 2\nmax-temp = 80\nschedule = "22:00-07:00"\n')
+    monkeypatch.setenv("FTNODE_JOIN_HOLD", "3")
+    monkeypatch.setenv("FTNODE_JOIN_RUN_ON_BATTERY", "")
+    monkeypatch.delenv("FTNODE_JOIN_RUN_ON_BATTERY")
+    monkeypatch.setenv("FTNODE_JOIN_PAUSE_ON_BATTERY", "no")
+    found = shown(run, home, "join")
+    assert found["hold"] == (3, "environment", "FTNODE_JOIN_HOLD")
+    assert found["pause-on-battery"] == (False, "environment", "FTNODE_JOIN_PAUSE_ON_BATTERY")
+    assert found["max-temp"] == (80.0, "file", f"{name}, line 3")
+    assert found["schedule"] == (["22:00-07:00"], "file", f"{name}, line 4")
+    assert found["threads"] == (None, "default", "") and found["hand-over"] == (60.0, "default", "")
+    text = run("config", "show", "join", "--home", home).out
+    assert f"max-temp = 80.0                               # {name}, line 3" in text and "# threads = " in text
+
+
+def test_every_command_can_be_shown(run: Callable[..., Seen], home: Path) -> None:
+    seen = run("config", "show", "--home", home, "--json")
+    commands = {value["command"] for value in json.loads(seen.out)["values"]}
+    assert {"join", "run init", "lab recovery", "status", "pause"} <= commands
+    assert run("config", "show", "jion", "--home", home).refused(64, "no command is called jion")
+
+
+def test_where_the_file_is(run: Callable[..., Seen], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("config", "path", "--home", home).out.strip() == str(home / "config.toml")
+    assert run("config", "path").out.strip() == str(config_path(None))
+    monkeypatch.setenv("FTNODE_HOME", str(home))
+    assert run("config", "path").out.strip() == str(home / "config.toml")
+    write(home, "[oops")
+    assert run("config", "path").code == 0
+    assert run("status").refused(78, "is no TOML")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[join]\n\nmax-tmp = 80", ("line 3", "no option --max-tmp", "did you mean max-temp?")),
+        ("[jion]\nhold = 1", ("line 1", "jion is no section", "did you mean join?")),
+        ("hold = 1", ("line 1", "hold is no key outside of a section")),
+        ("join = 3", ("line 1", "join is a command: write [join]")),
+        ("[join]\nhome = '/elsewhere'", ("line 2", "--home or FTNODE_HOME")),
+        ("[join]\nhold = true", ("line 2", "hold is no yes-or-no")),
+        ("[join]\npause-on-battery = 1", ("line 2", "true or false")),
+        ("[join]\nhold = [1]", ("line 2", "hold is one value")),
+        ("[join]\npaced-seconds = 1.0", ("line 2", "paced-seconds is a list")),
+        ("[join]\nhold = 2026-01-01", ("line 2", "no such kind of value")),
+        ("[join.hold]\nx = 1", ("line 1", "no such kind of value")),
+        ("[join]\nhold = 0", ("line 2", "--hold", "0 is not in the range")),
+        ("[join]\ndevice = 'gpu'", ("line 2", "--device gpu is unknown")),
+        ("[join]\nschedule = ['22-7']", ("line 2", "--schedule 22-7 is no window")),
+        ("[join]\nhold = 1\nhold = 2", ("is no TOML",)),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(
+    run: Callable[..., Seen], home: Path, text: str, says: tuple[str, ...]
+) -> None:
+    name = write(home, text)
+    assert run("join", "manifest.toml", "--home", home).refused(78, name, *says)
+    assert run("config", "show", "--home", home).code == (0 if "device" in text or "schedule" in text else 78)
+
+
+def test_a_bad_variable_is_named(run: Callable[..., Seen], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FTNODE_JOIN_HOLD", "many")
+    assert run("join", "manifest.toml", "--home", home).refused(78, "FTNODE_JOIN_HOLD: ", "'many' is not")
+    assert "FTNODE_JOIN_HOLD" not in run("join", "manifest.toml", "--hold", "0", "--home", home).err
+    monkeypatch.delenv("FTNODE_JOIN_HOLD")
+    monkeypatch.setenv("FTNODE_JOIN_HODL", "1")
+    assert run("join", "m", "--home", home).refused(
+        78, "FTNODE_JOIN_HODL is no option", "did you mean FTNODE_JOIN_HOLD?"
+    )
+    assert run("status", "--home", home).code == 64, "it is no business of another command"
+
+
+def test_what_is_typed_wins_and_is_blamed_alone(run: Callable[..., Seen], home: Path) -> None:
+    write(home, "[join]\nhold = 0\n")
+    seen = run("join", "manifest.toml", "--hold", "many", "--home", home)
+    assert seen.code == 64 and "config.toml" not in seen.err
+    assert run("join", "manifest.toml", "--hold", "1", "--home", home).refused(66, "there is no manifest")
+
+
+def test_a_group_has_tables_in_its_table(run: Callable[..., Seen], home: Path) -> None:
+    name = write(home, "[run.init]\nsteps = 7\n[run]\nsteps = 7\n")
+    assert shown(run, home, "run", "init")["steps"] == (7, "file", f"{name}, line 2")
+
+
+def test_the_owner_can_pause_whatever_the_file_says(run: Callable[..., Seen], home: Path) -> None:
+    write(home, "[join\n")
+    seen = run("pause", "--home", home)
+    assert seen.code == 0 and "starts paused" in seen.out and "goes on without the configuration" in seen.err
+    assert run("resume", "--home", home).code == 0
+    assert run("leave", "--home", home).code == 69
+    assert run("status", "--home", home).code == 78
+
+
+def test_a_command_gets_its_values(
+    run: Callable[..., Seen], home: Path, manifest_file: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[JoinConfig] = []
+    fake = SimpleNamespace(run=lambda config: told.append(config) or 0)  # type: ignore[func-returns-value]
+    monkeypatch.setitem(__import__("sys").modules, "ftnode.node.daemon", fake)
+    monkeypatch.setattr(ftnode.node, "daemon", fake, raising=False)
+    taken = take_identity(home_directory(str(home.parent / "other")))
+    taken.release()
+    remember_peers(home, (f"/ip4/192.0.2.7/tcp/31337/p2p/{taken.peer_id}",))
+    write(
+        home,
+        f"[join]\nallow-unsigned = true\ndata = {json.dumps(str(text_file))}\nhold = 2\nmax-temp = 75.5\n"
+        "pause-for-gpu = false\npaced-seconds = [0.5, 1]\nhand-over = 5\n",
+    )
+    monkeypatch.setenv("FTNODE_JOIN_SCHEDULE", "mon-fri 22:00-07:00 sat,sun 00:00-24:00")
+    seen = run("join", manifest_file, "--home", home, "--hold", 1)
+    assert seen.code == 0, seen
+    (config,) = told
+    assert (config.hold, config.rules.temperature_max, config.rules.pause_for_gpu) == (1, 75.5, False)
+    assert (config.forward_seconds, config.backward_seconds, config.hand_over_seconds) == (0.5, 1.0, 5.0)
+    assert [len(window.days) for window in config.rules.schedule.windows] == [5, 2]

@@ -1,0 +1,85 @@
+"""Nobody commands a volunteer's machine from outside: what peers can reach never leads to pauses or limits.
+
+Read off the sources. Peers reach a node through the protocols that it serves and through the core's messages; the
+owner through the command line, the control socket, notes in the home and signals.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ftnode.node.control import ControlServer
+from ftnode.protocol import messages
+
+NODE = Path(__file__).parent.parent.parent / "node"
+OWNERS = {"control", "owner", "owner_watch", "gpu_watch", "pausing", "pause_notes", "schedule", "config_file"}
+"""What decides when a node works, and how it is told."""
+OWNERS_SIDE = {"daemon", "cli", "cli_pause", "cli_leave", "cli_config", "cli_join", "configuration", *OWNERS}
+"""Who may know them: commands, the daemon that starts what they allow, and the settings that they read."""
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in NODE.glob("*.py")}
+
+
+def imported(tree: ast.Module) -> set[str]:
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ftnode.node"):
+            found |= {(node.module or "").rpartition(".")[2], *(alias.name for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.rpartition(".")[2] for alias in node.names if alias.name.startswith("ftnode.node.")}
+    return found
+
+
+def intruders(files: dict[str, ast.Module]) -> list[str]:
+    """Files that know of the owner's side and are none of it."""
+    return sorted(name for name, tree in files.items() if imported(tree) & OWNERS and name not in OWNERS_SIDE)
+
+
+def callers(files: dict[str, ast.Module], name: str) -> list[str]:
+    """Files that call something of that name, as a function or as a method."""
+
+    def calls(tree: ast.Module) -> bool:
+        called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        return name in {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in called}
+
+    return sorted(file for file, tree in files.items() if calls(tree))
+
+
+def test_nothing_that_serves_peers_knows_of_the_owners_side() -> None:
+    assert intruders(trees()) == []
+    serving = set(callers(trees(), "serve"))
+    assert {"volunteer", "transport"} <= serving, "those who serve peers are among the files that were read"
+    assert serving & OWNERS_SIDE == set()
+
+
+def test_a_file_that_does_is_found() -> None:
+    planted = {"knock": ast.parse("def f():\n    from ftnode.node.pause_notes import write_word")}
+    assert intruders(planted) == ["knock"]
+
+
+def test_only_the_owners_word_makes_a_node_leave_or_rest() -> None:
+    """`Leave` is the core's event, `Departure` makes it and stops compute; the owner's side alone asks it to."""
+    files = trees()
+    assert callers(files, "Leave") == ["departure"]
+    assert callers(files, "Departure") == ["volunteer"]
+    assert callers(files, "freeze") == ["departure"]
+    assert callers(files, "write_word") == ["cli_pause"]
+
+
+def test_no_message_of_peers_speaks_of_pauses_or_limits() -> None:
+    names = [name.lower() for name in vars(messages) if isinstance(vars(messages)[name], type)]
+    assert len(names) > 20
+    assert [name for name in names if any(word in name for word in ("pause", "limit", "schedule", "throttle"))] == []
+
+
+@pytest.mark.parametrize("family", ["AF_INET", "AF_INET6"])
+def test_the_control_socket_has_no_address_on_a_network(family: str) -> None:
+    source = (NODE / "control.py").read_text(encoding="utf-8")
+    assert family + "," not in source and "AF_UNIX" in source and ControlServer.__doc__

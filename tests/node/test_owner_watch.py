@@ -1,0 +1,226 @@
+"""What the machine is used for besides us: NVML by a fake of its module, battery and temperature by made-up folders."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ftnode.node.gpu_watch import GpuWatch, open_gpu_watch, program_of, visible_device
+from ftnode.node.owner_watch import OthersLoad, on_battery, processor_temperature
+
+OURS = "ftnode.node.compute_process"
+
+
+class FakeNvml:
+    """The part of `pynvml` that is used, for GPUs that processes compute on."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, *gpus: tuple[int, ...], degrees: int = 50, broken: str = "") -> None:
+        self.gpus, self.degrees, self.broken = gpus, degrees, broken
+        self.open = 0
+
+    def _fail(self, what: str) -> None:
+        if self.broken == what:
+            raise self.NVMLError(f"{what} failed")
+
+    def nvmlInit(self) -> None:
+        self._fail("init")
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:
+        self.open -= 1
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        if index >= len(self.gpus):
+            raise self.NVMLError("Invalid Argument")
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:
+        return self.nvmlDeviceGetHandleByIndex(int(uuid.removeprefix("GPU-")))
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Any]:
+        self._fail("processes")
+        return [SimpleNamespace(pid=pid) for pid in self.gpus[handle]]
+
+    def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
+        assert sensor == 0
+        self._fail("temperature")
+        return self.degrees
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Path:
+    """A /proc with an editor (7), a game (8) and two compute processes of nodes (9, 10)."""
+    for pid, name, words in [
+        (7, "editor", ["editor"]),
+        (8, "game", ["/opt/game", OURS + "x"]),
+        (9, "python", ["python", "-m", OURS, "--socket-fd", "5"]),
+        (10, "python", ["python", "-m", OURS]),
+    ]:
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cmdline").write_bytes(b"\0".join(word.encode() for word in words) + b"\0")
+        (tmp_path / str(pid) / "comm").write_text(name + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("pids", "programs"),
+    [((), ()), ((9, 10), ()), ((8,), ("game",)), ((9, 8, 7, 8), ("editor", "game")), ((4711,), ())],
+)
+def test_programs_other_than_ours(processes: Path, pids: tuple[int, ...], programs: tuple[str, ...]) -> None:
+    assert GpuWatch(FakeNvml(pids), "cuda", {}, processes).programs() == programs
+
+
+def test_only_the_device_in_use_counts(processes: Path) -> None:
+    nvml = FakeNvml((8,), (9,), degrees=71)
+    assert GpuWatch(nvml, "cuda:0", {}, processes).programs() == ("game",)
+    assert GpuWatch(nvml, "cuda:1", {}, processes).programs() == ()
+    assert GpuWatch(nvml, "cuda:0", {"CUDA_VISIBLE_DEVICES": "1"}, processes).programs() == ()
+    assert GpuWatch(nvml, "cuda", {"CUDA_VISIBLE_DEVICES": "GPU-0,GPU-1"}, processes).programs() == ("game",)
+    assert GpuWatch(nvml, "cuda:1", {}, processes).temperature() == 71.0
+
+
+@pytest.mark.parametrize(
+    ("device", "visible", "which"),
+    [("cuda", None, 0), ("cuda:3", None, 3), ("cuda:1", "4, 2", 2), ("cuda", "GPU-abc", "GPU-abc")],
+)
+def test_cudas_number_and_nvmls(device: str, visible: str | None, which: int | str) -> None:
+    assert visible_device(device, {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}) == which
+
+
+@pytest.mark.parametrize(("device", "visible"), [("cuda", ""), ("cuda:1", "0")])
+def test_a_hidden_device_is_none(device: str, visible: str) -> None:
+    with pytest.raises(ValueError, match="hides"):
+        visible_device(device, {"CUDA_VISIBLE_DEVICES": visible})
+
+
+def test_what_nvml_cannot_do_is_an_error_of_the_system(processes: Path) -> None:
+    nvml = FakeNvml((8,), broken="processes")
+    watch = GpuWatch(nvml, "cuda", {}, processes)
+    with pytest.raises(OSError, match="processes failed"):
+        watch.programs()
+    assert watch.temperature() == 50.0
+    watch.close()
+    assert nvml.open == 0
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+        monkeypatch.setenv(name, "")  # so that it is put back in any case
+        monkeypatch.delenv(name)
+    return []
+
+
+def test_without_a_way_to_look_the_owner_is_told(said: list[str]) -> None:
+    def none(name: str) -> Any:
+        raise ImportError(name)
+
+    def tell(kind: str, text: str) -> None:
+        said.append(text)
+
+    assert open_gpu_watch("cpu", tell, none) is None and said == []
+    assert "CUDA_DEVICE_ORDER" not in os.environ
+    assert open_gpu_watch("cuda", tell, none) is None
+    assert "pip install 'ftnode[gpu]'" in said[-1] and os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    broken = FakeNvml((), broken="init")
+    assert open_gpu_watch("cuda", tell, lambda name: broken) is None and "init failed" in said[-1]
+    few = FakeNvml(())
+    assert open_gpu_watch("cuda:5", tell, lambda name: few) is None and few.open == 0
+    assert open_gpu_watch("cuda", tell, lambda name: few) is not None and len(said) == 3
+
+
+def test_a_real_gpu_says_who_uses_it() -> None:
+    pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
+    try:
+        watch = GpuWatch(pynvml, "cuda", {})
+    except OSError as error:
+        pytest.skip(f"no GPU to ask: {error}")
+    assert all(isinstance(name, str) for name in watch.programs())
+    assert 0 < watch.temperature() < 150
+    watch.close()
+
+
+def test_this_process_has_a_name_and_a_dead_one_has_none() -> None:
+    assert program_of(os.getpid())
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert program_of(child.pid) == ""
+
+
+# -- battery and temperature
+
+
+def supply(folder: Path, name: str, **files: str) -> None:
+    (folder / name).mkdir()
+    for file, text in files.items():
+        (folder / name / file).write_text(text + "\n")
+
+
+@pytest.mark.parametrize(
+    ("supplies", "empties"),
+    [
+        ({}, False),
+        ({"BAT0": {"type": "Battery", "status": "Discharging"}}, True),
+        ({"BAT0": {"type": "Battery", "status": "Discharging"}, "AC": {"type": "Mains", "online": "0"}}, True),
+        ({"BAT0": {"type": "Battery", "status": "Discharging"}, "AC": {"type": "Mains", "online": "1"}}, False),
+        ({"BAT0": {"type": "Battery", "status": "Charging"}, "AC": {"type": "Mains", "online": "1"}}, False),
+        ({"BAT0": {"type": "Battery", "status": "Not charging"}}, False),
+        ({"mouse": {"type": "Battery", "scope": "Device", "status": "Discharging"}}, False),
+        ({"BAT0": {"type": "Battery", "status": "Discharging"}, "C": {"type": "USB", "online": "1"}}, False),
+        ({"odd": {}}, False),
+    ],
+)
+def test_on_battery(tmp_path: Path, supplies: dict[str, dict[str, str]], empties: bool) -> None:
+    for name, files in supplies.items():
+        supply(tmp_path, name, **files)
+    assert on_battery(tmp_path) == empties
+    assert not on_battery(tmp_path / "nothing")
+
+
+def test_the_hottest_zone_counts_and_nonsense_does_not(tmp_path: Path) -> None:
+    assert processor_temperature(tmp_path) is None
+    for number, text in enumerate(["45000", "71500", "-40000", "400000", "", "x"]):
+        supply(tmp_path, f"thermal_zone{number}", temp=text)
+    supply(tmp_path, "cooling_device0", temp="99000")
+    assert processor_temperature(tmp_path) == 71.5
+
+
+# -- load
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Any]:
+    """A /proc whose numbers can be set: (ticks of everybody, idle ticks, ticks of us and of our child)."""
+
+    def stat(everybody: int, idle: int, ours: int, child: int) -> None:
+        (tmp_path / "stat").write_text(f"cpu  {everybody} 0 0 {idle} 0 0 0 0 0 0\ncpu0 1 1\n")
+        for pid, parent, ticks in ((100, 1, ours), (101, 100, child), (102, 1, 10**6)):
+            (tmp_path / str(pid)).mkdir(exist_ok=True)
+            (tmp_path / str(pid) / "stat").write_text(
+                f"{pid} (a b) c) S {parent} 1 1 0 -1 0 0 0 0 0 {ticks - 1} 1 0 0 20 0\n"
+            )
+
+    stat.folder = tmp_path  # type: ignore[attr-defined]
+    yield stat
+
+
+def test_our_own_work_is_no_load_of_others(machine: Any) -> None:
+    machine(1000, 1000, 100, 200)
+    load = OthersLoad(machine.folder, own=100)
+    machine(1600, 1400, 200, 600)
+    assert load.read() == pytest.approx(10.0), "600 busy of 1000, 500 of them ours"
+    assert load.read() is None, "no time has passed"
+    machine(1700, 1400, 800, 600)
+    assert load.read() == 0.0
+    (machine.folder / "stat").write_text("")
+    assert load.read() is None

@@ -1,0 +1,327 @@
+"""From a stage that trains to the disk and back: what is kept, when, and that training goes on from it to the bit."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from computing import ATTEMPT, CONFIG, STAGES, Direct, Refused, direct, train
+from keeping import RUN
+
+from ftnode.models.config import ModelConfig
+from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.ports import ComputeError
+from ftnode.node.snapshots_disk import Disk
+from ftnode.node.snapshots_memory import SnapshotMemory
+from ftnode.node.snapshots_request import SnapshotRequests
+from ftnode.node.snapshots_save import About, SnapshotSaver
+from ftnode.node.snapshots_store import SnapshotStore, read_snapshot
+from ftnode.node.snapshots_write import Allowance
+from ftnode.protocol.types import Attempt, Peer, Version
+from ftnode.protocol.view import Lineage, View
+
+ME = Peer("12D3KooWme", 1)
+VIEW = View(RUN, Lineage("ee" * 8, 1, 4), 5, "", ME, ((ME,),) * (STAGES + 1), (ME,), (0, 2, 3, 4), "")
+ALLOWANCE = Allowance(2, 10**9, 0)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ComputeConfig:
+    text = tmp_path / "text.txt"
+    text.write_text("To be, or not to be, that is the question.\n" * 400)
+    return replace(CONFIG, data=str(text))
+
+
+def model_of(config: ComputeConfig) -> ModelConfig:
+    return ModelConfig(
+        config.dim, config.heads, config.layers, config.context, config.hidden, precision=config.precision
+    )
+
+
+def version(step: int) -> Version:
+    return Version(step, f"c{step}", Attempt(*ATTEMPT))
+
+
+class Node:
+    """Compute, memory and saver of a node that holds everything."""
+
+    def __init__(self, home: Path, config: ComputeConfig, disk: Disk | None = None, every: int = 2) -> None:
+        self.said: list[str] = []
+        self.held = set(range(STAGES + 1))
+        self.memory = SnapshotMemory(config)
+        self.compute = direct(config, snapshots=self.memory)
+        self.store = SnapshotStore(home, RUN, disk)
+        about = About(RUN, STAGES, model_of(config), "cd" * 32, 5)
+        self.saver = SnapshotSaver(
+            self.store,
+            self.memory,
+            self.post,
+            about,
+            every,
+            ALLOWANCE,
+            lambda: VIEW,
+            lambda: self.held,
+            lambda _, text, **__: self.said.append(text),
+        )
+
+    def post(self, op: str, answer: Callable[[Any], None], **fields: Any) -> None:
+        try:
+            answer(self.compute.call(op, **fields))
+        except Refused as refused:
+            answer(ComputeError(refused.kind, str(refused), refused.stage))
+
+    def train(self, step: int) -> dict[str, Any]:
+        done = train(self.compute, step)
+        for stage in range(STAGES + 1):
+            self.saver.applied(stage, version(step))
+        return done
+
+
+async def settled(node: Node, count: int) -> None:
+    """Until so many lines were said."""
+    with trio.fail_after(20):
+        while len(node.said) < count:
+            await trio.testing.wait_all_tasks_blocked(0.001)
+
+
+def load(compute: Direct, node: Node, step: int) -> list[str]:
+    kept = {each.stage: each for each in node.store.kept() if each.version.step == step}
+    return [
+        compute.call("snapshot_load", stage=stage, folder=str(kept[stage].folder), step=step, commit=f"c{step}",
+                     attempt=ATTEMPT)["digest"] for stage in range(STAGES + 1)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_training_goes_on_to_the_bit(tmp_path: Path, config: ComputeConfig, precision: str) -> None:
+    if precision == "float64":
+        config = replace(config, precision="float64", boundary_dtype="float64", slot_bytes=2 * config.slot_bytes)
+    node = Node(tmp_path, config)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            node.train(1)
+            second = node.train(2)
+            third = node.train(3)  # while it is being written
+            await settled(node, STAGES + 1)
+            assert all("of step 2 is kept" in line for line in node.said)
+            again = direct(config, range(0))
+            assert load(again, node, 2) == second["digests"]
+            assert train(again, 3) == third
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    (kept,) = [each for each in node.store.kept() if each.stage == 2]
+    assert kept.version == version(2) and kept.index.lineal.epoch == 3 and kept.index.lineal.view == 5
+    assert kept.index.state.updates == 2 and kept.index.state.norm_squared > 0 and kept.index.data.next_step == 3
+
+
+def test_a_save_that_is_still_written_makes_the_next_one_wait_its_turn(tmp_path: Path, config: ComputeConfig) -> None:
+    """Step 4 is left out and that is said; step 2, whose memory step 4 would have taken, is kept as it was."""
+    go_on = threading.Event()
+
+    class Slow(Disk):
+        def create(self, path: Path) -> int:
+            assert go_on.wait(20)
+            return super().create(path)
+
+    node = Node(tmp_path, config, Slow())
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            node.train(1)
+            second = node.train(2)
+            node.train(3)
+            node.train(4)
+            assert node.said[0].startswith("step 4 of stage 0 is not kept: an earlier snapshot is still being")
+            go_on.set()
+            await settled(node, 2 * (STAGES + 1))
+            assert load(direct(config, range(0)), node, 2) == second["digests"]
+            assert {kept.version.step for kept in node.store.kept()} == {2}
+            node.train(5)
+            node.train(6)
+            await settled(node, 3 * (STAGES + 1))
+            assert {kept.version.step for kept in node.store.kept()} == {2, 6}
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_trouble_is_said_and_training_goes_on(tmp_path: Path, config: ComputeConfig) -> None:
+    class Full(Disk):
+        def write(self, descriptor: int, content: memoryview | bytes, offset: int) -> None:
+            if full:
+                raise OSError(28, "no space")
+            super().write(descriptor, content, offset)
+
+    full: list[bool] = []
+    node = Node(tmp_path, config, Full(), every=1)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            node.train(1)
+            await settled(node, 4)
+            full.append(True)
+            node.train(2)
+            await settled(node, 8)
+            assert node.said[4].startswith("cannot keep stage") and "step 2: the disk is full" in node.said[4]
+            assert {kept.version.step for kept in node.store.kept()} == {1}
+            full.clear()
+            node.train(3)
+            await settled(node, 12)
+            assert {kept.version.step for kept in node.store.kept()} == {1, 3}
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_a_node_that_ends_drops_what_is_half_written(tmp_path: Path, config: ComputeConfig) -> None:
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(Disk):
+        def create(self, path: Path) -> int:
+            begun.set()
+            assert go_on.wait(20)
+            return super().create(path)
+
+        def remove(self, path: Path) -> None:
+            super().remove(path)
+            ended.set()
+
+    node = Node(tmp_path, config, Slow(), every=1)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            node.train(1)
+            await trio.to_thread.run_sync(begun.wait)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    go_on.set()
+    assert ended.wait(20)
+    assert node.store.kept() == () and node.said == []
+    node.saver.applied(1, version(2))
+    assert node.said == []
+
+
+def test_memory_goes_with_the_stage(tmp_path: Path, config: ComputeConfig) -> None:
+    node = Node(tmp_path, config)
+    train(node.compute, 1)
+    node.compute.call("snapshot_copy", stage=1, step=1)
+    assert any(node.memory.view(1))
+    node.saver.forgotten(1)
+    assert not any(node.memory.view(1))
+
+
+def test_what_cannot_be_loaded_is_refused(tmp_path: Path, config: ComputeConfig) -> None:
+    node = Node(tmp_path, config, every=1)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            node.train(1)
+            await settled(node, 4)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    kept = next(each for each in node.store.kept() if each.stage == 1)
+    right: dict[str, Any] = {"folder": str(kept.folder), "stage": 1, "step": 1, "commit": "c1", "attempt": ATTEMPT}
+    compute = direct(config)
+    for wrong, says in (
+        ({"step": 2}, "is stage 1 of step 1 (c1), not stage 1 of step 2 (c1)"),
+        ({"commit": "c9"}, "not stage 1 of step 1 (c9)"),
+        ({"stage": 2}, "not stage 2 of step 1"),
+        ({"folder": str(tmp_path / "none")}, "cannot read"),
+    ):
+        with pytest.raises(Refused) as caught:
+            compute.call("snapshot_load", **{**right, **wrong})
+        assert says in str(caught.value) and caught.value.kind == "invalid"
+    with pytest.raises(Refused, match=r"q_proj.weight has shape \(16, 16\), not \(32, 32\)"):
+        direct(replace(config, dim=32, slot_bytes=2 * config.slot_bytes), range(0)).call("snapshot_load", **right)
+    assert compute.call("snapshot_load", **right)["digest"] == kept.digest
+    (kept.folder / "weights.safetensors").write_bytes(bytes(kept.index.parts["weights"].bytes))
+    with pytest.raises(Refused, match="no safetensors header"):
+        compute.call("snapshot_load", **right)
+    with pytest.raises(Refused, match="has no weights here"):
+        compute.call("snapshot_copy", stage=1, step=1)
+
+
+def test_a_stage_is_saved_once_to_a_path(tmp_path: Path, config: ComputeConfig) -> None:
+    node = Node(tmp_path / "home", config, every=0)
+    requests = SnapshotRequests(node.saver)
+
+    async def ask(do: str, **fields: Any) -> dict[str, Any]:
+        return dict(await requests.handlers[do]({"do": do, **fields}))
+
+    async def saved(**fields: Any) -> dict[str, Any]:
+        state = await ask("snapshot", **fields)
+        with trio.fail_after(20):
+            while state.get("waiting"):
+                await trio.testing.wait_all_tasks_blocked(0.001)
+                state = await ask("snapshot-state")
+        return state
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            node.train(1)
+            state = await saved(to=str(tmp_path / "all"), stage=None)
+            assert sorted(each["folder"] for each in state["saved"]) == [
+                str(tmp_path / "all" / f"stage-{k}") for k in range(4)
+            ]
+            assert state["troubles"] == [] and {each["step"] for each in state["saved"]} == {1}
+            for place, stage, says in (
+                (tmp_path / "all", None, "is there already"),
+                (tmp_path / "one", 9, "stage 9 is not held here, which holds 0, 1, 2, 3"),
+                (Path("one"), 1, "choose another place"),
+                (tmp_path / "none" / "all", None, "cannot create"),
+            ):
+                assert says in (await saved(to=str(place), stage=stage))["error"]
+            assert len((await saved(to=str(tmp_path / "one"), stage=2))["saved"]) == 1
+            state = await saved(to=str(tmp_path / "none" / "one"), stage=2)
+            assert "No such file or directory" in state["troubles"][0]
+            node.held.clear()
+            assert "it holds no stage" in (await saved(to=str(tmp_path / "x"), stage=None))["error"]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    kept = read_snapshot(tmp_path / "one")
+    assert kept.version == version(1) and node.store.verify(kept) == "" and not (tmp_path / "home").exists()
+
+
+def test_without_memory_nothing_is_copied(config: ComputeConfig) -> None:
+    with pytest.raises(Refused, match="this node keeps no snapshots"):
+        direct(config).call("snapshot_copy", stage=1, step=0)
+
+
+def test_a_paced_stage_is_kept_and_loaded(tmp_path: Path, config: ComputeConfig) -> None:
+    node = Node(tmp_path, replace(config, backend="paced"), every=1)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            second = node.train(1)
+            await settled(node, 4)
+            again = direct(replace(config, backend="paced"), range(0))
+            assert load(again, node, 1) == second["digests"]
+            assert train(again, 2) == train(node.compute, 2)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)

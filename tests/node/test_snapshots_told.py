@@ -1,0 +1,193 @@
+"""A stage that was really trained, from the disk of a node into its compute process, or into another node's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from computing import CONFIG, STAGES, Direct, Port, direct
+from keeping import RUN
+from lending import Network
+from test_copies_of_torch import Node as Mover
+from test_snapshots_saved import Node as Trainer
+from test_snapshots_saved import settled, version
+
+from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.snapshots_store import KeptSnapshot, SnapshotStore
+from ftnode.node.snapshots_told import ToldSnapshots
+from ftnode.node.state_shape import shape_of
+from ftnode.node.state_transfer import Outcome
+from ftnode.protocol.effects import Install
+from ftnode.protocol.events import Event, Installed, InstallFailed, Snapshots
+from ftnode.protocol.messages import Donor, Plan
+from ftnode.protocol.types import Peer, Rung
+
+STAGE = 2
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ComputeConfig:
+    text = tmp_path / "text.txt"
+    text.write_text("To be, or not to be, that is the question.\n" * 400)
+    return replace(CONFIG, data=str(text))
+
+
+def kept_by(home: Path, config: ComputeConfig, steps: int = 2) -> tuple[Trainer, bytes]:
+    """A disk with every stage of each second step, and the state of STAGE after the last one."""
+    trainer = Trainer(home, config)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trainer.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            for step in range(1, steps + 1):
+                trainer.train(step)
+                await settled(trainer, step // 2 * (STAGES + 1))
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    return trainer, state_of(trainer.compute)
+
+
+def state_of(compute: Direct) -> bytes:
+    return bytes(compute.backend._stages[STAGE].state("all").detach().numpy().tobytes())  # type: ignore[attr-defined]
+
+
+class Side(Mover):
+    """A node with a disk, whose compute has nothing yet."""
+
+    def __init__(self, name: str, home: Path, config: ComputeConfig, network: Network) -> None:
+        self.direct = direct(config, range(0))
+        super().__init__(name, config, self.direct.arena, Port(self.direct), network)
+        self.told: list[Event] = []
+        self.disk = ToldSnapshots(SnapshotStore(home, RUN), shape_of(config), self.told.append)
+        self.installer.disk = self.donor.disk = self.disk
+
+
+def snapshot(home: Path, step: int = 2) -> KeptSnapshot:
+    kept = SnapshotStore(home, RUN).kept()
+    return next(one for one in kept if (one.stage, one.version.step) == (STAGE, step))
+
+
+async def fill(side: Side, home: Path, *donors: str, digest: str = "") -> Outcome:
+    lent = tuple(Donor(STAGE, Peer(name, 1), ()) for name in donors)
+    digest = digest or snapshot(home).digest
+    plan = Plan(STAGE, side.peer, Rung.SNAPSHOT, lent, 1.0, "on a disk", version(2), digest)
+    return await side.installer.install(Install(plan, version(2)))
+
+
+def run(main: Callable[[Network], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                await main(Network(nursery))
+                nursery.cancel_scope.cancel()
+
+    trio.run(bounded)
+
+
+@pytest.mark.parametrize("donor", ["me", "other"])
+def test_a_stage_comes_back_whole_from_ones_own_disk_or_anothers(
+    donor: str, tmp_path: Path, config: ComputeConfig
+) -> None:
+    """Weights, moments, count of updates: all that trains on is as it was. Who lends holds nothing itself."""
+    trainer, state = kept_by(tmp_path / "kept", config)
+
+    async def main(network: Network) -> None:
+        me = Side("me", tmp_path / ("kept" if donor == "me" else "bare"), config, network)
+        Side("other", tmp_path / "kept", config, network)
+        outcome = await fill(me, tmp_path / "kept", donor)
+        assert isinstance(outcome.event, Installed), outcome.event
+        assert (outcome.event.bytes_fetched > 0) == (donor == "other")
+        assert state_of(me.direct) == state
+        stages = [compute.backend._stages[STAGE] for compute in (me.direct, trainer.compute)]  # type: ignore[attr-defined]
+        mine, theirs = ((s.version, s.updates, s.rate_factor, s.norm_squared) for s in stages)
+        assert mine == theirs
+        (record,) = outcome.donors
+        assert (record.stage, record.peer.id, record.digest) == (STAGE, donor, outcome.event.digest)
+
+    run(main)
+
+
+def damage(home: Path) -> None:
+    path = snapshot(home).folder / "optimiser.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 4
+    path.write_bytes(content)
+
+
+def test_a_damaged_snapshot_is_told_of_no_more_and_the_next_donor_is_asked(
+    tmp_path: Path, config: ComputeConfig
+) -> None:
+    _, state = kept_by(tmp_path / "kept", config)
+    kept_by(tmp_path / "spoilt", config)
+    damage(tmp_path / "spoilt")
+
+    async def main(network: Network) -> None:
+        me = Side("me", tmp_path / "spoilt", config, network)
+        Side("other", tmp_path / "kept", config, network)
+        alone = await fill(me, tmp_path / "kept", "me")
+        assert isinstance(alone.event, InstallFailed) and "is damaged" in alone.event.reason
+        (told,) = me.told
+        assert (
+            isinstance(told, Snapshots) and STAGE not in {one.stage for one in told.kept} and len(told.kept) == STAGES
+        )
+        helped = await fill(me, tmp_path / "kept", "me", "other")
+        assert isinstance(helped.event, Installed) and state_of(me.direct) == state
+
+    run(main)
+
+
+def test_who_lends_finds_the_damage_first(tmp_path: Path, config: ComputeConfig) -> None:
+    kept_by(tmp_path / "kept", config)
+    digest = snapshot(tmp_path / "kept").digest
+    damage(tmp_path / "kept")
+
+    async def main(network: Network) -> None:
+        me, other = (Side(name, tmp_path / home, config, network) for name, home in (("me", "bare"), ("other", "kept")))
+        other.donor._held = lambda stage: None
+        outcome = await fill(me, tmp_path / "kept", "other", digest=digest)
+        assert isinstance(outcome.event, InstallFailed) and other.told
+
+    run(main)
+
+
+def test_a_snapshot_with_another_digest_than_agreed_is_refused(tmp_path: Path, config: ComputeConfig) -> None:
+    kept_by(tmp_path / "kept", config)
+
+    async def main(network: Network) -> None:
+        me = Side("me", tmp_path / "bare", config, network)
+        Side("other", tmp_path / "kept", config, network)
+        outcome = await fill(me, tmp_path / "kept", "other", digest="0" * 32)
+        assert isinstance(outcome.event, InstallFailed) and "another digest" in outcome.event.reason
+
+    run(main)
+
+
+def test_all_that_is_told_is_read_once_and_what_is_damaged_is_withdrawn(tmp_path: Path, config: ComputeConfig) -> None:
+    kept_by(tmp_path / "kept", config, steps=4)
+    damage(tmp_path / "kept")
+
+    async def main(network: Network) -> None:
+        me = Side("me", tmp_path / "kept", config, network)
+        me.disk.tell()
+        await me.disk.check()
+        first, second = me.told
+        assert isinstance(first, Snapshots) and isinstance(second, Snapshots)
+        assert len(first.kept) == 2 * (STAGES + 1) and set(first.kept) > set(second.kept)
+        (gone,) = set(first.kept) - set(second.kept)
+        assert (gone.stage, gone.version, gone.epoch, gone.forks) == (STAGE, version(2), 3, 1)
+
+    run(main)
+
+
+def test_a_run_that_keeps_none_tells_of_none() -> None:
+    told: list[Event] = []
+    disk = ToldSnapshots(None, shape_of(CONFIG), told.append)
+    disk.tell()
+    trio.run(disk.check)
+    assert not told and disk.find(STAGE, version(2), "d") is None

@@ -1,0 +1,224 @@
+"""The owner of a machine and a real node on it: pauses, resumes, signals, terminals that close, and kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftnode.lab.swarm import Process, descendants, wait_until_gone
+from ftnode.lab.trial import Trial
+from ftnode.node.children import is_running
+from ftnode.node.cli_run import manifest_text
+from ftnode.node.configuration import running_nodes
+from ftnode.node.identity import home_directory, take_identity
+from tests.swarm.conftest import OpenTrial, small_manifest
+
+pytestmark = pytest.mark.timeout(240)
+
+FREE_SECONDS = 2.0
+"""After the hand-over, for the memory to be free."""
+WAIT_SECONDS = 60.0
+
+
+def command(*arguments: object) -> str:
+    argv = [sys.executable, "-m", "ftnode.node.cli", *map(str, arguments)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return done.stdout
+
+
+def told(process: Process) -> str:
+    return process.output.read_text(errors="replace")
+
+
+def wait(what: str, condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
+        time.sleep(0.02)
+
+
+def again(trial: Trial, process: Process, life: int) -> str:
+    """Follow the trace of a node's next life; its name in the story."""
+    name = f"{process.name}-{life}"
+    trial.story.follow(name, process.log / f"trace-{life}.jsonl")
+    return name
+
+
+def works(trial: Trial, name: str) -> None:
+    """It has counted a microbatch, and so contributes."""
+    trial.wait(f"{name} to count a microbatch", lambda story: any(node == name for node, _ in story.accumulated))
+
+
+def both_hold_something(trial: Trial) -> None:
+    trial.wait("both to hold something", lambda story: story.view is not None and len(story.view.members()) == 2)
+    trial.wait_for_step(trial.story.committed + 2)
+
+
+def test_a_pause_frees_the_machine_and_a_resume_joins_again(open_swarm: OpenTrial) -> None:
+    """Of the one that leads, so that somebody else has to lead meanwhile."""
+    trial = open_swarm(volunteers=2, stages=1, hold=2)
+    both_hold_something(trial)
+    process = trial.swarm.processes[trial.story.names[trial.story.view.leader]]  # type: ignore[union-attr]
+    family = descendants(process.process.pid)
+    assert len(family) >= 3, "compute, directory, p2pd"
+    paused = json.loads(command("pause", "--home", process.home, "--json"))
+    assert list(paused["paused"]) == [running_nodes(process.home)[0].peer] and paused["running"] == []
+    assert wait_until_gone(family, FREE_SECONDS) == ()
+    assert process.alive and descendants(process.process.pid) == ()
+    assert "memfd:ftnode-tensors" not in Path(f"/proc/{process.process.pid}/maps").read_text()
+    trial.story.read()
+    trial.wait_for_step(trial.story.committed + 3, WAIT_SECONDS)
+    assert trial.story.view is not None and process.name not in map(trial.story.name, trial.story.view.members())
+    assert "until ftnode resume" in running_nodes(process.home)[0].paused
+
+    assert "goes on" in command("resume", "--home", process.home)
+    works(trial, again(trial, process, 2))
+    assert running_nodes(process.home)[0].paused == ""
+
+
+def test_who_is_alone_in_a_run_stands_still_and_loses_nothing(open_swarm: OpenTrial) -> None:
+    trial = open_swarm(volunteers=1, stages=2, hold=3)
+    process = trial.swarm.processes["v1"]
+    family = descendants(process.process.pid)
+    paused = json.loads(command("pause", "1h", "--home", process.home, "--json"))
+    assert paused["paused"] and "stays in memory" in running_nodes(process.home)[0].paused
+
+    def state(pid: int) -> str:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    assert "T" in {state(pid) for pid in family}
+    trial.story.read()
+    step = trial.story.committed
+    time.sleep(1.5)
+    trial.story.read()
+    assert trial.story.committed <= step + 1, "at most what was on its way"
+    assert "goes on" in command("resume", "--home", process.home)
+    trial.wait_for_step(step + 5, WAIT_SECONDS)
+    assert descendants(process.process.pid) == family, "nothing was started anew"
+    assert told(process).count("  join ") == 1
+    paused = json.loads(command("pause", "--now", "--home", process.home, "--json"))
+    assert paused["paused"] and wait_until_gone(family, FREE_SECONDS) == () and process.alive
+
+
+def test_a_closed_terminal_and_an_impatient_owner(open_swarm: OpenTrial) -> None:
+    """SIGHUP hands over as SIGTERM does, and comes twice; Ctrl-C twice ends at once."""
+    trial = open_swarm(volunteers=2, stages=1, hold=2)
+    both_hold_something(trial)
+    one, other = trial.swarm.processes["v2"], trial.swarm.processes["v1"]
+    trial.expected_dead |= {"v1", "v2"}
+    one.process.send_signal(signal.SIGHUP)
+    one.process.send_signal(signal.SIGHUP)
+    assert one.process.wait(WAIT_SECONDS) == 0 and "once more ends at once" in told(one)
+    trial.story.read()
+    trial.wait_for_step(trial.story.committed + 3, WAIT_SECONDS)
+    assert trial.story.view is not None and trial.story.view.holders[0] == trial.story.view.holders[1], "handed over"
+    family = descendants(other.process.pid)
+    other.process.send_signal(signal.SIGINT)
+    other.process.send_signal(signal.SIGINT)
+    assert other.process.wait(10) == 0 and wait_until_gone(family, FREE_SECONDS) == ()
+
+
+# -- a node that rests from the start, which needs no swarm
+
+
+class Resting:
+    """`ftnode join` of a home, whose only peer does not exist."""
+
+    def __init__(self, folder: Path, manifest: Path, text: Path) -> None:
+        self.home, self.manifest, self.text = home_directory(str(folder / "home")), manifest, text
+        stranger = take_identity(home_directory(str(folder / "stranger")))
+        stranger.release()
+        self.peer = f"/ip4/127.0.0.1/tcp/1/p2p/{stranger.peer_id}"
+        self.log = folder / "output.log"
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def join(self, *options: object) -> subprocess.Popen[bytes]:
+        argv = [
+            sys.executable, "-m", "ftnode.node.cli", "join", str(self.manifest), "--allow-unsigned", "--peer",
+            self.peer, "--data", str(self.text), "--home", str(self.home), "--run-on-battery", "--share-gpu",
+            *map(str, options),
+        ]  # fmt: skip
+        with self.log.open("wb") as output:
+            process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        self.started.append(process)
+        wait("it to rest", lambda: bool(self.note(process)), 30)
+        return process
+
+    def note(self, process: subprocess.Popen[bytes]) -> str:
+        assert process.poll() is None, self.log.read_text()
+        return next((node.paused for node in running_nodes(self.home) if node.pid == process.pid), "")
+
+
+@pytest.fixture
+def resting(tmp_path: Path, text: Path) -> Iterator[Resting]:
+    manifest = tmp_path / "manifest.toml"
+    manifest.write_text(manifest_text(small_manifest(text, 2, 100)))
+    made = Resting(tmp_path, manifest, text)
+    yield made
+    for process in made.started:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait(10)
+
+
+@pytest.mark.parametrize(
+    "numbers", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGHUP], [signal.SIGINT, signal.SIGINT]], ids=str
+)
+def test_a_home_that_was_paused_starts_paused_and_ends_when_it_is_told(resting: Resting, numbers: list[int]) -> None:
+    assert "starts paused" in command("pause", "2h", "--home", resting.home)
+    process = resting.join()
+    said = resting.log.read_text()
+    assert "paused" in said and "ftnode resume goes on" in said
+    assert descendants(process.pid) == ()
+    for number in numbers:
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
+    assert process.wait(10) == 0
+    assert running_nodes(resting.home) == () and not list((resting.home / "running").glob("*.sock"))
+
+
+def test_killed_while_paused_it_is_still_paused(resting: Resting) -> None:
+    command("pause", "--home", resting.home)
+    first = resting.join()
+    first.kill()
+    first.wait(10)
+    second = resting.join()
+    assert "until ftnode resume" in resting.note(second)
+    assert "has left" in command("leave", "--home", resting.home) and second.wait(10) == 0
+
+
+def test_a_pause_that_is_over_ends_by_itself_and_hours_are_kept(resting: Resting) -> None:
+    now = time.localtime()
+    hours = f"{(now.tm_hour + 2) % 24:02}:00-{(now.tm_hour + 3) % 24:02}:00"
+    process = resting.join("--schedule", hours)
+    assert "outside of --schedule, until" in resting.note(process)
+    held: dict[str, Any] = json.loads(command("resume", "--home", resting.home, "--json"))
+    assert next(iter(held["paused"].values())).startswith("outside of --schedule")
+    process.terminate()
+    assert process.wait(10) == 0
+    command("pause", "3s", "--home", resting.home)
+    process = resting.join()
+    wait("the node to begin", lambda: "joins trial" in resting.log.read_text(), 30)
+    assert len(descendants(process.pid)) >= 1 and is_running(process.pid)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
+
+
+def test_the_socket_is_the_owners_alone(resting: Resting) -> None:
+    command("pause", "--home", resting.home)
+    resting.join()
+    (path,) = (resting.home / "running").glob("*.sock")
+    assert path.stat().st_mode & 0o777 == 0o600 and path.stat().st_uid == os.getuid()
+    assert json.loads(command("pause", "--home", resting.home, "--json"))["running"] == []

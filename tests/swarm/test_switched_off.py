@@ -1,0 +1,78 @@
+"""A whole swarm of real processes that is killed and started again goes on from its disks."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+
+import pytest
+
+from ftnode.lab.trial import Trial
+from ftnode.node.snapshots_store import SnapshotStore
+from ftnode.protocol.manifest import Manifest
+from ftnode.protocol.types import Rung
+from tests.swarm.conftest import OpenTrial
+
+pytestmark = pytest.mark.timeout(280)
+EVERY = 10
+
+
+def with_snapshots(manifest: Manifest) -> Manifest:
+    return replace(manifest, recovery=replace(manifest.recovery, snapshot_every=EVERY, rollback_max=10 * EVERY))
+
+
+def kept_steps(trial: Trial, run: str, name: str) -> dict[int, set[int]]:
+    """Stage → steps of its snapshots in this node's home."""
+    found: dict[int, set[int]] = {}
+    for kept in SnapshotStore(trial.swarm.processes[name].home, run).kept():
+        found.setdefault(kept.stage, set()).add(kept.version.step)
+    return found
+
+
+def common(trial: Trial, run: str) -> set[int]:
+    """Steps that are kept of every stage."""
+    stages: dict[int, set[int]] = {}
+    for name in ("v1", "v2"):
+        for stage, steps in kept_steps(trial, run, name).items():
+            stages.setdefault(stage, set()).update(steps)
+    return set.intersection(*stages.values()) if len(stages) == 4 else set()
+
+
+def test_two_nodes_that_were_killed_go_on_from_the_newest_common_step(open_swarm: OpenTrial) -> None:
+    runs: list[str] = []
+
+    def change(manifest: Manifest) -> Manifest:
+        changed = with_snapshots(manifest)
+        runs.append(changed.run_id)
+        return changed
+
+    trial = open_swarm(volunteers=2, hold=2, change=change)
+    (run,) = runs
+    trial.wait("two snapshots of all stages", lambda story: len(common(trial, run)) >= 2, 60.0)
+    last = max(common(trial, run))
+    trial.wait_for_step(last + 4)
+    for name in ("v1", "v2"):
+        trial.expected_dead.add(name)
+        trial.swarm.processes[name].process.send_signal(signal.SIGKILL)
+    for name in ("v1", "v2"):
+        trial.swarm.processes[name].process.wait()
+    newest = max(common(trial, run))
+    trial.story.read()
+    first = {told.record["step"]: told.record["loss"] for told in trial.story.commits}
+    seen = len(trial.story.installed), len(trial.story.commits)
+    for name in ("v1", "v2"):  # the same identity and disk, and logs of its own
+        home = trial.swarm.processes[name].home
+        home.rename(home.with_name(f"{name}-again"))
+        trial.volunteer(f"{name}-again", hold=2)
+    trial.wait("steps after the restart", lambda story: len(story.commits) >= seen[1] + 6, 120.0)
+    installed = [told.record for told in trial.story.installed[seen[0] :]]
+    assert {record["stage"]: record["rung"] for record in installed} == dict.fromkeys(range(4), Rung.SNAPSHOT.value)
+    assert {record["step"] for record in installed} == {newest}
+    again = {told.record["step"]: told.record["loss"] for told in trial.story.commits[seen[1] :]}
+    assert min(again) == newest + 1
+    both = again.keys() & first.keys()
+    assert both, "some steps are made twice"
+    for step in both:
+        assert again[step] == pytest.approx(first[step], rel=1e-6), f"step {step} is the step that it was"
+    view = trial.story.view
+    assert view is not None and view.lineage.forks >= 2**24 and min(view.epochs) > 0
