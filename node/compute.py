@@ -18,7 +18,7 @@ import msgpack
 import trio
 
 from ftnode.node.arena import Arena
-from ftnode.node.children import start_child, stop_child
+from ftnode.node.children import start_child, stop_child, thread_environment
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.gradient_memory import GradientMemory
 from ftnode.node.ports import ComputeError
@@ -131,7 +131,10 @@ class ComputeProcess:
             argv += ["--gradients-fd", str(self._gradients.descriptor)]
             descriptors.append(self._gradients.descriptor)
         with theirs:
-            child = start_child(argv, log=self._log_path, pass_fds=descriptors)
+            child = start_child(
+                argv, log=self._log_path, pass_fds=descriptors, own_session=True,
+                environment=thread_environment(self.config.threads),
+            )  # fmt: skip
         self.pid = child.pid
         reason, worked = "restarted", False
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
+from ftnode.node.limits import NO_LIMITS, Limits
 from ftnode.protocol.manifest import Manifest
 
 RUNNING_FOLDER = "running"
@@ -62,6 +63,8 @@ class JoinConfig:
     """Folder of shards behind an http(s) address; empty: none."""
     data_bytes_max: int = 50_000_000_000
     """Larger corpora of shards are not fetched."""
+    limits: Limits = NO_LIMITS
+    """What the owner gives at most."""
 
 
 @dataclass(frozen=True, slots=True)

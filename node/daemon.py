@@ -9,13 +9,19 @@ from typing import Final
 
 import trio
 
+from ftnode.node.acquaintances import WHO_PROTOCOL
+from ftnode.node.bandwidth import Bandwidth, Gate
 from ftnode.node.configuration import JoinConfig, forget_running
 from ftnode.node.identity import Identity, take_identity
 from ftnode.node.joining import admitted
+from ftnode.node.knock import KNOCK_PROTOCOL
+from ftnode.node.limits import Limits
 from ftnode.node.log_format import formatter
+from ftnode.node.manifest_exchange import MANIFEST_PROTOCOL
 from ftnode.node.p2pd import P2pd
 from ftnode.node.volunteer import Node
 from ftnode.protocol.errors import UserError
+from ftnode.protocol.wire import STEP_PROTOCOL
 
 LOG_BYTES_MAX: Final = 1 << 26
 """Of node.log; then it begins anew, and the one before is kept."""
@@ -43,6 +49,17 @@ def run(config: JoinConfig) -> int:
     return 0
 
 
+def bandwidth_of(limits: Limits) -> Bandwidth | None:
+    """The gates of a life; None where nothing is limited. Greetings and heartbeats never wait behind tensors."""
+    if not limits.up and not limits.down:
+        return None
+    return Bandwidth(
+        up=Gate(limits.up) if limits.up else None,
+        down=Gate(limits.down) if limits.down else None,
+        urgent=(STEP_PROTOCOL, KNOCK_PROTOCOL, WHO_PROTOCOL, MANIFEST_PROTOCOL),
+    )
+
+
 async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -50,7 +67,7 @@ async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
             try:
                 p2pd = await P2pd.start(
                     nursery, identity.path, listen=config.listen, announce=config.announce,
-                    log_path=config.log_directory / "p2pd.log",
+                    log_path=config.log_directory / "p2pd.log", bandwidth=bandwidth_of(config.limits),
                 )  # fmt: skip
             except UserError as error:
                 nursery.cancel_scope.cancel()

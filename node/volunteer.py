@@ -173,8 +173,9 @@ class Node:
         from ftnode.node.shards import run_shards  # numpy comes with it, which other runs do without
 
         return run_shards(
-            self.config, self.transport, self.participant, self.speaking, self._tell_ready, self.book.admits
-        )
+            self.config, self.transport, self.participant, self.speaking, self._tell_ready, self.book.admits,
+            self.p2pd.bandwidth,
+        )  # fmt: skip
 
     async def live(self, nursery: trio.Nursery, signals: AsyncIterator[int]) -> UserError | None:
         """Serve until left or failed."""
