@@ -21,6 +21,8 @@ PIECE_SECONDS: Final = 0.02
 PIECE_BYTES_MIN: Final = 1 << 10
 PIECE_BYTES_MAX: Final = 1 << 16
 """What a bulk stream passes at a time, so that others have their turn: what the line carries in 20 ms, within these."""
+PAUSE_SECONDS_MIN: Final = 1e-4
+"""Rounding must not make anybody wait for nothing, again and again."""
 BURST_SECONDS: Final = 0.25
 """Of the limit, what an idle line may make up for at once."""
 DEBT_SECONDS: Final = 1.0
@@ -109,7 +111,7 @@ class Gate:
 
     async def _granted(self, wanted: int, urgent: bool) -> int:
         while not (count := self.bucket.grant(wanted, trio.current_time(), urgent)):
-            await trio.sleep(self.bucket.wait(wanted, trio.current_time(), urgent))
+            await trio.sleep(max(PAUSE_SECONDS_MIN, self.bucket.wait(wanted, trio.current_time(), urgent)))
         return count
 
 
