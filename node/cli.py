@@ -110,6 +110,7 @@ cli = LazyGroup(
         "join": ("ftnode.node.cli_join:join", "Volunteer for a run."),
         "status": ("ftnode.node.cli_status:status", "Watch a swarm."),
         "dashboard": ("ftnode.node.cli_dashboard:dashboard", "Watch a swarm on a web page."),
+        "health": ("ftnode.node.cli_health:health", "Say whether this machine's nodes are well."),
         "peers": ("ftnode.node.cli_status:list_peers", "Who is in the swarm."),
         "doctor": ("ftnode.node.cli_doctor:doctor", "Check what this machine needs, and say what to do."),
         "tensorboard": ("ftnode.node.cli_tensorboard:tensorboard", "A node's metrics for TensorBoard."),

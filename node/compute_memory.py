@@ -43,7 +43,7 @@ class MemoryCap:
             self.limit = wanted.bytes_of(total) - CONTEXT_BYTES
             if self.limit <= 0:
                 raise ValueError(
-                    f"--vram leaves no room: CUDA itself takes {CONTEXT_BYTES / MEBIBYTE:.0f} MiB of a card"
+                    f"--vram leaves no room: CUDA alone takes {CONTEXT_BYTES / MEBIBYTE:.0f} MiB of a card"
                 )
             torch.cuda.set_per_process_memory_fraction(self.limit / total, self._device)
             return
@@ -53,9 +53,7 @@ class MemoryCap:
         self.limit = cap - others
         if self.limit <= _status("VmData"):
             needed = others + _status("VmData")
-            raise ValueError(
-                f"--vram {cap / MEBIBYTE:.0f}MiB leaves no room, {needed / MEBIBYTE:.0f} MiB are taken by now"
-            )
+            raise ValueError(f"--vram leaves no room: torch alone takes {needed / MEBIBYTE:.0f} MiB")
         resource.setrlimit(resource.RLIMIT_DATA, (self.limit, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
     def free(self, on_device: int) -> int:

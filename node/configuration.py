@@ -81,6 +81,8 @@ class Running:
     """It has been asked to leave, and hands over."""
     keeps: tuple[int, ...] = ()
     """Stages whose last copy it has: asked to leave, it stays for `ftnode export`, or until it is asked again."""
+    paused: str = ""
+    """Why it rests, and until when; empty while it works."""
 
 
 def log_root(home_option: str | None) -> Path:
@@ -130,7 +132,7 @@ def _read_running(path: Path) -> Running | None:
         addresses = tuple(map(str, found["addresses"]))
         return Running(
             int(found["pid"]), str(found["peer"]), str(found["run"]), addresses, found.get("leaving") is True,
-            tuple(map(int, found.get("keeps", ()))),
+            tuple(map(int, found.get("keeps", ()))), str(found.get("paused", "")),
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from typing import Final
 
@@ -15,10 +17,11 @@ from ftnode.node.configuration import JoinConfig, forget_running
 from ftnode.node.identity import Identity, take_identity
 from ftnode.node.joining import admitted
 from ftnode.node.knock import KNOCK_PROTOCOL
-from ftnode.node.limits import Limits
+from ftnode.node.limits import Limits, limits_text
 from ftnode.node.log_format import formatter
 from ftnode.node.manifest_exchange import MANIFEST_PROTOCOL
 from ftnode.node.p2pd import P2pd
+from ftnode.node.supervisor import Supervisor, noted_state
 from ftnode.node.volunteer import Node
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.wire import STEP_PROTOCOL
@@ -64,6 +67,7 @@ async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(Supervisor(os.environ).run, partial(noted_state, config.home, identity.peer_id))
             try:
                 p2pd = await P2pd.start(
                     nursery, identity.path, listen=config.listen, announce=config.announce,
@@ -74,6 +78,8 @@ async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
                 return error
             try:
                 node = Node(config, identity, p2pd, await p2pd.addresses())
+                if given := limits_text(config.limits):
+                    node.speaking.say("limits", given)
                 failure = await node.live(nursery, signals)
             finally:
                 p2pd.close()

@@ -391,8 +391,8 @@ class Node:
         self.speaking.say("compute", f"the compute process is lost: {reason}")
         self.driver.compute_lost(reason, out_of_memory_stage)
         if self.compute.refusal:  # it would say so again and again
-            device = self.config.device
-            self._fail(UserError(f"cannot compute on {device}: {self.compute.refusal}; choose another --device", 69))
+            cause = f"cannot compute on {self.config.device}: {self.compute.refusal}"
+            self._fail(UserError(f"{cause}; choose another --device or --vram", 69))
 
     def status(self) -> SwarmStatus:
         """For watchers."""
