@@ -32,6 +32,7 @@ from ftnode.node.p2pd import P2pd
 from ftnode.node.relay import start_relay
 from ftnode.node.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
 from ftnode.node.supervisor import Supervisor, noted_state
+from ftnode.node.waiting import tell_waits
 from ftnode.protocol.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ async def _serve(
                 await point.start(nursery)
                 for line in await point.lines():
                     say(line)
+                nursery.start_soon(tell_waits, lambda: point.status().waiting, lambda kind, line: say(line))
                 reason = await _until_asked(signals, p2pd.died)
             finally:
                 p2pd.close()

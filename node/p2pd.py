@@ -27,6 +27,7 @@ from ftnode.node.children import child_ended, start_child
 from ftnode.node.identity import peer_id_bytes, peer_id_text
 from ftnode.node.listening import address_bytes, address_text, check_listen
 from ftnode.node.streams import StreamHandler, read_exactly
+from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import FtnodeError, LocalError, UserError
 
 log = logging.getLogger(__name__)
@@ -203,7 +204,7 @@ class P2pd:
         return stream, response
 
     async def _wait_until_ready(self, output: Path) -> None:
-        with trio.move_on_after(START_SECONDS):
+        with trio.move_on_after(START_SECONDS), spoken("p2pd to start"):
             while not self.died.is_set():
                 try:
                     response = await self._ask(messages.identify(), CONTROL_SECONDS)
