@@ -111,6 +111,7 @@ cli = LazyGroup(
         "status": ("ftnode.node.cli_status:status", "Watch a swarm."),
         "dashboard": ("ftnode.node.cli_dashboard:dashboard", "Watch a swarm on a web page."),
         "health": ("ftnode.node.cli_health:health", "Say whether this machine's nodes are well."),
+        "service": ("ftnode.node.cli_service:service", "Print a systemd unit for a node."),
         "peers": ("ftnode.node.cli_status:list_peers", "Who is in the swarm."),
         "doctor": ("ftnode.node.cli_doctor:doctor", "Check what this machine needs, and say what to do."),
         "tensorboard": ("ftnode.node.cli_tensorboard:tensorboard", "A node's metrics for TensorBoard."),
