@@ -140,14 +140,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(error: BaseException) -> int:
     """Say an expected error in one line, and return its exit code."""
     if isinstance(error, UserError):
-        _say(str(error))
+        _say(f"{error} [{error.code}]")
         return error.exit_code
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return USAGE
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
-        _say(error.format_message() + (f" (see {context.command_path} --help)" if context else ""))
+        _say(error.format_message() + (f" (see {context.command_path} --help)" if context else "") + " [E64-usage]")
         return USAGE
     if isinstance(error, BrokenPipeError):
         # Who reads us has enough, as in `ftnode status | head`. Python would complain again when it flushes at exit.

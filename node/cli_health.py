@@ -41,7 +41,7 @@ def health(timeout: float, as_json: bool, home: str | None) -> int:
         shown = [f"{'healthy' if one.healthy else 'not healthy'}: {one.peer[-6:]} {one.text}" for one in found]
         click.echo("; ".join(shown))
     else:
-        raise UserError(f"no node runs here (home {folder}); start one with ftnode join or ftnode bootstrap", code)
+        raise UserError(f"no node runs here (home {folder}); start one with ftnode join or ftnode bootstrap", 69)
     return code
 
 

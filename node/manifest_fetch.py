@@ -67,6 +67,11 @@ def once_begun(ask: Callable[[float], bytes], timeout: float) -> bytes:
         time.sleep(AGAIN_SECONDS)
 
 
+def _words(line: str) -> str:
+    """Of another process's error, without what is put around it for people."""
+    return line.removeprefix("ftnode: ").rpartition(" [E")[0] or line
+
+
 def check_author(invitation: Invitation, author: str) -> None:
     """Raises UserError (76) when the manifest is signed by somebody else than the link says, or by nobody."""
     if author != invitation.author:
@@ -102,6 +107,7 @@ def fetch_apart(invitation: Invitation, timeout: float) -> str:
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise UserError(
-            (said[-1] if said else "the manifest cannot be fetched").removeprefix("ftnode: "), done.returncode
+            _words(said[-1]) if said else "the manifest cannot be fetched; check that the link's peers run",
+            done.returncode,
         )
     return done.stdout.decode("utf-8", "replace")
