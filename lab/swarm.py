@@ -102,7 +102,7 @@ class Swarm:
         arguments = [
             "join", link or str(self.manifest), "--allow-unsigned", "--peer", self.address, "--hold", str(hold),
             "--device", self.device, "--threads", str(self.threads), "--log-dir", str(self.directory / "logs" / name),
-            "--dump-rebuilds", "--hash-every", str(self.hash_every),
+            "--dump-rebuilds", "--hash-every", str(self.hash_every), "--nice", "0",
         ]  # fmt: skip
         if "--listen" not in options:
             arguments += ["--listen", LOOPBACK]

@@ -91,6 +91,7 @@ lab_group = LazyGroup(
         "reduction": ("ftnode.node.cli_lab:reduction", "Seconds that a group takes to sum a gradient."),
         "watch": ("ftnode.node.cli_lab:watch", "What looking at a swarm costs."),
         "export": ("ftnode.node.cli_lab:export_speed", "Memory and speed of an export while a run goes on."),
+        "limits": ("ftnode.node.cli_lab_limits:limits", "Whether a volunteer's limits hold."),
         "memory": ("ftnode.node.cli_lab:memory", "Resident memory of an idle node, by process."),
         "dashboard": ("ftnode.node.cli_lab:dashboard_bench", "First paint and memory of the dashboard's page."),
         "world": ("ftnode.node.cli_lab:world", "Speed of the virtual world."),

@@ -85,7 +85,8 @@ def test_bulk_streams_share_equally_and_urgent_ones_do_not_wait() -> None:
                 began = trio.current_time()
                 await gate.grant(300, urgent=True)
                 waits.append(trio.current_time() - began)
-                await trio.sleep(0.5)
+                with trio.move_on_after(0.5):
+                    await trio.sleep_forever()
 
         with trio.move_on_after(SECONDS):
             async with trio.open_nursery() as nursery:
