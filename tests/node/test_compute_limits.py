@@ -11,7 +11,6 @@ import pytest
 from computing import CONFIG, Process, Refused, process
 
 from ftnode.node.children import THREAD_VARIABLES, thread_environment
-from ftnode.node.compute_config import ComputeConfig
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits are measured in /proc")
 
@@ -60,6 +59,21 @@ def test_what_does_not_fit_is_answered_and_never_taken(text: Path) -> None:
         assert compute.close() == 0
 
 
+@pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="no NVIDIA card here")
+def test_a_card_is_not_filled_beyond_the_limit(text: Path) -> None:
+    """By what the card itself says is free, which counts CUDA's context too; nothing else may run on it."""
+    import torch
+
+    torch.cuda.init()
+    free = torch.cuda.mem_get_info()[0]
+    cap = 2 << 30
+    config = replace(LARGE, layers=24, stages=24, data=str(text), device="cuda", memory_bytes=cap)
+    with process(config.to_dict()) as compute:
+        assert compute.first is not None and "ready" in compute.first, compute.first
+        fitted, kind = fill(compute, config.stages)
+        assert (kind, fitted > 0) == ("oom", True) and free - torch.cuda.mem_get_info()[0] <= cap
+
+
 def test_without_a_limit_there_is_none(text: Path) -> None:
     with process(replace(LARGE, memory_bytes=0, data=str(text)).to_dict()) as compute:
         assert compute.first is not None
@@ -105,7 +119,3 @@ def data_limit(pid: int) -> str:
 
 def tasks(pid: int) -> list[Path]:
     return list(Path(f"/proc/{pid}/task").iterdir())
-
-
-def config_with_threads(text: Path, threads: int) -> ComputeConfig:
-    return replace(LARGE, memory_bytes=0, data=str(text), threads=threads)
