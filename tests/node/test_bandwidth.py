@@ -100,6 +100,20 @@ def test_bulk_streams_share_equally_and_urgent_ones_do_not_wait() -> None:
     virtual(main)
 
 
+def test_who_waits_is_not_overtaken_by_who_wants_less() -> None:
+    async def main() -> None:
+        gate = Gate(RATE)
+        while gate.grant_now(1 << 20, urgent=False):
+            pass
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(gate.grant, 1 << 20, False)
+            await trio.testing.wait_all_tasks_blocked()
+            assert gate.grant_now(1, urgent=False) == 0 and gate.grant_now(1, urgent=True) == 1
+            nursery.cancel_scope.cancel()
+
+    virtual(main)
+
+
 def test_the_peers_deadline_does_not_pay_for_our_limit() -> None:
     async def main() -> None:
         gate = Gate(RATE)
