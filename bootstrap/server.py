@@ -12,6 +12,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from ftnode.node.metrics_server import NONE, MetricsServer
 from ftnode.node.p2pd import P2pd
 from ftnode.node.relay import start_relay
 from ftnode.node.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
+from ftnode.node.supervisor import Supervisor, noted_state
+from ftnode.node.waiting import tell_waits
 from ftnode.protocol.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -65,6 +68,7 @@ async def _serve(
     """Errors for the user are returned, since nurseries would wrap them."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(Supervisor(os.environ).run, partial(noted_state, home, identity.peer_id))
             try:
                 p2pd = await start_relay(nursery, identity.path, listen)
             except UserError as error:
@@ -79,6 +83,7 @@ async def _serve(
                 await point.start(nursery)
                 for line in await point.lines():
                     say(line)
+                nursery.start_soon(tell_waits, lambda: point.status().waiting, lambda kind, line: say(line))
                 reason = await _until_asked(signals, p2pd.died)
             finally:
                 p2pd.close()

@@ -103,7 +103,7 @@ class Swarm:
         arguments = [
             "join", link or str(self.manifest), "--allow-unsigned", "--peer", self.address, "--hold", str(hold),
             "--device", self.device, "--threads", str(self.threads), "--log-dir", str(self.directory / "logs" / name),
-            "--dump-rebuilds", "--hash-every", str(self.hash_every), "--run-on-battery", "--share-gpu",
+            "--dump-rebuilds", "--hash-every", str(self.hash_every), "--run-on-battery", "--share-gpu", "--nice", "0",
         ]  # fmt: skip
         if "--listen" not in options:
             arguments += ["--listen", LOOPBACK]

@@ -22,6 +22,11 @@ PR_SET_PDEATHSIG = 1
 STOP_SECONDS = 2.0
 """A child that ignores SIGTERM for this long is killed."""
 
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS",
+)  # fmt: skip
+"""Of OpenMP, which torch uses, of the two BLAS that numpy comes with, of numexpr, and of the tokenizers."""
+
 _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
@@ -31,11 +36,13 @@ def start_child(
     log: Path | None = None,
     pass_fds: Sequence[int] = (),
     environment: Mapping[str, str] | None = None,
+    own_session: bool = False,
 ) -> subprocess.Popen[bytes]:
     """Start `argv` without stdin, its output appended to the file `log` (None: discarded).
 
-    `environment` is added to our own. Raises OSError when the program cannot be started, and LocalError when called
-    from another thread than the main one.
+    `environment` is added to our own. `own_session`: where the kernel shares the processor among sessions first
+    (sched(7), autogroup), a low priority means nothing outside of one's own. Raises OSError when the program cannot be
+    started, and LocalError when called from another thread than the main one.
     """
     if threading.current_thread() is not threading.main_thread():
         raise LocalError("a child must be started from the main thread, whose end is the node's end")
@@ -49,7 +56,8 @@ def start_child(
             pass_fds=tuple(pass_fds),
             env={**os.environ, **(environment or {})},
             # Ctrl-C in a terminal reaches the whole foreground group; the node decides when its children end.
-            process_group=0,
+            process_group=None if own_session else 0,
+            start_new_session=own_session,
             preexec_fn=_die_with(os.getpid()),
         )
     finally:
@@ -67,6 +75,11 @@ def _die_with(parent: int) -> Callable[[], None] | None:
             os._exit(1)
 
     return between_fork_and_exec
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """For a child: every library with threads of its own keeps to so many."""
+    return {name: str(threads) for name in THREAD_VARIABLES} | {"TOKENIZERS_PARALLELISM": "false"}
 
 
 def stop_child(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> int:

@@ -151,6 +151,7 @@ lab_group = LazyGroup(
         "reduction": ("ftnode.node.cli_lab:reduction", "Seconds that a group takes to sum a gradient."),
         "watch": ("ftnode.node.cli_lab:watch", "What looking at a swarm costs."),
         "export": ("ftnode.node.cli_lab:export_speed", "Memory and speed of an export while a run goes on."),
+        "limits": ("ftnode.node.cli_lab_limits:limits", "Whether a volunteer's limits hold."),
         "memory": ("ftnode.node.cli_lab:memory", "Resident memory of an idle node, by process."),
         "dashboard": ("ftnode.node.cli_lab:dashboard_bench", "First paint and memory of the dashboard's page."),
         "world": ("ftnode.node.cli_lab:world", "Speed of the virtual world."),
@@ -171,6 +172,8 @@ cli = LazyGroup(
         "join": ("ftnode.node.cli_join:join", "Volunteer for a run."),
         "status": ("ftnode.node.cli_status:status", "Watch a swarm."),
         "dashboard": ("ftnode.node.cli_dashboard:dashboard", "Watch a swarm on a web page."),
+        "health": ("ftnode.node.cli_health:health", "Say whether this machine's nodes are well."),
+        "service": ("ftnode.node.cli_service:service", "Print a systemd unit for a node."),
         "peers": ("ftnode.node.cli_status:list_peers", "Who is in the swarm."),
         "doctor": ("ftnode.node.cli_doctor:doctor", "Check what this machine needs, and say what to do."),
         "tensorboard": ("ftnode.node.cli_tensorboard:tensorboard", "A node's metrics for TensorBoard."),
@@ -203,14 +206,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _report(error: BaseException) -> int:
     """Say an expected error in one line, and return its exit code."""
     if isinstance(error, UserError):
-        _say(str(error))
+        _say(f"{error} [{error.code}]")
         return error.exit_code
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return USAGE
     if isinstance(error, click.ClickException):
         context = getattr(error, "ctx", None)
-        _say(error.format_message() + (f" (see {context.command_path} --help)" if context else ""))
+        _say(error.format_message() + (f" (see {context.command_path} --help)" if context else "") + " [E64-usage]")
         return USAGE
     if isinstance(error, BrokenPipeError):
         # Who reads us has enough, as in `ftnode status | head`. Python would complain again when it flushes at exit.

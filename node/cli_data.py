@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ftnode.node.cli_options import json_option, unused_home_option
+from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -88,8 +89,9 @@ def check(directory: Path, as_json: bool, home: str | None) -> None:
 
     try:
         index, sha256 = read_index(directory)
-        for file in index.files:
-            check_file(directory, file)
+        for number, file in enumerate(index.files, 1):
+            with spoken(f"{file.name} to be hashed, {number} of {len(index.files)}"):
+                check_file(directory, file)
     except DataError as error:
         raise UserError(str(error), 66 if isinstance(error, NotThere) else 65) from None
     tokens = {part: index.tokens(part) for part in PARTS}

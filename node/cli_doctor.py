@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ftnode.node.cli_options import home_option, json_option, peer_option
+from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ def _visit(others: Sequence[str], ports: Sequence[int], timeout: float) -> list[
     from ftnode.node.knock import UNSPECIFIED
     from ftnode.node.visit import visit
 
-    return visit(peers, [f"/ip4/{UNSPECIFIED}/tcp/{port}" for port in ports], timeout)
+    with spoken(f"answers of {len(peers)} peers"):
+        return visit(peers, [f"/ip4/{UNSPECIFIED}/tcp/{port}" for port in ports], timeout)
 
 
 def _reach(running: Sequence[Running], timeout: float) -> str:
@@ -180,7 +182,8 @@ def _probe() -> dict[str, Any]:
     """torch's word, out of a process of its own."""
     command = [sys.executable, "-m", "ftnode.node.compute_probe"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS)
+        with spoken("torch to say what it finds"):
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS)
         found = json.loads(done.stdout) if done.returncode == 0 else None
     except subprocess.TimeoutExpired:
         return {"trouble": f"no answer within {PROBE_SECONDS:.0f} s"}

@@ -20,6 +20,7 @@ from ftnode.node.cli_options import (
     peer_option,
     unused_home_option,
 )
+from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -138,7 +139,14 @@ class Shown:
 def shown_progress(total: int, as_json: bool) -> Iterator[Shown]:
     """On a terminal also a bar of the bytes."""
     if as_json or not sys.stderr.isatty():
-        yield Shown(lambda what, size: None, lambda line: click.echo(f"ftnode: {line}", err=True))
+        doing, done = "the search for the run", 0
+
+        def note(what: str, size: int) -> None:
+            nonlocal doing, done
+            doing, done = what or doing, done + size
+
+        with spoken(lambda: f"the export: {doing}, {done / 1e6:,.1f} of {total / 1e6:,.1f} MB"):
+            yield Shown(note, lambda line: click.echo(f"ftnode: {line}", err=True))
         return
 
     from rich.console import Console
@@ -176,7 +184,8 @@ def generate(
 ) -> None:  # fmt: skip
     """Let the exported model in OUT go on with PROMPT. Needs torch, and `tokenizers` where tokens are not bytes."""
     generation: Any = import_module("ftnode.node.compute_generate")  # by name: torch is loaded there and only there
-    pieces = generation.generate(folder, prompt, tokens, temperature, seed, device)
+    with spoken(f"the model in {folder} to load"):
+        pieces = generation.generate(folder, prompt, tokens, temperature, seed, device)
     if as_json:
         click.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}))
         return

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from ftnode.node.cli_limits import limits_options
 from ftnode.node.cli_options import (
     check_metrics,
     device_option,
@@ -18,6 +19,7 @@ from ftnode.node.cli_options import (
     readable_data,
 )
 from ftnode.node.configuration import JoinConfig, log_root
+from ftnode.node.limits import Limits, check_limits
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
 
@@ -45,7 +47,8 @@ from ftnode.protocol.manifest import Manifest
     help="Disk for all snapshots below --home.",
 )  # fmt: skip
 @device_option
-@click.option("--threads", type=click.IntRange(1, 1024), help="Threads of torch; default: all cores.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Processor cores to use; default: all.")
+@limits_options
 @click.option(
     "--listen", multiple=True, metavar="ADDR", default=("/ip4/0.0.0.0/tcp/0",), show_default=True,
     help="Multiaddr to listen on; repeats. none: nowhere, others reach us through a relay.",
@@ -112,8 +115,7 @@ def join(
     announce: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool, until_exported: bool,
     hash_every: int, compute: str, paced_seconds: tuple[float, float], schedule: tuple[str, ...],
     max_temp: float | None, max_load: float | None, pause_on_battery: bool, pause_for_gpu: bool, hand_over: float,
-    metrics: str, log_format: str, as_json: bool,
-    home: str | None,
+    metrics: str, log_format: str, as_json: bool, home: str | None, limits: Limits,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
@@ -134,6 +136,7 @@ def join(
     check_announce(announce, listen)
     checked, text, invited = find_run(run, home, timeout, allow_unsigned)
     _check_data(checked, path, url)
+    check_limits(limits, checked)
     folder = home_directory(home)
     config = JoinConfig(
         manifest=checked,
@@ -163,6 +166,7 @@ def join(
         snapshot_bytes_max=int(snapshot_limit * 1e9),
         rules=rules,
         hand_over_seconds=hand_over,
+        limits=limits,
     )
 
     from ftnode.node.daemon import run as volunteer

@@ -16,6 +16,7 @@ import click
 
 from ftnode.node.children import is_running
 from ftnode.node.cli_options import home_option, json_option
+from ftnode.node.waiting import LongWait
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str 
 
     folder = home_directory(home)
     asked = chosen(folder, peer)
-    began = time.monotonic()
+    began, wait = time.monotonic(), LongWait()
     told: set[str] = set()
     """Those who have heard it by their socket, `--now` included."""
     for running in asked:
@@ -69,6 +70,8 @@ def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str 
                     click.echo(f"{running.peer} has left after {left[running.peer]:.1f} s")
         if time.monotonic() - began > timeout:
             break
+        if line := wait.look(f"{len(asked) - len(left)} to hand over what only they hold", time.monotonic()):
+            click.echo(f"ftnode: {line}", err=True)
         time.sleep(LOOK_SECONDS)
     if as_json:
         still = [each.peer for each in asked if each.peer not in left]

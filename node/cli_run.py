@@ -25,6 +25,7 @@ from ftnode.node.cli_options import (
 from ftnode.node.identity import home_directory
 from ftnode.node.invitation import Invitation
 from ftnode.node.presets import PRESETS, adapt, preset
+from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest, parse, render
 
@@ -55,8 +56,10 @@ def init(
     from ftnode.node.corpus import corpus_facts
 
     first, path = preset(start), readable_data(data)
+    with spoken("the corpus to be read and hashed"):
+        facts = corpus_facts(path, first.model.context)
     text = manifest_text(adapt(
-        first, **asdict(corpus_facts(path, first.model.context)), name=_run_name(manifest, start), steps=steps,
+        first, **asdict(facts), name=_run_name(manifest, start), steps=steps,
         stages=stages, seed=seed,
     ))  # fmt: skip
     signed = _signed(text, manifest.name, home)

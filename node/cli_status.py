@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ftnode.node.cli_options import home_option, json_option, peer_option
+from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def status(
     if interval is not None:
         _watch(addresses, interval, timeout, as_json, verbose)
         return
-    found, answered = watch.fetch_answer(addresses, timeout)
+    with spoken(_answers(addresses)):
+        found, answered = watch.fetch_answer(addresses, timeout)
     _show(found, as_json, verbose)
     _remember(folder, peers, answered)
 
@@ -70,7 +72,8 @@ def list_peers(peers: tuple[str, ...], as_json: bool, timeout: float, home: str 
     from ftnode.node.status import to_mapping
     from ftnode.node.status_table import peer_table, printable, short_peer
 
-    found, answered = watch.fetch_answer(addresses, timeout)
+    with spoken(_answers(addresses)):
+        found, answered = watch.fetch_answer(addresses, timeout)
     _remember(folder, peers, answered)
     if as_json:
         whole = to_mapping(found)
@@ -80,6 +83,10 @@ def list_peers(peers: tuple[str, ...], as_json: bool, timeout: float, home: str 
     seen_by = f"{printable(found.speaker.role)} {short_peer(found.speaker.peer)}"
     click.echo(f"{printable(found.name) or 'no run'}, as {seen_by} sees it")
     click.echo("\n".join(peer_table(found).lines()))
+
+
+def _answers(addresses: tuple[str, ...]) -> str:
+    return f"an answer of {addresses[0]}" + (f" or {len(addresses) - 1} others" if len(addresses) > 1 else "")
 
 
 def _remember(home: Path, given: tuple[str, ...], answered: tuple[str, ...]) -> None:

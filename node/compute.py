@@ -21,7 +21,7 @@ import msgpack
 import trio
 
 from ftnode.node.arena import Arena
-from ftnode.node.children import start_child, stop_child
+from ftnode.node.children import start_child, stop_child, thread_environment
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.gradient_memory import GradientMemory
 from ftnode.node.ports import ComputeError
@@ -153,7 +153,10 @@ class ComputeProcess:
             argv += ["--snapshots-fd", str(self._snapshots.descriptor)]
             descriptors.append(self._snapshots.descriptor)
         with theirs:
-            child = start_child(argv, log=self._log_path, pass_fds=descriptors)
+            child = start_child(
+                argv, log=self._log_path, pass_fds=descriptors, own_session=True,
+                environment=thread_environment(self.config.threads),
+            )  # fmt: skip
         self.pid = child.pid
         reason, worked = "restarted", False
         try:

@@ -62,6 +62,12 @@ class ComputeConfig:
     """torch, or paced: no model, sleeps for the times below, and says so."""
     forward_seconds: float = 0.0
     backward_seconds: float = 0.0
+    memory_share: float = 0.0
+    """Of the device, what may be used at most; 0: all that is free."""
+    memory_bytes: int = 0
+    """The same as an amount, which wins."""
+    nice: int = 0
+    """Of this process, as of setpriority(2)."""
 
     def __post_init__(self) -> None:
         if self.boundary_dtype not in BOUNDARY_BYTES:

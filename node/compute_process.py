@@ -16,6 +16,8 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgpack
@@ -71,6 +73,7 @@ def serve(
     backend: Backend | None = None
     try:
         config = config_from_dict(first.get("config", {}))
+        step_back(config.nice)
         slots = SlotMap(arena_descriptor, config.slot_bytes, config.slots)
         os.close(arena_descriptor)
         gradients = None
@@ -86,6 +89,17 @@ def serve(
     while (command := receive(link)) is not None:
         send(link, {"id": command.get("id"), **carry_out(backend, command)})
     return 0
+
+
+def step_back(nice: int) -> None:
+    """Let other programs have the processor first: among all, and where the kernel shares it among sessions first
+    (sched(7), autogroup), our session among the others. Threads begun later inherit it."""
+    if nice <= os.getpriority(os.PRIO_PROCESS, 0):
+        return
+    os.setpriority(os.PRIO_PROCESS, 0, nice)
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(nice))
 
 
 def make_backend(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -25,12 +25,16 @@ from ftnode.models.tensors import digest
 from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.compute_exports import Exports, state_of
-from ftnode.node.compute_measure import device_name, measure
+from ftnode.node.compute_measure import device_name, measure, memory_free
+from ftnode.node.compute_memory import MemoryCap
 from ftnode.node.compute_reduction import GroupGradients
 from ftnode.node.compute_snapshots import SnapshotCopies, load_snapshot
 from ftnode.node.gradient_memory import GradientMap
 from ftnode.node.snapshots_memory import SnapshotMap
+from ftnode.node.state_shape import gradient_numbers
 
+OUT_OF_MEMORY: Final = ("can't allocate memory", "bad_alloc", "could not create a memory")
+"""What torch, C++ and oneDNN say on the host."""
 Answer = dict[str, Any]
 PlainAttempt = list[int]
 
@@ -53,6 +57,8 @@ class TorchStages:
     ) -> None:  # fmt: skip
         torch.set_num_threads(config.threads)
         self.config, self.slots = config, slots
+        sums = max(gradient_numbers(config)) * config.number_bytes if gradients is not None else 0
+        self.memory = MemoryCap(config, config.slots * config.slot_bytes + sums)
         self.model = ModelConfig(
             config.dim, config.heads, config.layers, config.context, config.hidden, config.vocabulary,
             config.rope_theta, config.norm_eps, config.precision,
@@ -72,12 +78,13 @@ class TorchStages:
         self._corpus_hash = ""
 
     def out_of_memory(self, error: Exception) -> bool:
-        return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+        return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
 
     # What a node should know before it claims a stage.
 
     def ready(self) -> Answer:
-        figures = measure(self._new_stage(1), self._shape)
+        room = self.memory.free(memory_free(torch.device(self.config.device)))
+        figures = replace(measure(self._new_stage(1), self._shape), memory_free=room)
         corpus, corpus_reason = self._corpus_seen()
         parameter_bytes = ROWS * self.model.number_bytes
         return {

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
+from ftnode.node.limits import NO_LIMITS, Limits
 from ftnode.node.pausing import OwnerRules
 from ftnode.protocol.manifest import Manifest
 
@@ -71,6 +72,8 @@ class JoinConfig:
     """When to step aside by itself."""
     hand_over_seconds: float = 60.0
     """Of a pause, at most."""
+    limits: Limits = NO_LIMITS
+    """What the owner gives at most."""
 
 
 @dataclass(frozen=True, slots=True)

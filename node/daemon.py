@@ -5,26 +5,35 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from logging.handlers import RotatingFileHandler
 from typing import Final
 
 import trio
 
+from ftnode.node.acquaintances import WHO_PROTOCOL
+from ftnode.node.bandwidth import Bandwidth, Gate
 from ftnode.node.configuration import JoinConfig, forget_running
 from ftnode.node.control import ControlServer, socket_path
 from ftnode.node.identity import Identity, take_identity
 from ftnode.node.joining import admitted, newest_kept
+from ftnode.node.knock import KNOCK_PROTOCOL
+from ftnode.node.limits import Limits, limits_text
 from ftnode.node.log_format import formatter
+from ftnode.node.manifest_exchange import MANIFEST_PROTOCOL
 from ftnode.node.owner import Owner
 from ftnode.node.owner_watch import OwnerWatch
 from ftnode.node.p2pd import P2pd
 from ftnode.node.reports import Speaking
 from ftnode.node.snapshots_request import SnapshotRequests
+from ftnode.node.supervisor import Supervisor, noted_state
 from ftnode.node.volunteer import Node
 from ftnode.protocol.errors import UserError
+from ftnode.protocol.wire import STEP_PROTOCOL
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +66,17 @@ def run(config: JoinConfig) -> int:
     return 0
 
 
+def bandwidth_of(limits: Limits) -> Bandwidth | None:
+    """The gates of a life; None where nothing is limited. Greetings and heartbeats never wait behind tensors."""
+    if not limits.up and not limits.down:
+        return None
+    return Bandwidth(
+        up=Gate(limits.up) if limits.up else None,
+        down=Gate(limits.down) if limits.down else None,
+        urgent=(STEP_PROTOCOL, KNOCK_PROTOCOL, WHO_PROTOCOL, MANIFEST_PROTOCOL),
+    )
+
+
 async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
     speaking = Speaking(config.json)
@@ -68,6 +88,9 @@ async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
     with trio.open_signal_receiver(*numbers) as signals:
         async with trio.open_nursery() as nursery, _control(config, identity, owner, nursery):
             nursery.start_soon(owner.listen, signals)
+            nursery.start_soon(Supervisor(os.environ).run, partial(noted_state, config.home, identity.peer_id))
+            if given := limits_text(config.limits):
+                speaking.say("limits", given)
             await owner.look()
             nursery.start_soon(owner.watch)
             failure = await _lives(config, identity, owner, speaking)
@@ -119,7 +142,7 @@ async def _life(
         try:
             p2pd = await P2pd.start(
                 nursery, identity.path, listen=config.listen, announce=config.announce,
-                log_path=config.log_directory / "p2pd.log",
+                log_path=config.log_directory / "p2pd.log", bandwidth=bandwidth_of(config.limits),
             )  # fmt: skip
         except UserError as error:
             nursery.cancel_scope.cancel()

@@ -19,7 +19,7 @@ import msgpack
 import trio
 
 from ftnode.node.addresses import PeerAddress, is_dialable
-from ftnode.node.children import child_ended, start_child
+from ftnode.node.children import child_ended, start_child, thread_environment
 from ftnode.protocol.errors import FtnodeError
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,7 @@ class DirectoryLink:
                 [*self._command, str(theirs.fileno()), self._dialer.control_maddr],
                 log=self._log_path,
                 pass_fds=(theirs.fileno(),),
-                environment={"HIVEMIND_LOGLEVEL": "WARNING", "OMP_NUM_THREADS": "1"},
+                environment={"HIVEMIND_LOGLEVEL": "WARNING", **thread_environment(1)},
             )
         except OSError as error:
             ours.close()

@@ -18,7 +18,7 @@ from ftnode.node.arena import Arena
 from ftnode.node.identity import peer_id_bytes
 from ftnode.node.listening import KINDS, socket_address
 from ftnode.node.p2pd import P2pd, P2pdError
-from ftnode.node.streams import STREAM_ERRORS, FrameReader, write_all, write_frame, write_now
+from ftnode.node.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_all, write_frame, write_now
 from ftnode.protocol.errors import PeerError
 from ftnode.protocol.types import Handle, Peer
 from ftnode.protocol.wire import (
@@ -155,6 +155,8 @@ class Link:
                     (await dial.stream(self.peer, PROBE_LANE)).socket.close()
                 for name, lane in self._lanes.items():
                     lane.stream = await dial.stream(self.peer, name)
+                    if name == TENSOR_LANE:
+                        carry_bulk(lane.stream)
                 self.up = True
                 on_up()
                 async with trio.open_nursery() as nursery:
@@ -176,8 +178,8 @@ class Link:
                     lane.filled = trio.Event()
                     await lane.filled.wait()
                 frame = lane.queue[0]
-                with trio.fail_after(WRITE_SECONDS):
-                    await write_all(stream, frame.rest)
+                with trio.fail_after(WRITE_SECONDS) as patience:
+                    await write_all(stream, frame.rest, patience)
                 lane.queue.popleft()
                 self._done_with(frame, lane)
         except STREAM_ERRORS as error:

@@ -18,6 +18,7 @@ from ftnode.node.manifest_exchange import (
     read_refusal,
     request_for,
 )
+from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import PeerError, UserError
 from ftnode.protocol.manifest import Manifest
 
@@ -36,11 +37,12 @@ def fetch_manifest(invitation: Invitation, timeout: float) -> tuple[Manifest, st
     from ftnode.node.watch import exchange
 
     request = request_for(invitation.run_id)
-    reply = once_begun(
-        lambda left: exchange(
-            invitation.peers, left, invitation.run_id, MANIFEST_PROTOCOL, request, FRAME_BYTES_MAX
-        ), timeout,
-    )  # fmt: skip
+    with spoken(f"a peer that knows the run {invitation.run_id[:12]}"):
+        reply = once_begun(
+            lambda left: exchange(
+                invitation.peers, left, invitation.run_id, MANIFEST_PROTOCOL, request, FRAME_BYTES_MAX
+            ), timeout,
+        )  # fmt: skip
     try:
         manifest, text = read_shown(read_manifest_reply(reply), invitation.run_id)
         author = signer_of(manifest, text)
@@ -65,6 +67,11 @@ def once_begun(ask: Callable[[float], bytes], timeout: float) -> bytes:
         time.sleep(AGAIN_SECONDS)
 
 
+def _words(line: str) -> str:
+    """Of another process's error, without what is put around it for people."""
+    return line.removeprefix("ftnode: ").rpartition(" [E")[0] or line
+
+
 def check_author(invitation: Invitation, author: str) -> None:
     """Raises UserError (76) when the manifest is signed by somebody else than the link says, or by nobody."""
     if author != invitation.author:
@@ -79,7 +86,8 @@ def show_manifest(addresses: tuple[str, ...], manifest: Manifest, text: str, tim
     from ftnode.node.watch import exchange
 
     request = request_for(manifest.run_id, text)
-    reply = exchange(addresses, timeout, manifest.run_id, MANIFEST_PROTOCOL, request, FRAME_BYTES_MAX)
+    with spoken(f"a peer of the run {manifest.run_id[:12]} that takes it"):
+        reply = exchange(addresses, timeout, manifest.run_id, MANIFEST_PROTOCOL, request, FRAME_BYTES_MAX)
     try:
         refusal = read_refusal(reply)
     except PeerError as error:
@@ -92,12 +100,14 @@ def fetch_apart(invitation: Invitation, timeout: float) -> str:
     """As `fetch_manifest`, in another process; the text is to be checked again. Raises UserError."""
     command = [sys.executable, "-m", "ftnode.node.cli", "run", "fetch", str(invitation), "--timeout", f"{timeout:g}"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=timeout + STARTING_SECONDS, check=False)
+        with spoken(f"the manifest of run {invitation.run_id[:12]} from the peers that are known"):
+            done = subprocess.run(command, capture_output=True, timeout=timeout + STARTING_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         raise UserError(f"no manifest within {timeout:g} s; check that the link's peers run", 69) from None
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise UserError(
-            (said[-1] if said else "the manifest cannot be fetched").removeprefix("ftnode: "), done.returncode
+            _words(said[-1]) if said else "the manifest cannot be fetched; check that the link's peers run",
+            done.returncode,
         )
     return done.stdout.decode("utf-8", "replace")

@@ -22,6 +22,7 @@ from ftnode.node.p2pd import P2pd, P2pdError
 from ftnode.node.progress import Progress
 from ftnode.node.snapshot import VERSION, Surroundings, look, snapshot
 from ftnode.node.status import PeerRow, Speaker, SwarmStatus
+from ftnode.node.waiting import tell_waits
 from ftnode.protocol.participant import Participant
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class Observer:
             nursery.start_soon(server.run)
             self._say("metrics", server.line)
         nursery.start_soon(self._acquaintances.run)
+        nursery.start_soon(tell_waits, self._core.waiting, self._say)
         nursery.start_soon(self._look_again_and_again)
 
     def status(self, curve: bool = True) -> SwarmStatus:

@@ -22,10 +22,12 @@ from pathlib import Path
 import trio
 
 from ftnode.node import p2pd_messages as messages
+from ftnode.node.bandwidth import Bandwidth
 from ftnode.node.children import child_ended, start_child
 from ftnode.node.identity import peer_id_bytes, peer_id_text
 from ftnode.node.listening import address_bytes, address_text, check_listen
 from ftnode.node.streams import StreamHandler, read_exactly
+from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import FtnodeError, LocalError, UserError
 
 log = logging.getLogger(__name__)
@@ -62,8 +64,12 @@ class P2pdError(FtnodeError):
 class P2pd:
     """A running p2pd. `died` is set when the process has ended, for whatever reason."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen[bytes], lock: int) -> None:
+    def __init__(
+        self, folder: Path, process: subprocess.Popen[bytes], lock: int, bandwidth: Bandwidth | None = None
+    ) -> None:
         self.peer_id = ""
+        self.bandwidth = bandwidth
+        """Limits of all streams to and from peers together; None: none."""
         self.died = trio.Event()
         self.process = process
         self._folder = folder
@@ -86,11 +92,12 @@ class P2pd:
         announce: Sequence[str] = (),
         relay_service: bool = False,
         log_path: Path | None = None,
+        bandwidth: Bandwidth | None = None,
     ) -> P2pd:
         """Start p2pd with the key in `identity`. `relay_service`: relay for others without the usual small limits.
 
         With no `listen` address we are reached through a relay only (relay.py). `announce`: told to others instead of
-        where we listen. Raises UserError when it cannot start.
+        where we listen. `bandwidth`: limits of all our streams. Raises UserError when it cannot start.
         """
         check_listen(listen)
         folder, lock = _private_folder()
@@ -105,7 +112,7 @@ class P2pd:
             process = start_child(argv, log=output, environment=GO_ENVIRONMENT)
         except OSError as error:
             raise UserError(f"cannot start {argv[0]}: {error.strerror}; reinstall hivemind", 69) from None
-        daemon = cls(folder, process, lock)
+        daemon = cls(folder, process, lock, bandwidth)
         try:
             nursery.start_soon(daemon._watch)
             await daemon._wait_until_ready(output)
@@ -146,7 +153,10 @@ class P2pd:
     async def open(self, peer_id: str, protocol: str, seconds: float) -> trio.SocketStream:
         """A stream to a connected peer that speaks `protocol`. Raises P2pdError."""
         request = messages.stream_open(peer_id_bytes(peer_id), protocol, ceil(seconds))
-        return await self._request(request, seconds)
+        return self._limited(await self._request(request, seconds), protocol)
+
+    def _limited(self, stream: trio.SocketStream, protocol: str) -> trio.SocketStream:
+        return stream if self.bandwidth is None else self.bandwidth.limited(stream, protocol)
 
     async def serve(self, protocol: str, handler: StreamHandler) -> None:
         """From now on give every inbound stream of `protocol` to `handler`."""
@@ -194,7 +204,7 @@ class P2pd:
         return stream, response
 
     async def _wait_until_ready(self, output: Path) -> None:
-        with trio.move_on_after(START_SECONDS):
+        with trio.move_on_after(START_SECONDS), spoken("p2pd to start"):
             while not self.died.is_set():
                 try:
                     response = await self._ask(messages.identify(), CONTROL_SECONDS)
@@ -231,7 +241,7 @@ class P2pd:
             self._streams[peer_id] += 1
             try:
                 _enlarge_buffers(stream)
-                await self._handlers[info.protocol](peer_id, stream)
+                await self._handlers[info.protocol](peer_id, self._limited(stream, info.protocol))
             finally:
                 self._streams[peer_id] -= 1
                 if not self._streams[peer_id]:

@@ -20,6 +20,7 @@ import trio
 
 from ftnode.models.data import DataError
 from ftnode.models.shards import BLOCK_BYTES, INDEX_BYTES_MAX, INDEX_NAME, StoredFile
+from ftnode.node.bandwidth import Bandwidth
 from ftnode.node.configuration import JoinConfig, shards_folder
 from ftnode.node.ports import StreamOpener
 from ftnode.node.reports import Speaking
@@ -204,8 +205,10 @@ def run_shards(
     speaking: Speaking,
     changed: Callable[[], None],
     allowed: Callable[[str], bool],
+    bandwidth: Bandwidth | None = None,
 ) -> RunShards:
-    """The shards of the run that a node joins; its address is asked first, then peers in any order."""
+    """The shards of the run that a node joins; its address is asked first, then peers in any order. `bandwidth`: what
+    comes from the address counts, too."""
     manifest, chance = config.manifest, Random(secrets.randbits(64))
     folder = shards_folder(config.home, manifest.data.sha256)
     store = ShardStore(folder, manifest.data.sha256, manifest.model.vocabulary, config.data_bytes_max)
@@ -214,7 +217,7 @@ def run_shards(
     if config.data_url:
         from ftnode.node.shards_http import HttpShards
 
-        served.append(HttpShards(config.data_url))
+        served.append(HttpShards(config.data_url, bandwidth.down if bandwidth else None))
 
     def sources() -> list[ShardSource]:
         others = sorted({peer.id for peer in (*core.members, *core.presences)} - {core.me.id})

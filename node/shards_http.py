@@ -9,6 +9,7 @@ from typing import Final
 import httpx
 
 from ftnode.models.shards import BLOCK_BYTES
+from ftnode.node.bandwidth import Gate
 from ftnode.node.shards_sources import BLOCK_SECONDS, Delivery, NotFetched
 
 CONNECT_SECONDS: Final = 10.0
@@ -20,8 +21,10 @@ class HttpShards:
 
     resumes = True
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, limit: Gate | None = None) -> None:
+        """`limit`: of what this node takes from others."""
         self.label = base
+        self._limit = limit
         self._base = base.rstrip("/")
 
     @asynccontextmanager
@@ -36,12 +39,19 @@ class HttpShards:
                 begins, size = _range(answer, start)
                 if size > size_max:
                     raise NotFetched(f"{name} has {size} bytes there, where at most {size_max} are right")
-                yield Delivery(begins, size, answer.aiter_raw(BLOCK_BYTES))
+                yield Delivery(begins, size, _within(self._limit, answer.aiter_raw(BLOCK_BYTES)))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NotFetched(f"{name}: {str(error) or type(error).__name__}") from None
 
     def blame(self, reason: str) -> None:
         """An address cannot be struck; the reason is told."""
+
+
+async def _within(limit: Gate | None, blocks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for block in blocks:
+        if limit is not None:
+            await limit.spend(len(block))
+        yield block
 
 
 def _range(answer: httpx.Response, start: int) -> tuple[int, int]:

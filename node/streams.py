@@ -10,6 +10,7 @@ from typing import Final
 
 import trio
 
+from ftnode.node.bandwidth import LimitedStream
 from ftnode.protocol.errors import PeerError
 from ftnode.protocol.wire import HEADER_BYTES_MAX, PREFIX_BYTES, Framed, encode_frame, read_prefix
 
@@ -29,8 +30,16 @@ STRANGER_HEADER_MAX: Final = 1 << 17
 STREAM_ERRORS: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, EOFError)
 """How a stream fails. None of it is the peer's fault for sure, so none of it is a PeerError."""
 
+PeerStream = trio.SocketStream | LimitedStream
+
 StreamHandler = Callable[[str, trio.SocketStream], Awaitable[None]]
 """Called with the opener's PeerId and the stream, which it must close; runs in a task of its own."""
+
+
+def carry_bulk(stream: PeerStream) -> None:
+    """From now on what the stream carries can wait, where there is a limit."""
+    if isinstance(stream, LimitedStream):
+        stream.urgent = False
 
 
 def at_most(count: int, handler: StreamHandler) -> StreamHandler:
@@ -51,11 +60,13 @@ def at_most(count: int, handler: StreamHandler) -> StreamHandler:
     return handle
 
 
-async def read_some(stream: trio.SocketStream, view: memoryview) -> int:
+async def read_some(stream: PeerStream, view: memoryview) -> int:
     """What there is, up to the size of `view`, straight from the kernel; waits for at least one byte. 0 at the end.
 
     Unlike trio's own calls this is no checkpoint when data is there, which halves the cost of a small frame.
     """
+    if isinstance(stream, LimitedStream):
+        return await stream.read_some(view)
     while True:
         try:
             return os.readv(stream.socket.fileno(), [view])
@@ -91,13 +102,16 @@ PATIENCE: Final = Patience()
 """One for all streams: they share one event loop."""
 
 
-async def read_into(stream: trio.SocketStream, view: memoryview) -> None:
+async def read_into(stream: PeerStream, view: memoryview) -> None:
     """Fill `view` from the stream. Raises EOFError when it ends before.
 
     p2pd hands a tensor over in pieces of 32 KB. While they follow each other closely, waiting for the next one in
     the kernel is cheaper than a round of the event loop for each (a tenth of the time of 4 MB on loopback), so we do
     that while PATIENCE lasts, for TURN_SECONDS on end at most, and then let others run.
     """
+    if isinstance(stream, LimitedStream):
+        await _read_slowly(stream, view)
+        return
     got, fresh, turn_ends = 0, 0, time.monotonic() + TURN_SECONDS
     descriptor = stream.socket.fileno()
     while got < len(view):
@@ -119,18 +133,29 @@ async def read_into(stream: trio.SocketStream, view: memoryview) -> None:
         fresh += count
 
 
-async def read_exactly(stream: trio.SocketStream, size: int) -> bytearray:
+async def _read_slowly(stream: LimitedStream, view: memoryview) -> None:
+    got = 0
+    while got < len(view):
+        count = await stream.read_some(view[got:])
+        if not count:
+            raise EOFError("the stream ended")
+        got += count
+
+
+async def read_exactly(stream: PeerStream, size: int) -> bytearray:
     """Reads no byte beyond. Raises EOFError when the stream ends before."""
     buffer = bytearray(size)
     await read_into(stream, memoryview(buffer))
     return buffer
 
 
-def write_now(stream: trio.SocketStream, rest: list[memoryview]) -> bool:
+def write_now(stream: PeerStream, rest: list[memoryview]) -> bool:
     """Write as much of `rest` as the kernel takes at once, and shorten it by that; True when nothing is left.
 
     Raises OSError.
     """
+    if isinstance(stream, LimitedStream):
+        return stream.write_now(rest)
     while rest:
         try:
             sent = os.writev(stream.socket.fileno(), rest)
@@ -143,13 +168,17 @@ def write_now(stream: trio.SocketStream, rest: list[memoryview]) -> bool:
     return True
 
 
-async def write_all(stream: trio.SocketStream, rest: list[memoryview]) -> None:
-    """Write the rest, waiting for room. Raises one of STREAM_ERRORS."""
+async def write_all(stream: PeerStream, rest: list[memoryview], patience: trio.CancelScope | None = None) -> None:
+    """Write the rest, waiting for room. The deadline of `patience` is for the peer: what a limit of ours (bandwidth.py)
+    takes of it is put on again. Raises one of STREAM_ERRORS."""
+    if isinstance(stream, LimitedStream):
+        await stream.write_all(rest, patience)
+        return
     while not write_now(stream, rest):
         await trio.lowlevel.wait_writable(stream.socket.fileno())
 
 
-async def write_frame(stream: trio.SocketStream, message: Framed, payload: memoryview | None = None) -> None:
+async def write_frame(stream: PeerStream, message: Framed, payload: memoryview | None = None) -> None:
     """One frame. Raises one of STREAM_ERRORS."""
     head = memoryview(encode_frame(message, 0 if payload is None else len(payload)))
     await write_all(stream, [head] if payload is None else [head, payload])
@@ -161,7 +190,7 @@ class FrameReader:
     The buffer grows to the largest header that was announced, after its length was checked.
     """
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: PeerStream) -> None:
         self._stream = stream
         self._buffer = bytearray(BUFFER_BYTES)
         self._start = 0

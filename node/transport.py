@@ -24,7 +24,7 @@ from ftnode.node.link import HANDSHAKE_SECONDS, Dial, Link, LinkBroken, describe
 from ftnode.node.listening import address_bytes
 from ftnode.node.manifest_book import ManifestBook
 from ftnode.node.p2pd import P2pd, P2pdError
-from ftnode.node.streams import STREAM_ERRORS, FrameReader, write_frame
+from ftnode.node.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
 from ftnode.node.strikes import BAN_SECONDS, Strikes
 from ftnode.protocol.errors import LocalError, PeerError
 from ftnode.protocol.events import LinkDown, LinkUp, Received
@@ -34,6 +34,7 @@ from ftnode.protocol.wire import (
     ADDRESSES_MAX,
     PROBE_LANE,
     STEP_PROTOCOL,
+    TENSOR_LANE,
     Hello,
     Refusal,
     Welcome,
@@ -262,6 +263,8 @@ class Transport:
             return
         if hello is None or hello.lane == PROBE_LANE:
             return
+        if hello.lane == TENSOR_LANE:
+            carry_bulk(stream)
         scope = trio.CancelScope()
         key = (peer_id, hello.lane)
         if key in self._inbound:

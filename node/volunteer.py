@@ -161,8 +161,9 @@ class Node:
         from ftnode.node.shards import run_shards  # numpy comes with it, which other runs do without
 
         return run_shards(
-            self.config, self.transport, self.participant, self.speaking, self._tell_ready, self.book.admits
-        )
+            self.config, self.transport, self.participant, self.speaking, self._tell_ready, self.book.admits,
+            self.p2pd.bandwidth,
+        )  # fmt: skip
 
     async def live(self, nursery: trio.Nursery) -> UserError | None:
         """Serve until left, paused (`departure` says which) or failed."""
@@ -365,8 +366,8 @@ class Node:
         self.speaking.say("compute", f"the compute process is lost: {reason}")
         self.driver.compute_lost(reason, out_of_memory_stage)
         if self.compute.refusal:  # it would say so again and again
-            device = self.config.device
-            self._fail(UserError(f"cannot compute on {device}: {self.compute.refusal}; choose another --device", 69))
+            cause = f"cannot compute on {self.config.device}: {self.compute.refusal}"
+            self._fail(UserError(f"{cause}; choose another --device or --vram", 69))
 
     def status(self) -> SwarmStatus:
         """For watchers."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class FtnodeError(Exception):
     """Base of every error that this project raises on purpose."""
@@ -19,9 +21,12 @@ class UserError(FtnodeError):
     """What a person typed or provided cannot be used. One line: the cause and what to do.
 
     `exit_code` follows sysexits: 64 usage, 65 data, 66 no input, 69 unavailable, 73 cannot create, 74 I/O, 75 try
-    again, 76 protocol, 77 no permission, 78 configuration.
+    again, 76 protocol, 77 no permission, 78 configuration. `code` names it for good, by that and the file where it
+    arises; docs/errors.md lists them all.
     """
 
     def __init__(self, message: str, exit_code: int = 64) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+        arises = sys._getframe(1).f_globals.get("__name__", "")
+        self.code = f"E{exit_code}-{arises.rpartition('.')[2]}"

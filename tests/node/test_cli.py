@@ -84,9 +84,17 @@ def program(error: BaseException) -> LazyGroup:
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (UserError("port 1 is in use;\n choose another", 69), 69, "ftnode: port 1 is in use; choose another\n"),
-        (ExceptionGroup("", [ExceptionGroup("", [UserError("no peer", 69)])]), 69, "ftnode: no peer\n"),
-        (BaseExceptionGroup("", [KeyboardInterrupt(), UserError("no peer", 69)]), 69, "ftnode: no peer\n"),
+        (
+            UserError("port 1 is in use;\n choose another", 69),
+            69,
+            "ftnode: port 1 is in use; choose another [E69-test_cli]\n",
+        ),
+        (ExceptionGroup("", [ExceptionGroup("", [UserError("no peer", 69)])]), 69, "ftnode: no peer [E69-test_cli]\n"),
+        (
+            BaseExceptionGroup("", [KeyboardInterrupt(), UserError("no peer", 69)]),
+            69,
+            "ftnode: no peer [E69-test_cli]\n",
+        ),
         (BaseExceptionGroup("", [KeyboardInterrupt()]), 130, ""),
         (KeyboardInterrupt(), 130, None),
     ],

@@ -1,0 +1,75 @@
+"""`ftnode health`: are the nodes of this home well? Loads neither torch nor hivemind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from ftnode.node.cli_options import home_option, json_option
+from ftnode.protocol.errors import UserError
+
+if TYPE_CHECKING:
+    from ftnode.node.configuration import Running
+    from ftnode.node.health import Health
+    from ftnode.node.status import SwarmStatus
+    from ftnode.node.watch import Host
+
+
+@click.command()
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True,
+    help="Seconds in which a node must answer.",
+)  # fmt: skip
+@json_option
+@home_option
+def health(timeout: float, as_json: bool, home: str | None) -> int:
+    """Say in a line whether this home's nodes are well. Exit code 0: all are; 1: one is not; 69: none runs."""
+    from ftnode.node.configuration import running_nodes
+    from ftnode.node.health import exit_code
+    from ftnode.node.identity import home_directory, is_taken
+
+    folder = home_directory(home)
+    # A process id may have been given to another program since; the lock on an identity goes with its owner.
+    found = [look(node, timeout) for node in running_nodes(folder) if is_taken(folder, node.peer)]
+    code = exit_code(found)
+    if as_json:
+        click.echo(json.dumps({"format": 1, "healthy": code == 0, "nodes": [asdict(one) for one in found]}))
+    elif found:
+        shown = [f"{'healthy' if one.healthy else 'not healthy'}: {one.peer[-6:]} {one.text}" for one in found]
+        click.echo("; ".join(shown))
+    else:
+        raise UserError(f"no node runs here (home {folder}); start one with ftnode join or ftnode bootstrap", 69)
+    return code
+
+
+def look(running: Running, timeout: float) -> Health:
+    """Ask one node, and nobody else."""
+    from ftnode.node.health import has_compute, judge
+
+    if running.paused or running.leaving:
+        return judge(running, "", None)
+    return judge(running, _ask(running, timeout), has_compute(running.pid) if running.run else None)
+
+
+def _ask(running: Running, timeout: float) -> SwarmStatus | str:
+    from ftnode.node.addresses import parse_peers
+    from ftnode.node.watch import Unanswered, ask_status, open_stream, with_host
+
+    if not running.addresses:
+        return "it says no address"
+    (peer,) = parse_peers(running.addresses)
+
+    async def ask(host: Host) -> SwarmStatus | str:
+        import trio
+
+        try:
+            with trio.fail_after(timeout):
+                async with open_stream(host, peer, timeout) as stream:
+                    return await ask_status(stream)
+        except (Unanswered, trio.TooSlowError) as error:
+            return str(error) or f"no answer within {timeout:g} s"
+
+    return with_host(ask)

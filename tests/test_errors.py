@@ -1,0 +1,87 @@
+"""Every error has a code, a cause and a next step, and docs/errors.md lists them all."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "node")]
+
+import error_texts  # noqa: E402
+from cli_runner import Seen, runner  # noqa: E402
+
+from ftnode.protocol.errors import UserError  # noqa: E402
+
+PAGE = ROOT / "docs" / "errors.md"
+HEAD = "| code | what it says | what to do |"
+
+
+@pytest.fixture
+def ftnode(capsys: pytest.CaptureFixture[str]) -> Callable[..., Seen]:
+    return runner(capsys)
+
+
+def test_the_page_lists_every_error_with_what_to_do() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    texts = error_texts.error_texts(ROOT)
+    assert len(texts) > 100
+    wanted = error_texts.table(texts, error_texts.rows_of(page))
+    before = page.partition(HEAD)[0]
+    if os.environ.get("FTNODE_UPDATE"):
+        PAGE.write_text(f"{before}{wanted}\n", encoding="utf-8")
+    else:
+        assert page == f"{before}{wanted}\n", "the sources say something else: FTNODE_UPDATE=1, then fill in what to do"
+    assert [line for line in wanted.splitlines() if re.search(r"\|\s*\|$", line)] == [], "no next step"
+
+
+def test_every_exit_code_is_explained() -> None:
+    head = PAGE.read_text(encoding="utf-8").partition(HEAD)[0]
+    explained = {int(number) for number in re.findall(r"(?m)^\| (\d+) \|", head)}
+    used = {text.exit_code for text in error_texts.error_texts(ROOT)} - {0}
+    assert used <= explained and {0, 1, 130, 141} <= explained
+
+
+def test_texts_are_found_however_they_are_put_together() -> None:
+    source = """
+DISK = 74
+class NotBegun(UserError): ...
+def f(path):
+    cause = f"no peer within {path} s"
+    raise UserError(f"{cause}; check " "the address", DISK)
+def g():
+    raise NotBegun("nobody knows it; wait", exit_code=UNAVAILABLE)
+def h(error):
+    return UserError(str(error), 65), UserError("typed wrongly; write x")
+"""
+    found = set(error_texts.texts_of("x", ast.parse(source), {"UNAVAILABLE": 69}))
+    assert {(text.code, text.cause, text.next_step) for text in found} == {
+        ("E74-x", "no peer within … s", "check the address"),
+        ("E69-x", "nobody knows it", "wait"),
+        ("E64-x", "typed wrongly", "write x"),
+    }
+
+
+def test_an_error_that_the_page_does_not_know_is_found() -> None:
+    text = error_texts.ErrorText(69, "p2pd", "something new")
+    assert error_texts.table([text], {}).endswith("| `E69-p2pd` | something new |  |")
+    assert error_texts.rows_of(error_texts.table([text], {("E69-p2pd", "something new"): "do this"})) == {
+        ("E69-p2pd", "something new"): "do this"
+    }
+
+
+def test_a_code_is_that_of_the_page() -> None:
+    assert UserError("x", 69).code == "E69-test_errors"
+
+
+def test_the_line_on_stderr_has_the_code(ftnode: Callable[..., Seen], tmp_path: Path) -> None:
+    seen = ftnode("run", "show", tmp_path / "none.toml")
+    assert seen.err.endswith(" [E66-cli_options]\n")
+    assert ftnode("run", "shwo").err.endswith(" [E64-usage]\n")
+    assert "`E66-cli_options` | there is no manifest …" in PAGE.read_text(encoding="utf-8")
