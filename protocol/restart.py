@@ -70,7 +70,8 @@ class Restart:
         waited = core.now - memory.restart_since
         whole = best is not None and not best.missing and best.version.step == highest
         if waited < (settings.lease_seconds if whole else settings.restart_wait_seconds):
-            self.waiting = f"others who were there: {self._in_sight(best, known, highest)}"
+            sight = f"step {highest} is whole on the disks here" if whole else self._in_sight(best, known, highest)
+            self.waiting = f"others who {'start at this moment' if whole else 'were there'}: {sight}"
             return None
         if best is None:
             self.waiting = self.leader.halted = f"halted: {self._in_sight(best, known, highest)}"
