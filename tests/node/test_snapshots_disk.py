@@ -6,6 +6,7 @@ import errno
 import mmap
 import os
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_pieces_follow_each_other(tmp_path: Path) -> None:
     memory[:] = content
     view = memoryview(memory)
     cuts = [0, 4096, 8192 + 13, SPARE_BYTES, 2 * SPARE_BYTES + 4096, len(content)]
-    pieces = [(start, view[start:end]) for start, end in zip(cuts, cuts[1:])]
+    pieces = [(start, view[start:end]) for start, end in pairwise(cuts)]
     assert written(tmp_path / "file", pieces) == content
 
 
