@@ -108,7 +108,7 @@ def program_of(pid: int, processes: Path = PROCESSES) -> str:
 
 
 def count_as_nvml(device: str) -> None:
-    """From now on CUDA, in children too, numbers GPUs as NVML and nvidia-smi do, unless the owner has said otherwise."""
+    """From now on CUDA, in children too, numbers GPUs as NVML and nvidia-smi do, unless the owner said otherwise."""
     if device.startswith("cuda") and os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID") != "PCI_BUS_ID":
         log.warning("CUDA_DEVICE_ORDER is not PCI_BUS_ID: %s may be another GPU than the one that is watched", device)
 
