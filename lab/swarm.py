@@ -6,6 +6,7 @@ The demo, the benchmarks and the tests stand on it. It starts nodes the way a pe
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -115,7 +116,8 @@ class Swarm:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-m", "ftnode.node.cli", *arguments, "--home", str(home)]
-        started = start_child(argv, log=home / "output.log", environment={"PYTHONUNBUFFERED": "1"})
+        theirs = {name: "" for name in os.environ if name.startswith(("FTNODE_JOIN_", "FTNODE_BOOTSTRAP_"))}
+        started = start_child(argv, log=home / "output.log", environment={"PYTHONUNBUFFERED": "1", **theirs})
         process = Process(name, started, home, log)
         self.processes[name] = process
         return process

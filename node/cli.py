@@ -144,6 +144,7 @@ lab_group = LazyGroup(
         "transport": ("ftnode.node.cli_lab:transport", "Tensor path against p2pd, hivemind and py-libp2p."),
         "throughput": ("ftnode.node.cli_lab:throughput", "A swarm's tokens/s against one torch process."),
         "outage": ("ftnode.node.cli_lab:outage", "Seconds from the loss of a sole holder to the next step."),
+        "pause": ("ftnode.node.cli_lab:pause_cost", "What a pause costs the swarm, and how soon it frees memory."),
         "scaling": ("ftnode.node.cli_lab:scaling", "What replicas of the slowest stage are worth."),
         "elastic": ("ftnode.node.cli_lab:elastic", "What joins and losses of replicas cost the others."),
         "reduction": ("ftnode.node.cli_lab:reduction", "Seconds that a group takes to sum a gradient."),

@@ -127,6 +127,15 @@ def outage(runs: int, as_json: bool, home: str | None) -> int:
     return _bench("outage", as_json, runs=runs)
 
 
+@click.command("pause")
+@click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True, help="Pauses to measure.")
+@json_option
+@unused_home_option
+def pause_cost(runs: int, as_json: bool, home: str | None) -> int:
+    """Seconds from a pause to free memory and from a resume to work, and what the swarm waits. Two minutes."""
+    return int(not _lab("pause").run(as_json, runs=runs)["passed"])
+
+
 @click.command()
 @click.option("--runs", type=click.IntRange(1, 100), default=3, show_default=True, help="Swarms to measure.")
 @click.option("--out", metavar="DIR", help="New folder for the figures as JSON, logs and traces.")

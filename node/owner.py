@@ -16,6 +16,7 @@ from typing import Any, Final
 import trio
 
 from ftnode.node.configuration import JoinConfig, Running, note_running
+from ftnode.node.control import Handler
 from ftnode.node.departure import Departure
 from ftnode.node.pause_notes import read_word
 from ftnode.node.pausing import Readings, Seen, Verdict, wanted
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 2.0
 """Between two looks at the machine; a command does not wait for the next."""
 READ_SECONDS: Final = 5.0
-"""A machine that does not answer by then is taken to say nothing."""
+"""A machine that does not answer by then is taken to say what it said last."""
 NUDGE_SECONDS: Final = 4.0
 """For the answer to a command."""
 
@@ -42,13 +43,14 @@ class Owner:
         self.leaving = False
         self._at_once = False
         """The next pause hands nothing over."""
-        self._seen = Seen()
+        self._seen, self._readings = Seen(), Readings()
         self._changed = trio.Event()
         self._departure: Departure | None = None
         self._scope: trio.CancelScope | None = None
         """Of the life that there is."""
         self._nursery: trio.Nursery | None = None
-        self.handlers: dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]] = {
+        self._of_life: tuple[str, ...] = ()
+        self.handlers: dict[str, Handler] = {
             "state": self._tell, "pause": self._on_pause, "resume": self._on_resume, "leave": self._on_leave,
         }  # fmt: skip
         """For the control socket. A life adds its own."""
@@ -59,15 +61,19 @@ class Owner:
         """A life begins, which `scope` ends at once."""
         self._scope = scope
 
-    def begin(self, departure: Departure) -> None:
-        """A node is there, and this is how to end it."""
-        self._departure = departure
+    def begin(self, departure: Departure, handlers: Mapping[str, Handler] | None = None) -> None:
+        """A node is there, this is how to end it, and what commands may ask of it."""
+        self._departure, self._of_life = departure, tuple(handlers or ())
+        self.handlers.update(handlers or {})
         if self.leaving:
             departure.leave("asked before it began")
         self._apply()
 
     def ended(self) -> None:
-        self._departure = self._scope = None
+        """Nothing of the node is kept here: its memory goes with it."""
+        for name in self._of_life:
+            self.handlers.pop(name, None)
+        self._departure, self._scope, self._of_life = None, None, ()
         self._at_once = False
 
     async def until_wanted(self) -> bool:
@@ -99,12 +105,11 @@ class Owner:
 
     async def look(self) -> None:
         """At the machine and the notes, and act on it."""
-        readings = Readings()
         with trio.move_on_after(READ_SECONDS):
-            readings = await self._read()
+            self._readings = await self._read()
         word = read_word(self._config.home, self._peer)
         self.verdict, self._seen = wanted(
-            time.time(), time.monotonic(), readings, self._config.rules, word, self._seen
+            time.time(), time.monotonic(), self._readings, self._config.rules, word, self._seen
         )  # fmt: skip
         self._changed.set()
         self._changed = trio.Event()
@@ -167,6 +172,7 @@ class Owner:
         self._at_once = question.get("now") is True
         with trio.move_on_after(NUDGE_SECONDS):
             await self.look()
+        self._at_once = self._at_once and self.verdict.pause
         return await self._tell(question)
 
     async def _on_resume(self, question: Mapping[str, Any]) -> Mapping[str, Any]:

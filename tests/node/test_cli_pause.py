@@ -1,0 +1,175 @@
+"""`ftnode pause` and `resume`: what they write down, whom they tell, and what they wait for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from cli_runner import Seen, runner
+
+from ftnode.node import cli_pause
+from ftnode.node.cli_pause import parse_duration
+from ftnode.node.identity import home_directory
+from ftnode.node.pause_notes import read_word
+from ftnode.protocol.errors import UserError
+
+VOLUNTEER = """
+import os, sys, trio
+from pathlib import Path
+from ftnode.node.configuration import Running, note_running
+from ftnode.node.control import ControlServer, socket_path
+from ftnode.node.identity import take_identity
+home, behaviour = Path(sys.argv[1]), sys.argv[2]
+identity = take_identity(home)
+me = identity.peer_id
+def note(paused):
+    note_running(home, Running(os.getpid(), me, "run", (), False, (), paused))
+async def pause(question):
+    if behaviour == "ends":
+        os._exit(0)
+    if behaviour != "stubborn":
+        note("now" if question["now"] else "soon")
+    return {"state": "paused"}
+async def resume(question):
+    if behaviour == "hot":
+        return {"state": "paused", "why": "too hot"}
+    note("")
+    return {"state": "starting"}
+async def leave(question):
+    os._exit(3 if question["now"] else 4)
+server = ControlServer(socket_path(home, me), {"pause": pause, "resume": resume, "leave": leave})
+note("")
+print(me, flush=True)
+trio.run(server.run)
+"""
+"""Has an identity and a control socket, and rests as its behaviour says."""
+
+Volunteer = Callable[..., tuple[str, subprocess.Popen[str]]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Seen]:
+    return runner(capsys)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return home_directory(str(tmp_path / "home"))
+
+
+@pytest.fixture
+def volunteer(home: Path) -> Iterator[Volunteer]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(behaviour: str = "obeys") -> tuple[str, subprocess.Popen[str]]:
+        command = [sys.executable, "-c", VOLUNTEER, str(home), behaviour]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        return process.stdout.readline().strip(), process
+
+    yield start
+    for process in started:
+        with suppress(ProcessLookupError):
+            process.kill()
+        process.wait(10)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("30m", 1800), ("2h", 7200), ("1d", 86400), ("1w", 604800), ("1h30m", 5400), ("0.5H", 1800)],
+)  # fmt: skip
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "2 hours", "-2h", "0s", "400d", "2h,3m", "1e3s", "nan s", "9999999s"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(UserError, match=r"no duration|no pause") as raised:
+        parse_duration(text)
+    assert raised.value.exit_code == 64
+
+
+def test_with_nothing_running_it_is_written_down(run: Callable[..., Seen], home: Path) -> None:
+    seen = run("pause", "--home", home)
+    assert seen.code == 0 and "starts paused, until ftnode resume" in seen.out
+    word = read_word(home, "anybody")
+    assert word is not None and word.paused and word.until is None
+    before = time.time()
+    told = json.loads(run("pause", "2h", "--home", home, "--json").out)
+    assert told == {"until": pytest.approx(before + 7200, abs=60), "paused": {}, "running": []}
+    assert "starts at once" in run("resume", "--home", home).out
+    word = read_word(home, "anybody")
+    assert word is not None and not word.paused
+
+
+def test_all_of_a_home_rest_and_go_on(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    (one, _), (other, _) = volunteer(), volunteer()
+    seen = run("pause", "--home", home)
+    assert seen.code == 0 and f"{one} rests after" in seen.out and f"{other} rests after" in seen.out
+    assert set(json.loads(run("resume", "--home", home, "--json").out)["resumed"]) == {one, other}
+
+
+def test_one_of_several(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    (one, _), (other, _) = volunteer(), volunteer()
+    seen = run("pause", "--now", "--peer", one[-8:], "--home", home)
+    assert seen.code == 0 and f"{one} rests after" in seen.out and ": now" in seen.out and other not in seen.out
+    paused = {peer: word.paused for peer in (one, other) if (word := read_word(home, peer)) is not None}
+    assert paused == {one: True}
+    assert run("pause", "--peer", "nobody", "--home", home).refused(64, "is not one of those that run here")
+    assert run("resume", "--peer", one, "--home", home).code == 0
+
+
+def test_the_newest_word_of_all_or_one_counts(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    (one, _), (other, _) = volunteer(), volunteer()
+    run("pause", "--home", home)
+    assert run("resume", "--peer", one, "--home", home).code == 0
+    assert [word.paused for peer in (one, other) if (word := read_word(home, peer))] == [False, True]
+
+
+def test_who_does_not_rest_in_time_is_told_of(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    peer, process = volunteer("stubborn")
+    seen = run("pause", "--timeout", 0.2, "--home", home, "--json")
+    assert seen.code == 75 and json.loads(seen.out)["running"] == [peer] and "ftnode pause --now" in seen.err
+    assert process.poll() is None
+
+
+def test_who_waits_long_is_told_for_what(
+    run: Callable[..., Seen], home: Path, volunteer: Volunteer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_pause, "SAY_SECONDS", 0.1)
+    volunteer("stubborn")
+    assert run("pause", "--timeout", 0.5, "--home", home).err.count("waits until others have learnt") == 1
+
+
+def test_who_ends_meanwhile_rests_too(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    peer, _ = volunteer("ends")
+    seen = run("pause", "--home", home)
+    assert seen.code == 0 and f"{peer} has ended" in seen.out
+
+
+def test_what_else_holds_a_node_back_is_said(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    peer, _ = volunteer("hot")
+    assert "rests on: too hot" in run("resume", "--home", home).out
+    assert json.loads(run("resume", "--home", home, "--json").out) == {"resumed": [], "paused": {peer: "too hot"}}
+
+
+@pytest.mark.parametrize(("options", "code"), [((), 4), (("--now",), 3)])
+def test_leave_goes_by_the_socket(
+    run: Callable[..., Seen], home: Path, volunteer: Volunteer, options: tuple[str, ...], code: int
+) -> None:
+    peer, process = volunteer()
+    seen = run("leave", *options, "--home", home, "--timeout", 20)
+    assert seen.code == 0 and f"{peer} has left after" in seen.out and process.wait(5) == code
+
+
+def test_status_says_that_this_machines_node_rests(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    peer, _ = volunteer()
+    run("pause", "--home", home)
+    assert run("status", "--home", home).refused(69, f"node {peer} is paused (soon)", "--peer ADDR")
