@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -132,6 +135,11 @@ def test_a_closed_terminal_and_an_impatient_owner(open_swarm: OpenTrial) -> None
 # -- a node that rests from the start, which needs no swarm
 
 
+def own_terminal() -> None:
+    """Standard input becomes the terminal of this new session, whose end is told by SIGHUP."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Resting:
     """`ftnode join` of a home, whose only peer does not exist."""
 
@@ -143,14 +151,18 @@ class Resting:
         self.log = folder / "output.log"
         self.started: list[subprocess.Popen[bytes]] = []
 
-    def join(self, *options: object) -> subprocess.Popen[bytes]:
+    def join(self, *options: object, terminal: int | None = None) -> subprocess.Popen[bytes]:
+        """With `terminal`, the slave's end of one, that is where it runs."""
         argv = [
             sys.executable, "-m", "ftnode.node.cli", "join", str(self.manifest), "--allow-unsigned", "--peer",
             self.peer, "--data", str(self.text), "--home", str(self.home), "--run-on-battery", "--share-gpu",
             *map(str, options),
         ]  # fmt: skip
         with self.log.open("wb") as output:
-            process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+            process = subprocess.Popen(
+                argv, stdin=terminal, stdout=output if terminal is None else terminal, stderr=subprocess.STDOUT,
+                start_new_session=True, preexec_fn=None if terminal is None else own_terminal,
+            )  # fmt: skip
         self.started.append(process)
         wait("it to rest", lambda: bool(self.note(process)), 30)
         return process
@@ -186,6 +198,15 @@ def test_a_home_that_was_paused_starts_paused_and_ends_when_it_is_told(resting: 
             process.send_signal(number)
     assert process.wait(10) == 0
     assert running_nodes(resting.home) == () and not list((resting.home / "running").glob("*.sock"))
+
+
+def test_a_terminal_that_is_really_closed(resting: Resting) -> None:
+    command("pause", "--home", resting.home)
+    master, slave = pty.openpty()
+    process = resting.join(terminal=slave)
+    os.close(slave)
+    os.close(master)
+    assert process.wait(10) == 0 and running_nodes(resting.home) == ()
 
 
 def test_killed_while_paused_it_is_still_paused(resting: Resting) -> None:
