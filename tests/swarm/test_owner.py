@@ -132,6 +132,60 @@ def test_a_closed_terminal_and_an_impatient_owner(open_swarm: OpenTrial) -> None
     assert other.process.wait(10) == 0 and wait_until_gone(family, FREE_SECONDS) == ()
 
 
+FAKE_NVML = """
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+class NVMLError(Exception):
+    pass
+
+def nvmlInit(): ...
+def nvmlShutdown(): ...
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetTemperature(handle, sensor): return 50
+def nvmlDeviceGetComputeRunningProcesses(handle):
+    ours = [each for each in Path("/proc").glob("[0-9]*/cmdline") if b"\\0ftnode.node.compute_process\\0" in read(each)]
+    found = [int(each.parent.name) for each in ours]
+    found += [int(pid) for pid in Path(os.environ["FAKE_GPU"]).read_text().split()]
+    return [SimpleNamespace(pid=pid) for pid in found]
+def read(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+"""
+"""A GPU on which all compute processes of nodes and those in a file compute."""
+
+
+def test_a_program_on_the_gpu_comes_first(
+    open_swarm: OpenTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paced compute, which needs no GPU, and NVML faked: the programs and the pause are real."""
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "pynvml.py").write_text(FAKE_NVML)
+    users = tmp_path / "users"
+    users.write_text("")
+    paced = ("--compute", "paced", "--paced-seconds", "0.01", "0.02")
+    trial = open_swarm(volunteers=0, stages=1)
+    trial.volunteer("v1", hold=2, options=paced)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'fake'}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("FAKE_GPU", str(users))
+    process = trial.volunteer("v2", hold=2, options=(*paced, "--device", "cuda", "--pause-for-gpu"))
+    both_hold_something(trial)
+    game = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert "paused" not in told(process), "its own compute process and that of another node are no reason"
+        users.write_text(str(game.pid))
+        wait("it to rest", lambda: "uses the GPU" in running_nodes(process.home)[0].paused, WAIT_SECONDS)
+        assert descendants(process.process.pid) == () and process.alive
+        trial.story.read()
+        trial.wait_for_step(trial.story.committed + 3, WAIT_SECONDS)
+    finally:
+        game.kill()
+        game.wait()
+
+
 # -- a node that rests from the start, which needs no swarm
 
 
