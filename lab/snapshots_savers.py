@@ -10,6 +10,7 @@ in another environment: this file imports both where they are used.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -234,21 +235,24 @@ def fill(torch: Any, flat: Any) -> None:
 
 
 def hash_of(arrays: list[Any]) -> str:
-    import hashlib
+    try:
+        from blake3 import blake3
 
-    found = hashlib.blake2b(digest_size=16)
+        found: Any = blake3()
+    except ImportError:
+        found = hashlib.blake2b()
     for array in arrays:
         found.update(memoryview(array.numpy() if hasattr(array, "numpy") else array).cast("B"))
-    return found.hexdigest()
+    return str(found.hexdigest())
 
 
 def drop_cache(folder: Path) -> None:
-    """The files' pages leave the page cache; needs no right that a person has not."""
-    os.sync()
+    """The files' pages, which are on the disk, leave the page cache; needs no right that a person has not."""
     for path in folder.rglob("*"):
         if path.is_file():
             descriptor = os.open(path, os.O_RDONLY)
             try:
+                os.fsync(descriptor)
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(descriptor)

@@ -193,17 +193,19 @@ def check_is_free(out: Path) -> None:
         raise UserError(f"{out} is there and not empty; choose a new folder, nothing is overwritten", CANNOT_CREATE)
 
 
-def safetensors_header(entries: Mapping[str, tuple[int, tuple[int, ...]]], number_bytes: int) -> bytes:
+def safetensors_header(
+    entries: Mapping[str, tuple[int, tuple[int, ...]]], number_bytes: int, multiple: int = 8
+) -> bytes:
     """Length and header of a safetensors file whose tensors lie as `entries` says (offsets in numbers).
 
-    The header's length is a multiple of 8, so that the numbers are aligned.
+    It is a multiple of so many bytes, so that the numbers behind it are aligned.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     for name, (offset, shape) in entries.items():
         span = [offset * number_bytes, (offset + prod(shape)) * number_bytes]
         header[name] = {"dtype": NUMBER_NAMES[number_bytes], "shape": list(shape), "data_offsets": span}
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(8 + len(text)) % multiple)
     return len(text).to_bytes(8, "little") + text
 
 

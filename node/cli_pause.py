@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ftnode.node.configuration import Running
 
 LOOK_SECONDS = 0.05
+SAY_SECONDS = 10.0
+"""Whoever waits longer is told for what."""
 DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([smhdw])", re.IGNORECASE)
 UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 DURATION_SECONDS_MAX = 366 * 86400
@@ -131,6 +133,7 @@ def _wait(home: Path, asked: list[Running], began: float, timeout: float, as_jso
     from ftnode.node.configuration import running_nodes
 
     resting: dict[str, float] = {}
+    patient = began + SAY_SECONDS
     while True:
         told = {running.peer: running.paused for running in running_nodes(home)}
         for running in asked:
@@ -142,4 +145,7 @@ def _wait(home: Path, asked: list[Running], began: float, timeout: float, as_jso
                     click.echo(f"{running.peer} {what}")
         if len(resting) == len(asked) or time.monotonic() - began > timeout:
             return resting
+        if time.monotonic() > patient:
+            patient = float("inf")
+            click.echo("waits until others have learnt what only this machine holds; Ctrl-C waits no longer", err=True)
         time.sleep(LOOK_SECONDS)

@@ -151,8 +151,7 @@ async def _life(
         try:
             node = Node(config, identity, p2pd, await p2pd.addresses(), speaking)
             try:
-                owner.handlers.update(SnapshotRequests(node.saver).handlers)
-                owner.begin(node.departure)
+                owner.begin(node.departure, SnapshotRequests(node.saver).handlers)
                 failure = await node.live(nursery)
                 paused = bool(node.departure.pausing) and not node.departure.leaving
             finally:

@@ -107,15 +107,18 @@ def program_of(pid: int, processes: Path = PROCESSES) -> str:
     return "" if OUR_COMPUTE.encode() in words else (name or f"process {pid}")[:NAME_LETTERS_MAX]
 
 
+def count_as_nvml(device: str) -> None:
+    """From now on CUDA, in children too, numbers GPUs as NVML and nvidia-smi do, unless the owner said otherwise."""
+    if device.startswith("cuda") and os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID") != "PCI_BUS_ID":
+        log.warning("CUDA_DEVICE_ORDER is not PCI_BUS_ID: %s may be another GPU than the one that is watched", device)
+
+
 def open_gpu_watch(
     device: str, say: Callable[[str, str], None], load: Callable[[str], Any] = import_module
 ) -> GpuWatch | None:
-    """None where there is nothing to watch or nothing to watch it with; the owner is told why. Also makes CUDA count
-    as NVML does."""
+    """None where there is nothing to watch or nothing to watch it with; the owner is told why."""
     if not device.startswith("cuda"):
         return None
-    if os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID") != "PCI_BUS_ID":
-        log.warning("CUDA_DEVICE_ORDER is not PCI_BUS_ID: %s may be another GPU than the one that is watched", device)
     try:
         nvml = load("pynvml")
     except ImportError:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import trio
 
 from ftnode.node.configuration import JoinConfig, Running, note_running
+from ftnode.node.control import Handler
 from ftnode.node.departure import Departure
 from ftnode.node.pause_notes import read_word
 from ftnode.node.pausing import Readings, Seen, Verdict, wanted
@@ -48,7 +49,8 @@ class Owner:
         self._scope: trio.CancelScope | None = None
         """Of the life that there is."""
         self._nursery: trio.Nursery | None = None
-        self.handlers: dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]] = {
+        self._of_life: tuple[str, ...] = ()
+        self.handlers: dict[str, Handler] = {
             "state": self._tell, "pause": self._on_pause, "resume": self._on_resume, "leave": self._on_leave,
         }  # fmt: skip
         """For the control socket. A life adds its own."""
@@ -59,15 +61,19 @@ class Owner:
         """A life begins, which `scope` ends at once."""
         self._scope = scope
 
-    def begin(self, departure: Departure) -> None:
-        """A node is there, and this is how to end it."""
-        self._departure = departure
+    def begin(self, departure: Departure, handlers: Mapping[str, Handler] | None = None) -> None:
+        """A node is there, this is how to end it, and what commands may ask of it."""
+        self._departure, self._of_life = departure, tuple(handlers or ())
+        self.handlers.update(handlers or {})
         if self.leaving:
             departure.leave("asked before it began")
         self._apply()
 
     def ended(self) -> None:
-        self._departure = self._scope = None
+        """Nothing of the node is kept here: its memory goes with it."""
+        for name in self._of_life:
+            self.handlers.pop(name, None)
+        self._departure, self._scope, self._of_life = None, None, ()
         self._at_once = False
 
     async def until_wanted(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import trio
 
 from ftnode.node.configuration import JoinConfig
-from ftnode.node.gpu_watch import open_gpu_watch
+from ftnode.node.gpu_watch import count_as_nvml, open_gpu_watch
 from ftnode.node.pausing import Readings
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,7 @@ class OwnerWatch:
 
     def __init__(self, config: JoinConfig, say: Callable[[str, str], None]) -> None:
         self._rules, self._device = config.rules, config.device
+        count_as_nvml(config.device)
         wanted = self._rules.pause_for_gpu or self._rules.temperature_max is not None
         self._gpu = open_gpu_watch(config.device, say) if wanted else None
         self._load = OthersLoad() if self._rules.load_max is not None else None

@@ -32,6 +32,8 @@ FORMAT: Final = 1
 INDEX_NAME: Final = "index.json"
 INDEX_BYTES_MAX: Final = 4 << 20
 HEADER_BYTES_MAX: Final = 16 << 20
+BLOCK_BYTES: Final = 4096
+"""Where numbers begin in a file is a multiple of it, so that they can go to the disk without a copy on the way."""
 LAYERS_MAX: Final = 512
 """As in a manifest."""
 PARTS: Final = ("weights", "optimiser")
@@ -126,7 +128,7 @@ def part_entries(model: ModelConfig, stages: int, stage: int, part: str) -> Entr
 
 
 def part_header(model: ModelConfig, stages: int, stage: int, part: str) -> bytes:
-    return safetensors_header(part_entries(model, stages, stage, part), model.number_bytes)
+    return safetensors_header(part_entries(model, stages, stage, part), model.number_bytes, BLOCK_BYTES)
 
 
 def part_numbers(model: ModelConfig, stages: int, stage: int, part: str) -> int:

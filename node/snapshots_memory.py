@@ -30,8 +30,14 @@ class SnapshotMemory(SnapshotMap):
     def descriptor(self) -> int:
         return self._file.descriptor
 
+    def release(self, stage: int) -> None:
+        """What nobody has looked at was not written."""
+        if stage in self._mapped:
+            super().release(stage)
+
     def close(self) -> None:
         """Let go of the file; its memory goes with the last who writes from it. A second call does nothing."""
+        self._mapped.clear()
         self._file.close()
 
 

@@ -85,8 +85,8 @@ def _require_same_kind(
 ) -> None:
     """The tensors that both have are alike, and so is all that shapes do not show."""
     theirs = part_entries(kept.index.model, kept.index.stages, kept.stage, "weights")
-    kinds = {name: ("", theirs[name][1]) for name in names}
-    trouble = mismatch(kinds, {name: ("", shape) for name, shape in wanted.items() if name in names})
+    common = {name: ("", shape) for name, shape in wanted.items() if name in names}
+    trouble = mismatch({name: ("", theirs[name][1]) for name in common}, common)
     told = replace(kept.index.model, context=model.context)  # positions have no weights
     if not trouble and told != model:
         differs = [name for name in model.__slots__ if getattr(told, name) != getattr(model, name)]

@@ -37,6 +37,8 @@ CHUNK_SECONDS: Final = 30.0
 LENDINGS_MAX: Final = 8
 LENDINGS_PER_PEER_MAX: Final = 4
 """Two stages rebuilt at once, each blended from two stages that are here."""
+DISK_LENDINGS_MAX: Final = 2
+"""Snapshots that are lent are in memory as a whole, each as large as a stage; whoever else asks waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class StateDonor:
         self._copies = copies or Copies()
         self._history = history or (lambda since: ())
         self.disk: ToldSnapshots | None = None
+        self._from_disk = trio.Semaphore(DISK_LENDINGS_MAX)
         self._advance = trio.Event()
         self._lendings: list[Lending] = []
 
@@ -160,11 +163,14 @@ class StateDonor:
                 self._record(request, to, kept.header, "")
                 yield kept
                 return
-            if (saved := await self._saved(request)) is not None:
-                kept = CopyReading(self._arena, saved)
-                self._record(request, to, kept.header, "")
-                yield kept
-                return
+            if self._may_be_on_disk(request):
+                async with self._from_disk:
+                    saved = await self.disk.lend(request) if self.disk is not None else None
+                    if saved is not None:
+                        kept = CopyReading(self._arena, saved)
+                        self._record(request, to, kept.header, "")
+                        yield kept
+                        return
             async with AsyncExitStack() as stack:
                 reading = await stack.enter_async_context(closing(await self._reach(request)))
                 reading.dump = stack.enter_context(self._open_dump(request, to))
@@ -174,12 +180,10 @@ class StateDonor:
         finally:
             self._lendings.remove(lending)
 
-    async def _saved(self, request: StateRequest) -> Copy | None:
-        """A snapshot on our disk, of a stage that we do not hold at that version."""
+    def _may_be_on_disk(self, request: StateRequest) -> bool:
+        """A whole state that compute does not have at that version."""
         held = None if self._held is None else self._held(request.stage)
-        if self.disk is None or (held is not None and held.commit == request.commit):
-            return None
-        return await self.disk.lend(request)
+        return self.disk is not None and request.parts == "all" and (held is None or held.commit != request.commit)
 
     def _kept(self, request: StateRequest) -> Copy:
         copy = self._copies.held.get(request.stage)

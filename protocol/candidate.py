@@ -23,7 +23,8 @@ class Candidate:
 
     def on_offer(self, sender: Peer, offer: Offer) -> None:
         core = self.core
-        if core.view is not None and sender != core.view.leader and offer.view <= core.view.number:
+        over = core.view is not None and sender != core.view.leader and offer.view <= core.view.number
+        if over and not self._restarts(offer):
             return  # the leader of a view that is over, or nobody
         self.offer, self.leader = offer, sender
         refusal = self._refusal(sender, offer)
@@ -38,6 +39,13 @@ class Candidate:
                 core.emit(Dial(contact.peer))
         core.timers.set("candidacy", core.now + 0.8 * core.settings.offer_seconds)
         self._accept_when_linked()
+
+    def _restarts(self, offer: Offer) -> bool:
+        """We still look for a swarm that was switched off, and another begins: who is asked first has the stage on its
+        disk, so that a silence would send it through the network."""
+        core = self.core
+        elsewhere = core.view is not None and core.view.lineage.id != offer.lineage
+        return elsewhere and not core.follow.quorate and bool(core.disk)
 
     def _refusal(self, sender: Peer, offer: Offer) -> str:
         core = self.core

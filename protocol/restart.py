@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.barrier import Standing
+from ftnode.protocol.records import Presence
 from ftnode.protocol.snapshots import Common, Kept, common, kept_of, numbers_after, sensible, within
 from ftnode.protocol.types import HEAD, Peer, Snapshot, Version
 
@@ -38,12 +39,27 @@ class Restart:
         self.leader, self.core, self.view = leader, leader.core, leader.view
         self.waiting = ""
         """What it waits for, in words; empty when it does not."""
+        self._known: Known = {}
+        self._hint: str | None = None
+        self._looked: tuple[float, ...] = ()
+        self._read: Mapping[Peer, Presence] = {}
+        """When, and with whom, `known` was put together."""
 
     def known(self) -> Known:
-        """What members, and peers outside that can be reached, say that they have on their disks."""
-        settings, gone = self.core.settings, self.leader.losses.gone
-        if not settings.snapshot_every:
+        """What members, and peers outside that can be reached, say that they have on their disks. Put together anew
+        once a heartbeat, and when others are there: it is asked for at every event of a run that halts."""
+        core, leader = self.core, self.leader
+        if not core.settings.snapshot_every:
             return {}
+        beat = core.now // core.settings.heartbeat_seconds
+        now = beat, len(leader.statuses), len(leader.losses.gone), len(core.presences)
+        if now != self._looked or core.presences is not self._read:
+            self._looked, self._read = now, core.presences
+            self._hint, self._known = None, self._ask_all()
+        return self._known
+
+    def _ask_all(self) -> Known:
+        settings, gone = self.core.settings, self.leader.losses.gone
         told = {peer: status.snapshots for peer, status in self.leader.statuses.items() if peer not in gone}
         told |= {presence.peer: presence.snapshots for presence in self.leader.recruiting.outside()}
         listed = {peer: tuple(s for s in snapshots if sensible(s, settings)) for peer, snapshots in told.items()}
@@ -70,7 +86,8 @@ class Restart:
         waited = core.now - memory.restart_since
         whole = best is not None and not best.missing and best.version.step == highest
         if waited < (settings.lease_seconds if whole else settings.restart_wait_seconds):
-            self.waiting = f"others who were there: {self._in_sight(best, known, highest)}"
+            sight = f"step {highest} is whole on the disks here" if whole else self._in_sight(best, known, highest)
+            self.waiting = f"others who {'start at this moment' if whole else 'were there'}: {sight}"
             return None
         if best is None:
             self.waiting = self.leader.halted = f"halted: {self._in_sight(best, known, highest)}"
@@ -86,10 +103,15 @@ class Restart:
 
     def hint(self) -> str:
         """For a person, when the run halts although disks could bring it on: who is in the way."""
+        known = self.known()
+        if self._hint is None:
+            self._hint = self._who_is_in_the_way(known)
+        return self._hint
+
+    def _who_is_in_the_way(self, known: Known) -> str:
         having = [p for p, status in self.leader.statuses.items() if any(s.version is not None for s in status.stages)]
-        known = self.known() if having else {}
         highest = max([self.core.highest_step(), *(s.version.step for listed in known.values() for s in listed)])
-        found = within(common(known, self.core.settings), highest, self.core.settings)
+        found = within(common(known, self.core.settings), highest, self.core.settings) if having else []
         if not found:
             return ""
         names = ", ".join(map(str, sorted(having)))

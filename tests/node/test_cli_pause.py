@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cli_runner import Seen, runner
 
+from ftnode.node import cli_pause
 from ftnode.node.cli_pause import parse_duration
 from ftnode.node.identity import home_directory
 from ftnode.node.pause_notes import read_word
@@ -137,6 +138,14 @@ def test_who_does_not_rest_in_time_is_told_of(run: Callable[..., Seen], home: Pa
     seen = run("pause", "--timeout", 0.2, "--home", home, "--json")
     assert seen.code == 75 and json.loads(seen.out)["running"] == [peer] and "ftnode pause --now" in seen.err
     assert process.poll() is None
+
+
+def test_who_waits_long_is_told_for_what(
+    run: Callable[..., Seen], home: Path, volunteer: Volunteer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_pause, "SAY_SECONDS", 0.1)
+    volunteer("stubborn")
+    assert run("pause", "--timeout", 0.5, "--home", home).err.count("waits until others have learnt") == 1
 
 
 def test_who_ends_meanwhile_rests_too(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:

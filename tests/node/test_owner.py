@@ -125,6 +125,20 @@ def test_a_pause_that_was_taken_over_ends_with_it_and_another_word_changes_nothi
     run(scenario)
 
 
+def test_asked_to_leave_while_it_hands_over_it_does_not_come_back() -> None:
+    async def scenario() -> None:
+        life = Life()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.pause, "a game", False, 60.0)
+            await trio.testing.wait_all_tasks_blocked()
+            life.departure.leave("Ctrl-C")
+            assert life.departure.leaving and not life.done and life.left == ["pauses, a game", "Ctrl-C"]
+            life.departure.leave("Ctrl-C")
+            assert life.done
+
+    run(scenario)
+
+
 def test_now_is_now() -> None:
     async def scenario() -> None:
         for life in (Life(), Life(others=False), Life(others=False, finished=True)):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ftnode.node.gpu_watch import GpuWatch, open_gpu_watch, program_of, visible_device
+from ftnode.node.gpu_watch import GpuWatch, count_as_nvml, open_gpu_watch, program_of, visible_device
 from ftnode.node.owner_watch import OthersLoad, on_battery, processor_temperature
 
 OURS = "ftnode.node.compute_process"
@@ -129,14 +129,24 @@ def test_without_a_way_to_look_the_owner_is_told(said: list[str]) -> None:
         said.append(text)
 
     assert open_gpu_watch("cpu", tell, none) is None and said == []
-    assert "CUDA_DEVICE_ORDER" not in os.environ
     assert open_gpu_watch("cuda", tell, none) is None
-    assert "pip install 'ftnode[gpu]'" in said[-1] and os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert "pip install 'ftnode[gpu]'" in said[-1]
     broken = FakeNvml((), broken="init")
     assert open_gpu_watch("cuda", tell, lambda name: broken) is None and "init failed" in said[-1]
     few = FakeNvml(())
     assert open_gpu_watch("cuda:5", tell, lambda name: few) is None and few.open == 0
     assert open_gpu_watch("cuda", tell, lambda name: few) is not None and len(said) == 3
+
+
+@pytest.mark.usefixtures("said")
+def test_cuda_counts_as_nvml_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    count_as_nvml("cpu")
+    assert "CUDA_DEVICE_ORDER" not in os.environ
+    count_as_nvml("cuda:1")
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
+    count_as_nvml("cuda:1")
+    assert os.environ["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
 
 
 def test_a_real_gpu_says_who_uses_it() -> None:

@@ -88,6 +88,7 @@ class Play:
             swap=chosen.get("swap") == "yes",
             head_every=int(chosen.get("head_every", 0)),
             shadow_every=int(chosen.get("shadow_every", 0)),
+            snapshot_every=int(chosen.get("snapshot_every", 0)),
         )
         self.world = World(settings, int(chosen.get("seed", 1)), delay_max=0.02)
         self.world.forward_seconds = 0.01
@@ -155,6 +156,10 @@ class Play:
             host = self._who(words[0], it)
             world.kill(host, "restart", silently=False)
             world.at(world.now + float(words[1]), world.start, (host.peer.id, host.hold))
+        elif verb == "power":  # everybody goes, and comes back one after the other
+            for index, host in enumerate(world.live()):
+                world.kill(host, "power", silently=False)
+                world.at(world.now + float(words[0]) * (index + 1), world.start, (host.peer.id, host.hold, host.head))
         elif verb == "pause":
             host = self._who(words[0], it)
             world.pause(host)

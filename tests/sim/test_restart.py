@@ -324,3 +324,17 @@ def test_peers_are_told_from_each_other_by_their_lives() -> None:
     view = best_view(swarm.world)
     assert view is not None and {peer.id for peer in view.members()} <= set(names)
     assert all(isinstance(peer, Peer) and peer.nonce > 4 for peer in view.voters)
+
+
+def test_a_run_that_is_over_is_over_again() -> None:
+    """For those who want the model: its last step is loaded and validated, and nobody trains on."""
+    settings = replace(SETTINGS, steps=9, evaluation_microbatches=1)
+    swarm = Swarm(settings)
+    swarm.until(9)
+    swarm.world.run(swarm.world.now + 3.0)
+    swarm.power_cut()
+    swarm.world.run(swarm.world.now + 200.0)
+    assert {base.step for *_, base in swarm.installed} == {9} and len(swarm.installed) == 4
+    assert any(host.participant.leader and host.participant.leader.finished for host in swarm.world.live())
+    assert all(host.participant.holder.finished for host in swarm.world.live())
+    assert max(swarm.world.live()[0].participant.chronicle.validation) == 9

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -129,7 +132,66 @@ def test_a_closed_terminal_and_an_impatient_owner(open_swarm: OpenTrial) -> None
     assert other.process.wait(10) == 0 and wait_until_gone(family, FREE_SECONDS) == ()
 
 
+FAKE_NVML = """
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+class NVMLError(Exception):
+    pass
+
+def nvmlInit(): ...
+def nvmlShutdown(): ...
+def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetTemperature(handle, sensor): return 50
+def nvmlDeviceGetComputeRunningProcesses(handle):
+    ours = [each for each in Path("/proc").glob("[0-9]*/cmdline") if b"\\0ftnode.node.compute_process\\0" in read(each)]
+    found = [int(each.parent.name) for each in ours]
+    found += [int(pid) for pid in Path(os.environ["FAKE_GPU"]).read_text().split()]
+    return [SimpleNamespace(pid=pid) for pid in found]
+def read(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+"""
+"""A GPU on which all compute processes of nodes and those in a file compute."""
+
+
+def test_a_program_on_the_gpu_comes_first(
+    open_swarm: OpenTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paced compute, which needs no GPU, and NVML faked: the programs and the pause are real."""
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "pynvml.py").write_text(FAKE_NVML)
+    users = tmp_path / "users"
+    users.write_text("")
+    paced = ("--compute", "paced", "--paced-seconds", "0.01", "0.02")
+    trial = open_swarm(volunteers=0, stages=1)
+    trial.volunteer("v1", hold=2, options=paced)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'fake'}:{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("FAKE_GPU", str(users))
+    process = trial.volunteer("v2", hold=2, options=(*paced, "--device", "cuda", "--pause-for-gpu"))
+    both_hold_something(trial)
+    game = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert "paused" not in told(process), "its own compute process and that of another node are no reason"
+        users.write_text(str(game.pid))
+        wait("it to rest", lambda: "uses the GPU" in running_nodes(process.home)[0].paused, WAIT_SECONDS)
+        assert descendants(process.process.pid) == () and process.alive
+        trial.story.read()
+        trial.wait_for_step(trial.story.committed + 3, WAIT_SECONDS)
+    finally:
+        game.kill()
+        game.wait()
+
+
 # -- a node that rests from the start, which needs no swarm
+
+
+def own_terminal() -> None:
+    """Standard input becomes the terminal of this new session, whose end is told by SIGHUP."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class Resting:
@@ -143,14 +205,18 @@ class Resting:
         self.log = folder / "output.log"
         self.started: list[subprocess.Popen[bytes]] = []
 
-    def join(self, *options: object) -> subprocess.Popen[bytes]:
+    def join(self, *options: object, terminal: int | None = None) -> subprocess.Popen[bytes]:
+        """With `terminal`, the slave's end of one, that is where it runs."""
         argv = [
             sys.executable, "-m", "ftnode.node.cli", "join", str(self.manifest), "--allow-unsigned", "--peer",
             self.peer, "--data", str(self.text), "--home", str(self.home), "--run-on-battery", "--share-gpu",
             *map(str, options),
         ]  # fmt: skip
         with self.log.open("wb") as output:
-            process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+            process = subprocess.Popen(
+                argv, stdin=terminal, stdout=output if terminal is None else terminal, stderr=subprocess.STDOUT,
+                start_new_session=True, preexec_fn=None if terminal is None else own_terminal,
+            )  # fmt: skip
         self.started.append(process)
         wait("it to rest", lambda: bool(self.note(process)), 30)
         return process
@@ -186,6 +252,15 @@ def test_a_home_that_was_paused_starts_paused_and_ends_when_it_is_told(resting: 
             process.send_signal(number)
     assert process.wait(10) == 0
     assert running_nodes(resting.home) == () and not list((resting.home / "running").glob("*.sock"))
+
+
+def test_a_terminal_that_is_really_closed(resting: Resting) -> None:
+    command("pause", "--home", resting.home)
+    master, slave = pty.openpty()
+    process = resting.join(terminal=slave)
+    os.close(slave)
+    os.close(master)
+    assert process.wait(10) == 0 and running_nodes(resting.home) == ()
 
 
 def test_killed_while_paused_it_is_still_paused(resting: Resting) -> None:

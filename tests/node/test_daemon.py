@@ -1,0 +1,77 @@
+"""One life of a node after the other: which ends let another one begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from ftnode.node import daemon
+from ftnode.protocol.errors import UserError
+
+PAUSED, LEFT = (None, True), (None, False)
+NOBODY = (UserError("no peer answered within 60 s", 69), False)
+UNLISTED = (UserError("this run is for listed peers", 77), False)
+End = tuple[UserError | None, bool]
+
+
+class FakeOwner:
+    """Wants so many lives, and leaves when told."""
+
+    def __init__(self, lives: int) -> None:
+        self.lives = lives
+        self.leaving = False
+
+    async def until_wanted(self) -> bool:
+        self.lives -= 1
+        return self.lives >= 0
+
+    async def left(self) -> None:
+        await trio.sleep_forever()
+
+
+def lives(monkeypatch: pytest.MonkeyPatch, ends: list[End], wanted: int = 9) -> tuple[UserError | None, int, float]:
+    """The result, how many lives there were, and the seconds between them."""
+    left: Iterator[End] = iter(ends)
+    count = [0]
+
+    async def life(*_arguments: Any) -> End:
+        count[0] += 1
+        return next(left)
+
+    monkeypatch.setattr(daemon, "_life", life)
+    monkeypatch.setattr(daemon, "newest_kept", lambda config: config)
+    voice = SimpleNamespace(say=lambda kind, text: None)
+
+    async def scenario() -> tuple[UserError | None, float]:
+        begun = trio.current_time()
+        found = await daemon._lives(Any, Any, FakeOwner(wanted), voice)  # type: ignore[arg-type]
+        return found, trio.current_time() - begun
+
+    failure, seconds = trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+    return failure, count[0], seconds
+
+
+@pytest.mark.parametrize(
+    ("ends", "failure", "count"),
+    [
+        ([LEFT], None, 1),
+        ([NOBODY], NOBODY[0], 1),
+        ([UNLISTED], UNLISTED[0], 1),
+        ([PAUSED, PAUSED, LEFT], None, 3),
+        ([PAUSED, UNLISTED], UNLISTED[0], 2),
+        ([PAUSED, NOBODY, NOBODY, PAUSED, LEFT], None, 5),
+    ],
+)
+def test_lives(monkeypatch: pytest.MonkeyPatch, ends: list[End], failure: UserError | None, count: int) -> None:
+    found, lived, seconds = lives(monkeypatch, ends)
+    assert (found, lived) == (failure, count)
+    assert seconds == daemon.AGAIN_SECONDS * ends[1:].count(NOBODY)
+
+
+def test_asked_to_leave_while_it_rests_there_is_no_next_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lives(monkeypatch, [PAUSED, LEFT], wanted=1) == (None, 1, 0.0)
