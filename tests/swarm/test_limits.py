@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ftnode.lab.limits import own_bytes, processor_seconds
+from ftnode.lab.limits import VRAM_BYTES, own_bytes, processor_seconds, trained
 from ftnode.lab.memory import process_kind
 from ftnode.lab.story import Story
 from ftnode.lab.swarm import descendants
@@ -94,7 +94,15 @@ def test_a_swarm_trains_within_narrow_limits_and_loses_nobody(open_swarm: OpenTr
     assert lost(trial.story) == [] and trial.story.view == view
     assert max(cores) <= 1.1
     assert max(sizes) <= 1 << 30
-    assert priorities == {10}
+    assert priorities == {max(10, os.getpriority(os.PRIO_PROCESS, 0))}
+
+
+def test_who_has_everything_to_do_keeps_to_one_core_and_its_memory() -> None:
+    """All processes of a node that holds a whole run, which nothing but its limits holds up."""
+    found = trained(8.0)
+    print(found)
+    assert found["cores"] <= 1.1 and found["by_process"]["compute"] > 0.1
+    assert found["compute_bytes"] <= VRAM_BYTES
 
 
 def lost(story: Story) -> list[str]:
