@@ -25,7 +25,7 @@ from ftnode.node.configuration import Running, forget_running, note_running
 from ftnode.node.directory import read_statements
 from ftnode.node.directory_link import DirectoryDown, DirectoryLink
 from ftnode.node.directory_records import RUNS_KEY, RunNotice, Statement
-from ftnode.node.identity import Identity, take_identity
+from ftnode.node.identity import BOOTSTRAP_NAME, Identity, take_identity
 from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.metrics_server import NONE, MetricsServer
 from ftnode.node.p2pd import P2pd
@@ -37,8 +37,6 @@ from ftnode.protocol.errors import UserError
 
 log = logging.getLogger(__name__)
 
-IDENTITY_NAME = "bootstrap"
-"""A file of its own: a volunteer with the same home must not take the address that people know."""
 LOOK_SECONDS = 2.0
 """How often the directory is read for runs, while nobody has to wait for it."""
 MEET_SECONDS = 30.0
@@ -51,7 +49,7 @@ def _print_now(line: str) -> None:
 
 def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_now, metrics: str = "none") -> int:
     """Serve until Ctrl-C or SIGTERM; 0 then. Raises UserError when it cannot start or its p2pd dies."""
-    identity = take_identity(home, IDENTITY_NAME)
+    identity = take_identity(home, BOOTSTRAP_NAME)
     try:
         failure = trio.run(_serve, identity, tuple(listen), home, say, metrics)
     finally:

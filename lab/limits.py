@@ -42,6 +42,7 @@ CASES = ((20, 0), (0, 20), (2, 2), (20, 100))
 DIAL_SECONDS = 10.0
 SETTLE_SECONDS = 5.0
 TRAINING_SECONDS = 20.0
+LOOK_SECONDS = 0.1
 VRAM_BYTES = 1 << 30
 
 
@@ -178,8 +179,9 @@ async def _ask(stream: trio.SocketStream, seconds: list[float]) -> None:
 
 def trained(seconds: float = TRAINING_SECONDS) -> dict[str, Any]:
     """One volunteer that holds everything, with one core and 1 GiB: cores it used, threads, and its compute's peak."""
-    small = preset("small")
-    manifest = trial_manifest(replace(small, batch=replace(small.batch, microbatches=8)), stages=2)
+    tiny = preset("tiny")
+    model = replace(tiny.model, dim=256, heads=8, layers=4, context=128, hidden=704)
+    manifest = trial_manifest(replace(tiny, model=model, batch=replace(tiny.batch, sequences=2)), stages=2)
     with ExitStack() as stack:
         trial = stack.enter_context(open_trial(manifest))
         options = ("--threads", "1", "--vram", str(VRAM_BYTES >> 20) + "MiB", "--nice", "10")
@@ -187,16 +189,16 @@ def trained(seconds: float = TRAINING_SECONDS) -> dict[str, Any]:
         trial.wait_for_step(2)
         family = (volunteer.process.pid, *descendants(volunteer.process.pid))
         before, began = {pid: processor_seconds(pid) for pid in family}, time.monotonic()
-        time.sleep(seconds)
-        took = time.monotonic() - began
+        peak = 0
+        while (took := time.monotonic() - began) < seconds:
+            peak = max([peak, *(own_bytes(pid) for pid in family[1:] if process_kind(pid) == "compute")])
+            time.sleep(LOOK_SECONDS)
         used = {("node" if pid == family[0] else process_kind(pid)): 0.0 for pid in family}
         threads = dict.fromkeys(used, 0)
-        peak = 0
         for pid in family:
             name = "node" if pid == family[0] else process_kind(pid)
             used[name] += (processor_seconds(pid) - before[pid]) / took
             threads[name] += len(list(Path(f"/proc/{pid}/task").iterdir()))
-            peak = max(peak, peak_bytes(pid) if name == "compute" else 0)
     return {"cores": sum(used.values()), "by_process": used, "threads": threads, "compute_bytes": peak}
 
 
@@ -206,10 +208,10 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def peak_bytes(pid: int) -> int:
-    """The largest resident size that the process ever had."""
+def own_bytes(pid: int) -> int:
+    """Resident memory that a process does not share with the node: its own, and pages of libraries."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon:", "RssFile:")))
 
 
 def table(figures: dict[str, Any]) -> str:

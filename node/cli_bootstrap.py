@@ -34,10 +34,14 @@ def identity(as_json: bool, home: str | None) -> None:
     """Print the PeerId that the next node of this home will have, made when there is none yet, and those of nodes that
     run now."""
     from ftnode.node.configuration import running_nodes
-    from ftnode.node.identity import home_directory, is_taken, take_identity
+    from ftnode.node.identity import BOOTSTRAP_NAME, VOLUNTEER_NAME, home_directory, is_taken, take_identity
 
     folder = home_directory(home)
-    running = [node for node in running_nodes(folder) if is_taken(folder, node.peer)]
+    running = [
+        node
+        for node in running_nodes(folder)
+        if is_taken(folder, node.peer, VOLUNTEER_NAME if node.run else BOOTSTRAP_NAME)
+    ]
     taken = take_identity(folder)
     taken.release()
     if as_json:

@@ -29,11 +29,15 @@ def health(timeout: float, as_json: bool, home: str | None) -> int:
     """Say in a line whether this home's nodes are well. Exit code 0: all are; 1: one is not; 69: none runs."""
     from ftnode.node.configuration import running_nodes
     from ftnode.node.health import exit_code
-    from ftnode.node.identity import home_directory, is_taken
+    from ftnode.node.identity import BOOTSTRAP_NAME, VOLUNTEER_NAME, home_directory, is_taken
 
     folder = home_directory(home)
     # A process id may have been given to another program since; the lock on an identity goes with its owner.
-    found = [look(node, timeout) for node in running_nodes(folder) if is_taken(folder, node.peer)]
+    found = [
+        look(node, timeout)
+        for node in running_nodes(folder)
+        if is_taken(folder, node.peer, VOLUNTEER_NAME if node.run else BOOTSTRAP_NAME)
+    ]
     code = exit_code(found)
     if as_json:
         click.echo(json.dumps({"format": 1, "healthy": code == 0, "nodes": [asdict(one) for one in found]}))

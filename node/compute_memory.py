@@ -1,9 +1,10 @@
 """The most memory that the compute process takes: of a graphics card by torch's allocator, of the host by the kernel.
 
 On a card torch counts what it allocates, and CUDA's context comes on top, which is left out of what torch may have. On
-the host RLIMIT_DATA bounds what the process may map for itself (Linux counts anonymous mappings since 4.7): resident
-memory is never more than that, the pages of libraries and what it shares with the node. Beyond the limit an allocation
-fails, as it does when a card is full, and is answered as `oom`; nothing is swapped out.
+the host RLIMIT_DATA bounds what the process may map for itself (Linux counts anonymous mappings since 4.7): that and
+the pages of libraries are never more than the limit. What it shares with the node (arena.py, gradient_memory.py) is the
+node's. Beyond the limit an allocation fails, as it does when a card is full, and is answered as `oom`; nothing is
+swapped out.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ GRAIN: Final = 1 << 20
 class MemoryCap:
     """Set once, before anything large is allocated. Raises ValueError when torch itself takes more."""
 
-    def __init__(self, config: ComputeConfig, shared_bytes: int) -> None:
-        """`shared_bytes`: of the node's memory, what this process will touch."""
+    def __init__(self, config: ComputeConfig) -> None:
         self._device = torch.device(config.device)
         self.limit = 0
         """Of what this process allocates by itself; 0: none."""
@@ -49,7 +49,7 @@ class MemoryCap:
             torch.cuda.set_per_process_memory_fraction(self.limit / total, self._device)
             return
         torch.ones(GRAIN).add_(1)  # the threads of torch begin now, since one that cannot ends the process
-        others = _status("RssFile") + LIBRARY_BYTES + shared_bytes
+        others = _status("RssFile") + LIBRARY_BYTES
         cap = wanted.bytes_of(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
         self.limit = cap - others
         if self.limit <= _status("VmData"):

@@ -31,7 +31,6 @@ from ftnode.node.compute_reduction import GroupGradients
 from ftnode.node.compute_snapshots import SnapshotCopies, load_snapshot
 from ftnode.node.gradient_memory import GradientMap
 from ftnode.node.snapshots_memory import SnapshotMap
-from ftnode.node.state_shape import gradient_numbers
 
 OUT_OF_MEMORY: Final = ("can't allocate memory", "bad_alloc", "could not create a memory")
 """What torch, C++ and oneDNN say on the host."""
@@ -57,8 +56,7 @@ class TorchStages:
     ) -> None:  # fmt: skip
         torch.set_num_threads(config.threads)
         self.config, self.slots = config, slots
-        sums = max(gradient_numbers(config)) * config.number_bytes if gradients is not None else 0
-        self.memory = MemoryCap(config, config.slots * config.slot_bytes + sums)
+        self.memory = MemoryCap(config)
         self.model = ModelConfig(
             config.dim, config.heads, config.layers, config.context, config.hidden, config.vocabulary,
             config.rope_theta, config.norm_eps, config.precision,

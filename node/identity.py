@@ -28,6 +28,9 @@ PEER_ID_PREFIX = bytes.fromhex("002408011220")
 FILE_BYTES = len(FILE_PREFIX) + 64
 PEER_ID_BYTES = len(PEER_ID_PREFIX) + 32
 PEER_ID_TEXT_MAX = 64
+VOLUNTEER_NAME = "identity"
+BOOTSTRAP_NAME = "bootstrap"
+"""A file of its own: a volunteer with the same home must not take the address that people know."""
 IDENTITIES_MAX = 256
 """Nodes with one home on one machine."""
 
@@ -62,7 +65,7 @@ def home_directory(option: str | None) -> Path:
     return home
 
 
-def take_identity(home: Path, name: str = "identity") -> Identity:
+def take_identity(home: Path, name: str = VOLUNTEER_NAME) -> Identity:
     """The first identity of `home` that nobody uses, made when there is none: `name`, `name-2`, `name-3`, ...
 
     Raises UserError when its file is corrupt, readable by others or cannot be written; nothing is overwritten.
@@ -88,7 +91,7 @@ def take_only(home: Path, name: str) -> Identity:
     return identity
 
 
-def is_taken(home: Path, peer_id: str, name: str = "identity") -> bool:
+def is_taken(home: Path, peer_id: str, name: str = VOLUNTEER_NAME) -> bool:
     """Whether a process has this identity of `home` now."""
     for path in _places(home, name):
         try:

@@ -15,7 +15,7 @@ from cli_runner import Seen
 
 from ftnode.node.configuration import Running, note_running
 from ftnode.node.health import Health, exit_code, has_compute, judge
-from ftnode.node.identity import take_identity
+from ftnode.node.identity import BOOTSTRAP_NAME, take_identity
 from ftnode.node.status import CommitPoint, Member, PeerRow, Speaker, SwarmStatus
 
 RUNNING = Running(os.getpid(), "12D3KooWnode", "ab" * 32, ("/ip4/127.0.0.1/tcp/1/p2p/12D3KooWnode",))
@@ -95,6 +95,18 @@ def test_a_node_that_runs_and_does_not_answer_is_not_healthy(ftnode: Callable[..
     finally:
         identity.release()
     assert seen.code == 1 and "does not answer" in seen.out and seen.out.count("\n") == 1
+
+
+def test_a_meeting_point_is_a_node_too(ftnode: Callable[..., Seen], tmp_path: Path) -> None:
+    """Its identity has another file than a volunteer's."""
+    identity = take_identity(tmp_path, BOOTSTRAP_NAME)
+    note_running(tmp_path, Running(os.getpid(), identity.peer_id, "", ()))
+    try:
+        assert ftnode("health", "--home", tmp_path).code == 1
+        assert f"{identity.peer_id}  runs now: meeting point" in ftnode("id", "--home", tmp_path).out
+    finally:
+        identity.release()
+    assert ftnode("health", "--home", tmp_path).code == 69
 
 
 def test_it_loads_neither_torch_nor_hivemind() -> None:
