@@ -38,6 +38,14 @@ class FakeCompute:
         self.frozen = False
 
 
+class FakeLeavers(set[Peer]):
+    """The leader's list of those who leave."""
+
+    def __init__(self, hopeful: bool) -> None:
+        super().__init__()
+        self.hopeful = lambda: hopeful
+
+
 class Life:
     """A departure with a core of our making, and what came of it."""
 
@@ -47,7 +55,7 @@ class Life:
         self.core: Any = SimpleNamespace(
             me=ME, members=members, member=True, mine=(0,), view=view,
             holder=SimpleNamespace(finished=finished, versions={0: Version(steps, "c", (1, 1))}),
-            leader=SimpleNamespace(leavers=SimpleNamespace(hopeful=lambda: hopeful)),
+            leader=SimpleNamespace(leavers=FakeLeavers(hopeful)),
             liveness=SimpleNamespace(silent=lambda peer, now: False),
         )  # fmt: skip
         self.compute, self.clock = FakeCompute(), CoreClock()
@@ -135,6 +143,52 @@ def test_asked_to_leave_while_it_hands_over_it_does_not_come_back() -> None:
             assert life.departure.leaving and not life.done and life.left == ["pauses, a game", "Ctrl-C"]
             life.departure.leave("Ctrl-C")
             assert life.done
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("same_hours", [False, True])
+def test_who_leads_lets_others_with_the_same_hours_go_first_and_keeps_it_all(same_hours: bool) -> None:
+    async def scenario() -> None:
+        life = Life()
+
+        async def other() -> None:
+            life.core.leader.leavers.add(OTHER)
+            await trio.testing.wait_all_tasks_blocked()
+            assert bool(life.left) is not same_hours
+            life.core.members, life.core.view.holders = frozenset({ME}), ((ME,),)
+            life.core.leader.leavers.clear()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.pause, "outside of its hours", False, 60.0, same_hours)
+            nursery.start_soon(life.departure.pause, "outside of its hours", False, 60.0, same_hours)
+            nursery.start_soon(other)
+        assert bool(life.departure.frozen) is same_hours and life.done is not same_hours
+
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0.01))
+
+
+def test_who_waits_for_others_and_may_work_again_stays(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        life = Life()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.pause, "outside of its hours", False, 60.0, True)
+            await trio.testing.wait_all_tasks_blocked()
+            life.departure.thaw()
+        assert not life.done and not life.left and not life.departure.pausing
+
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0.01))
+
+
+def test_who_waits_for_others_can_still_be_told_to_go(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        life = Life()
+        life.core.leader.leavers.add(OTHER)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.pause, "outside of its hours", False, 60.0, True)
+            await trio.testing.wait_all_tasks_blocked()
+            await life.departure.pause("outside of its hours", True, 60.0)
+            assert life.done and not life.left
 
     run(scenario)
 
