@@ -8,7 +8,7 @@ run the last copy of a stage stays for whoever exports the model, as it does whe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -18,6 +18,10 @@ from ftnode.protocol.events import Event, Leave
 if TYPE_CHECKING:
     from ftnode.node.core_clock import CoreClock
     from ftnode.protocol.participant import Participant
+
+
+HEAR_SECONDS: Final = 2.5
+"""For those with the same hours to say that they leave: every node looks at its clock every two seconds."""
 
 
 class Freezable(Protocol):
@@ -52,6 +56,8 @@ class Departure:
         """Why it steps aside, when that is what it does."""
         self.frozen = ""
         """Why it stands still, and what that means."""
+        self._waits = False
+        """It lets others hand over before it does."""
 
     def leave(self, reason: str, again_ends: bool = True) -> None:
         """The first time hands over; the second ends at once, unless `again_ends` is False. After the end of the run
@@ -96,16 +102,19 @@ class Departure:
 
     # -- pauses
 
-    async def pause(self, why: str, now: bool, hand_over_seconds: float) -> None:
+    async def pause(self, why: str, now: bool, hand_over_seconds: float, others_first: bool = False) -> None:
         """Step aside: hand over, for so long at most, or with `now` not at all; or stand still, where that would lose
-        the run. Returns when it is over or frozen."""
+        the run. Returns when it is over or frozen. `others_first`: others may pause now, too, and whoever leads lets
+        them hand over to it first."""
         if self.leaving or self.done.is_set():
             return
         if now:
             self.thaw()
             self.pausing = why
             self.done.set()
-        elif not self.pausing and not self.frozen:
+        elif not self.pausing and not self.frozen and not self._waits:
+            if others_first and not await self._others_went_first(hand_over_seconds):
+                return
             kept = self._what_would_be_lost()
             if kept:
                 self._freeze(why, kept)
@@ -122,11 +131,24 @@ class Departure:
 
     def thaw(self) -> None:
         """Go on where it stood still. A hand-over that has begun goes on: the swarm counts on it."""
+        self._waits = False
         if self.frozen:
             self.frozen = ""
             self._compute.thaw()
             self._clock.go()
             self._note()
+
+    async def _others_went_first(self, seconds: float) -> bool:
+        """Were all to go in the same moment, nobody would take anything over. False when it is to stay after all, or
+        goes in another way."""
+        core, self._waits = self._core, True
+        with trio.move_on_after(seconds):
+            if core.leader is not None and core.members != {core.me}:
+                await trio.sleep(HEAR_SECONDS)
+                while core.leader is not None and any(peer in core.leader.leavers for peer in core.members - {core.me}):
+                    await trio.sleep(HEAR_SECONDS / 10)
+        wanted, self._waits = self._waits, False
+        return wanted and not self.leaving and not self.done.is_set()
 
     def _what_would_be_lost(self) -> tuple[int, ...]:
         """Stages with training in them that are nobody else's, and for which nobody is there to take them."""

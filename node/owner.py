@@ -144,7 +144,7 @@ class Owner:
             return
         if self.verdict.pause:
             seconds = self._config.hand_over_seconds
-            self._nursery.start_soon(departure.pause, self.verdict.why, self._at_once, seconds)
+            self._nursery.start_soon(departure.pause, self.verdict.why, self._at_once, seconds, self.verdict.by_hours)
         else:
             departure.thaw()
 

@@ -79,6 +79,8 @@ class Verdict:
     until: float | None = None
     by_owner: bool = False
     """The owner said so by `ftnode pause`."""
+    by_hours: bool = False
+    """Others may have the same hours, and pause at the same moment."""
 
     def __str__(self) -> str:
         return f"paused: {self.why}" if self.pause else "runs"
@@ -95,7 +97,7 @@ def wanted(
     if not rules.schedule.open_at(wall):
         opens = rules.schedule.opens_after(wall)
         then = "" if opens is None else f", until {clock(opens, wall)}"
-        return Verdict(True, f"outside of --schedule{then}", opens), seen
+        return Verdict(True, f"outside of --schedule{then}", opens, by_hours=True), seen
     for cause in ONSET_SECONDS:
         if cause in seen.last:
             quiet = monotonic - seen.last[cause]

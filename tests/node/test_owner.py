@@ -1,10 +1,10 @@
-"""What a node does at its owner's word: leave, pause, stand still, go on, and in which order when several come."""
+"""What the owner of a machine wants, from all sides, and which of it counts when several come."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,213 +12,12 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from departing import Life
 
 from ftnode.node.configuration import running_nodes
-from ftnode.node.core_clock import CoreClock
-from ftnode.node.departure import Departure
 from ftnode.node.owner import Owner
 from ftnode.node.pause_notes import ALL, write_word
 from ftnode.node.pausing import OwnerRules, Readings, Word
-from ftnode.protocol.events import Leave
-from ftnode.protocol.types import Peer, Version
-
-ME, OTHER = Peer("me", 1), Peer("other", 2)
-
-
-class FakeCompute:
-    """Whether it stands still."""
-
-    def __init__(self) -> None:
-        self.frozen = False
-
-    def freeze(self) -> None:
-        self.frozen = True
-
-    def thaw(self) -> None:
-        self.frozen = False
-
-
-class Life:
-    """A departure with a core of our making, and what came of it."""
-
-    def __init__(self, others: bool = True, steps: int = 5, finished: bool = False, hopeful: bool = False) -> None:
-        members = frozenset({ME, OTHER} if others else {ME})
-        view = SimpleNamespace(holders=((ME, OTHER) if others else (ME,),))
-        self.core: Any = SimpleNamespace(
-            me=ME, members=members, member=True, mine=(0,), view=view,
-            holder=SimpleNamespace(finished=finished, versions={0: Version(steps, "c", (1, 1))}),
-            leader=SimpleNamespace(leavers=SimpleNamespace(hopeful=lambda: hopeful)),
-            liveness=SimpleNamespace(silent=lambda peer, now: False),
-        )  # fmt: skip
-        self.compute, self.clock = FakeCompute(), CoreClock()
-        self.left: list[str] = []
-        self.said: list[str] = []
-        self.departure = Departure(
-            self.core, self.clock, self.compute, self._deliver,
-            lambda kind, text: self.said.append(f"{kind}: {text}"), lambda: None,
-        )  # fmt: skip
-
-    def _deliver(self, event: Any) -> None:
-        assert isinstance(event, Leave)
-        self.left.append(event.reason)
-
-    @property
-    def done(self) -> bool:
-        return self.departure.done.is_set()
-
-
-def run(scenario: Callable[..., Any], *arguments: Any) -> None:
-    trio.run(scenario, *arguments, clock=trio.testing.MockClock(autojump_threshold=0))
-
-
-# -- one life
-
-
-def test_the_second_wish_to_leave_ends_it() -> None:
-    async def scenario() -> None:
-        life = Life()
-        life.departure.leave("Ctrl-C")
-        assert life.left == ["Ctrl-C"] and not life.done
-        life.departure.leave("a closed terminal", again_ends=False)
-        assert not life.done
-        life.departure.leave("Ctrl-C")
-        assert life.done and life.departure.leaving
-
-    run(scenario)
-
-
-def test_a_last_copy_stays_until_it_is_exported() -> None:
-    async def scenario() -> None:
-        life = Life(others=False, finished=True)
-        life.departure.leave("Ctrl-C")
-        assert life.departure.keeps == (0,) and not life.left
-        life.departure.on_export(False, False)
-        assert not life.left
-        life.departure.on_export(True, False)
-        assert life.left == ["the model was exported"]
-
-    run(scenario)
-
-
-def test_a_pause_hands_over_and_then_goes_anyway() -> None:
-    async def scenario() -> None:
-        life = Life()
-        began = trio.current_time()
-        await life.departure.pause("a game", False, 60.0)
-        assert trio.current_time() - began == 60.0 and life.done
-        assert life.left == ["pauses, a game"] and "goes without" in life.said[-1]
-        assert life.departure.pausing and not life.departure.leaving
-
-    run(scenario)
-
-
-def test_a_pause_that_was_taken_over_ends_with_it_and_another_word_changes_nothing() -> None:
-    async def scenario() -> None:
-        life, began = Life(), trio.current_time()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(life.departure.pause, "a game", False, 60.0)
-            await trio.testing.wait_all_tasks_blocked()
-            await life.departure.pause("a game", False, 60.0)
-            life.departure.done.set()
-        assert trio.current_time() - began < 1.0 and len(life.left) == 1
-
-    run(scenario)
-
-
-def test_asked_to_leave_while_it_hands_over_it_does_not_come_back() -> None:
-    async def scenario() -> None:
-        life = Life()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(life.departure.pause, "a game", False, 60.0)
-            await trio.testing.wait_all_tasks_blocked()
-            life.departure.leave("Ctrl-C")
-            assert life.departure.leaving and not life.done and life.left == ["pauses, a game", "Ctrl-C"]
-            life.departure.leave("Ctrl-C")
-            assert life.done
-
-    run(scenario)
-
-
-def test_now_is_now() -> None:
-    async def scenario() -> None:
-        for life in (Life(), Life(others=False), Life(others=False, finished=True)):
-            await life.departure.pause("a game", True, 60.0)
-            assert life.done and not life.left
-
-    run(scenario)
-
-
-def test_who_is_alone_stands_still_and_loses_nothing() -> None:
-    async def scenario() -> None:
-        life = Life(others=False)
-        await life.departure.pause("a game", False, 60.0)
-        assert life.compute.frozen and not life.left and not life.done
-        assert "ftnode pause --now" in life.departure.frozen and "the head" in life.departure.frozen
-        before = life.clock()
-        assert life.clock() == before
-        life.departure.thaw()
-        assert not life.compute.frozen and not life.departure.frozen and life.clock() >= before
-        await life.departure.pause("a game", False, 60.0)
-        await life.departure.pause("a game", True, 60.0)
-        assert life.done and not life.compute.frozen
-
-    run(scenario)
-
-
-def test_who_is_frozen_can_be_told_to_leave() -> None:
-    async def scenario() -> None:
-        life = Life(others=False)
-        await life.departure.pause("a game", False, 60.0)
-        life.departure.leave("Ctrl-C")
-        assert not life.compute.frozen and life.left == ["Ctrl-C"] and not life.departure.frozen
-
-    run(scenario)
-
-
-@pytest.mark.parametrize(
-    "life", [lambda: Life(others=False, steps=0), lambda: Life(others=False, hopeful=True)], ids=["untrained", "heir"]
-)
-def test_alone_with_nothing_to_lose_or_with_an_heir_it_goes(life: Callable[[], Life]) -> None:
-    async def scenario() -> None:
-        one = life()
-        await one.departure.pause("a game", False, 1.0)
-        assert one.left and one.done and not one.compute.frozen
-
-    run(scenario)
-
-
-def test_the_last_copy_of_a_finished_run_stays_in_memory_and_is_lent() -> None:
-    async def scenario() -> None:
-        life = Life(others=False, finished=True)
-        await life.departure.pause("a game", False, 60.0)
-        assert life.departure.frozen and not life.compute.frozen and not life.done
-        life.departure.on_export(True, False)
-        assert life.done and life.departure.pausing == "a game"
-
-    run(scenario)
-
-
-def test_the_cores_time_stands_still() -> None:
-    now = [100.0]
-
-    async def scenario() -> None:
-        clock = CoreClock(lambda: now[0])
-        now[0] = 105.0
-        clock.stop()
-        now[0] = 200.0
-        clock.stop()
-        assert clock() == 105.0
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(clock.going)
-            await trio.testing.wait_all_tasks_blocked()
-            clock.go()
-        now[0] = 201.0
-        assert clock() == 106.0
-
-    trio.run(scenario)
-
-
-# -- all lives
 
 
 class Machine:

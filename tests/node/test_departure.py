@@ -1,0 +1,203 @@
+"""How one life of a node ends at its owner's word: it leaves, is paused, stands still, goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from departing import ME, OTHER, Life, run
+
+from ftnode.node.core_clock import CoreClock
+
+
+def test_the_second_wish_to_leave_ends_it() -> None:
+    async def scenario() -> None:
+        life = Life()
+        life.departure.leave("Ctrl-C")
+        assert life.left == ["Ctrl-C"] and not life.done
+        life.departure.leave("a closed terminal", again_ends=False)
+        assert not life.done
+        life.departure.leave("Ctrl-C")
+        assert life.done and life.departure.leaving
+
+    run(scenario)
+
+
+def test_a_last_copy_stays_until_it_is_exported() -> None:
+    async def scenario() -> None:
+        life = Life(others=False, finished=True)
+        life.departure.leave("Ctrl-C")
+        assert life.departure.keeps == (0,) and not life.left
+        life.departure.on_export(False, False)
+        assert not life.left
+        life.departure.on_export(True, False)
+        assert life.left == ["the model was exported"]
+
+    run(scenario)
+
+
+def test_a_pause_hands_over_and_then_goes_anyway() -> None:
+    async def scenario() -> None:
+        life = Life()
+        began = trio.current_time()
+        await life.departure.pause("a game", False, 60.0)
+        assert trio.current_time() - began == 60.0 and life.done
+        assert life.left == ["pauses, a game"] and "goes without" in life.said[-1]
+        assert life.departure.pausing and not life.departure.leaving
+
+    run(scenario)
+
+
+def test_a_pause_that_was_taken_over_ends_with_it_and_another_word_changes_nothing() -> None:
+    async def scenario() -> None:
+        life, began = Life(), trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.pause, "a game", False, 60.0)
+            await trio.testing.wait_all_tasks_blocked()
+            await life.departure.pause("a game", False, 60.0)
+            life.departure.done.set()
+        assert trio.current_time() - began < 1.0 and len(life.left) == 1
+
+    run(scenario)
+
+
+def test_asked_to_leave_while_it_hands_over_it_does_not_come_back() -> None:
+    async def scenario() -> None:
+        life = Life()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.pause, "a game", False, 60.0)
+            await trio.testing.wait_all_tasks_blocked()
+            life.departure.leave("Ctrl-C")
+            assert life.departure.leaving and not life.done and life.left == ["pauses, a game", "Ctrl-C"]
+            life.departure.leave("Ctrl-C")
+            assert life.done
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("same_hours", [False, True])
+def test_who_leads_lets_others_with_the_same_hours_go_first_and_keeps_it_all(same_hours: bool) -> None:
+    async def scenario() -> None:
+        life = Life()
+
+        async def other() -> None:
+            life.core.leader.leavers.add(OTHER)
+            await trio.testing.wait_all_tasks_blocked()
+            assert bool(life.left) is not same_hours
+            life.core.members, life.core.view.holders = frozenset({ME}), ((ME,),)
+            life.core.leader.leavers.clear()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.pause, "outside of its hours", False, 60.0, same_hours)
+            nursery.start_soon(life.departure.pause, "outside of its hours", False, 60.0, same_hours)
+            nursery.start_soon(other)
+        assert bool(life.departure.frozen) is same_hours and life.done is not same_hours
+
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0.01))
+
+
+def test_who_waits_for_others_and_may_work_again_stays(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        life = Life()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.pause, "outside of its hours", False, 60.0, True)
+            await trio.testing.wait_all_tasks_blocked()
+            life.departure.thaw()
+        assert not life.done and not life.left and not life.departure.pausing
+
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0.01))
+
+
+def test_who_waits_for_others_can_still_be_told_to_go(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        life = Life()
+        life.core.leader.leavers.add(OTHER)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.pause, "outside of its hours", False, 60.0, True)
+            await trio.testing.wait_all_tasks_blocked()
+            await life.departure.pause("outside of its hours", True, 60.0)
+            assert life.done and not life.left
+
+    run(scenario)
+
+
+def test_now_is_now() -> None:
+    async def scenario() -> None:
+        for life in (Life(), Life(others=False), Life(others=False, finished=True)):
+            await life.departure.pause("a game", True, 60.0)
+            assert life.done and not life.left
+
+    run(scenario)
+
+
+def test_who_is_alone_stands_still_and_loses_nothing() -> None:
+    async def scenario() -> None:
+        life = Life(others=False)
+        await life.departure.pause("a game", False, 60.0)
+        assert life.compute.frozen and not life.left and not life.done
+        assert "ftnode pause --now" in life.departure.frozen and "the head" in life.departure.frozen
+        before = life.clock()
+        assert life.clock() == before
+        life.departure.thaw()
+        assert not life.compute.frozen and not life.departure.frozen and life.clock() >= before
+        await life.departure.pause("a game", False, 60.0)
+        await life.departure.pause("a game", True, 60.0)
+        assert life.done and not life.compute.frozen
+
+    run(scenario)
+
+
+def test_who_is_frozen_can_be_told_to_leave() -> None:
+    async def scenario() -> None:
+        life = Life(others=False)
+        await life.departure.pause("a game", False, 60.0)
+        life.departure.leave("Ctrl-C")
+        assert not life.compute.frozen and life.left == ["Ctrl-C"] and not life.departure.frozen
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "life", [lambda: Life(others=False, steps=0), lambda: Life(others=False, hopeful=True)], ids=["untrained", "heir"]
+)
+def test_alone_with_nothing_to_lose_or_with_an_heir_it_goes(life: Callable[[], Life]) -> None:
+    async def scenario() -> None:
+        one = life()
+        await one.departure.pause("a game", False, 1.0)
+        assert one.left and one.done and not one.compute.frozen
+
+    run(scenario)
+
+
+def test_the_last_copy_of_a_finished_run_stays_in_memory_and_is_lent() -> None:
+    async def scenario() -> None:
+        life = Life(others=False, finished=True)
+        await life.departure.pause("a game", False, 60.0)
+        assert life.departure.frozen and not life.compute.frozen and not life.done
+        life.departure.on_export(True, False)
+        assert life.done and life.departure.pausing == "a game"
+
+    run(scenario)
+
+
+def test_the_cores_time_stands_still() -> None:
+    now = [100.0]
+
+    async def scenario() -> None:
+        clock = CoreClock(lambda: now[0])
+        now[0] = 105.0
+        clock.stop()
+        now[0] = 200.0
+        clock.stop()
+        assert clock() == 105.0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(clock.going)
+            await trio.testing.wait_all_tasks_blocked()
+            clock.go()
+        now[0] = 201.0
+        assert clock() == 106.0
+
+    trio.run(scenario)
