@@ -76,7 +76,7 @@ def write_snapshot(
                 index = replace(index, sequence=1 + max((kept.index.sequence for kept in store.kept()), default=0))
                 _write_index(store, draft, index)
                 _publish(store, draft, name)
-                store.keep_last(allowance.keep)
+                _keep_last(store, allowance, index)
         finally:
             with suppress(OSError):
                 store.disk.remove(draft)  # it has another name by now, or no use
@@ -84,6 +84,14 @@ def write_snapshot(
         return read_snapshot(name, store.run_id)
     except OSError as error:
         raise SnapshotError(f"cannot keep stage {about.stage} of step {about.version.step}: {_cause(error)}") from error
+
+
+def _keep_last(store: SnapshotStore, allowance: Allowance, index: StageIndex) -> None:
+    try:
+        store.keep_last(allowance.keep)
+    except OSError as error:
+        told = f"stage {index.stage} of step {index.version.step} is kept, but an older one cannot be removed"
+        raise SnapshotError(f"{told}: {_cause(error)}") from error
 
 
 def save_once(

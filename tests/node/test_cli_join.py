@@ -16,6 +16,7 @@ import ftnode.node
 from ftnode.node.addresses import remember_peers
 from ftnode.node.configuration import JoinConfig, Running, note_running
 from ftnode.node.identity import home_directory, take_identity
+from ftnode.node.snapshots_setup import copies_bytes, keeps_snapshots
 from ftnode.protocol.manifest import parse
 
 
@@ -75,6 +76,33 @@ def test_join_tells_the_daemon_everything(
                 metrics="127.0.0.1:9464", log_format="text",
         )
     ]  # fmt: skip
+
+
+def test_snapshots_and_the_memory_that_they_take(
+    manifest_file: Path, tmp_path: Path, peer: str, daemon: list[JoinConfig], ftnode: Callable[..., Seen]
+) -> None:
+    """A copy of what is held, where weights lie in the same memory; nothing without snapshots."""
+    home = ("--home", tmp_path / "home", "--peer", peer, "--allow-unsigned")
+    asking = tmp_path / "asking.toml"
+    asking.write_text(manifest_file.read_text().replace("snapshot_every = 0", "snapshot_every = 10"))
+    ftnode("run", "sign", asking)
+    assert ftnode("join", manifest_file, *home).code == 0
+    for options in (
+        ["--snapshot-limit", 0.5], ["--device", "cuda"], ["--keep-snapshots", 0],
+    ):  # fmt: skip
+        seen = ftnode("join", asking, *home, *options)
+        assert seen.code == 0, seen
+    assert [keeps_snapshots(config) for config in daemon] == [False, True, True, False]
+    assert daemon[1].snapshot_bytes_max == 500_000_000 and daemon[1].keep_snapshots == 2
+    each, once = daemon[0].manifest.copies_bytes
+    state = 12 * daemon[0].manifest.stage_parameters
+    assert [copies_bytes(config) for config in daemon] == [
+        (each, once),
+        (each + state, once),
+        (each, once),
+        (each, once),
+    ]
+    assert ftnode("join", asking, *home, "--keep-snapshots", -1).refused(64, "--keep-snapshots")
 
 
 def test_listening_nowhere(
