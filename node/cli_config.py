@@ -85,6 +85,8 @@ def _values(words: Words, command: click.Command, file: ConfigFile) -> Iterator[
             value = option.type_cast_value(context, None if _is_unset(given) else given)
         except click.BadParameter as error:
             raise UserError(f"{where}: {key}: {error.message}", CONFIGURATION) from None
+        if type(option.type).__module__ != "click.types":  # an amount of memory or a rate: as a person writes it
+            value = given
         yield {"command": " ".join(words), "option": key, "value": _plain(value), "origin": origin, "where": where}
 
 

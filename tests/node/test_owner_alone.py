@@ -18,7 +18,17 @@ from ftnode.protocol import messages
 NODE = Path(__file__).parent.parent.parent / "node"
 OWNERS = {"control", "owner", "owner_watch", "gpu_watch", "pausing", "pause_notes", "schedule", "config_file"}
 """What decides when a node works, and how it is told."""
-OWNERS_SIDE = {"daemon", "cli", "cli_pause", "cli_leave", "cli_config", "cli_join", "configuration", *OWNERS}
+OWNERS_SIDE = {
+    "daemon",
+    "cli",
+    "cli_pause",
+    "cli_leave",
+    "cli_config",
+    "cli_join",
+    "cli_snapshots",
+    "configuration",
+    *OWNERS,
+}
 """Who may know them: commands, the daemon that starts what they allow, and the settings that they read."""
 
 
