@@ -104,6 +104,8 @@ class SnapshotSaver:
         self._view, self.held, self._say = view, held, say
         self._busy: set[int] = set()
         """Stages that are copied or written: their memory is in use."""
+        self._later: dict[int, Callable[[], None]] = {}
+        """Saves that were asked for meanwhile, one for each stage at most."""
         self._nursery: trio.Nursery | None = None
         self._writing = trio.CapacityLimiter(1)
         """One disk: two writes at once end no sooner."""
@@ -120,6 +122,8 @@ class SnapshotSaver:
         finally:
             self._nursery = None
             self._stop.set()
+            for stage in list(self._later):
+                self._later.pop(stage)()
 
     def close(self) -> None:
         """After `run`: the memory goes as soon as nobody writes from it."""
@@ -143,11 +147,14 @@ class SnapshotSaver:
         self._copy(stage, version.step, write, self._kept, self._trouble)
 
     def once(self, stage: int, path: Path, done: Callable[[KeptSnapshot], None], failed: Callable[[str], None]) -> None:
-        """Save a stage as it is now to `path`, beside all counting and clearing away; `done` or `failed` follows."""
+        """Save a stage as it is now, or once an earlier snapshot of it is written, to `path`, beside all counting and
+        clearing away; `done` or `failed` follows."""
         if self._nursery is None:
             failed("this node has no stages now")
+        elif stage in self._later:
+            failed(f"stage {stage} is to be saved already")
         elif stage in self._busy:
-            failed(f"stage {stage} is being written down already; try again in a moment")
+            self._later[stage] = partial(self.once, stage, path, done, failed)
         else:
             self._copy(stage, None, lambda state, index: save_once(path, state, index, stop=self._stop), done, failed)
 
@@ -166,9 +173,9 @@ class SnapshotSaver:
 
         def copied(answer: dict[str, Any] | ComputeError) -> None:
             if self._nursery is None or isinstance(answer, ComputeError):
-                self._busy.discard(stage)
                 if isinstance(answer, ComputeError) and (step is None or answer.kind != "lost"):
                     failed(f"stage {stage} is not kept: {answer.reason}")
+                self._free(stage)
                 return
             log.info("stage %d was copied within %.3f s", stage, answer["seconds"])
             index = self._about.index(stage, view, answer)
@@ -190,10 +197,15 @@ class SnapshotSaver:
         else:
             log.info("stage %d was written within %.3f s", stage, trio.current_time() - began)
             result = partial(done, kept)
-        self._busy.discard(stage)
         if stage not in self.held():
             self._memory.release(stage)
         result()
+        self._free(stage)
+
+    def _free(self, stage: int) -> None:
+        """Its memory may be used again, first by a save that was asked for."""
+        self._busy.discard(stage)
+        self._later.pop(stage, lambda: None)()
 
     def _kept(self, kept: KeptSnapshot) -> None:
         self._troubles.clear()

@@ -21,7 +21,7 @@ from ftnode.node.snapshots_disk import Disk
 from ftnode.node.snapshots_memory import SnapshotMemory
 from ftnode.node.snapshots_request import SnapshotRequests
 from ftnode.node.snapshots_save import About, SnapshotSaver
-from ftnode.node.snapshots_store import SnapshotStore, read_snapshot
+from ftnode.node.snapshots_store import KeptSnapshot, SnapshotStore, read_snapshot
 from ftnode.node.snapshots_write import Allowance
 from ftnode.protocol.types import Attempt, Peer, Version
 from ftnode.protocol.view import Lineage, View
@@ -303,6 +303,44 @@ def test_a_stage_is_saved_once_to_a_path(tmp_path: Path, config: ComputeConfig) 
     trio.run(main)
     kept = read_snapshot(tmp_path / "one")
     assert kept.version == version(1) and node.store.verify(kept) == "" and not (tmp_path / "home").exists()
+
+
+def test_who_asks_while_a_snapshot_is_written_waits_for_it(tmp_path: Path, config: ComputeConfig) -> None:
+    """Or until the node rests, and is told so then."""
+    go_on = threading.Event()
+
+    class Slow(Disk):
+        def create(self, path: Path) -> int:
+            assert go_on.wait(20)
+            return super().create(path)
+
+    node = Node(tmp_path / "home", config, Slow())
+    done: list[KeptSnapshot] = []
+    failed: list[str] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            node.train(1)
+            node.train(2)
+            node.saver.once(1, tmp_path / "one", done.append, failed.append)
+            node.saver.once(1, tmp_path / "two", done.append, failed.append)
+            assert failed == ["stage 1 is to be saved already"] and not done
+            go_on.set()
+            await settled(node, STAGES + 1)
+            with trio.fail_after(20):
+                while not done:
+                    await trio.testing.wait_all_tasks_blocked(0.001)
+            go_on.clear()
+            node.train(3)
+            node.train(4)
+            node.saver.once(2, tmp_path / "three", done.append, failed.append)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    go_on.set()
+    assert [kept.folder for kept in done] == [tmp_path / "one"] and failed[1:] == ["this node has no stages now"]
 
 
 def test_without_memory_nothing_is_copied(config: ComputeConfig) -> None:
