@@ -33,6 +33,14 @@ FREE_SECONDS = 2.0
 WAIT_SECONDS = 60.0
 
 
+@pytest.fixture(autouse=True)
+def hears_hang_ups() -> Iterator[None]:
+    """Nodes inherit what their starter ignores: under nohup, as a build may run, they would not hear a hang-up."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 def command(*arguments: object) -> str:
     argv = [sys.executable, "-m", "ftnode.node.cli", *map(str, arguments)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
