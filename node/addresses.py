@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,7 +98,8 @@ def remember_peers(home: Path, peers: Iterable[str]) -> None:
         draft.write_text(json.dumps({"format": 1, "peers": list(merged)}, indent=1), encoding="utf-8")
         draft.replace(home / REMEMBERED_FILE)
     except OSError:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def _is_peer(text: object) -> bool:

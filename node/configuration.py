@@ -107,18 +107,26 @@ def shards_folder(home: Path, sha256: str) -> Path:
 
 
 def note_running(home: Path, running: Running) -> Path:
-    """Say where this process can be reached; `forget_running` takes it back. The file appears whole or not at all."""
+    """Say where this process can be reached; `forget_running` takes it back. The file appears whole or not at all.
+    Raises OSError."""
     folder = home / RUNNING_FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / f"{running.peer}.json"
     draft = path.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(asdict(running)), encoding="utf-8")
-    draft.replace(path)
+    try:
+        draft.write_text(json.dumps(asdict(running)), encoding="utf-8")
+        draft.replace(path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
     return path
 
 
 def forget_running(home: Path, peer: str) -> None:
-    (home / RUNNING_FOLDER / f"{peer}.json").unlink(missing_ok=True)
+    """What cannot be removed is that of a dead process soon, which every reader sees."""
+    with suppress(OSError):
+        (home / RUNNING_FOLDER / f"{peer}.json").unlink(missing_ok=True)
 
 
 def running_nodes(home: Path) -> tuple[Running, ...]:

@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import trio
 
-from ftnode.node.configuration import JoinConfig, Running, note_running
+from ftnode.node.configuration import JoinConfig, Running
 from ftnode.node.control import Handler
 from ftnode.node.departure import Departure
 from ftnode.node.pause_notes import read_word
 from ftnode.node.pausing import Readings, Seen, Verdict, wanted
 from ftnode.node.reports import Speaking
+from ftnode.node.running_note import RunningNote
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Owner:
         self, config: JoinConfig, peer: str, speaking: Speaking, read: Callable[[], Awaitable[Readings]]
     ) -> None:
         self._config, self._peer, self._speaking, self._read = config, peer, speaking, read
+        self._running_note = RunningNote(config.home, speaking.say)
         self.verdict = Verdict(False)
         self.leaving = False
         self._at_once = False
@@ -94,7 +96,7 @@ class Owner:
     def _note(self, paused: str) -> None:
         """While there is no node that says where it can be reached."""
         run = self._config.manifest.run_id
-        note_running(self._config.home, Running(os.getpid(), self._peer, run, (), self.leaving, paused=paused))
+        self._running_note.write(Running(os.getpid(), self._peer, run, (), self.leaving, paused=paused))
 
     async def left(self) -> None:
         """Wait until it is asked to leave."""
