@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from ftnode.node.home_files import folder_of, write_file
 from ftnode.node.pausing import Word
 from ftnode.protocol.errors import UserError
 
@@ -59,21 +58,15 @@ def write_word(home: Path, peer: str, word: Word) -> None:
     on, also when a clock was set back since the last one. Raises UserError (73)."""
     folder, path = home / FOLDER, _path(home, peer)
     word = as_newest(home, peer, word)
-    draft = path.with_suffix(f".{os.getpid()}")
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, "paused": word.paused, **fields_of(word)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        with folder_of(home, FOLDER) as descriptor:
+            text = json.dumps({"format": FORMAT, "paused": word.paused, **fields_of(word)})
+            write_file(home, descriptor, path.name, text, sync=True)
         if peer == ALL:
             for other in folder.glob("*.json"):
                 if other != path:
                     other.unlink(missing_ok=True)
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
         raise UserError(f"cannot write {path}: {error.strerror}; see that {folder} can be written", 73) from None
 
 

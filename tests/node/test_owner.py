@@ -199,22 +199,25 @@ def test_a_resume_counts_though_the_machine_does_not_answer(tmp_path: Path) -> N
     trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_heat_that_changes_is_said_once(tmp_path: Path) -> None:
+def test_heat_that_changes_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = [0.0]
+    monkeypatch.setattr("ftnode.node.owner.time", SimpleNamespace(time=time.time, monotonic=lambda: moment[0]))
+
     async def scenario() -> None:
         owner, machine, voice = owner_of(tmp_path, OwnerRules(temperature_max=80.0))
-        machine.readings = Readings(temperature=83.0)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(owner.watch)
-            while not owner.verdict.pause:
-                await trio.sleep(1)
-            nursery.start_soon(owner.until_wanted)
-            for degrees in (84.0, 85.0, 84.0):
+            for degrees in (83.0, 83.0, 84.0, 85.0, 84.0):
                 machine.readings = Readings(temperature=degrees)
-                await trio.sleep(4)
-            assert [line for line in voice.said if "above 80 degrees" in line] == voice.said and len(voice.said) == 1
+                await owner.look()
+                if owner.verdict.pause and not voice.said:
+                    nursery.start_soon(owner.until_wanted)
+                await trio.testing.wait_all_tasks_blocked()
+                moment[0] += 20.0
+            assert len(voice.said) == 1 and "above 80 degrees (83)" in voice.said[0]
+            write_word(tmp_path, ALL, Word(True, None, 1.0))
+            await owner.look()
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(voice.said) == 2 and "by its owner" in voice.said[1]
             nursery.cancel_scope.cancel()
 
-    clock = trio.testing.MockClock(autojump_threshold=0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ftnode.node.owner.time.monotonic", clock.current_time)
-        trio.run(scenario, clock=clock)
+    trio.run(scenario)

@@ -17,7 +17,7 @@ NODE = Running(os.getpid(), "me", "run", ())
 
 def block(home: Path) -> Path:
     """A folder where the draft of the note would be written; its path."""
-    draft = home / RUNNING_FOLDER / f"me.{os.getpid()}"
+    draft = home / RUNNING_FOLDER / f".me.json.{os.getpid()}"
     draft.mkdir(parents=True)
     return draft
 
