@@ -165,7 +165,7 @@ class Owner:
         if self.leaving:
             return "leaving"
         if departure is None:
-            return "paused" if self.verdict.pause else "starting"
+            return "paused" if self.verdict.pause and self._scope is None else "starting"
         if departure.frozen:
             return "frozen"
         return "handing over" if departure.pausing else "running"

@@ -221,3 +221,15 @@ def test_heat_that_changes_is_said_once(tmp_path: Path, monkeypatch: pytest.Monk
             nursery.cancel_scope.cancel()
 
     trio.run(scenario)
+
+
+def test_a_node_that_is_about_to_begin_does_not_rest_yet(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        owner, _, _ = owner_of(tmp_path)
+        owner.starts(trio.CancelScope())
+        told = {"until": None, "written": 1.0}
+        assert (await owner.handlers["pause"](told))["state"] == "starting"
+        owner.ended()
+        assert (await owner.handlers["state"]({}))["state"] == "paused"
+
+    trio.run(scenario)
