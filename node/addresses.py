@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ftnode.node.home_files import folder_of, write_file
 from ftnode.node.identity import peer_id_bytes
 from ftnode.node.listening import address_bytes
 from ftnode.protocol.errors import UserError
@@ -92,12 +93,9 @@ def remember_peers(home: Path, peers: Iterable[str]) -> None:
     merged = tuple(dict.fromkeys([*(text for text in peers if _is_peer(text)), *before]))[:REMEMBERED_MAX]
     if merged == before:
         return
-    draft = home / f".{REMEMBERED_FILE}.{os.getpid()}"
-    try:
-        draft.write_text(json.dumps({"format": 1, "peers": list(merged)}, indent=1), encoding="utf-8")
-        draft.replace(home / REMEMBERED_FILE)
-    except OSError:
-        draft.unlink(missing_ok=True)
+    text = json.dumps({"format": 1, "peers": list(merged)}, indent=1)
+    with suppress(OSError), folder_of(home) as folder:
+        write_file(home, folder, REMEMBERED_FILE, text)
 
 
 def _is_peer(text: object) -> bool:

@@ -75,8 +75,19 @@ class LazyGroup(click.Group):
 
 def _configure(ctx: click.Context, command: click.Command, words: tuple[str, ...], arguments: list[str]) -> None:
     """Values of the environment and of config.toml, for this command. Its owner can stop a node whatever they say."""
-    from ftnode.node.config_file import ConfigFile, check_sections, config_path, home_among, named, prepare, read_config
+    from ftnode.node.config_file import (
+        ConfigFile,
+        check_sections,
+        check_values,
+        config_path,
+        forgo,
+        home_among,
+        named,
+        prepare,
+        read_config,
+    )
 
+    owners = words[0] in ("pause", "resume", "leave")
     path = config_path(home_among(arguments, words))
     file = ConfigFile(path)
     try:
@@ -84,12 +95,14 @@ def _configure(ctx: click.Context, command: click.Command, words: tuple[str, ...
             file = read_config(path)
             check_sections(file, cli.table)
         prepare(command, words, file)
+        if owners:
+            check_values(command, words, file)
     except UserError as error:
-        if words[0] not in ("pause", "resume", "leave"):
+        if not owners:
             raise
         _say(f"goes on without the configuration: {error}")
         file = ConfigFile(path)
-        command.context_settings = {**command.context_settings, "default_map": {}}
+        forgo(command)
     ctx.meta[ORIGIN] = lambda error: named(error, words, arguments, command, file)
 
 

@@ -115,12 +115,15 @@ def chosen(home: Path, wanted: str | None) -> list[Running]:
 
 
 def ask(home: Path, running: Running, now: bool) -> bool:
-    """By its socket, whatever is in between; else by a signal, of which a second one means `now`. True: by socket."""
-    from ftnode.node.control import ControlError, socket_path
+    """By its socket, whatever is in between; else by a signal, of which a second one means `now`. True: by socket. Who
+    is busy finds the question there when it looks: a signal besides would be a second wish, and end it."""
+    from ftnode.node.control import ControlError, NoAnswerYet, socket_path
     from ftnode.node.control import ask as ask_socket
 
     try:
         ask_socket(socket_path(home, running.peer), "leave", now=now)
+    except NoAnswerYet:
+        return True
     except ControlError:
         with suppress(ProcessLookupError):
             os.kill(running.pid, signal.SIGTERM)

@@ -16,8 +16,10 @@ from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
     from ftnode.node.configuration import Running
+    from ftnode.node.pausing import Word
 
 LOOK_SECONDS = 0.05
+ASK_SECONDS = 1.0
 SAY_SECONDS = 10.0
 """Whoever waits longer is told for what."""
 DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([smhdw])", re.IGNORECASE)
@@ -46,22 +48,28 @@ def pause(duration: str | None, peer: str | None, now: bool, timeout: float, as_
 
     folder, wall = home_directory(home), time.time()
     until = None if duration is None else wall + parse_duration(duration)
-    asked = _say_word(folder, peer, Word(True, until, wall))
+    asked, word, trouble = _say_word(folder, peer, Word(True, until, wall, now=now))
     how_long = "until ftnode resume" if until is None else f"until {clock(until, wall)}"
     began = time.monotonic()
-    for running in asked:
-        _tell(folder, running, "pause", now=now)
-    if not asked and not as_json:
+    told = {running.peer: _tell(folder, running, "pause", word) for running in asked}
+    leaving = [each.peer for each in asked if each.leaving or told[each.peer].get("state") == "leaving"]
+    if not asked and not trouble and not as_json:
         click.echo(f"no volunteer runs here; the next ftnode join of this home starts paused, {how_long}")
-    resting = _wait(folder, asked, began, timeout, as_json)
+    pausing = [running for running in asked if running.peer not in leaving]
+    resting = _wait(folder, pausing, began, timeout, as_json)
     still = [running.peer for running in asked if running.peer not in resting]
     if as_json:
         click.echo(json.dumps({"until": until, "paused": resting, "running": still}))
-    if still:
-        names = ", ".join(still)
+    if trouble is not None:
+        raise trouble
+    if slow := [peer for peer in still if peer not in leaving]:
+        names = ", ".join(slow)
         raise UserError(
             f"{names} still hands over and pauses then; to free the machine at once: ftnode pause --now", 75
         )
+    if leaving:
+        names = ", ".join(leaving)
+        raise UserError(f"{names} was asked to leave, and does that instead; at once: ftnode leave --now", 75)
 
 
 @click.command()
@@ -74,21 +82,32 @@ def resume(peer: str | None, as_json: bool, home: str | None) -> None:
     from ftnode.node.pausing import Word
 
     folder = home_directory(home)
-    asked = _say_word(folder, peer, Word(False, None, time.time()))
+    asked, word, trouble = _say_word(folder, peer, Word(False, None, time.time()))
     resumed, held = [], {}
     for running in asked:
-        state = _tell(folder, running, "resume")
-        if state.get("state") == "paused":
-            held[running.peer] = str(state.get("why", ""))
-        else:
+        told = _tell(folder, running, "resume", word)
+        state = "leaving" if running.leaving else str(told.get("state", ""))
+        if state == "paused":
+            held[running.peer] = str(told.get("why", ""))
+        elif state != "leaving":
             resumed.append(running.peer)
         if not as_json:
-            rests = f"rests on: {held[running.peer]}" if running.peer in held else "goes on"
-            click.echo(f"{running.peer} (process {running.pid}) {rests}")
+            click.echo(f"{running.peer} (process {running.pid}) {_now(state, held.get(running.peer, ''))}")
     if as_json:
         click.echo(json.dumps({"resumed": resumed, "paused": held}))
-    elif not asked:
+    if trouble is not None:
+        raise trouble
+    if not asked and not as_json:
         click.echo("no volunteer runs here; the next ftnode join of this home starts at once")
+
+
+def _now(state: str, why: str) -> str:
+    """What a node does after `ftnode resume`."""
+    if state == "leaving":
+        return "was asked to leave, and does; join again with ftnode join"
+    if state == "handing over":
+        return "ends the hand-over that it has begun, and joins again then"
+    return f"rests on: {why}" if state == "paused" else "goes on"
 
 
 def parse_duration(text: str) -> float:
@@ -102,30 +121,56 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
-def _say_word(home: Path, peer: str | None, word: Any) -> list[Running]:
-    """Write it down, and whom it concerns that runs now. Raises UserError: 64, 69 for `peer`, 73."""
+def _say_word(home: Path, peer: str | None, word: Word) -> tuple[list[Running], Word, UserError | None]:
+    """Write it down; whom it concerns that runs now, the word as it counts, and why it could not be written: who runs
+    can be told all the same. Raises UserError: 64, 69 for `peer`."""
     from ftnode.node.cli_leave import chosen
     from ftnode.node.configuration import running_nodes
     from ftnode.node.identity import is_taken
-    from ftnode.node.pause_notes import ALL, write_word
+    from ftnode.node.pause_notes import ALL, as_newest, write_word
 
     if peer is not None:
         asked = chosen(home, peer)
+        names = [running.peer for running in asked]
+    else:
+        asked, names = [], [ALL]
+    trouble = None
+    for name in names:
+        word = as_newest(home, name, word)
+    try:
+        for name in names:
+            write_word(home, name, word)
+    except UserError as error:
+        trouble = error
+    if peer is None:
+        asked = [running for running in running_nodes(home) if running.run and is_taken(home, running.peer)]
+    if trouble is not None and asked:
+        click.echo("ftnode: nodes that run are told all the same; they forget it when they end", err=True)
         for running in asked:
-            write_word(home, running.peer, word)
-        return asked
-    write_word(home, ALL, word)
-    return [running for running in running_nodes(home) if running.run and is_taken(home, running.peer)]
+            word = as_newest(home, running.peer, word)
+    return asked, word, trouble
 
 
-def _tell(home: Path, running: Running, do: str, **fields: Any) -> dict[str, Any]:
+def _tell(home: Path, running: Running, do: str, word: Word) -> dict[str, Any]:
     """What the node says of itself then; nothing when its socket is not there, and it finds the note by itself."""
+    from ftnode.node.control import ControlError, ask, socket_path
+    from ftnode.node.pause_notes import fields_of
+
+    try:
+        return ask(socket_path(home, running.peer), do, **fields_of(word))
+    except ControlError:
+        return {}
+
+
+def _rests(home: Path, peer: str) -> str:
+    """Why, by its own word; empty while it does not, or does not answer."""
     from ftnode.node.control import ControlError, ask, socket_path
 
     try:
-        return ask(socket_path(home, running.peer), do, **fields)
+        told = ask(socket_path(home, peer), "state")
     except ControlError:
-        return {}
+        return ""
+    return str(told.get("why", "")) if told.get("state") in ("paused", "frozen") else ""
 
 
 def _wait(home: Path, asked: list[Running], began: float, timeout: float, as_json: bool) -> dict[str, float]:
@@ -133,9 +178,12 @@ def _wait(home: Path, asked: list[Running], began: float, timeout: float, as_jso
     from ftnode.node.configuration import running_nodes
 
     resting: dict[str, float] = {}
-    patient = began + SAY_SECONDS
+    patient, ask_again = began + SAY_SECONDS, began
     while True:
         told = {running.peer: running.paused for running in running_nodes(home)}
+        if time.monotonic() >= ask_again:  # a node that cannot write its note says it
+            told |= {running.peer: why for running in asked if (why := _rests(home, running.peer))}
+            ask_again = time.monotonic() + ASK_SECONDS
         for running in asked:
             ended = not is_running(running.pid)
             if running.peer not in resting and (ended or told.get(running.peer)):

@@ -125,6 +125,26 @@ def prepare(command: click.Command, words: Words, file: ConfigFile) -> None:
     command.context_settings = {**command.context_settings, "default_map": defaults}
 
 
+def check_values(command: click.Command, words: Words, file: ConfigFile) -> None:
+    """After `prepare`. Raises UserError (78) for a value of the environment or of `file` that its option refuses."""
+    context = click.Context(command)
+    defaults = command.context_settings.get("default_map") or {}
+    for key, option in keys_of(command).items():
+        try:
+            typed = option.value_from_envvar(context)
+            option.type_cast_value(context, defaults.get(str(option.name)) if typed is None else typed)
+        except click.BadParameter as error:
+            where = variable(words, key) if os.environ.get(variable(words, key)) else file.where(words, key)
+            raise UserError(f"{where}: {error.format_message()}", CONFIGURATION) from None
+
+
+def forgo(command: click.Command) -> None:
+    """After `prepare`, let `command` take nothing but the home from elsewhere."""
+    command.context_settings = {**command.context_settings, "default_map": {}}
+    for key, option in keys_of(command).items():
+        option.envvar = option.envvar if key == "home" else None
+
+
 def check_sections(file: ConfigFile, commands: Iterable[str]) -> None:
     """Raises UserError (78) for what is in no command's section."""
     known = list(commands)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from platformdirs import user_state_path
 
+from ftnode.node.home_files import folder_of, write_file
 from ftnode.node.limits import NO_LIMITS, Limits
 from ftnode.node.pausing import OwnerRules
 from ftnode.protocol.manifest import Manifest
@@ -107,18 +108,18 @@ def shards_folder(home: Path, sha256: str) -> Path:
 
 
 def note_running(home: Path, running: Running) -> Path:
-    """Say where this process can be reached; `forget_running` takes it back. The file appears whole or not at all."""
-    folder = home / RUNNING_FOLDER
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / f"{running.peer}.json"
-    draft = path.with_suffix(f".{os.getpid()}")
-    draft.write_text(json.dumps(asdict(running)), encoding="utf-8")
-    draft.replace(path)
-    return path
+    """Say where this process can be reached; `forget_running` takes it back. The file appears whole or not at all.
+    Raises OSError."""
+    name = f"{running.peer}.json"
+    with folder_of(home, RUNNING_FOLDER) as folder:
+        write_file(home, folder, name, json.dumps(asdict(running)))
+    return home / RUNNING_FOLDER / name
 
 
 def forget_running(home: Path, peer: str) -> None:
-    (home / RUNNING_FOLDER / f"{peer}.json").unlink(missing_ok=True)
+    """What cannot be removed is that of a dead process soon, which every reader sees."""
+    with suppress(OSError):
+        (home / RUNNING_FOLDER / f"{peer}.json").unlink(missing_ok=True)
 
 
 def running_nodes(home: Path) -> tuple[Running, ...]:

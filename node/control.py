@@ -43,6 +43,10 @@ def socket_path(home: Path, peer: str) -> Path:
     return home / "running" / f"{peer[-12:]}.sock"
 
 
+class NoAnswerYet(ControlError):
+    """The node has the question, and does what is asked as soon as it comes to it."""
+
+
 class ControlServer:
     """Answers {"do": name, ...} by the handler of that name. `close` removes the socket."""
 
@@ -108,13 +112,14 @@ class ControlServer:
 
 
 def ask(path: Path, do: str, **fields: Any) -> dict[str, Any]:
-    """Ask a running node, from an ordinary command. Raises ControlError."""
-    question = json.dumps({"do": do, **fields}).encode() + b"\n"
+    """Ask a running node, from an ordinary command. Raises ControlError, NoAnswerYet when it was heard."""
+    question, sent = json.dumps({"do": do, **fields}).encode() + b"\n", False
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _short(path) as short:
             connection.settimeout(SECONDS)
             connection.connect(short)
             connection.sendall(question)
+            sent = True
             data = bytearray()
             while not data.endswith(b"\n") and len(data) <= ANSWER_BYTES_MAX:
                 part = connection.recv(ANSWER_BYTES_MAX)
@@ -123,7 +128,9 @@ def ask(path: Path, do: str, **fields: Any) -> dict[str, Any]:
                 data += part
         answer = json.loads(data)
     except (OSError, ValueError, RecursionError) as error:
-        raise ControlError(f"the node does not answer at {path}: {error}") from None
+        late = sent and isinstance(error, TimeoutError)
+        kind = NoAnswerYet if late else ControlError
+        raise kind(f"the node does not answer at {path}: {error}") from None
     if not isinstance(answer, dict) or "error" in answer:
         raise ControlError(str(answer.get("error") if isinstance(answer, dict) else "that is no answer")[:300])
     return answer

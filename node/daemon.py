@@ -117,18 +117,19 @@ async def _control(config: JoinConfig, identity: Identity, owner: Owner, nursery
 
 async def _lives(config: JoinConfig, identity: Identity, owner: Owner, speaking: Speaking) -> UserError | None:
     """One life after the other, with pauses in between."""
-    lived = False
+    lived, patient = False, owner.verdict.pause
+    """After a rest, too, nobody may answer at first."""
     while await owner.until_wanted():
         config = newest_kept(config) if lived else config
         failure, paused = await _life(config, identity, owner, speaking)
         gc.collect()  # what the node mapped goes now
-        if failure is not None and lived and failure.exit_code == UNAVAILABLE and not owner.leaving:
+        if failure is not None and patient and failure.exit_code == UNAVAILABLE and not owner.leaving:
             speaking.say("again", f"tries again in {AGAIN_SECONDS:g} s")
             with trio.move_on_after(AGAIN_SECONDS):
                 await owner.left()
         elif failure is not None or not paused:
             return failure
-        lived = True
+        lived = patient = True
     return None
 
 

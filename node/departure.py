@@ -83,8 +83,8 @@ class Departure:
     def go(self, reason: str) -> None:
         """Leave, whatever goes with us."""
         self.leaving, self.keeps = True, ()
-        self._note()
         self._deliver(Leave(reason))
+        self._note()
 
     def end(self) -> None:
         """Leave at once: nothing is handed over."""
@@ -121,8 +121,8 @@ class Departure:
                 return
             self.pausing = why
             self._say("pausing", f"{why}; hands over first, for {hand_over_seconds:g} s at most")
-            self._note()
             self._deliver(Leave(f"pauses, {why}"[:200]))
+            self._note()
             with trio.move_on_after(hand_over_seconds):
                 await self.done.wait()
             if not self.done.is_set():

@@ -15,12 +15,13 @@ from typing import Any, Final
 
 import trio
 
-from ftnode.node.configuration import JoinConfig, Running, note_running
+from ftnode.node.configuration import JoinConfig, Running
 from ftnode.node.control import Handler
 from ftnode.node.departure import Departure
-from ftnode.node.pause_notes import read_word
-from ftnode.node.pausing import Readings, Seen, Verdict, wanted
+from ftnode.node.pause_notes import read_word, told_word
+from ftnode.node.pausing import Readings, Seen, Verdict, Word, wanted
 from ftnode.node.reports import Speaking
+from ftnode.node.running_note import RunningNote
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +40,11 @@ class Owner:
         self, config: JoinConfig, peer: str, speaking: Speaking, read: Callable[[], Awaitable[Readings]]
     ) -> None:
         self._config, self._peer, self._speaking, self._read = config, peer, speaking, read
+        self._running_note = RunningNote(config.home, speaking.say)
         self.verdict = Verdict(False)
         self.leaving = False
-        self._at_once = False
-        """The next pause hands nothing over."""
+        self._told: Word | None = None
+        """What a command said by the socket, which may not have been able to write it down."""
         self._seen, self._readings = Seen(), Readings()
         self._changed = trio.Event()
         self._departure: Departure | None = None
@@ -74,14 +76,13 @@ class Owner:
         for name in self._of_life:
             self.handlers.pop(name, None)
         self._departure, self._scope, self._of_life = None, None, ()
-        self._at_once = False
 
     async def until_wanted(self) -> bool:
         """Rest until the node may work again; False when it is to leave instead."""
         said = ""
         while self.verdict.pause and not self.leaving:
-            if self.verdict.why.partition(", quiet")[0] != said:
-                said = self.verdict.why.partition(", quiet")[0]
+            if self.verdict.cause != said:
+                said = self.verdict.cause
                 how = "ftnode resume goes on" if self.verdict.by_owner else "goes on by itself"
                 self._speaking.say("paused", f"{self.verdict.why}; {how}; ftnode leave ends it")
                 self._note(self.verdict.why)
@@ -94,7 +95,7 @@ class Owner:
     def _note(self, paused: str) -> None:
         """While there is no node that says where it can be reached."""
         run = self._config.manifest.run_id
-        note_running(self._config.home, Running(os.getpid(), self._peer, run, (), self.leaving, paused=paused))
+        self._running_note.write(Running(os.getpid(), self._peer, run, (), self.leaving, paused=paused))
 
     async def left(self) -> None:
         """Wait until it is asked to leave."""
@@ -107,13 +108,19 @@ class Owner:
         """At the machine and the notes, and act on it."""
         with trio.move_on_after(READ_SECONDS):
             self._readings = await self._read()
-        word = read_word(self._config.home, self._peer)
-        self.verdict, self._seen = wanted(
+        self._seen = self._judge()
+
+    def _judge(self) -> Seen:
+        """What counts by the last readings, and what to remember of them."""
+        words = [word for word in (self._told, read_word(self._config.home, self._peer)) if word is not None]
+        word = max(words, key=lambda word: word.written, default=None)
+        self.verdict, seen = wanted(
             time.time(), time.monotonic(), self._readings, self._config.rules, word, self._seen
         )  # fmt: skip
         self._changed.set()
         self._changed = trio.Event()
         self._apply()
+        return seen
 
     async def watch(self) -> None:
         """Look again and again."""
@@ -143,8 +150,8 @@ class Owner:
         if departure is None or self._nursery is None or self.leaving:
             return
         if self.verdict.pause:
-            seconds = self._config.hand_over_seconds
-            self._nursery.start_soon(departure.pause, self.verdict.why, self._at_once, seconds, self.verdict.by_hours)
+            told, seconds = self.verdict, self._config.hand_over_seconds
+            self._nursery.start_soon(departure.pause, told.why, told.at_once, seconds, told.by_hours)
         else:
             departure.thaw()
 
@@ -158,7 +165,7 @@ class Owner:
         if self.leaving:
             return "leaving"
         if departure is None:
-            return "paused" if self.verdict.pause else "starting"
+            return "paused" if self.verdict.pause and self._scope is None else "starting"
         if departure.frozen:
             return "frozen"
         return "handing over" if departure.pausing else "running"
@@ -167,18 +174,23 @@ class Owner:
         departure = self._departure
         return (departure.frozen if departure is not None else "") or self.verdict.why
 
+    def _hear(self, paused: bool, question: Mapping[str, Any]) -> None:
+        """A question without a word means the note."""
+        if "written" in question:
+            self._told = told_word(paused, question)
+
     async def _on_pause(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The command has written the note; we look at it now instead of soon."""
-        self._at_once = question.get("now") is True
-        with trio.move_on_after(NUDGE_SECONDS):
-            await self.look()
-        self._at_once = self._at_once and self.verdict.pause
+        """The owner's word counts whatever the machine does, so that nobody waits for a look at it."""
+        self._hear(True, question)
+        self._judge()
         return await self._tell(question)
 
     async def _on_resume(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._at_once = False
-        with trio.move_on_after(NUDGE_SECONDS):
+        self._hear(False, question)
+        with trio.move_on_after(NUDGE_SECONDS) as nudge:
             await self.look()
+        if nudge.cancelled_caught:
+            self._judge()
         return await self._tell(question)
 
     async def _on_leave(self, question: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -35,14 +35,18 @@ class OwnerWatch:
         self._gpu = open_gpu_watch(config.device, say) if wanted else None
         self._load = OthersLoad() if self._rules.load_max is not None else None
         self._troubles: set[str] = set()
+        self._one: Any = trio.CapacityLimiter(1)
+        """Look at a time: the threads of a driver that hangs would pile up, and others wait for theirs."""
+        self._last = Readings()
         if self._rules.temperature_max is not None and self._temperature() is None:
             say("temperature", f"nothing here tells the temperature of {config.device}: --max-temp has no effect")
 
     async def read(self) -> Readings:
-        """In a thread: a driver may take its time."""
-        look: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
-        readings: Readings = await look(self._read, abandon_on_cancel=True)
-        return readings
+        """In a thread: a driver may take its time. While it does not answer it says what it said last."""
+        if not self._one.borrowed_tokens:
+            look: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
+            self._last = await look(self._read, abandon_on_cancel=True, limiter=self._one)
+        return self._last
 
     def close(self) -> None:
         if self._gpu is not None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from contextlib import suppress
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from ftnode.node.home_files import folder_of, write_file
 from ftnode.node.pausing import Word
 from ftnode.protocol.errors import UserError
 
@@ -20,6 +21,8 @@ FOLDER: Final = "paused"
 ALL: Final = "all"
 NOTE_BYTES_MAX: Final = 4096
 FORMAT: Final = 1
+MOMENT_MAX: Final = 1e11
+"""Seconds since 1970; in the year 5138."""
 
 
 def read_word(home: Path, peer: str) -> Word | None:
@@ -28,27 +31,42 @@ def read_word(home: Path, peer: str) -> Word | None:
     return max(words, key=lambda word: word.written, default=None)
 
 
+def as_newest(home: Path, peer: str, word: Word) -> Word:
+    """`word`, later than all that is written."""
+    before = read_word(home, peer)
+    if before is None or word.written > before.written:
+        return word
+    return replace(word, written=math.nextafter(before.written, math.inf))
+
+
+def fields_of(word: Word) -> dict[str, Any]:
+    """For a note, or for the question that tells a node of it."""
+    return {"until": word.until, "written": word.written, "now": word.now}
+
+
+def told_word(paused: bool, fields: Mapping[str, Any]) -> Word:
+    """As `fields_of` wrote it. Raises ValueError, KeyError and TypeError."""
+    until, written = fields["until"], float(fields["written"])
+    until = None if until is None else float(until)
+    if not math.isfinite(written) or (until is not None and not 0 <= until < MOMENT_MAX):
+        raise ValueError("no moment that a calendar has")
+    return Word(paused, until, written, fields.get("now") is True)
+
+
 def write_word(home: Path, peer: str, word: Word) -> None:
     """For one node, or with ALL for every node of the home, whatever was said of each before. It is the newest from now
     on, also when a clock was set back since the last one. Raises UserError (73)."""
     folder, path = home / FOLDER, _path(home, peer)
-    before = read_word(home, peer)
-    written = word.written if before is None else max(word.written, math.nextafter(before.written, math.inf))
-    draft = path.with_suffix(f".{os.getpid()}")
+    word = as_newest(home, peer, word)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with draft.open("w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, "paused": word.paused, "until": word.until, "written": written}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
+        with folder_of(home, FOLDER) as descriptor:
+            text = json.dumps({"format": FORMAT, "paused": word.paused, **fields_of(word)})
+            write_file(home, descriptor, path.name, text, sync=True)
         if peer == ALL:
             for other in folder.glob("*.json"):
                 if other != path:
                     other.unlink(missing_ok=True)
     except OSError as error:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
         raise UserError(f"cannot write {path}: {error.strerror}; see that {folder} can be written", 73) from None
 
 
@@ -60,8 +78,7 @@ def _read(path: Path) -> Word | None:
     try:
         with path.open("rb") as file:
             found = json.loads(file.read(NOTE_BYTES_MAX))
-        until = found["until"]
-        return Word(found["paused"] is True, None if until is None else float(until), float(found["written"]))
+        return told_word(found["paused"] is True, found)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):

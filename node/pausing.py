@@ -59,6 +59,8 @@ class Word:
     until: float | None = None
     """Seconds since 1970; None: until resume."""
     written: float = 0.0
+    now: bool = False
+    """Without a hand-over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,10 @@ class Verdict:
     """The owner said so by `ftnode pause`."""
     by_hours: bool = False
     """Others may have the same hours, and pause at the same moment."""
+    at_once: bool = False
+    """Without a hand-over."""
+    cause: str = ""
+    """`why` without what changes from look to look."""
 
     def __str__(self) -> str:
         return f"paused: {self.why}" if self.pause else "runs"
@@ -93,16 +99,19 @@ def wanted(
     seen = _observe(monotonic, _causes(readings, rules, seen), rules, seen)
     if word is not None and word.paused and (word.until is None or wall < word.until):
         how_long = "until ftnode resume" if word.until is None else f"until {clock(word.until, wall)}"
-        return Verdict(True, f"by its owner, {how_long}", word.until, by_owner=True), seen
+        why = f"by its owner, {how_long}"
+        return Verdict(True, why, word.until, by_owner=True, at_once=word.now, cause=why), seen
     if not rules.schedule.open_at(wall):
         opens = rules.schedule.opens_after(wall)
         then = "" if opens is None else f", until {clock(opens, wall)}"
-        return Verdict(True, f"outside of --schedule{then}", opens, by_hours=True), seen
+        why = f"outside of --schedule{then}"
+        return Verdict(True, why, opens, by_hours=True, cause=why), seen
     for cause in ONSET_SECONDS:
         if cause in seen.last:
             quiet = monotonic - seen.last[cause]
             rest = f", quiet for {quiet:.0f} s of {rules.quiet_seconds:.0f}" if quiet > 0 else ""
-            return Verdict(True, _reason(cause, readings, rules) + rest), seen
+            text = _reason(cause, readings, rules)
+            return Verdict(True, text + _shown(cause, readings) + rest, cause=text), seen
     return Verdict(False), seen
 
 
@@ -143,8 +152,12 @@ def _reason(cause: str, readings: Readings, rules: OwnerRules) -> str:
         case "battery":
             return "the machine runs on its battery"
         case "temperature":
-            shown = "" if readings.temperature is None else f" ({readings.temperature:.0f})"
-            return f"the device is above {rules.temperature_max:g} degrees{shown}"
+            return f"the device is above {rules.temperature_max:g} degrees"
         case _:
-            shown = "" if readings.load is None else f" ({readings.load:.0f} %)"
-            return f"other programs use more than {rules.load_max:g} % of the processor{shown}"
+            return f"other programs use more than {rules.load_max:g} % of the processor"
+
+
+def _shown(cause: str, readings: Readings) -> str:
+    if cause == "temperature" and readings.temperature is not None:
+        return f" ({readings.temperature:.0f})"
+    return f" ({readings.load:.0f} %)" if cause == "load" and readings.load is not None else ""

@@ -19,7 +19,7 @@ from ftnode.node.addresses import full_addresses, parse_peers, remember_peers
 from ftnode.node.arena import Arena
 from ftnode.node.compute import ComputeProcess
 from ftnode.node.compute_orders import compute_config, may_hold_head
-from ftnode.node.configuration import JoinConfig, Running, note_running
+from ftnode.node.configuration import JoinConfig, Running
 from ftnode.node.departure import Departure
 from ftnode.node.directory import Membership, SwarmDirectory, lifetime_of
 from ftnode.node.driver import Driver
@@ -43,6 +43,7 @@ from ftnode.node.reachability import Reach, Reachability
 from ftnode.node.reduction import Reductions
 from ftnode.node.reduction_wire import REDUCE_PROTOCOL
 from ftnode.node.reports import Speaking, capacity_of, describe_compute
+from ftnode.node.running_note import RunningNote
 from ftnode.node.shards_wire import DATA_PROTOCOL
 from ftnode.node.snapshots_memory import SnapshotMemory
 from ftnode.node.snapshots_setup import copies_bytes, saver_for, told_snapshots
@@ -105,6 +106,7 @@ class Node:
             computing, self.arena, self._on_compute_ready, self._on_compute_lost,
             config.log_directory / "compute.log", self.settings.task_seconds, self.gradients, snapshots,
         )  # fmt: skip
+        self._noted = RunningNote(config.home, self.speaking.say)
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
         self.transport = Transport(
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
@@ -218,9 +220,7 @@ class Node:
         full = full_addresses(self.me.id, direct)
         run = self.config.manifest.run_id
         going = self.departure
-        note_running(
-            self.config.home, Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen)
-        )
+        self._noted.write(Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen))
 
     async def _invite(self, reachable: bool) -> None:
         """A link to this run, for the owner to pass on, when it is another one than before."""

@@ -41,7 +41,10 @@ class FakeLeavers(set[Peer]):
 class Life:
     """A departure with a core of our making, and what came of it."""
 
-    def __init__(self, others: bool = True, steps: int = 5, finished: bool = False, hopeful: bool = False) -> None:
+    def __init__(
+        self, others: bool = True, steps: int = 5, finished: bool = False, hopeful: bool = False,
+        note: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         members = frozenset({ME, OTHER} if others else {ME})
         view = SimpleNamespace(holders=((ME, OTHER) if others else (ME,),))
         self.core: Any = SimpleNamespace(
@@ -55,7 +58,7 @@ class Life:
         self.said: list[str] = []
         self.departure = Departure(
             self.core, self.clock, self.compute, self._deliver,
-            lambda kind, text: self.said.append(f"{kind}: {text}"), lambda: None,
+            lambda kind, text: self.said.append(f"{kind}: {text}"), note,
         )  # fmt: skip
 
     def _deliver(self, event: Any) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cli_runner import Seen, runner
 
+from ftnode.node import control
 from ftnode.node.configuration import Running, note_running
 from ftnode.node.identity import home_directory, take_identity
 
@@ -128,3 +129,15 @@ def test_a_strangers_process_with_the_same_number_is_not_touched(run: Callable[.
 def test_a_meeting_point_is_no_volunteer(run: Callable[..., Seen], home: Path) -> None:
     note_running(home, Running(os.getpid(), "peer", "", ()))
     assert run("leave", "--home", home).refused(69, "no volunteer runs here")
+
+
+def test_who_is_too_busy_to_answer_is_not_asked_twice(
+    run: Callable[..., Seen], home: Path, volunteer: Volunteer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "SECONDS", 0.1)
+    peer, process = volunteer()
+    listener = control.ControlServer(control.socket_path(home, peer), {})  # nobody serves it
+    assert run("leave", "--home", home, "--timeout", 0.5).code == 75
+    assert process.poll() is None, "a signal came, too"
+    listener.close()
+    assert run("leave", "--home", home, "--timeout", 20).code == 0 and process.wait(5) == 0

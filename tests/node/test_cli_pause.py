@@ -33,17 +33,23 @@ def note(paused):
 async def pause(question):
     if behaviour == "ends":
         os._exit(0)
-    if behaviour != "stubborn":
+    if behaviour == "leaving":
+        return {"state": "leaving"}
+    if behaviour not in ("stubborn", "noteless"):
         note("now" if question["now"] else "soon")
     return {"state": "paused"}
 async def resume(question):
     if behaviour == "hot":
         return {"state": "paused", "why": "too hot"}
+    if behaviour in ("leaving", "handing over"):
+        return {"state": behaviour}
     note("")
     return {"state": "starting"}
+async def state(question):
+    return {"state": "frozen", "why": "by its word"} if behaviour == "noteless" else {"state": "running"}
 async def leave(question):
     os._exit(3 if question["now"] else 4)
-server = ControlServer(socket_path(home, me), {"pause": pause, "resume": resume, "leave": leave})
+server = ControlServer(socket_path(home, me), {"pause": pause, "resume": resume, "leave": leave, "state": state})
 note("")
 print(me, flush=True)
 trio.run(server.run)
@@ -173,3 +179,40 @@ def test_status_says_that_this_machines_node_rests(run: Callable[..., Seen], hom
     peer, _ = volunteer()
     run("pause", "--home", home)
     assert run("status", "--home", home).refused(69, f"node {peer} is paused (soon)", "--peer ADDR")
+
+
+def test_a_full_disk_keeps_nobody_from_pausing(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    peer, _ = volunteer()
+    (home / "paused").write_text("no folder")
+    seen = run("pause", "--home", home)
+    assert seen.code == 73 and f"{peer} rests after" in seen.out and "told all the same" in seen.err
+    assert "cannot write" in seen.err and "no volunteer" not in run("resume", "--home", home).out
+
+
+def test_a_node_that_cannot_write_its_note_says_that_it_rests(
+    run: Callable[..., Seen], home: Path, volunteer: Volunteer
+) -> None:
+    peer, _ = volunteer("noteless")
+    seen = run("pause", "--timeout", 20, "--home", home)
+    assert seen.code == 0 and f"{peer} rests after" in seen.out and "by its word" in seen.out
+
+
+def test_who_leaves_does_not_pause_and_is_not_waited_for(
+    run: Callable[..., Seen], home: Path, volunteer: Volunteer
+) -> None:
+    peer, _ = volunteer("leaving")
+    seen = run("pause", "--home", home, "--json")
+    assert seen.code == 75 and "was asked to leave" in seen.err and json.loads(seen.out)["running"] == [peer]
+    assert "was asked to leave" in run("resume", "--home", home).out
+    assert json.loads(run("resume", "--home", home, "--json").out) == {"resumed": [], "paused": {}}
+
+
+def test_a_resume_during_a_hand_over_says_so(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    volunteer("handing over")
+    assert "ends the hand-over that it has begun" in run("resume", "--home", home).out
+
+
+def test_at_once_is_written_down(run: Callable[..., Seen], home: Path) -> None:
+    run("pause", "--now", "--home", home)
+    word = read_word(home, "anybody")
+    assert word is not None and word.now

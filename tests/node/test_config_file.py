@@ -139,6 +139,25 @@ def test_the_owner_can_pause_whatever_the_file_says(run: Callable[..., Seen], ho
     assert run("status", "--home", home).code == 78
 
 
+@pytest.mark.parametrize("verb", ["pause", "leave", "resume"])
+def test_the_owner_can_pause_whatever_the_values_are(
+    run: Callable[..., Seen], home: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """What `leave` says with nobody there shows that it came so far."""
+    expected = {"pause": 0, "leave": 69, "resume": 0}[verb]
+    key, value = ("json", "7") if verb == "resume" else ("timeout", '"soon"')
+    write(home, f"[{verb}]\n{key} = {value}\n")
+    seen = run(verb, "--home", home)
+    assert seen.code == expected and "line 2" in seen.err and "goes on without the configuration" in seen.err
+    write(home, "")
+    monkeypatch.setenv(f"FTNODE_{verb.upper()}_{key.upper()}", value.strip('"'))
+    monkeypatch.setenv("FTNODE_HOME", str(home))
+    seen = run(verb)
+    assert seen.code == expected and f"FTNODE_{verb.upper()}_{key.upper()}" in seen.err
+    assert (home / "paused").exists() or verb == "leave"
+    assert verb == "resume" or run(verb, "--timeout", "soon").code == 64
+
+
 def test_a_command_gets_its_values(
     run: Callable[..., Seen], home: Path, manifest_file: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

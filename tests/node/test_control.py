@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from ftnode.node import control
-from ftnode.node.control import ControlError, ControlServer, ask, may_ask, socket_path
+from ftnode.node.control import ControlError, ControlServer, NoAnswerYet, ask, may_ask, socket_path
 from ftnode.node.pause_notes import ALL, FOLDER, read_word, write_word
 from ftnode.node.pausing import Word
 from ftnode.protocol.errors import UserError
@@ -80,6 +80,29 @@ def test_a_dead_nodes_socket_is_replaced_and_nobody_there_is_an_error(tmp_path: 
     async def scenario() -> None:
         async with serving(path):
             assert await asked(path, "echo")
+
+    trio.run(scenario)
+
+
+def test_who_is_busy_hears_the_question_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that nobody asks a second time by a signal, which would end it without a hand-over."""
+    monkeypatch.setattr(control, "SECONDS", 0.1)
+    path, heard = socket_path(tmp_path, PEER), trio.Event()
+
+    async def leave(_question: Mapping[str, Any]) -> Mapping[str, Any]:
+        heard.set()
+        return {}
+
+    async def scenario() -> None:
+        server = ControlServer(path, {"leave": leave})
+        with pytest.raises(NoAnswerYet):
+            await asked(path, "leave")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run)
+            with trio.fail_after(10):
+                await heard.wait()
+            nursery.cancel_scope.cancel()
+        server.close()
 
     trio.run(scenario)
 

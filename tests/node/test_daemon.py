@@ -11,6 +11,7 @@ import trio
 import trio.testing
 
 from ftnode.node import daemon
+from ftnode.node.pausing import Verdict
 from ftnode.protocol.errors import UserError
 
 PAUSED, LEFT = (None, True), (None, False)
@@ -22,8 +23,9 @@ End = tuple[UserError | None, bool]
 class FakeOwner:
     """Wants so many lives, and leaves when told."""
 
-    def __init__(self, lives: int) -> None:
+    def __init__(self, lives: int, rests: bool = False) -> None:
         self.lives = lives
+        self.verdict = Verdict(rests)
         self.leaving = False
 
     async def until_wanted(self) -> bool:
@@ -34,7 +36,9 @@ class FakeOwner:
         await trio.sleep_forever()
 
 
-def lives(monkeypatch: pytest.MonkeyPatch, ends: list[End], wanted: int = 9) -> tuple[UserError | None, int, float]:
+def lives(
+    monkeypatch: pytest.MonkeyPatch, ends: list[End], wanted: int = 9, rests: bool = False
+) -> tuple[UserError | None, int, float]:
     """The result, how many lives there were, and the seconds between them."""
     left: Iterator[End] = iter(ends)
     count = [0]
@@ -49,7 +53,7 @@ def lives(monkeypatch: pytest.MonkeyPatch, ends: list[End], wanted: int = 9) -> 
 
     async def scenario() -> tuple[UserError | None, float]:
         begun = trio.current_time()
-        found = await daemon._lives(Any, Any, FakeOwner(wanted), voice)  # type: ignore[arg-type]
+        found = await daemon._lives(Any, Any, FakeOwner(wanted, rests), voice)  # type: ignore[arg-type]
         return found, trio.current_time() - begun
 
     failure, seconds = trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -75,3 +79,9 @@ def test_lives(monkeypatch: pytest.MonkeyPatch, ends: list[End], failure: UserEr
 
 def test_asked_to_leave_while_it_rests_there_is_no_next_life(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lives(monkeypatch, [PAUSED, LEFT], wanted=1) == (None, 1, 0.0)
+
+
+def test_who_starts_paused_tries_again_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure, count, seconds = lives(monkeypatch, [NOBODY, LEFT], rests=True)
+    assert failure is None and count == 2 and seconds == daemon.AGAIN_SECONDS
+    assert lives(monkeypatch, [NOBODY])[0] is NOBODY[0]

@@ -26,9 +26,12 @@ class Machine:
     def __init__(self) -> None:
         self.readings = Readings()
         self.looks: list[Readings] = []
+        self.answers = True
 
     async def read(self) -> Readings:
         self.looks.append(self.readings)
+        if not self.answers:
+            await trio.sleep_forever()
         return self.readings
 
 
@@ -90,8 +93,8 @@ def test_a_pause_reaches_the_node_and_a_resume_lets_it_go_on(tmp_path: Path) -> 
             state = await owner.handlers["state"]({})
             assert state["state"] == "frozen" and "game uses the GPU" in state["why"]
             machine.readings = Readings()
-            write_word(tmp_path, ALL, Word(True, None, 1.0))
-            assert (await owner.handlers["pause"]({"now": True}))["state"] in ("frozen", "handing over")
+            write_word(tmp_path, ALL, Word(True, None, 1.0, now=True))
+            assert (await owner.handlers["pause"]({}))["state"] in ("frozen", "handing over")
             await trio.testing.wait_all_tasks_blocked()
             assert life.done
             nursery.cancel_scope.cancel()
@@ -152,5 +155,81 @@ def test_leave_by_the_socket(tmp_path: Path) -> None:
             owner.begin(life.departure)
             assert (await owner.handlers["leave"]({"now": now}))["state"] == "leaving"
             assert life.done is now and life.departure.leaving
+
+    trio.run(scenario)
+
+
+def test_a_pause_at_once_needs_no_socket_and_no_answer_of_the_machine(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        for by_socket in (False, True):
+            home = tmp_path / str(by_socket)
+            owner, machine, _ = owner_of(home)
+            life = Life()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(owner.watch)
+                await trio.testing.wait_all_tasks_blocked()
+                owner.starts(trio.CancelScope())
+                owner.begin(life.departure)
+                machine.answers = False
+                if by_socket:  # and it could not be written down
+                    told = {"now": True, "until": None, "written": 1.0}
+                    began = trio.current_time()
+                    assert (await owner.handlers["pause"](told))["why"].startswith("by its owner")
+                    assert trio.current_time() == began
+                else:
+                    write_word(home, ALL, Word(True, None, 1.0, now=True))
+                    await owner.look()
+                await trio.testing.wait_all_tasks_blocked()
+                assert life.done and not life.left
+                nursery.cancel_scope.cancel()
+
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_a_resume_counts_though_the_machine_does_not_answer(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        write_word(tmp_path, ALL, Word(True, None, 1.0))
+        owner, machine, _ = owner_of(tmp_path)
+        await owner.look()
+        machine.answers = False
+        assert (await owner.handlers["resume"]({"until": None, "written": 2.0}))["state"] == "starting"
+        write_word(tmp_path, ALL, Word(True, None, 3.0))
+        assert (await owner.handlers["pause"]({}))["state"] == "paused"
+
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_heat_that_changes_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moment = [0.0]
+    monkeypatch.setattr("ftnode.node.owner.time", SimpleNamespace(time=time.time, monotonic=lambda: moment[0]))
+
+    async def scenario() -> None:
+        owner, machine, voice = owner_of(tmp_path, OwnerRules(temperature_max=80.0))
+        async with trio.open_nursery() as nursery:
+            for degrees in (83.0, 83.0, 84.0, 85.0, 84.0):
+                machine.readings = Readings(temperature=degrees)
+                await owner.look()
+                if owner.verdict.pause and not voice.said:
+                    nursery.start_soon(owner.until_wanted)
+                await trio.testing.wait_all_tasks_blocked()
+                moment[0] += 20.0
+            assert len(voice.said) == 1 and "above 80 degrees (83)" in voice.said[0]
+            write_word(tmp_path, ALL, Word(True, None, 1.0))
+            await owner.look()
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(voice.said) == 2 and "by its owner" in voice.said[1]
+            nursery.cancel_scope.cancel()
+
+    trio.run(scenario)
+
+
+def test_a_node_that_is_about_to_begin_does_not_rest_yet(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        owner, _, _ = owner_of(tmp_path)
+        owner.starts(trio.CancelScope())
+        told = {"until": None, "written": 1.0}
+        assert (await owner.handlers["pause"](told))["state"] == "starting"
+        owner.ended()
+        assert (await owner.handlers["state"]({}))["state"] == "paused"
 
     trio.run(scenario)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
 
 from ftnode.node.gpu_watch import GpuWatch, count_as_nvml, open_gpu_watch, program_of, visible_device
-from ftnode.node.owner_watch import OthersLoad, on_battery, processor_temperature
+from ftnode.node.owner_watch import OthersLoad, OwnerWatch, on_battery, processor_temperature
+from ftnode.node.pausing import OwnerRules, Readings
 
 OURS = "ftnode.node.compute_process"
 
@@ -234,3 +237,33 @@ def test_our_own_work_is_no_load_of_others(machine: Any) -> None:
     assert load.read() == 0.0
     (machine.folder / "stat").write_text("")
     assert load.read() is None
+
+
+def test_a_driver_that_hangs_keeps_one_thread_and_says_what_it_said_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    config: Any = SimpleNamespace(rules=OwnerRules(pause_for_gpu=False, load_max=50.0), device="cpu")
+    watch, hangs, looks = OwnerWatch(config, lambda kind, text: None), threading.Event(), []
+
+    def look() -> Readings:
+        looks.append(threading.current_thread())
+        if len(looks) > 1:
+            hangs.wait(20)
+        return Readings(load=float(len(looks)))
+
+    monkeypatch.setattr(watch, "_read", look)
+
+    async def scenario() -> None:
+        assert await watch.read() == Readings(load=1.0)
+        with trio.move_on_after(0.05) as late:
+            await watch.read()
+        assert late.cancelled_caught
+        with trio.fail_after(5):
+            for _ in range(5):
+                assert await watch.read() == Readings(load=1.0)
+        assert len(looks) == 2
+        hangs.set()
+        with trio.fail_after(5):
+            while (await watch.read()).load == 1.0:
+                await trio.lowlevel.checkpoint()
+
+    trio.run(scenario)
+    watch.close()

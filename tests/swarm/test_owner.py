@@ -290,9 +290,9 @@ def test_a_pause_that_is_over_ends_by_itself_and_hours_are_kept(resting: Resting
     assert next(iter(held["paused"].values())).startswith("outside of --schedule")
     process.terminate()
     assert process.wait(10) == 0
-    command("pause", "3s", "--home", resting.home)
+    command("pause", "20s", "--home", resting.home)
     process = resting.join()
-    wait("the node to begin", lambda: "joins trial" in resting.log.read_text(), 30)
+    wait("the node to begin", lambda: "joins trial" in resting.log.read_text(), 60)
     assert len(descendants(process.pid)) >= 1 and is_running(process.pid)
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGINT)

@@ -1,0 +1,35 @@
+"""What a running node notes of itself for other commands of this machine. A disk that takes no note is no reason to
+end, or to leave without a hand-over."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from ftnode.node.configuration import RUNNING_FOLDER, Running, note_running
+
+log = logging.getLogger(__name__)
+
+
+class RunningNote:
+    """`say` hears once that it cannot be written, and again after it could."""
+
+    def __init__(self, home: Path, say: Callable[[str, str], None]) -> None:
+        self._home, self._say = home, say
+        self._failing = False
+
+    def write(self, running: Running) -> None:
+        """As `note_running`, without its errors."""
+        try:
+            note_running(self._home, running)
+            self._failing = False
+        except OSError as error:
+            log.warning("no note of this node: %s", error)
+            if not self._failing:
+                self._failing = True
+                where = self._home / RUNNING_FOLDER
+                self._say(
+                    "note", f"cannot write to {where}: {error.strerror}; it goes on, but status, health and pause "
+                    "of this machine know less of this node until that can be written"
+                )  # fmt: skip
