@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ftnode.node.cli_options import home_option, json_option, peer_option
+from ftnode.node.cli_options import FiniteRange, home_option, json_option, peer_option
 from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
@@ -36,7 +36,7 @@ NVIDIA = Path("/dev/nvidiactl")
     help="Multiaddr that ftnode join would listen on; repeats. none: nowhere.",
 )  # fmt: skip
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=15.0, show_default=True,
+    "--timeout", type=FiniteRange(0, min_open=True), default=15.0, show_default=True,
     help="Seconds to wait for the peers that are asked.",
 )  # fmt: skip
 @json_option

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ftnode.node.cli_leave import chosen
-from ftnode.node.cli_options import home_option, json_option
+from ftnode.node.cli_options import FiniteRange, home_option, json_option
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def prune(keep: int, run: str | None, as_json: bool, home: str | None) -> None:
 @click.option("--stage", type=click.IntRange(0), help="This one alone; default: all that the node holds.")
 @click.option("--peer", metavar="PEERID", help="This one of several nodes; as much of its PeerId as is unique.")
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True,
+    "--timeout", type=FiniteRange(0, min_open=True), default=300.0, show_default=True,
     help="Seconds to wait until it is on the disk.",
 )  # fmt: skip
 @json_option
