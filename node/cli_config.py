@@ -41,7 +41,8 @@ def show(command: tuple[str, ...], as_json: bool, home: str | None) -> None:
     if command and not found:
         raise UserError(f"no command is called {' '.join(command)}; ftnode --help lists them")
     if as_json:
-        click.echo(json.dumps({"format": 1, "file": str(file.path), "exists": bool(file.tables), "values": found}))
+        there = file.tables is not None
+        click.echo(json.dumps({"format": 1, "file": str(file.path), "exists": there, "values": found}))
         return
     click.echo(f"# {file.path}" + ("" if file.tables is not None else ", which is not there"))
     section = ""

@@ -74,6 +74,9 @@ def test_where_the_file_is(run: Callable[..., Seen], home: Path, monkeypatch: py
     assert run("config", "path").out.strip() == str(config_path(None))
     monkeypatch.setenv("FTNODE_HOME", str(home))
     assert run("config", "path").out.strip() == str(home / "config.toml")
+    for there in (False, True):
+        assert json.loads(run("config", "show", "join", "--json").out)["exists"] == there
+        write(home, "")
     write(home, "[oops")
     assert run("config", "path").code == 0
     assert run("status").refused(78, "is no TOML")
