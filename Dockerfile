@@ -18,7 +18,7 @@ COPY models models
 COPY node node
 COPY bootstrap bootstrap
 COPY lab lab
-RUN /opt/ftnode/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt ${PIP_ARGUMENTS} .
+RUN /opt/ftnode/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt ${PIP_ARGUMENTS} ".[gpu]"
 
 FROM python:${PYTHON} AS base
 RUN apt-get update \

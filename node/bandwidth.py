@@ -140,13 +140,13 @@ class LimitedStream:
 
     async def read_some(self, view: memoryview) -> int:
         """As `streams.read_some`."""
-        descriptor, gate = self.socket.fileno(), self._down
+        gate = self._down
         while True:
-            await trio.lowlevel.wait_readable(descriptor)
+            await trio.lowlevel.wait_readable(self.socket.fileno())
             room = len(view) if gate is None else await gate.grant(len(view), self.urgent)
             count = 0
             try:
-                count = os.readv(descriptor, [view[:room]])
+                count = os.readv(self.socket.fileno(), [view[:room]])  # its number now: it may be closed since
             except BlockingIOError:
                 continue
             finally:

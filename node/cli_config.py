@@ -10,6 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from ftnode.node.cli_limits import Limit
 from ftnode.node.cli_options import home_option, json_option
 from ftnode.node.config_file import (
     CONFIGURATION,
@@ -40,7 +41,8 @@ def show(command: tuple[str, ...], as_json: bool, home: str | None) -> None:
     if command and not found:
         raise UserError(f"no command is called {' '.join(command)}; ftnode --help lists them")
     if as_json:
-        click.echo(json.dumps({"format": 1, "file": str(file.path), "exists": bool(file.tables), "values": found}))
+        there = file.tables is not None
+        click.echo(json.dumps({"format": 1, "file": str(file.path), "exists": there, "values": found}))
         return
     click.echo(f"# {file.path}" + ("" if file.tables is not None else ", which is not there"))
     section = ""
@@ -85,7 +87,7 @@ def _values(words: Words, command: click.Command, file: ConfigFile) -> Iterator[
             value = option.type_cast_value(context, None if _is_unset(given) else given)
         except click.BadParameter as error:
             raise UserError(f"{where}: {key}: {error.message}", CONFIGURATION) from None
-        if type(option.type).__module__ != "click.types":  # an amount of memory or a rate: as a person writes it
+        if isinstance(option.type, Limit):  # an amount of memory or a rate: as a person writes it
             value = given
         yield {"command": " ".join(words), "option": key, "value": _plain(value), "origin": origin, "where": where}
 

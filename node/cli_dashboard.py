@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ftnode.node.cli_options import home_option, peer_option
+from ftnode.node.cli_options import FiniteRange, home_option, peer_option
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     help="Show the traces below this folder, as a demo leaves them, instead of a swarm.",
 )  # fmt: skip
 @click.option(
-    "--speed", type=click.FloatRange(0.1, 10_000), default=1.0, show_default=True,
+    "--speed", type=FiniteRange(0.1, 10_000), default=1.0, show_default=True,
     help="Of a replay: recorded seconds per second.",
 )  # fmt: skip
 @home_option

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ftnode.node.cli_options import home_option, json_option, peer_option
+from ftnode.node.cli_options import FiniteRange, home_option, json_option, peer_option
+from ftnode.node.limits import available_memory
 from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
@@ -36,7 +37,7 @@ NVIDIA = Path("/dev/nvidiactl")
     help="Multiaddr that ftnode join would listen on; repeats. none: nowhere.",
 )  # fmt: skip
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=15.0, show_default=True,
+    "--timeout", type=FiniteRange(0, min_open=True), default=15.0, show_default=True,
     help="Seconds to wait for the peers that are asked.",
 )  # fmt: skip
 @json_option
@@ -88,7 +89,7 @@ def _checks(given: tuple[str, ...], listen: tuple[str, ...], timeout: float, hom
     yield from (check for check in found if check is not None)
     logs = _existing(log_root(home))
     yield checkup.disk(shutil.disk_usage(logs).free, str(logs))
-    yield checkup.memory(_available_memory())
+    yield checkup.memory(available_memory())
     yield checkup.gpu(_probe(), NVIDIA.exists())
 
 
@@ -167,15 +168,6 @@ def _reach(running: Sequence[Running], timeout: float) -> str:
 def _existing(folder: Path) -> Path:
     """The folder, or the one above it that exists."""
     return next(path for path in (folder, *folder.parents) if path.exists())
-
-
-def _available_memory() -> int | None:
-    """Bytes; None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, ValueError, StopIteration):
-        return None
 
 
 def _probe() -> dict[str, Any]:

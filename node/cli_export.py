@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ftnode.node.cli_options import (
+    FiniteRange,
     device_option,
     home_option,
     json_option,
@@ -40,7 +41,7 @@ REASONS_SHOWN_MAX: Final = 50
     help="tokenizer.json of the run's data, or the folder that has it; default: this home's, or the run's holders'.",
 )
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True,
+    "--timeout", type=FiniteRange(0, min_open=True), default=120.0, show_default=True,
     help="Seconds to look for peers, and to try again while stages are missing or do not fit together.",
 )  # fmt: skip
 @json_option
@@ -171,7 +172,7 @@ def shown_progress(total: int, as_json: bool) -> Iterator[Shown]:
     help="How many to add at most; a document's end ends the text.",
 )  # fmt: skip
 @click.option(
-    "--temperature", type=click.FloatRange(0, 100), default=0.8, show_default=True,
+    "--temperature", type=FiniteRange(0, 100), default=0.8, show_default=True,
     help="0: always the most probable token.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), help="Draws the same tokens again; default: others each time.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ftnode.node.cli_options import home_option, json_option
+from ftnode.node.cli_options import FiniteRange, home_option, json_option
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True,
+    "--timeout", type=FiniteRange(0, min_open=True), default=10.0, show_default=True,
     help="Seconds in which a node must answer.",
 )  # fmt: skip
 @json_option

@@ -10,6 +10,7 @@ import click
 
 from ftnode.node.cli_limits import limits_options
 from ftnode.node.cli_options import (
+    FiniteRange,
     check_metrics,
     device_option,
     home_option,
@@ -35,7 +36,7 @@ from ftnode.protocol.manifest import Manifest
     "http(s) address of their folder.",
 )  # fmt: skip
 @click.option(
-    "--data-limit", metavar="GB", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True,
+    "--data-limit", metavar="GB", type=FiniteRange(0, 1e9, min_open=True), default=50.0, show_default=True,
     help="Fetch the run's token shards only when they are not larger.",
 )  # fmt: skip
 @click.option(
@@ -43,7 +44,7 @@ from ftnode.protocol.manifest import Manifest
     help="Snapshots of each of its own stages that this node keeps on its disk, where the run asks for them; 0: none.",
 )  # fmt: skip
 @click.option(
-    "--snapshot-limit", metavar="GB", type=click.FloatRange(0, min_open=True), default=20.0, show_default=True,
+    "--snapshot-limit", metavar="GB", type=FiniteRange(0, 1e9, min_open=True), default=20.0, show_default=True,
     help="Disk for all snapshots below --home.",
 )  # fmt: skip
 @device_option
@@ -58,7 +59,7 @@ from ftnode.protocol.manifest import Manifest
     help="Multiaddr where others reach us instead of where we listen, as behind a forwarded port; repeats.",
 )  # fmt: skip
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
+    "--timeout", type=FiniteRange(0, min_open=True), default=60.0, show_default=True,
     help="Seconds to look for a peer before giving up.",
 )  # fmt: skip
 @click.option(
@@ -77,7 +78,7 @@ from ftnode.protocol.manifest import Manifest
     help="paced sleeps instead of computing, to measure pipelines.",
 )  # fmt: skip
 @click.option(
-    "--paced-seconds", type=(click.FloatRange(0, 60), click.FloatRange(0, 60)), default=(0.02, 0.04), show_default=True,
+    "--paced-seconds", type=(FiniteRange(0, 60), FiniteRange(0, 60)), default=(0.02, 0.04), show_default=True,
     metavar="FORWARD BACKWARD", help="Of a paced stage, per microbatch.",
 )  # fmt: skip
 @click.option(
@@ -85,11 +86,11 @@ from ftnode.protocol.manifest import Manifest
     help="Hours of local time to work in, as 22:00-07:00 or 'sat,sun 00:00-24:00'; repeats. Outside of them it pauses.",
 )  # fmt: skip
 @click.option(
-    "--max-temp", type=click.FloatRange(0, 150, min_open=True), metavar="DEGREES",
+    "--max-temp", type=FiniteRange(0, 150, min_open=True), metavar="DEGREES",
     help="Pause while the device (the GPU, else the processor) is hotter, in Celsius.",
 )  # fmt: skip
 @click.option(
-    "--max-load", type=click.FloatRange(0, 100, min_open=True), metavar="PERCENT",
+    "--max-load", type=FiniteRange(0, 100, min_open=True), metavar="PERCENT",
     help="Pause while other programs use more of all cores.",
 )  # fmt: skip
 @click.option(
@@ -100,7 +101,7 @@ from ftnode.protocol.manifest import Manifest
     help="Pause while another program computes on the same GPU.",
 )  # fmt: skip
 @click.option(
-    "--hand-over", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS",
+    "--hand-over", type=FiniteRange(0), default=60.0, show_default=True, metavar="SECONDS",
     help="A pause waits so long at most for others to learn what only this node holds.",
 )  # fmt: skip
 @metrics_option

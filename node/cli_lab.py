@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ftnode.node.cli_options import device_option, json_option, readable_data, unused_home_option
+from ftnode.node.cli_options import FiniteRange, device_option, json_option, readable_data, unused_home_option
 from ftnode.node.presets import PRESETS, preset
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.paths import SWAP_STAGES_MIN
@@ -163,9 +163,7 @@ def elastic(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
 @click.command()
 @click.option("--peers", type=click.IntRange(2, 200), default=50, show_default=True, help="Fake responders.")
 @click.option("--runs", type=click.IntRange(1, 1000), default=10, show_default=True, help="Cold starts to measure.")
-@click.option(
-    "--seconds", type=click.FloatRange(1, 3600), default=60.0, show_default=True, help="To watch the watcher for."
-)
+@click.option("--seconds", type=FiniteRange(1, 3600), default=60.0, show_default=True, help="To watch the watcher for.")
 @json_option
 @unused_home_option
 def watch(peers: int, runs: int, seconds: float, as_json: bool, home: str | None) -> int:
@@ -224,7 +222,7 @@ def reduction(
 @click.option("--seeds", metavar="N,N,...", help="Seeds of weights, data and failures; default: 0,1,2, quick: 0.")
 @device_option
 @click.option("--out", metavar="DIR", help="Folder of results, tables and pictures; default: reports/recovery.")
-@click.option("--minutes", type=click.FloatRange(0), help="Stop after this long; call again to go on (--full: 150).")
+@click.option("--minutes", type=FiniteRange(0), help="Stop after this long; call again to go on (--full: 150).")
 @json_option
 @unused_home_option
 def recovery(

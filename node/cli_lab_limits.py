@@ -6,13 +6,11 @@ from importlib import import_module
 
 import click
 
-from ftnode.node.cli_options import json_option, unused_home_option
+from ftnode.node.cli_options import FiniteRange, json_option, unused_home_option
 
 
 @click.command()
-@click.option(
-    "--seconds", type=click.FloatRange(1, 600), default=30.0, show_default=True, help="To measure each line for."
-)
+@click.option("--seconds", type=FiniteRange(1, 600), default=30.0, show_default=True, help="To measure each line for.")
 @json_option
 @unused_home_option
 def limits(seconds: float, as_json: bool, home: str | None) -> int:

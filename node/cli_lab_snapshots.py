@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from ftnode.node.cli_options import json_option, unused_home_option
+from ftnode.node.cli_options import FiniteRange, json_option, unused_home_option
 from ftnode.protocol.errors import UserError
 
 
 @click.command()
 @click.option("--quick", is_flag=True, help="0.1 GB and three rounds; a minute.")
 @click.option(
-    "--gigabytes", "sizes", multiple=True, type=click.FloatRange(0.01, 100), metavar="GB",
+    "--gigabytes", "sizes", multiple=True, type=FiniteRange(0.01, 100), metavar="GB",
     help="State to keep; repeats. Default: 0.1, 1 and 4.",
 )  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1, 100), default=5, show_default=True, help="Times to measure each.")

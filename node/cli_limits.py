@@ -11,6 +11,10 @@ import click
 from ftnode.node.limits import NICE, Limits, Memory, parse_memory, parse_rate
 
 
+class Rate(float):
+    """Bytes per second that were parsed; a bare number of a file may mean anything, and is parsed first."""
+
+
 class Limit(click.ParamType):  # type: ignore[type-arg]  # of what it makes; older click knows no such argument
     """Text as typed or from a file becomes what `parse` makes of it."""
 
@@ -18,7 +22,7 @@ class Limit(click.ParamType):  # type: ignore[type-arg]  # of what it makes; old
         self.name, self._parse = name, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | Memory:
-        if isinstance(value, Memory | float):
+        if isinstance(value, Memory | Rate):
             return value
         try:
             return self._parse(str(value))
@@ -26,7 +30,7 @@ class Limit(click.ParamType):  # type: ignore[type-arg]  # of what it makes; old
             self.fail(str(error), param, ctx)
 
 
-RATE = Limit("rate", parse_rate)
+RATE = Limit("rate", lambda text: Rate(parse_rate(text)))
 OPTIONS = (
     click.option(
         "--vram", type=Limit("memory", parse_memory), default="none", show_default=True, metavar="SHARE|AMOUNT",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,17 @@ from ftnode.protocol.manifest import Manifest, parse
 MANIFEST_BYTES_MAX = 1 << 20
 DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class FiniteRange(click.FloatRange):
+    """Without nan, which lies in every range, and infinity, which lies in the open ones."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
+
 
 home_option = click.option(
     "--home", metavar="DIR", help="Folder for identities and remembered peers; default: the platform's data folder."

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from ftnode.node.authorship import signer
-from ftnode.node.cli_options import home_option, peer_option, read_manifest, unused_home_option
+from ftnode.node.cli_options import FiniteRange, home_option, peer_option, read_manifest, unused_home_option
 from ftnode.protocol.errors import UserError
 
 timeout_option = click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=20.0, show_default=True,
+    "--timeout", type=FiniteRange(0, min_open=True), default=20.0, show_default=True,
     help="Seconds to wait for a peer that answers.",
 )  # fmt: skip
 

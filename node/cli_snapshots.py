@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ftnode.node.cli_leave import chosen
-from ftnode.node.cli_options import home_option, json_option
+from ftnode.node.cli_options import FiniteRange, home_option, json_option
+from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 PLACE = re.compile(r"(\d{1,12})/(\d{1,4})")
 LOOK_SECONDS = 0.1
+IDLE = {"paused": "is paused", "frozen": "stands still", "starting": "is only beginning"}
+"""States of a node that can save nothing, and how to say so."""
 run_option = click.option("--run", metavar="RUN", help="Only of this run; as much of its id as is unique.")
 
 
@@ -95,11 +98,12 @@ def verify(snapshots: tuple[str, ...], run: str | None, as_json: bool, home: str
         whole, broken = store.survey()
         chosen += whole
         damaged += broken
-    for kept in chosen:
-        trouble = SnapshotStore(kept.folder, kept.index.run).verify(kept)
-        (damaged if trouble else good).append(trouble or str(kept.folder))
-        if not as_json and not trouble:
-            click.echo(f"{kept.folder} is as it was written")
+    with spoken("snapshots to be read"):
+        for kept in chosen:
+            trouble = SnapshotStore(kept.folder, kept.index.run).verify(kept)
+            (damaged if trouble else good).append(trouble or str(kept.folder))
+            if not as_json and not trouble:
+                click.echo(f"{kept.folder} is as it was written")
     if as_json:
         click.echo(json.dumps({"good": good, "damaged": damaged}, indent=2))
     if damaged:
@@ -135,7 +139,7 @@ def prune(keep: int, run: str | None, as_json: bool, home: str | None) -> None:
 @click.option("--stage", type=click.IntRange(0), help="This one alone; default: all that the node holds.")
 @click.option("--peer", metavar="PEERID", help="This one of several nodes; as much of its PeerId as is unique.")
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=300.0, show_default=True,
+    "--timeout", type=FiniteRange(0, min_open=True), default=300.0, show_default=True,
     help="Seconds to wait until it is on the disk.",
 )  # fmt: skip
 @json_option
@@ -153,12 +157,17 @@ def save(path: Path, stage: int | None, peer: str | None, timeout: float, as_jso
     place, deadline = path.expanduser().absolute(), time.monotonic() + timeout
     socket = socket_path(folder, running[0].peer)
     try:
-        state = ask(socket, "snapshot", to=str(place), stage=stage)
-        while state["waiting"]:
-            if time.monotonic() > deadline:
-                raise UserError(f"{place} is still being written after {timeout:g} s; it will be there, or not", 75)
-            time.sleep(LOOK_SECONDS)
-            state = ask(socket, "snapshot-state")
+        node = ask(socket, "state")
+        if how := IDLE.get(node["state"]):
+            why = f" ({node['why']})" if node["why"] else ""
+            raise UserError(f"cannot save: the node {how}{why}; try again when it works", 75)
+        with spoken(f"{place} to be written"):
+            state = ask(socket, "snapshot", to=str(place), stage=stage)
+            while state["waiting"]:
+                if time.monotonic() > deadline:
+                    raise UserError(f"{place} is still being written after {timeout:g} s; it will be there, or not", 75)
+                time.sleep(LOOK_SECONDS)
+                state = ask(socket, "snapshot-state")
     except ControlError as error:
         raise UserError(f"cannot save: {error}", 73) from None
     if as_json:

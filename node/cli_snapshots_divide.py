@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ftnode.node.cli_options import home_option, json_option, read_manifest
+from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def divide(manifest: Path, run: str | None, step: int | None, as_json: bool, hom
         if (step is not None and version.step != step) or version.step > found.run.steps:
             continue
         try:
-            made, left = _divided(found, kept, home)
+            with spoken("snapshots to be divided"):
+                made, left = _divided(found, kept, home)
         except SnapshotError as error:
             raise UserError(str(error), 74) from None
         if made:

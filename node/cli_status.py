@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ftnode.node.cli_options import home_option, json_option, peer_option
+from ftnode.node.cli_options import FiniteRange, home_option, json_option, peer_option
 from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WATCH_SECONDS = 2.0
 timeout_option = click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True,
+    "--timeout", type=FiniteRange(0, min_open=True), default=10.0, show_default=True,
     help="Seconds to wait for a peer that answers.",
 )  # fmt: skip
 
@@ -28,7 +28,7 @@ timeout_option = click.option(
 @peer_option
 @json_option
 @click.option(
-    "--watch", "interval", type=click.FloatRange(0.1, 3600), metavar="[SECONDS]", is_flag=False,
+    "--watch", "interval", type=FiniteRange(0.1, 3600), metavar="[SECONDS]", is_flag=False,
     flag_value=WATCH_SECONDS, help="Look again this often (2), until Ctrl-C.",
 )  # fmt: skip
 @click.option("-v", "--verbose", is_flag=True, help="Each holder, and each peer with path, latency and version.")

@@ -72,7 +72,9 @@ class ControlServer:
         self._busy = 0
 
     async def run(self) -> None:
-        """Serve until cancelled."""
+        """Serve until cancelled; not at all when it was closed before, so that the cause of that is what is seen."""
+        if self._listener.fileno() < 0:
+            return
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(self._listener))
         await trio.serve_listeners(self._serve, [listener])
 

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from ftnode.protocol.errors import UserError
@@ -66,6 +68,8 @@ def parse_rate(text: str) -> float:
         rate = float(found[1]) * _power(found[2]) / 8
     else:
         raise ValueError(f"{text!r} is no rate; write bits as 20Mbit or 800kbit, or bytes as 2.5MB/s, or none")
+    if not math.isfinite(rate):
+        raise ValueError(f"{text[:20]}… is more than any line carries; write none for no limit")
     if rate < RATE_MIN:
         raise ValueError(f"{text} is too little to take part at all; give at least 64kbit, or none for no limit")
     return rate
@@ -77,14 +81,23 @@ def parse_memory(text: str) -> Memory:
     if text.lower() == "none":
         return ALL_OF_IT
     if found := _AMOUNT.fullmatch(text):
-        amount = int(float(found[1]) * _power(found[2], found[3]))
-        if amount > 0:
-            return Memory(amount=amount)
+        amount = float(found[1]) * _power(found[2], found[3])
+        if 1 <= amount < math.inf:
+            return Memory(amount=int(amount))
     elif found := _SHARE.fullmatch(text):
         share = float(found[1]) / (100 if found[2] else 1)
         if 0 < share <= 1:
             return Memory(share=share)
-    raise ValueError(f"{text!r} is neither a share of the memory, as 0.7 or 70%, nor an amount, as 12GiB or 800MB")
+    raise ValueError(f"{text[:20]!r} is neither a share of the memory, as 0.7 or 70%, nor an amount, as 12GiB or 800MB")
+
+
+def available_memory() -> int | None:
+    """Bytes of the host that programs may still take; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None
 
 
 def _power(prefix: str, binary: str = "") -> float:

@@ -25,6 +25,16 @@ class SnapshotMemory(SnapshotMap):
     def __init__(self, config: ComputeConfig) -> None:
         self._file = GradientMemory(_numbers(config), config.number_bytes)
         super().__init__(self._file.descriptor, config)
+        self._taken: set[int] = set()
+
+    def view(self, stage: int) -> memoryview:
+        """As GradientMap's. Whoever looks finds what was copied."""
+        self._taken.add(stage)
+        return super().view(stage)
+
+    def missing(self, stage: int) -> int:
+        """Bytes that the next copy takes of the host: none where an earlier one has them already."""
+        return 0 if stage in self._taken else self.number_bytes * self.numbers[stage]
 
     @property
     def descriptor(self) -> int:
@@ -34,6 +44,7 @@ class SnapshotMemory(SnapshotMap):
         """What nobody has looked at was not written."""
         if stage in self._mapped:
             super().release(stage)
+            self._taken.discard(stage)
 
     def close(self) -> None:
         """Let go of the file; its memory goes with the last who writes from it. A second call does nothing."""

@@ -84,7 +84,7 @@ class SnapshotSaver:
     """`applied` after every update. `post`: of the compute process. Nothing is kept before `run`, nor after it.
 
     `every`: 0 when nothing is to be kept; `once` still saves what its owner asks for. `view`: ours now; `held`: our
-    stages now.
+    stages now. `fits`: may a copy take so many bytes of the host.
     """
 
     def __init__(
@@ -98,10 +98,11 @@ class SnapshotSaver:
         view: Callable[[], View | None],
         held: Callable[[], Collection[int]],
         say: Callable[..., None],
+        fits: Callable[[int], bool] = lambda size: True,
     ) -> None:
         self.store, self._memory, self._post = store, memory, post
         self._about, self._every, self._allowance = about, every, allowance
-        self._view, self.held, self._say = view, held, say
+        self._view, self.held, self._say, self._fits = view, held, say, fits
         self._busy: set[int] = set()
         """Stages that are copied or written: their memory is in use."""
         self._later: dict[int, Callable[[], None]] = {}
@@ -168,6 +169,10 @@ class SnapshotSaver:
         done: Callable[[KeptSnapshot], None], failed: Callable[[str], None],
     ) -> None:  # fmt: skip
         """Have the stage copied, at `step` or wherever it is, and written."""
+        if not self._fits(self._memory.missing(stage)):
+            size = self._memory.missing(stage) / GIGABYTE
+            failed(f"stage {stage} is not kept: the host has too little free memory for a copy of {size:.2f} GB")
+            return
         self._busy.add(stage)
         view = self._view()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from ftnode.node.compute import ComputeProcess
 from ftnode.node.configuration import JoinConfig
 from ftnode.node.driver import Driver
+from ftnode.node.limits import available_memory
 from ftnode.node.snapshots_memory import SnapshotMemory
 from ftnode.node.snapshots_save import SnapshotSaver, about_of
 from ftnode.node.snapshots_store import SnapshotStore
@@ -15,6 +17,9 @@ from ftnode.node.snapshots_write import GIGABYTE, Allowance
 from ftnode.node.state_shape import StateShape
 from ftnode.protocol.manifest_sections import NUMBER_BYTES
 from ftnode.protocol.participant import Participant
+
+HOST_RESERVE_BYTES: Final = 1 << 30
+"""What a copy of a card's stages leaves to all others on the host."""
 
 
 def keeps_snapshots(config: JoinConfig) -> bool:
@@ -39,7 +44,14 @@ def saver_for(
     return SnapshotSaver(
         store, memory, compute.post, about_of(manifest), every, allowance, lambda: participant.view,
         lambda: participant.holder.versions, say,
+        host_has_room if config.device != "cpu" else lambda size: True,
     )  # fmt: skip
+
+
+def host_has_room(size: int) -> bool:
+    """For a copy that no plan has counted, since the stages lie on a card."""
+    available = available_memory()
+    return not size or available is None or available >= size + HOST_RESERVE_BYTES
 
 
 def told_snapshots(config: JoinConfig, shape: StateShape, driver: Driver, saver: SnapshotSaver) -> ToldSnapshots:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
 from ftnode.models.config import ModelConfig
@@ -95,11 +96,11 @@ class SnapshotStore:
         found.sort(key=lambda kept: (kept.version.step, kept.index.sequence), reverse=True)
         return tuple(found), tuple(troubles)
 
-    def verify(self, kept: KeptSnapshot) -> str:
-        """What is wrong with the bytes of a snapshot, or ""."""
+    def verify(self, kept: KeptSnapshot, stop: Event | None = None) -> str:
+        """What is wrong with the bytes of a snapshot, or ""; `stop` as of `read_part`."""
         try:
             for part in PARTS:
-                read_part(kept, part, None)
+                read_part(kept, part, None, stop)
         except SnapshotError as error:
             return str(error)
         return ""
@@ -109,12 +110,12 @@ class SnapshotStore:
         damaged."""
         return next((kept for kept in self.kept() if kept.stage == stage and not self.verify(kept)), None)
 
-    def load(self, kept: KeptSnapshot, parts: Iterable[str] = PARTS) -> dict[str, bytearray]:
-        """The numbers of each part, as they lie in a stage's memory. Raises SnapshotError."""
+    def load(self, kept: KeptSnapshot, parts: Iterable[str] = PARTS, stop: Event | None = None) -> dict[str, bytearray]:
+        """The numbers of each part, as they lie in a stage's memory; `stop` as of `read_part`. Raises SnapshotError."""
         loaded = {}
         for part in parts:
             into = bytearray(part_bytes(kept.index, part))
-            read_part(kept, part, memoryview(into))
+            read_part(kept, part, memoryview(into), stop)
             loaded[part] = into
         return loaded
 
@@ -277,10 +278,10 @@ def tensors_of(kept: KeptSnapshot, part: str) -> Mapping[str, tuple[str, tuple[i
         raise SnapshotError(f"cannot read {path}: {error.strerror}") from None
 
 
-def read_part(kept: KeptSnapshot, part: str, into: memoryview | None) -> None:
+def read_part(kept: KeptSnapshot, part: str, into: memoryview | None, stop: Event | None = None) -> None:
     """Read a part's numbers into memory of exactly their size, or nowhere, and compare the hash of the whole file.
 
-    Raises SnapshotError; what was read is worth nothing then.
+    Raises SnapshotError; what was read is worth nothing then. So it does at the next piece once `stop` is set.
     """
     index, size = kept.index, part_bytes(kept.index, part)
     path, wanted = kept.folder / index.parts[part].file, index.parts[part].hash
@@ -294,6 +295,8 @@ def read_part(kept: KeptSnapshot, part: str, into: memoryview | None) -> None:
             _fill(file, first, path)
             hashing.add(first)
             for number, start in enumerate(range(0, size, PIECE_BYTES)):
+                if stop is not None and stop.is_set():
+                    raise SnapshotError(f"{path} was not read to its end: nobody wants it any more")
                 length = min(PIECE_BYTES, size - start)
                 piece = spare[number % len(spare)][:length] if into is None else into[start : start + length]
                 read_ahead(file.fileno(), len(header) + start, PIECE_BYTES)

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event as Halt
+from typing import Any, TypeVar
 
 import trio
 
@@ -24,6 +26,8 @@ from ftnode.protocol.types import Snapshot, Version
 from ftnode.protocol.wire import StateHeader, StateRequest
 
 log = logging.getLogger(__name__)
+
+Read = TypeVar("Read")
 
 
 def snapshot_of(kept: KeptSnapshot) -> Snapshot:
@@ -63,7 +67,7 @@ class ToldSnapshots:
         """Read what others are told of, once, and withdraw what is damaged."""
         store = self.store
         for kept in self.kept()[:TOLD_MAX]:
-            trouble = await trio.to_thread.run_sync(store.verify, kept, limiter=self._reading) if store else ""
+            trouble = await self._read(store.verify, kept) if store else ""
             if trouble and kept.folder.exists():
                 self.damaged(kept, trouble)
 
@@ -80,20 +84,32 @@ class ToldSnapshots:
         for kept in self.kept():
             if (kept.stage, kept.version.step, kept.version.commit) == wanted:
                 try:
-                    return await trio.to_thread.run_sync(self._copy, kept, limiter=self._reading)
+                    return await self._read(self._copy, kept)
                 except SnapshotError as error:
                     self.damaged(kept, str(error))
         return None
 
-    def _copy(self, kept: KeptSnapshot) -> Copy:
+    async def _read(self, read: Callable[[KeptSnapshot, Halt], Read], kept: KeptSnapshot) -> Read:
+        """In a thread. Who is cancelled does not wait for the disk; what was left behind ends at its next piece."""
+        in_thread: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
+        halt = Halt()
+        try:
+            found: Read = await in_thread(read, kept, halt, limiter=self._reading, abandon_on_cancel=True)
+            return found
+        finally:
+            halt.set()
+
+    def _copy(self, kept: KeptSnapshot, halt: Halt) -> Copy:
         assert self.store is not None
-        parts = self.store.load(kept)
+        parts = self.store.load(kept, stop=halt)
         state = memoryview(b"".join((parts.pop("weights"), parts.pop("optimiser"))))
         lengths = self.shape.lengths(kept.stage, "all", "raw")
         if sum(lengths) != len(state):
             raise SnapshotError(f"{kept.folder} has {len(state)} bytes of state, the run's model has {sum(lengths)}")
         chunks, start = [], 0
         for length in lengths:
+            if halt.is_set():
+                raise SnapshotError(f"{kept.folder} was not read to its end: nobody wants it any more")
             chunks.append(bytearray(state[start : start + length]))
             start += length
         hashes = tuple(hashlib.blake2b(chunk, digest_size=16).digest() for chunk in chunks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -214,3 +215,34 @@ def test_a_peer_that_is_gone_breaks_a_limited_stream_as_any_other() -> None:
         await ours.aclose()
 
     virtual(main)
+
+
+def test_a_stream_that_is_closed_while_it_waits_reads_from_nobody_else() -> None:
+    """The kernel gives its number to the next file that is opened."""
+
+    async def main() -> None:
+        near, far = socket.socketpair()
+        other, writer = socket.socketpair()
+        number = near.fileno()
+
+        class Closing(Gate):
+            async def grant(self, wanted: int, urgent: bool, patience: trio.CancelScope | None = None) -> int:
+                stream.socket.close()
+                os.dup2(other.fileno(), number)
+                return await super().grant(wanted, urgent, patience)
+
+        gate = Closing(RATE)
+        inner = trio.SocketStream(trio.socket.from_stdlib_socket(near))
+        stream = LimitedStream(inner, Bandwidth(down=gate), urgent=False)
+        far.send(b"ours")
+        writer.send(b"somebody else's")
+        try:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                await stream.read_some(memoryview(bytearray(64)))
+            assert other.recv(64) == b"somebody else's" and gate.bucket.passed == 0
+        finally:
+            os.close(number)
+            for each in (far, other, writer):
+                each.close()
+
+    trio.run(main)

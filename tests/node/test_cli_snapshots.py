@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_runner import Seen
 from keeping import RUN, keep
+
+from ftnode.node import cli_snapshots, control
+from ftnode.node.configuration import Running
 
 Run = Callable[..., Seen]
 
@@ -90,3 +95,61 @@ def test_all_but_the_last_go(ftnode: Run, home: Path) -> None:
     assert len(found["removed"]) == 2
     assert ftnode("snapshots", "list", "--home", home).out == "no snapshots are kept here\n"
     assert ftnode("snapshots", "verify", "--home", home).out == "no snapshots are kept here\n"
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What would be said to be waited for, were it to take long."""
+    found: list[str] = []
+
+    @contextmanager
+    def noted(what: str) -> Iterator[None]:
+        found.append(what)
+        yield
+
+    monkeypatch.setattr(cli_snapshots, "spoken", noted)
+    return found
+
+
+def test_what_may_take_long_can_say_so(ftnode: Run, home: Path, waits: list[str]) -> None:
+    assert ftnode("snapshots", "verify", "--home", home).code == 0 and waits == ["snapshots to be read"]
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, home: Path, answers: dict[str, dict[str, Any]]) -> list[str]:
+    """A node of this home that answers so; what it was asked."""
+    asked: list[str] = []
+
+    def ask(_path: Path, do: str, **_fields: object) -> dict[str, Any]:
+        asked.append(do)
+        return answers[do]
+
+    monkeypatch.setattr(control, "ask", ask)
+    monkeypatch.setattr(cli_snapshots, "chosen", lambda *_: (Running(1, "12D3KooWNode", RUN, (), False),))
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "says"),
+    [
+        ("paused", "until ftnode resume", "the node is paused (until ftnode resume); try again when it works"),
+        ("frozen", "alone", "the node stands still (alone)"),
+        ("starting", "", "the node is only beginning; try"),
+    ],
+)
+def test_a_node_that_rests_saves_nothing_and_the_reason_is_said(
+    ftnode: Run, home: Path, monkeypatch: pytest.MonkeyPatch, state: str, why: str, says: str
+) -> None:
+    asked = answering(monkeypatch, home, {"state": {"state": state, "why": why}})
+    assert ftnode("snapshots", "save", home / "new", "--home", home).refused(75, says)
+    assert asked == ["state"]
+
+
+def test_a_node_that_works_saves(ftnode: Run, home: Path, monkeypatch: pytest.MonkeyPatch, waits: list[str]) -> None:
+    saved = [{"stage": 1, "step": 7, "folder": str(home / "new"), "bytes": 10**9}]
+    told = {"waiting": [1], "saved": [], "troubles": []}
+    answers = {"state": {"state": "running", "why": ""}, "snapshot": told,
+               "snapshot-state": {"waiting": [], "saved": saved, "troubles": []}}  # fmt: skip
+    asked = answering(monkeypatch, home, answers)
+    seen = ftnode("snapshots", "save", home / "new", "--home", home)
+    assert seen.out == f"stage 1 of step 7 is in {home / 'new'}, 1.000 GB\n", seen
+    assert asked == ["state", "snapshot", "snapshot-state"] and waits == [f"{home / 'new'} to be written"]

@@ -16,6 +16,7 @@ from ftnode.node.addresses import remember_peers
 from ftnode.node.config_file import config_path
 from ftnode.node.configuration import JoinConfig
 from ftnode.node.identity import home_directory, take_identity
+from ftnode.node.limits import Limits, Memory
 
 
 @pytest.fixture
@@ -73,6 +74,9 @@ def test_where_the_file_is(run: Callable[..., Seen], home: Path, monkeypatch: py
     assert run("config", "path").out.strip() == str(config_path(None))
     monkeypatch.setenv("FTNODE_HOME", str(home))
     assert run("config", "path").out.strip() == str(home / "config.toml")
+    for there in (False, True):
+        assert json.loads(run("config", "show", "join", "--json").out)["exists"] == there
+        write(home, "")
     write(home, "[oops")
     assert run("config", "path").code == 0
     assert run("status").refused(78, "is no TOML")
@@ -93,6 +97,9 @@ def test_where_the_file_is(run: Callable[..., Seen], home: Path, monkeypatch: py
         ("[join]\nhold = 2026-01-01", ("line 2", "no such kind of value")),
         ("[join.hold]\nx = 1", ("line 1", "no such kind of value")),
         ("[join]\nhold = 0", ("line 2", "--hold", "0 is not in the range")),
+        ("[join]\nup = 2500000", ("line 2", "--up", "'2500000' is no rate")),
+        ("[join]\nup = 2500000.0", ("line 2", "--up", "'2500000.0' is no rate")),
+        ("[join]\nvram = 12.5", ("line 2", "--vram", "neither a share")),
         ("[join]\ndevice = 'gpu'", ("line 2", "--device gpu is unknown")),
         ("[join]\nschedule = ['22-7']", ("line 2", "--schedule 22-7 is no window")),
         ("[join]\nhold = 1\nhold = 2", ("is no TOML",)),
@@ -171,12 +178,13 @@ def test_a_command_gets_its_values(
     write(
         home,
         f"[join]\nallow-unsigned = true\ndata = {json.dumps(str(text_file))}\nhold = 2\nmax-temp = 75.5\n"
-        "pause-for-gpu = false\npaced-seconds = [0.5, 1]\nhand-over = 5\n",
+        "pause-for-gpu = false\nvram = 0.5\npaced-seconds = [0.5, 1]\nhand-over = 5\n",
     )
     monkeypatch.setenv("FTNODE_JOIN_SCHEDULE", "mon-fri 22:00-07:00 sat,sun 00:00-24:00")
     seen = run("join", manifest_file, "--home", home, "--hold", 1)
     assert seen.code == 0, seen
     (config,) = told
+    assert config.limits == Limits(Memory(share=0.5))
     assert (config.hold, config.rules.temperature_max, config.rules.pause_for_gpu) == (1, 75.5, False)
     assert (config.forward_seconds, config.backward_seconds, config.hand_over_seconds) == (0.5, 1.0, 5.0)
     assert [len(window.days) for window in config.rules.schedule.windows] == [5, 2]

@@ -172,6 +172,12 @@ def test_a_stranger_gets_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     trio.run(scenario)
 
 
+def test_closed_before_it_could_begin_it_does_not_hide_the_cause(tmp_path: Path) -> None:
+    server = ControlServer(socket_path(tmp_path, PEER), {})
+    server.close()
+    trio.run(server.run)
+
+
 # -- notes
 
 

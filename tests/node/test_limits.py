@@ -41,6 +41,11 @@ def test_a_rate_that_could_mean_two_things_is_refused_with_what_to_write(text: s
         parse_rate(text)
 
 
+def test_a_rate_beyond_all_numbers_is_refused() -> None:
+    with pytest.raises(ValueError, match="more than any line carries"):
+        parse_rate("9" * 400 + "Mbit")
+
+
 @pytest.mark.parametrize(
     ("text", "of_16_gib"),
     [
@@ -52,7 +57,9 @@ def test_memory_is_a_share_or_an_amount(text: str, of_16_gib: int) -> None:
     assert parse_memory(text).bytes_of(16 << 30) == of_16_gib
 
 
-@pytest.mark.parametrize("text", ["", "0", "1.5", "12", "120%", "12G", "-1GiB", "0GiB", "half"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "1.5", "12", "120%", "12G", "-1GiB", "0GiB", "0.5B", "half", "9" * 400 + "B"]
+)
 def test_memory_that_is_neither_is_refused_with_what_to_write(text: str) -> None:
     with pytest.raises(ValueError, match=r"0.7 or 70%, nor an amount, as 12GiB"):
         parse_memory(text)
@@ -70,6 +77,13 @@ def test_limits_are_said_in_one_line() -> None:
         ("--up", "20", "write bits as 20Mbit"),
         ("--down", "1bit", "give at least 64kbit"),
         ("--vram", "12", "as 12GiB"),
+        ("--vram", "9" * 400 + "GiB", "as 12GiB"),
+        ("--data-limit", "inf", "inf is not in the range"),
+        ("--data-limit", "1e308", "is not in the range"),
+        ("--snapshot-limit", "nan", "nan is no finite number"),
+        ("--max-temp", "nan", "nan is no finite number"),
+        ("--hand-over", "nan", "nan is no finite number"),
+        ("--timeout", "inf", "inf is no finite number"),
         ("--nice", "30", "30 is not in the range"),
         ("--threads", "0", "0 is not in the range"),
     ],

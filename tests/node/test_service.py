@@ -43,7 +43,27 @@ def test_a_unit_tells_systemd_how_we_begin_live_and_end(unit: str) -> None:
     assert (found["Type"], found["NotifyAccess"], found["KillMode"]) == ("notify", "main", "mixed")
     seconds = {"2min": 120_000_000}[found["WatchdogSec"]]
     assert Supervisor({"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": str(seconds)}).watchdog_seconds == 120
-    assert "64" in found["RestartPreventExitStatus"].split()
+    assert found["RestartPreventExitStatus"].split() == in_vain()
+    assert found["StartLimitIntervalSec"] == "0", "five failures, and a service without network would be given up"
+
+
+def in_vain() -> list[str]:
+    """Exit codes after which the same start would be in vain, as the page of errors says."""
+    page = (ROOT / "docs" / "errors.md").read_text()
+    (sentence,) = re.findall(r"start again after all but ([\d, and]+)\.", page)
+    assert set(re.findall(r"\d+", sentence)) == set(re.findall(r"(?m)^\| (\d+) \|.*\| in vain \|$", page))
+    return re.findall(r"\d+", sentence)
+
+
+@pytest.mark.parametrize("unit", ["volunteer", "user"])
+def test_a_volunteer_sees_who_else_computes_on_the_gpu(unit: str) -> None:
+    """GpuWatch takes a process that /proc does not show for one of another container, and lets it be."""
+    found = settings_of(unit)
+    assert found.get("ProtectProc", "default") == "default" and found.get("ProcSubset", "all") == "all"
+    assert found.get("PrivatePIDs", "no") == "no"
+    for path in ("Dockerfile", "docs/service.md"):
+        installs = re.findall(r"(?m)^.*\bpip install\b.*$", (ROOT / path).read_text())
+        assert installs and all(".[gpu]" in line for line in installs), path
 
 
 @pytest.mark.parametrize("unit", ["volunteer", "bootstrap"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from test_copies_of_torch import Node as Mover
 from test_snapshots_saved import Node as Trainer
 from test_snapshots_saved import settled, version
 
+from ftnode.node import snapshots_store
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.snapshots_store import KeptSnapshot, SnapshotStore
 from ftnode.node.snapshots_told import ToldSnapshots
@@ -25,6 +27,7 @@ from ftnode.protocol.effects import Install
 from ftnode.protocol.events import Event, Installed, InstallFailed, Snapshots
 from ftnode.protocol.messages import Donor, Plan
 from ftnode.protocol.types import Peer, Rung
+from ftnode.protocol.wire import StateRequest
 
 STAGE = 2
 
@@ -181,6 +184,40 @@ def test_all_that_is_told_is_read_once_and_what_is_damaged_is_withdrawn(tmp_path
         assert len(first.kept) == 2 * (STAGES + 1) and set(first.kept) > set(second.kept)
         (gone,) = set(first.kept) - set(second.kept)
         assert (gone.stage, gone.version, gone.epoch, gone.forks) == (STAGE, version(2), 3, 1)
+
+    run(main)
+
+
+REQUEST = StateRequest(RUN, STAGE, 2, version(2).commit, "all", "raw", False, False, -1)
+
+
+@pytest.mark.parametrize("read", [lambda disk: disk.check(), lambda disk: disk.lend(REQUEST)], ids=["check", "lend"])
+def test_who_ends_does_not_wait_for_a_slow_disk(
+    read: Callable[[ToldSnapshots], Awaitable[object]], tmp_path: Path, config: ComputeConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """And nothing goes on reading behind its back."""
+    kept_by(tmp_path / "kept", config)
+    reading, go, pieces = threading.Event(), threading.Event(), list[int]()
+
+    def slow(_descriptor: int, start: int, _length: int) -> None:
+        pieces.append(start)
+        reading.set()
+        go.wait(5)
+        go.set()
+
+    monkeypatch.setattr(snapshots_store, "PIECE_BYTES", 1024)
+    monkeypatch.setattr(snapshots_store, "read_ahead", slow)
+
+    async def main(network: Network) -> None:
+        disk = Side("me", tmp_path / "kept", config, network).disk
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read, disk)
+            assert await trio.to_thread.run_sync(reading.wait, 10)
+            nursery.cancel_scope.cancel()
+        go.set()
+        async with disk._reading:
+            assert len(pieces) == 1 and not disk._damaged
 
     run(main)
 
