@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,25 +11,14 @@ import pytest
 import trio
 import trio.testing
 from computing import ATTEMPT, CONFIG, STAGES, Direct, Refused, direct, train
-from keeping import RUN
+from saving import Node, settled, version
 
-from ftnode.models.config import ModelConfig
 from ftnode.node import snapshots_setup
 from ftnode.node.compute_config import ComputeConfig
-from ftnode.node.ports import ComputeError
 from ftnode.node.snapshots_disk import Disk
-from ftnode.node.snapshots_memory import SnapshotMemory
 from ftnode.node.snapshots_request import SnapshotRequests
-from ftnode.node.snapshots_save import About, SnapshotSaver
 from ftnode.node.snapshots_setup import HOST_RESERVE_BYTES, host_has_room
-from ftnode.node.snapshots_store import KeptSnapshot, SnapshotStore, read_snapshot
-from ftnode.node.snapshots_write import Allowance
-from ftnode.protocol.types import Attempt, Peer, Version
-from ftnode.protocol.view import Lineage, View
-
-ME = Peer("12D3KooWme", 1)
-VIEW = View(RUN, Lineage("ee" * 8, 1, 4), 5, "", ME, ((ME,),) * (STAGES + 1), (ME,), (0, 2, 3, 4), "")
-ALLOWANCE = Allowance(2, 10**9, 0)
+from ftnode.node.snapshots_store import KeptSnapshot, read_snapshot
 
 
 @pytest.fixture
@@ -38,62 +26,6 @@ def config(tmp_path: Path) -> ComputeConfig:
     text = tmp_path / "text.txt"
     text.write_text("To be, or not to be, that is the question.\n" * 400)
     return replace(CONFIG, data=str(text))
-
-
-def model_of(config: ComputeConfig) -> ModelConfig:
-    return ModelConfig(
-        config.dim, config.heads, config.layers, config.context, config.hidden, precision=config.precision
-    )
-
-
-def version(step: int) -> Version:
-    return Version(step, f"c{step}", Attempt(*ATTEMPT))
-
-
-class Node:
-    """Compute, memory and saver of a node that holds everything."""
-
-    def __init__(
-        self, home: Path, config: ComputeConfig, disk: Disk | None = None, every: int = 2,
-        fits: Callable[[int], bool] = lambda size: True,
-    ) -> None:  # fmt: skip
-        self.said: list[str] = []
-        self.held = set(range(STAGES + 1))
-        self.memory = SnapshotMemory(config)
-        self.compute = direct(config, snapshots=self.memory)
-        self.store = SnapshotStore(home, RUN, disk)
-        about = About(RUN, STAGES, model_of(config), "cd" * 32, 5)
-        self.saver = SnapshotSaver(
-            self.store,
-            self.memory,
-            self.post,
-            about,
-            every,
-            ALLOWANCE,
-            lambda: VIEW,
-            lambda: self.held,
-            lambda _, text, **__: self.said.append(text),
-            fits,
-        )
-
-    def post(self, op: str, answer: Callable[[Any], None], **fields: Any) -> None:
-        try:
-            answer(self.compute.call(op, **fields))
-        except Refused as refused:
-            answer(ComputeError(refused.kind, str(refused), refused.stage))
-
-    def train(self, step: int) -> dict[str, Any]:
-        done = train(self.compute, step)
-        for stage in range(STAGES + 1):
-            self.saver.applied(stage, version(step))
-        return done
-
-
-async def settled(node: Node, count: int) -> None:
-    """Until so many lines were said."""
-    with trio.fail_after(20):
-        while len(node.said) < count:
-            await trio.testing.wait_all_tasks_blocked(0.001)
 
 
 def load(compute: Direct, node: Node, step: int) -> list[str]:

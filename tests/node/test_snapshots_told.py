@@ -13,9 +13,9 @@ import trio.testing
 from computing import CONFIG, STAGES, Direct, Port, direct
 from keeping import RUN
 from lending import Network
+from saving import Node as Trainer
+from saving import settled, version
 from test_copies_of_torch import Node as Mover
-from test_snapshots_saved import Node as Trainer
-from test_snapshots_saved import settled, version
 
 from ftnode.node import snapshots_store
 from ftnode.node.compute_config import ComputeConfig
