@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ftnode.node.children import is_running
-from ftnode.node.cli_options import home_option, json_option
+from ftnode.node.cli_options import FiniteRange, home_option, json_option
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ which_option = click.option(
 @which_option
 @click.option("--now", is_flag=True, help="Step aside at once; what only it holds is rebuilt by others.")
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=120.0, show_default=True,
+    "--timeout", type=FiniteRange(0, min_open=True), default=120.0, show_default=True,
     help="Seconds to wait until they rest.",
 )  # fmt: skip
 @json_option
