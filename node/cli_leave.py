@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ftnode.node.children import is_running
-from ftnode.node.cli_options import FiniteRange, home_option, json_option
+from ftnode.node.cli_options import FiniteRange, home_option, json_option, volunteer_option
 from ftnode.node.waiting import LongWait
 from ftnode.protocol.errors import UserError
 
@@ -26,7 +26,7 @@ LOOK_SECONDS = 0.1
 
 
 @click.command()
-@click.option("--peer", "peer", metavar="PEERID", help="Only this one of several; as much of its PeerId as is unique.")
+@volunteer_option
 @click.option("--now", is_flag=True, help="Stop at once; what only it holds is rebuilt by others.")
 @click.option(
     "--timeout", type=FiniteRange(0, min_open=True), default=300.0, show_default=True,

@@ -36,6 +36,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 peer_option = click.option(
     "--peer", "peers", multiple=True, metavar="ADDR", help="Multiaddr of a peer, /ip4/…/p2p/12D3…; repeats."
 )
+volunteer_option = click.option(
+    "--peer", "peer", metavar="PEERID", help="Only this one of several; as much of its PeerId as is unique."
+)
+"""Of this machine's volunteers; `peer_option` names others."""
 metrics_option = click.option(
     "--metrics", default="127.0.0.1:9464", show_default=True, metavar="HOST:PORT",
     help="Where Prometheus finds /metrics; the default takes the next port when that one is in use. none: nowhere.",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ftnode.node.children import is_running
-from ftnode.node.cli_options import FiniteRange, home_option, json_option
+from ftnode.node.cli_options import FiniteRange, home_option, json_option, volunteer_option
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,14 +25,11 @@ SAY_SECONDS = 10.0
 DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([smhdw])", re.IGNORECASE)
 UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 DURATION_SECONDS_MAX = 366 * 86400
-which_option = click.option(
-    "--peer", "peer", metavar="PEERID", help="Only this one of several; as much of its PeerId as is unique."
-)
 
 
 @click.command()
 @click.argument("duration", required=False, metavar="[DURATION]")
-@which_option
+@volunteer_option
 @click.option("--now", is_flag=True, help="Step aside at once; what only it holds is rebuilt by others.")
 @click.option(
     "--timeout", type=FiniteRange(0, min_open=True), default=120.0, show_default=True,
@@ -73,7 +70,7 @@ def pause(duration: str | None, peer: str | None, now: bool, timeout: float, as_
 
 
 @click.command()
-@which_option
+@volunteer_option
 @json_option
 @home_option
 def resume(peer: str | None, as_json: bool, home: str | None) -> None:

@@ -21,7 +21,6 @@ from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.gradient_memory import GradientMap
 from ftnode.node.snapshots_format import SnapshotError
-from ftnode.node.snapshots_memory import SnapshotMap
 from ftnode.node.snapshots_store import read_snapshot
 from ftnode.node.state_shape import shape_of
 
@@ -55,7 +54,7 @@ class PacedStages:
 
     def __init__(
         self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None,
-        snapshots: SnapshotMap | None = None,
+        snapshots: GradientMap | None = None,
     ) -> None:  # fmt: skip
         self.config, self.slots, self._gradients = config, slots, gradients
         self.shape = shape_of(config)

@@ -26,7 +26,7 @@ from ftnode.models.faults import Misuse, StageFault
 from ftnode.node.arena import SlotMap
 from ftnode.node.compute_config import ComputeConfig, config_from_dict
 from ftnode.node.gradient_memory import GradientMap
-from ftnode.node.snapshots_memory import SnapshotMap
+from ftnode.node.snapshots_memory import snapshot_map
 from ftnode.node.state_shape import gradient_numbers
 from ftnode.protocol.errors import LocalError
 
@@ -79,7 +79,7 @@ def serve(
         gradients = None
         if gradients_descriptor is not None:
             gradients = GradientMap(gradients_descriptor, gradient_numbers(config), config.number_bytes)
-        snapshots = None if snapshots_descriptor is None else SnapshotMap(snapshots_descriptor, config)
+        snapshots = None if snapshots_descriptor is None else snapshot_map(snapshots_descriptor, config)
         backend = make_backend(config, slots, gradients, snapshots)
         send(link, {"ready": backend.ready()})
     except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it is, the node must hear of it
@@ -103,7 +103,7 @@ def step_back(nice: int) -> None:
 
 
 def make_backend(
-    config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None, snapshots: SnapshotMap | None = None
+    config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None, snapshots: GradientMap | None = None
 ) -> Backend:
     """Torch is loaded here, and only for the backend that needs it."""
     if config.backend == "paced":

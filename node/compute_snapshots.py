@@ -13,15 +13,15 @@ from ftnode.models.config import ModelConfig
 from ftnode.models.faults import Misuse
 from ftnode.models.stage import Stage, StageVersion
 from ftnode.models.tensors import as_bytes
+from ftnode.node.gradient_memory import GradientMap
 from ftnode.node.snapshots_format import PARTS, SnapshotError
-from ftnode.node.snapshots_memory import SnapshotMap
 from ftnode.node.snapshots_store import KeptSnapshot, check_fits, part_bytes, read_part, read_snapshot
 
 
 class SnapshotCopies:
     """`memory`: None when this node keeps no snapshots."""
 
-    def __init__(self, memory: SnapshotMap | None) -> None:
+    def __init__(self, memory: GradientMap | None) -> None:
         self._memory = memory
         self._places: dict[int, Tensor] = {}
 

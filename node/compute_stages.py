@@ -30,7 +30,6 @@ from ftnode.node.compute_memory import MemoryCap
 from ftnode.node.compute_reduction import GroupGradients
 from ftnode.node.compute_snapshots import SnapshotCopies, load_snapshot
 from ftnode.node.gradient_memory import GradientMap
-from ftnode.node.snapshots_memory import SnapshotMap
 
 OUT_OF_MEMORY: Final = ("can't allocate memory", "bad_alloc", "could not create a memory")
 """What torch, C++ and oneDNN say on the host."""
@@ -52,7 +51,7 @@ class TorchStages:
 
     def __init__(
         self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None,
-        snapshots: SnapshotMap | None = None,
+        snapshots: GradientMap | None = None,
     ) -> None:  # fmt: skip
         torch.set_num_threads(config.threads)
         self.config, self.slots = config, slots

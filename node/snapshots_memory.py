@@ -12,19 +12,16 @@ from ftnode.node.gradient_memory import GradientMap, GradientMemory
 from ftnode.node.state_shape import ROWS, gradient_numbers
 
 
-class SnapshotMap(GradientMap):
+def snapshot_map(descriptor: int, config: ComputeConfig) -> GradientMap:
     """The mapping of the file, with a place for each stage. `descriptor` has to stay open."""
-
-    def __init__(self, descriptor: int, config: ComputeConfig) -> None:
-        super().__init__(descriptor, _numbers(config), config.number_bytes)
+    return GradientMap(descriptor, _numbers(config), config.number_bytes)
 
 
-class SnapshotMemory(SnapshotMap):
-    """The node's: makes the file. `descriptor` is for the compute process, which makes a SnapshotMap of it."""
+class SnapshotMemory(GradientMemory):
+    """The node's: makes the file. `descriptor` is for the compute process, which makes a `snapshot_map` of it."""
 
     def __init__(self, config: ComputeConfig) -> None:
-        self._file = GradientMemory(_numbers(config), config.number_bytes)
-        super().__init__(self._file.descriptor, config)
+        super().__init__(_numbers(config), config.number_bytes)
         self._taken: set[int] = set()
 
     def view(self, stage: int) -> memoryview:
@@ -36,10 +33,6 @@ class SnapshotMemory(SnapshotMap):
         """Bytes that the next copy takes of the host: none where an earlier one has them already."""
         return 0 if stage in self._taken else self.number_bytes * self.numbers[stage]
 
-    @property
-    def descriptor(self) -> int:
-        return self._file.descriptor
-
     def release(self, stage: int) -> None:
         """What nobody has looked at was not written."""
         if stage in self._mapped:
@@ -49,7 +42,7 @@ class SnapshotMemory(SnapshotMap):
     def close(self) -> None:
         """Let go of the file; its memory goes with the last who writes from it. A second call does nothing."""
         self._mapped.clear()
-        self._file.close()
+        super().close()
 
 
 def _numbers(config: ComputeConfig) -> tuple[int, ...]:

@@ -17,7 +17,6 @@ from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.compute_process import carry_out, make_backend, receive, send
 from ftnode.node.gradient_memory import GradientMap, GradientMemory
 from ftnode.node.ports import ComputeError
-from ftnode.node.snapshots_memory import SnapshotMap
 
 STAGES, MICROBATCHES, LAST_VISIT = 3, 2, 4
 SLOTS = 12
@@ -40,7 +39,7 @@ class Direct:
     """Commands without a process between."""
 
     def __init__(
-        self, config: ComputeConfig, gradients: GradientMap | None = None, snapshots: SnapshotMap | None = None
+        self, config: ComputeConfig, gradients: GradientMap | None = None, snapshots: GradientMap | None = None
     ) -> None:
         self.arena = Arena(config.slot_bytes, config.slots)
         self.backend = make_backend(config, self.arena._map, gradients, snapshots)
@@ -114,7 +113,7 @@ def process(config: dict[str, Any], gradients: GradientMemory | None = None) -> 
 
 def direct(
     config: ComputeConfig, stages: range = range(STAGES + 1), gradients: GradientMap | None = None,
-    snapshots: SnapshotMap | None = None,
+    snapshots: GradientMap | None = None,
 ) -> Direct:  # fmt: skip
     made = Direct(config, gradients, snapshots)
     made.backend.ready()

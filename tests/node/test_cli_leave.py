@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from cli_runner import Seen, runner
+from volunteers import starting
 
 from ftnode.node import control
 from ftnode.node.configuration import Running, note_running
@@ -49,20 +48,12 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def volunteer(home: Path) -> Iterator[Volunteer]:
-    started: list[subprocess.Popen[str]] = []
+    with starting(VOLUNTEER, home) as start:
 
-    def start(signals: int = 1, keeps: tuple[int, ...] = ()) -> tuple[str, subprocess.Popen[str]]:
-        command = [sys.executable, "-c", VOLUNTEER, str(home), str(signals), *map(str, keeps)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stdout is not None
-        return process.stdout.readline().strip(), process
+        def begin(signals: int = 1, keeps: tuple[int, ...] = ()) -> tuple[str, subprocess.Popen[str]]:
+            return start(signals, *keeps)
 
-    yield start
-    for process in started:
-        with suppress(ProcessLookupError):
-            process.kill()
-        process.wait(10)
+        yield begin
 
 
 def test_it_waits_until_all_have_left(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from cli_runner import Seen, runner
+from volunteers import starting
 
 from ftnode.node import cli_pause
 from ftnode.node.cli_pause import parse_duration
@@ -71,20 +70,12 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def volunteer(home: Path) -> Iterator[Volunteer]:
-    started: list[subprocess.Popen[str]] = []
+    with starting(VOLUNTEER, home) as start:
 
-    def start(behaviour: str = "obeys") -> tuple[str, subprocess.Popen[str]]:
-        command = [sys.executable, "-c", VOLUNTEER, str(home), behaviour]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stdout is not None
-        return process.stdout.readline().strip(), process
+        def begin(behaviour: str = "obeys") -> tuple[str, subprocess.Popen[str]]:
+            return start(behaviour)
 
-    yield start
-    for process in started:
-        with suppress(ProcessLookupError):
-            process.kill()
-        process.wait(10)
+        yield begin
 
 
 @pytest.mark.parametrize(
