@@ -74,10 +74,11 @@ class Statement:
 
 
 def key_of(run: str, kind: type) -> str:
-    """Where records of a kind stand: presences and claims per run, notices of all runs together."""
+    """Where records of a kind stand: presences and claims per run, notices of all runs together. The number changes
+    with what a record says, as that of the protocol does whose messages say the same (STEP_PROTOCOL)."""
     if kind is RunNotice:
         return RUNS_KEY
-    return f"ftnode/1/{'presence' if kind is Presence else 'view'}/{run}"
+    return f"ftnode/2/{'presence' if kind is Presence else 'view'}/{run}"
 
 
 def next_sequence(previous: int, now_ms: int) -> int:

@@ -33,7 +33,7 @@ Read = TypeVar("Read")
 def snapshot_of(kept: KeptSnapshot) -> Snapshot:
     """As the core hears of it."""
     lineal = kept.index.lineal
-    return Snapshot(kept.stage, kept.version, kept.digest, lineal.epoch, lineal.forks)
+    return Snapshot(kept.stage, kept.version, kept.digest, lineal.epoch)
 
 
 @dataclass

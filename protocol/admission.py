@@ -48,6 +48,8 @@ def well_formed(view: View, settings: Settings) -> bool:
         and view.leader in view.voters
         and set(view.voters) <= set(view.members())
         and len(view.reason) <= REASON_MAX
+        and len(view.lineage.root) <= NAME_MAX
+        and (view.lineage.start is None or 0 < view.lineage.start.step <= settings.steps)
     )
 
 
@@ -117,7 +119,8 @@ def _validation(entries: tuple[tuple[int, float], ...], settings: Settings) -> b
 
 def _certificate(sender: Peer, message: ms.Certificate, view: View | None, settings: Settings) -> bool:
     members = set(message.view.members())
-    return well_formed(message.view, settings) and all(contact.peer in members for contact in message.contacts)
+    known = all(contact.peer in members for contact in message.contacts)
+    return well_formed(message.view, settings) and known and 0 <= message.step <= settings.steps
 
 
 def _offer(sender: Peer, message: ms.Offer, view: View | None, settings: Settings) -> bool:

@@ -17,6 +17,9 @@ from ftnode.protocol.snapshots import Kept
 from ftnode.protocol.types import Attempt, Peer, Recovered, Rung, Version, initial_version, next_version
 from ftnode.protocol.view import View
 
+KEEPERS_MAX = 4
+"""Donors that a plan names of a snapshot that many have."""
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -67,7 +70,8 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     }
     versions = [stage.version for (_, peer), stage in held.items() if peer in parts and stage.version is not None]
     versions += [status.base for status in parts.values() if status.base is not None]
-    base = max(versions, key=lambda version: version.step, default=initial_version(view.lineage.id))
+    nothing = view.lineage.start or initial_version(view.lineage.id)
+    base = max(versions, key=lambda version: version.step, default=nothing)
     behind = fallen_behind(view, parts, base)
     if behind:
         return Standing(base, False, None, None, False, False, (), "a member is behind a commit", behind)
@@ -207,7 +211,7 @@ def _from_disks(
 ) -> Plan:  # fmt: skip
     """The snapshot of the base: from the peer's own disk, else from a member's, else from anybody's."""
     digest, keepers = kept
-    order = sorted(keepers, key=lambda keeper: (keeper != peer, keeper not in view.members(), keeper))
+    order = sorted(keepers, key=lambda keeper: (keeper != peer, keeper not in view.members(), keeper))[:KEEPERS_MAX]
     donors = tuple(Donor(stage, keeper, contacts.get(keeper, ())) for keeper in order)
     reason = f"a snapshot of step {base.step} is on {'its own disk' if peer in keepers else 'a disk'}"
     return Plan(stage, peer, Rung.SNAPSHOT, donors, 1.0, reason, base, digest)

@@ -48,11 +48,15 @@ class Chronicle:
         self._holders: dict[int, Peer] = {}
         self._lost: dict[int, Peer] = {}
 
-    def forget(self) -> None:
-        """It was another run: two founders did not know of each other, and the other one's goes on."""
-        for table in (self.commits, self.validation, self.rebuilds, self._holders, self._lost):
-            table.clear()
-        self.newest_step = self._asked_up_to = 0
+    def forget(self, after: int = 0) -> None:
+        """What came after that step is not of this run: another lineage goes on, or the swarm went back to disks."""
+        self.commits = {step: commit for step, commit in self.commits.items() if step <= after}
+        self.validation = {step: loss for step, loss in self.validation.items() if 0 < step <= after}
+        self.rebuilds = {key: rebuild for key, rebuild in self.rebuilds.items() if key[0] <= after}
+        self._holders.clear()
+        self._lost.clear()
+        self.unscored = min(self.unscored, after)
+        self.newest_step, self._asked_up_to = min(self.newest_step, after), min(self._asked_up_to, after)
 
     def commit(self, commit: Commit, now: float) -> None:
         """A step is committed; rebuilds of it are complete, and those that we have not seen are in what it came to."""

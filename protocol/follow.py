@@ -11,8 +11,9 @@ from ftnode.protocol.effects import PublishView, Search, Stop
 from ftnode.protocol.events import Directory
 from ftnode.protocol.founding import found, founded_for_us, on_disks, start_again
 from ftnode.protocol.messages import Certificate, Heartbeat
+from ftnode.protocol.rank import behind, own_step, wins
 from ftnode.protocol.succession import fork, next_view, revive
-from ftnode.protocol.types import Peer
+from ftnode.protocol.types import Peer, Version
 from ftnode.protocol.view import Lineage, View
 
 if TYPE_CHECKING:
@@ -76,14 +77,15 @@ class Follow:
 
     # -- certificates and lineages
 
-    def on_view(self, before: View | None, view: View) -> None:
+    def on_view(self, before: View | None, view: View, forked: bool) -> None:
         self.quorate_at = max(self.core.now, self.quorate_at)
         self._told_at = float("-inf")
         self._leader_silent_at = self._alone_since = None
         self.core.timers.clear("found")
         last, self._followed = self._followed, view.lineage
-        if last is not None and last.id != view.lineage.id and last.forks == view.lineage.forks == 0:
-            self.core.chronicle.forget()
+        if last is not None and last.origin != view.lineage.origin:
+            start = view.lineage.start if forked else None
+            self.core.chronicle.forget(start.step if start is not None else 0)
         if before is None:
             self.core.note("lineage", f"follows lineage {view.lineage.id[:6]} at view {view.number}")
 
@@ -92,7 +94,8 @@ class Follow:
         if view.run != core.settings.run or len(view.holders) != core.settings.stage_count:
             return
         if mine is None:
-            core.install(view)
+            if message.quorate or view.lineage.id != self._given_up:
+                core.install(view)
         elif view.lineage.id == mine.lineage.id:
             if view.number > mine.number:
                 core.install(view)
@@ -100,10 +103,17 @@ class Follow:
                 core.send(sender, core.certificate())
         elif founded_for_us(core, sender, view):
             core.install(view)
-        elif message.quorate and (view.lineage.beats(mine.lineage) or not (self.quorate or self._can_choose())):
+        elif message.quorate and sender != view.leader and view.lineage.origin != mine.lineage.origin:
+            core.send(view.leader, core.watch.heartbeat(True))  # who alone knows how far it is
+        elif message.quorate and self._may_yield(view, message.step):
             self._yield_if_sure(sender, view)
         elif self.vouches:
             core.send(sender, core.certificate())
+
+    def _may_yield(self, view: View, step: int) -> bool:
+        """Theirs wins, or there is no quorum behind ours and we lose nothing."""
+        stands = self.quorate or self._can_choose() or behind(self.core, view, step)
+        return wins(self.core, view, step) or not stands
 
     def _can_choose(self) -> bool:
         """Whether we hear enough voters to choose a view without our leader: a lower lineage is no reason to yield."""
@@ -126,7 +136,7 @@ class Follow:
         core = self.core
         assert core.view is not None
         core.note("yield", f"lineage {core.view.lineage.id[:6]} yields to {view.lineage.id[:6]}")
-        core.holder.yield_to(view.lineage.id)
+        core.holder.yield_to(view.lineage)
         core.install(view)
 
     def on_heartbeat(self, sender: Peer, heartbeat: Heartbeat) -> None:
@@ -164,8 +174,7 @@ class Follow:
 
     def on_directory(self, event: Directory) -> None:
         core, view = self.core, self.core.view
-        fresh = [certificate for certificate in event.certificates if certificate.lineage.id != self._given_up]
-        for certificate in fresh if view is None and fresh else event.certificates:
+        for certificate in event.certificates:
             if certificate.run == core.settings.run and len(certificate.holders) == core.settings.stage_count:
                 self._consider(certificate)
         self._rivals = tuple(
@@ -185,13 +194,16 @@ class Follow:
         """A certificate from the directory is a hint: enough to follow, never enough to yield to."""
         core, mine = self.core, self.core.view
         certificate = core.election.newest_of(certificate)
-        if mine is None:
+        if mine is None and certificate.lineage.id == self._given_up:
+            core.send(certificate.leader, core.watch.heartbeat(True))  # its word is enough, a record of it is not
+        elif mine is None:
             core.install(certificate)
         elif certificate.lineage.id == mine.lineage.id:
             if certificate.number > mine.number:
                 core.install(certificate)
         elif not core.member and not self.quorate and not core.liveness.alive(core.members, core.now):
-            if certificate.lineage.beats(mine.lineage) or self._everybody_gone():
+            other = certificate.lineage.origin != mine.lineage.origin
+            if (certificate.lineage.beats(mine.lineage) or self._everybody_gone()) and not (other and own_step(core)):
                 self._yield(certificate)
         elif core.member:
             core.send(certificate.leader, core.watch.heartbeat(True))
@@ -218,12 +230,14 @@ class Follow:
             core.timers.set("found", core.now + core.settings.found_window_seconds)
             return
         if self._searched_empty:
-            found(core)
+            self._founded += 1
+            found(core, self._founded - 1)
 
-    def restart(self, number: int, forks: int, exact_stages: int, reason: str) -> None:
+    def restart(self, number: int, start: Version, exact_stages: int, reason: str) -> None:
         """Rule 36: go on from disks, in a lineage of its own."""
         self._founded += 1
-        start_again(self.core, self._founded, number, forks, exact_stages, reason)
+        self.core.memory.stuck_since, self.core.memory.known_step = None, self.core.highest_step()
+        start_again(self.core, self._founded, number, start, exact_stages, reason)
 
     # -- a leader or a quorum that is gone
 
@@ -273,7 +287,7 @@ class Follow:
         """Rule 16 for a former holder: when no voter is left and we have newest weights, go on with them."""
         core, view, settings = self.core, self.core.view, self.core.settings
         assert view is not None
-        newest, held = core.highest_step(), core.holder.versions
+        newest, held = core.highest_step(), core.holder.ours
         room = min(core.hold, core.holder.capacity)
         stages = sorted(stage for stage in held if held[stage].step == newest > 0)[:room]
         if not stages or core.leaving or not core.holder.compute_ready or core.liveness.alive(view.voters, core.now):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.snapshots import numbers_after, sensible
+from ftnode.protocol.snapshots import sensible
 from ftnode.protocol.succession import genesis, restart
-from ftnode.protocol.types import Peer, Snapshot
+from ftnode.protocol.types import Peer, Snapshot, Version
 from ftnode.protocol.vacancy import choose_stages
 from ftnode.protocol.view import View
 
@@ -23,7 +23,7 @@ def on_disks(core: Participant) -> list[Snapshot]:
     return [snapshot for snapshot in (*core.disk.told(), *told) if sensible(snapshot, settings)]
 
 
-def found(core: Participant) -> None:
+def found(core: Participant, serial: int) -> None:
     """Genesis: with the stages that we have room for, those on our disk first."""
     room, kept = min(core.hold, core.holder.capacity), {snapshot.stage for snapshot in core.disk.told()}
     every = range(core.settings.stage_count)
@@ -32,24 +32,23 @@ def found(core: Participant) -> None:
         return
     core.holder.forget_all()
     core.note("found", f"no certificate and no other founder: founds the run with stages {list(stages)}")
-    number, forks = numbers_after(on_disks(core))
-    core.install(genesis(core.settings.run, core.me, stages, core.settings.stage_count, number, forks))
+    core.install(genesis(core.settings.run, core.me, stages, core.settings.stage_count, serial))
 
 
-def start_again(core: Participant, serial: int, number: int, forks: int, exact_stages: int, reason: str) -> None:
-    """Rule 36: we lead, nobody has weights, and disks have: found the lineage that goes on from them."""
+def start_again(core: Participant, serial: int, number: int, start: Version, exact_stages: int, reason: str) -> None:
+    """Rule 36: we lead, what is in memory does not suffice, and what is on disks does: found the lineage that goes on
+    from them."""
     assert core.view is not None
-    core.note("fork", reason)
-    core.install(restart(core.view, core.me, serial, number, forks, exact_stages, reason))
+    core.note("restart", reason, step=str(start.step))
+    core.install(restart(core.view, core.me, serial, number, start, exact_stages, reason))
     for peer in sorted(core.members - {core.me}):
         core.send(peer, core.certificate())
 
 
 def founded_for_us(core: Participant, sender: Peer, view: View) -> bool:
     """A lineage out of our view with us in it: by survivors while we hear no quorum, or from disks by our leader, which
-    alone can have begun anything, while we have nothing to lose."""
+    alone knows that nobody can go on."""
     mine = core.view
     if mine is None or core.me not in view.members() or view.previous != mine.digest():
         return False
-    led = sender == mine.leader == view.leader and not any(v.step for v in core.holder.versions.values())
-    return led or not core.follow.quorate
+    return (view.lineage.from_disks and sender == mine.leader == view.leader) or not core.follow.quorate

@@ -18,7 +18,7 @@ from ftnode.protocol.schedule import Pace
 from ftnode.protocol.step import StepWork
 from ftnode.protocol.types import Attempt, Handle, Peer, Version
 from ftnode.protocol.updates import commit_base
-from ftnode.protocol.view import View
+from ftnode.protocol.view import Lineage, View
 
 if TYPE_CHECKING:
     from ftnode.protocol.participant import Participant
@@ -36,8 +36,9 @@ class Holder:
         """Stage → the lineage that made its version."""
         self._lineages: list[str] = []
         """The lineages that this peer has been in, oldest first, each a descendant of the one before."""
-        self.retired = Retired()
-        self.pace = Pace()
+        self._origin, self.foreign = "", set[int]()
+        """Stages whose versions were made in lineages without a common past with the one that we are in."""
+        self.retired, self.pace = Retired(), Pace()
         self.deadlines = Deadlines(core.settings.resend_seconds, core.settings.stall_seconds)
         self.work: StepWork | None = None
         self.begin: Begin | None = None
@@ -63,19 +64,13 @@ class Holder:
 
     # -- what others want to know
 
-    def state_of(self, stage: int) -> str:
-        """One word for people."""
-        if stage in self.installs:
-            return "rebuilding"
-        if self.begin is None or self.work is None:
-            return "waiting"
-        if not self.begin.training:
-            return "finished"
-        return "ready" if self.work.complete else "training"
+    @property
+    def ours(self) -> dict[int, Version]:
+        """Those that have a common past with the lineage that we are in."""
+        return {stage: version for stage, version in self.versions.items() if stage not in self.foreign}
 
     def applied(self, stage: int) -> int:
-        version = self.versions.get(stage)
-        return version.step if version is not None else -1
+        return self.versions[stage].step if stage in self.versions else -1
 
     @property
     def finished(self) -> bool:
@@ -93,7 +88,11 @@ class Holder:
 
         `forked`: the view founds a lineage out of the one before, whose attempts it may commit (rules 16, 18 ii).
         """
-        core = self.core
+        core, lineage = self.core, view.lineage
+        if lineage.origin != self._origin:
+            if lineage.start is not None and core.member:  # it goes on from disks, with nothing of our memory (rule 36)
+                self.forget_all()
+            self._origin, self._lineages, self.foreign = lineage.origin, [], set(self.versions)
         if forked:
             self.retired.forked(view.lineage.id)
         if view.lineage.id not in self._lineages:
@@ -143,14 +142,15 @@ class Holder:
         self.told = None
         self.installs.clear()
 
-    def yield_to(self, winner: str) -> None:
+    def yield_to(self, winner: Lineage) -> None:
         """Our lineage loses: what it made must not mix with the winner's (rule 16); what is older is the winner's."""
         self._stop_work()
         self.told = None
-        if self.retired.work_in(winner) is None:
+        if self.retired.work_in(winner.id) is None:
             self._drop_retired()
         self.installs.clear()
-        at = self._lineages.index(winner) + 1 if winner in self._lineages else len(self._lineages) - 1
+        at = self._lineages.index(winner.id) + 1 if winner.id in self._lineages else len(self._lineages) - 1
+        at = at if winner.origin == self._origin else 0
         lost, self._lineages = self._lineages[at:], self._lineages[:at]
         self.copies.forget(lost)
         for stage in [stage for stage, lineage in self.made_in.items() if lineage in lost]:
@@ -237,6 +237,7 @@ class Holder:
         if version is None:
             return
         self.versions[event.stage] = version
+        self.foreign.discard(event.stage)
         assert self.core.view is not None
         self.made_in[event.stage] = self.core.view.lineage.id
         if self.work is not None and self.begin is not None:
@@ -360,8 +361,7 @@ class Holder:
             self.send_status()
         if self._give_up_hung_install():
             return
-        work = self.work
-        if work is None:
+        if (work := self.work) is None:
             return
         if self._ready_sent >= 0 and now - self._ready_sent >= settings.resend_seconds and work.complete:
             self._send_ready(work)

@@ -114,10 +114,8 @@ class Leader:
         if self._vacant and not (over and exhausted):
             return
         if restarts:
-            chosen = self.restart.choose(where)
-            if chosen is None:
-                return
-            where = chosen
+            self.restart.look()
+            return
         told = {peer: status.copies for peer, status in self.statuses.items()}
         copies = usable_copies(self.recruiting.outside_copies() | told, where.base)
         disks = self.restart.kept(where.base)
@@ -132,7 +130,7 @@ class Leader:
             left = tuple(ready for ready in gone if ready.attempt == where.base.attempt)
             self._note_commit(where.base, where.skipped, (*where.commits_now, *left))
         core.note("stand", where.reason, base=str(where.base.step), view=str(self.view.number))
-        skip = where.skip or (not restarts and self._count_losses(where, plans))
+        skip = where.skip or self._count_losses(where, plans)
         if where.continues is not None:
             self._continue(where)
         else:
@@ -207,7 +205,7 @@ class Leader:
             commits=core.chronicle.newest_commits(),
             learners=learners,
         )
-        self.base, self.ready, self._begun = base, {}, set()
+        self.base, self.ready, self._begun, self.memory.stuck_since = base, {}, set(), None
         self.learning.waits_no_longer()
         for _, peer in learners:
             core.send(peer, core.certificate())
@@ -286,6 +284,7 @@ class Leader:
         core = self.core
         since = core.now - self.memory.committed_at if self.memory.committed_at is not None else 0.0
         self.memory.committed_at = core.now
+        self.memory.broken.clear()
         back = core.chronicle.recovered(base.step, core.now)
         commit: Commit = summarise(base.step, since, skipped, readies, back, core.settings)
         core.chronicle.commit(commit, core.now)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ftnode.protocol.adaptive import Deadline
 from ftnode.protocol.messages import Ready
-from ftnode.protocol.types import Peer
+from ftnode.protocol.types import Peer, Version
 
 DOUBLINGS_MAX = 6
 
@@ -39,8 +39,14 @@ class Memory:
     counted: set[tuple[int, int, Peer]] = field(default_factory=set)
     """(step, stage, newcomer) of the losses counted there."""
     committed_at: float | None = None
-    restart_since: float | None = None
-    """When we first could have started the swarm again from disks."""
+    stuck_since: float | None = None
+    """Since when memory does not suffice to go on, and disks are looked at."""
+    disks_heard: float | None = None
+    """When somebody last told of snapshots, reachable or not."""
+    broken: Counter[tuple[Peer, int, Version]] = field(default_factory=Counter)
+    """(donor, stage, version) → how often somebody did not get the snapshot that the donor tells of."""
+    known_step: int = 0
+    """The newest committed step that was known when we founded a lineage from disks."""
     unheard: dict[Peer, float] = field(default_factory=dict)
     """Peers outside the view that did not lend the copy that they keep, and since when."""
     learners: dict[Peer, Learner] = field(default_factory=dict)

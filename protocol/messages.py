@@ -90,6 +90,8 @@ class Certificate:
     quorate: bool
     """The sender is a member of it and its leader heard a quorum within the lease; only to such a one others yield."""
     contacts: tuple[Contact, ...]
+    step: int = 0
+    """From the leader: how far the swarm is, or how far disks bring it (rule 16)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,9 +393,7 @@ MESSAGES: Final[dict[str, type]] = {
 
 def lineage_of(message: Message) -> str | None:
     """The lineage that the message is about, which its sender is then in; None for one that names none."""
-    if isinstance(message, Certificate | Propose):
-        return message.view.lineage.id
-    return getattr(message, "lineage", None)
+    return message.view.lineage.id if isinstance(message, Certificate | Propose) else getattr(message, "lineage", None)
 
 
 __all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Message", "Plan", "StageReport",

@@ -36,6 +36,7 @@ from ftnode.protocol.leader import Leader
 from ftnode.protocol.liveness import Errand, Liveness
 from ftnode.protocol.memory import Memory
 from ftnode.protocol.presence import move, presence_of, waiting_for
+from ftnode.protocol.rank import told_step
 from ftnode.protocol.records import Presence
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.snapshots import Disk
@@ -74,13 +75,12 @@ class Participant:
         self.follow = Follow(self)
         self.watch = Watch(self)
         self.leaving, self.disk = "", Disk()
-        self._out: list[fx.Effect] = []
+        self._started, self._out = False, list[fx.Effect]()
         self._to_self: list[tuple[ms.Message, Handle | None]] = []
         self._last_notes: dict[str, str] = {}
         self._announced: Presence | None = None
         self.presence_changed = True
         """What we announce may be different; looked at after every event but messages and results, and every beat."""
-        self._started = False
 
     # -- the door
 
@@ -170,7 +170,7 @@ class Participant:
     def highest_step(self) -> int:
         """The highest committed step that we know of."""
         begun = self.holder.begin.base.step if self.holder.begin is not None else 0
-        held = max((version.step for version in self.holder.versions.values()), default=0)
+        held = max((version.step for version in self.holder.ours.values()), default=0)
         return max(begun, held, self.chronicle.newest_step)
 
     @property
@@ -202,11 +202,12 @@ class Participant:
         for table in (self.contacts, self.presences):
             self._shrink(table)
         same = old is not None and old.lineage == view.lineage
+        forked = old is not None and not same and view.previous == old.digest()
         self.note("view", f"view {view.number} of {view.lineage.id[:6]}: {view.reason}", view=str(view.number))
-        self.follow.on_view(old if same else None, view)
+        self.follow.on_view(old if same else None, view, forked)
         if self.leaving and (not self.member or self.members == {self.me}):
             self.follow.may_stop(old is not None and old.leader == self.me)
-        self.holder.on_view(view, was, old is not None and not same and view.previous == old.digest())
+        self.holder.on_view(view, was, forked)
         self.chronicle.view(view)
         self.emit(fx.PublishView(view))
         if self.leader is not None:
@@ -219,7 +220,7 @@ class Participant:
     def certificate(self) -> ms.Certificate:
         assert self.view is not None
         known = tuple(ms.Contact(peer, self.contacts.get(peer, ())) for peer in self.view.members())
-        return ms.Certificate(self.view, self.follow.vouches, known)
+        return ms.Certificate(self.view, self.follow.vouches, known, told_step(self))
 
     # -- events
 
@@ -275,7 +276,7 @@ class Participant:
         self.follow.on_certificate(sender, message)
         for contact in message.contacts:
             trusted = sender in self.members or contact.peer not in self.contacts
-            if contact.peer in self.members and trusted:
+            if trusted and (contact.peer in self.members or contact.peer == message.view.leader):
                 self.know(contact.peer, contact.addresses)
 
     def _on_leader_message(self, sender: Peer, message: Any) -> None:

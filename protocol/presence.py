@@ -33,6 +33,18 @@ def presence_of(core: Participant) -> Presence:
     )
 
 
+def state_of(core: Participant, stage: int) -> str:
+    """What a stage of ours is about, in one word, for people."""
+    holder = core.holder
+    if stage in holder.installs:
+        return "rebuilding"
+    if holder.begin is None or holder.work is None:
+        return "waiting"
+    if not holder.begin.training:
+        return "finished"
+    return "ready" if holder.work.complete else "training"
+
+
 def status_of(core: Participant, view: View) -> Status:
     """What this member tells the leader of a new view (rule 17)."""
     holder = core.holder

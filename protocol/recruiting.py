@@ -10,7 +10,7 @@ from ftnode.protocol.messages import Answer, Contact, Offer
 from ftnode.protocol.paths import neighbours
 from ftnode.protocol.records import Presence
 from ftnode.protocol.recovery import choose_rung, how_to_go_on
-from ftnode.protocol.types import Attempt, Peer, Version
+from ftnode.protocol.types import Attempt, Peer, Rung, Version
 from ftnode.protocol.vacancy import Offering, assign
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class Recruiting:
             if (plan.stage, plan.peer) == (stage, peer):
                 outside = [donor.peer for donor in plan.donors if donor.peer not in core.members]
                 self.leader.memory.unheard.update(dict.fromkeys(outside, core.now))
+                if begin is not None and plan.rung is Rung.SNAPSHOT:
+                    self.leader.memory.broken.update((donor.peer, stage, begin.base) for donor in plan.donors)
 
     def halt_reason(self, rungs: Mapping[int, tuple[bool, str]]) -> str:
         stuck = {stage: why for stage, (possible, why) in rungs.items() if not possible}

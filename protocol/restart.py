@@ -1,30 +1,40 @@
 """A swarm that starts again from its disks (rules 34 to 36): which step, and the lineage that goes on from there.
 
-Only the leader of a view in which nobody has any weights looks at disks, and only when steps are known to be on some.
-It waits for those who were switched off together, who come within minutes of each other, as long as they could bring
-the swarm further.
+Disks are looked at where memory does not suffice: nothing is committed in this lineage and steps are known to be
+stored, or the run halts for want of weights. The leader waits for those who were switched off together, who come within
+minutes of each other, and for whoever still has the weights; then it founds a lineage that goes on from the best
+version that the disks make possible. The version is a part of the lineage, so that whoever leads it next knows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.barrier import Standing
 from ftnode.protocol.records import Presence
-from ftnode.protocol.snapshots import Common, Kept, common, kept_of, numbers_after, sensible, within
+from ftnode.protocol.snapshots import (
+    PEERS_MAX,
+    TOLD_MAX,
+    Common,
+    Kept,
+    common,
+    credible_step,
+    kept_of,
+    number_after,
+    sensible,
+    within,
+)
 from ftnode.protocol.types import HEAD, Peer, Snapshot, Version
 
 if TYPE_CHECKING:
     from ftnode.protocol.leader import Leader
 
+FAILURES_MAX = 2
+"""After so many failures to get it a snapshot is not counted on."""
+
 Known = Mapping[Peer, tuple[Snapshot, ...]]
-
-
-def nobody_has_weights(leader: Leader) -> bool:
-    """No member has weights of any stage of its own."""
-    return all(stage.version is None for status in leader.statuses.values() for stage in status.stages)
 
 
 def names_of(stages: Collection[int]) -> str:
@@ -40,7 +50,8 @@ class Restart:
         self.waiting = ""
         """What it waits for, in words; empty when it does not."""
         self._known: Known = {}
-        self._hint: str | None = None
+        self._found: tuple[int, list[Common]] | None = None
+        """What follows from `known`: the highest step, and the versions that are possible and near enough to it."""
         self._looked: tuple[float, ...] = ()
         self._read: Mapping[Peer, Presence] = {}
         """When, and with whom, `known` was put together."""
@@ -55,76 +66,97 @@ class Restart:
         now = beat, len(leader.statuses), len(leader.losses.gone), len(core.presences)
         if now != self._looked or core.presences is not self._read:
             self._looked, self._read = now, core.presences
-            self._hint, self._known = None, self._ask_all()
+            self._found, self._known = None, self._ask_all()
         return self._known
 
     def _ask_all(self) -> Known:
-        settings, gone = self.core.settings, self.leader.losses.gone
-        told = {peer: status.snapshots for peer, status in self.leader.statuses.items() if peer not in gone}
-        told |= {presence.peer: presence.snapshots for presence in self.leader.recruiting.outside()}
-        listed = {peer: tuple(s for s in snapshots if sensible(s, settings)) for peer, snapshots in told.items()}
+        core, settings, leader = self.core, self.core.settings, self.leader
+        gone = leader.losses.gone
+        told = {peer: status.snapshots for peer, status in leader.statuses.items() if peer not in gone}
+        told[core.me] = core.disk.told()
+        told |= {presence.peer: presence.snapshots for presence in leader.recruiting.outside()}
+        broken = leader.memory.broken
+        listed = {
+            peer: tuple(
+                s for s in snapshots[:TOLD_MAX]
+                if sensible(s, settings) and broken[peer, s.stage, s.version] < FAILURES_MAX
+            )
+            for peer, snapshots in islice(told.items(), PEERS_MAX)
+        }  # fmt: skip
+        if any(presence.snapshots for presence in core.presences.values()) or any(listed.values()):
+            leader.memory.disks_heard = core.now
         return {peer: snapshots for peer, snapshots in listed.items() if snapshots}
+
+    def _possible(self) -> tuple[int, list[Common]]:
+        """The highest step that is known, and the versions within rollback_max of it, best first."""
+        known, settings = self.known(), self.core.settings
+        if self._found is None:
+            begun = self.leader.base is None or self.leader.base != self.view.lineage.start
+            highest = max(
+                self.core.highest_step() if begun else self.leader.memory.known_step, credible_step(known, settings)
+            )
+            self._found = highest, within(common(known, settings), highest, settings)
+        return self._found
 
     def kept(self, version: Version) -> Kept:
         """Who has which stage of exactly this version on its disk."""
         return kept_of(version, self.known()) if version.step else {}
 
-    def concerns(self, where: Standing) -> bool:
-        """Nothing is committed in this lineage, nobody has weights, and steps are on disks."""
-        return where.base.step == 0 and nobody_has_weights(self.leader) and bool(self.known())
+    def prospect(self) -> int:
+        """The step that the swarm would go on from now; 0 if there is none."""
+        found = self._possible()[1]
+        return found[0].version.step if found else 0
 
-    def choose(self, where: Standing) -> Standing | None:
-        """Where the swarm goes on from, in this view; None while it waits, or when another lineage has been founded for
-        it, since this one's numbers are not above those of the past."""
-        core, settings, memory = self.core, self.core.settings, self.leader.memory
-        known = self.known()
-        highest = max([core.highest_step(), *(s.version.step for listed in known.values() for s in listed)])
-        found = within(common(known, settings), highest, settings)
+    def concerns(self, where: Standing) -> bool:
+        """Nothing is committed in this lineage, and steps are stored, or were until a moment ago."""
+        if where.base.step or not self.core.settings.snapshot_every:
+            return False
+        known, heard = self.known(), self.leader.memory.disks_heard
+        return bool(known) or (heard is not None and self.core.now - heard < self.core.settings.restart_wait_seconds)
+
+    def look(self) -> None:
+        """Wait, or halt, or found the lineage that goes on from disks; we and our view are the past then."""
+        core, settings, memory, leader = self.core, self.core.settings, self.leader.memory, self.leader
+        highest, found = self._possible()
         best = found[0] if found else None
-        if memory.restart_since is None:
-            memory.restart_since = core.now
-        waited = core.now - memory.restart_since
-        whole = best is not None and not best.missing and best.version.step == highest
-        if waited < (settings.lease_seconds if whole else settings.restart_wait_seconds):
-            sight = f"step {highest} is whole on the disks here" if whole else self._in_sight(best, known, highest)
+        if memory.stuck_since is None:
+            memory.stuck_since = core.now
+        fresh = leader.base is None or leader.base.step == 0
+        whole = fresh and best is not None and not best.missing and best.version.step == highest
+        waited = core.now - memory.stuck_since
+        if waited < (settings.lease_seconds if whole else settings.restart_wait_seconds) or not core.follow.quorate:
+            sight = f"step {highest} is whole on the disks here" if whole else self._in_sight(best, highest)
             self.waiting = f"others who {'start at this moment' if whole else 'were there'}: {sight}"
-            return None
-        if best is None:
-            self.waiting = self.leader.halted = f"halted: {self._in_sight(best, known, highest)}"
-            core.note("halt", self.waiting)
-            return None
-        self.waiting = self.leader.halted = ""
-        number, forks = numbers_after(s for listed in known.values() for s in listed)
-        if self.view.lineage.forks >= forks and min(self.view.epochs) >= number:
-            core.note("restart", self._reason(best, highest), step=str(best.version.step))
-            return replace(where, base=best.version, reason=f"starts again from snapshots of step {best.version.step}")
-        core.follow.restart(number, forks, len(best.kept), self._reason(best, highest))
-        return None
+        elif best is None:
+            self.waiting = f"halted: {self._in_sight(best, highest)}"
+            if fresh:
+                leader.halted = self.waiting
+                core.note("halt", self.waiting)
+        else:
+            told = [*(s for status in leader.statuses.values() for s in status.snapshots), *core.disk.told()]
+            counted = {peer for _, peers in best.kept.values() for peer in peers}
+            told += [s for peer in counted for s in self.known()[peer] if s.version == best.version]
+            number = number_after((s for s in told if sensible(s, settings)), self.view.number)
+            core.follow.restart(number, best.version, len(best.kept), self._reason(best, highest))
 
     def hint(self) -> str:
-        """For a person, when the run halts although disks could bring it on: who is in the way."""
-        known = self.known()
-        if self._hint is None:
-            self._hint = self._who_is_in_the_way(known)
-        return self._hint
-
-    def _who_is_in_the_way(self, known: Known) -> str:
-        having = [p for p, status in self.leader.statuses.items() if any(s.version is not None for s in status.stages)]
-        highest = max([self.core.highest_step(), *(s.version.step for listed in known.values() for s in listed)])
-        found = within(common(known, self.core.settings), highest, self.core.settings) if having else []
-        if not found:
+        """For a person, when the run halts for want of weights: what disks could do about it."""
+        if not self.known():
             return ""
-        names = ", ".join(map(str, sorted(having)))
-        return f"; or from disks at step {found[0].version.step}, once {names}, who still have weights, start again"
+        highest, found = self._possible()
+        if not found:
+            return f"; {self._in_sight(None, highest)}"
+        wait = f"{self.core.settings.restart_wait_seconds:.0f} s after it halted"
+        return f"; or from disks at step {found[0].version.step}, {wait}"
 
     def _reason(self, best: Common, highest: int) -> str:
         lost = f", {highest - best.version.step} steps before the last one known" if highest > best.version.step else ""
         rebuilt = f"; nobody kept {names_of(best.missing)}" if best.missing else ""
-        return f"nobody has weights: the swarm goes on from snapshots of step {best.version.step}{lost}{rebuilt}"
+        return f"memory does not suffice: the swarm goes on from snapshots of step {best.version.step}{lost}{rebuilt}"
 
-    def _in_sight(self, best: Common | None, known: Known, highest: int) -> str:
+    def _in_sight(self, best: Common | None, highest: int) -> str:
         """What there is, and what is missing."""
-        settings = self.core.settings
+        settings, known = self.core.settings, self.known()
         if best is not None:
             lacks = f" without {names_of(best.missing)}" if best.missing else ""
             return f"the disks here make step {best.version.step} possible{lacks}; step {highest} is known"
@@ -135,7 +167,10 @@ class Restart:
                 f"the disks here make step {newest} possible and step {highest} is known; "
                 f"the manifest lets {settings.rollback_max} steps be lost; it goes on when newer disks come"
             )
-        newest_kept = max((s.version for listed in known.values() for s in listed), key=lambda v: (v.step, v.commit))
+        every = [s.version for listed in known.values() for s in listed]
+        if not every:
+            return "steps are stored on disks of peers that do not answer"
+        newest_kept = max(every, key=lambda version: (version.step, version.commit))
         kept = kept_of(newest_kept, known)
         missing = set(range(settings.stage_count)) - set(kept)
         return (
@@ -145,5 +180,13 @@ class Restart:
 
     def beat(self) -> None:
         """Look again: time has passed, and disks may have come."""
-        if self.waiting and self.leader.begin is None:
-            self.leader.decide()
+        leader = self.leader
+        if leader.finished or self.core.balloting.proposing or not self.core.settings.snapshot_every:
+            return
+        if leader.base is None or leader.base.step == 0:
+            if self.waiting and leader.begin is None:
+                leader.decide()
+        elif leader.halted and self.known():
+            self.look()
+        else:
+            self.waiting, self.leader.memory.stuck_since = "", None

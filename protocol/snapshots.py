@@ -19,10 +19,14 @@ TOLD_MAX: Final = 64
 """Snapshots that a peer tells of, newest first: about 5 KiB of its presence."""
 NAME_MAX: Final = 128
 """Characters of a digest or a commit."""
-EPOCH_MAX: Final = 2**40
-"""Epochs and forks stay so small that a view can always be numbered above them."""
-RESTART_FORKS: Final = 2**24
-"""A restart from disks counts as so many forks, so that a lineage that lived on wins against it (rule 16)."""
+EPOCH_MAX: Final = 2**47
+"""Epochs stay so small that a view can always be numbered above them."""
+JUMP_MAX: Final = 2**32
+"""A restart numbers its first view at most so far above the view before, whatever anybody says of epochs."""
+REBUILT_STEPS: Final = 200
+"""To rebuild a stage costs about as much as so many steps (docs/recovery.md: CheckFree is 220 iterations behind)."""
+PEERS_MAX: Final = 256
+"""Disks that are looked at, those of members first."""
 
 Kept = Mapping[int, tuple[str, tuple[Peer, ...]]]
 """Stage → the digest that counts, and who has a snapshot with it."""
@@ -54,7 +58,7 @@ def sensible(snapshot: Snapshot, settings: Settings) -> bool:
         and 0 < version.step <= settings.steps
         and len(version.commit) <= NAME_MAX
         and -1 <= version.attempt.view < EPOCH_MAX  # that of a state that is made of others' is INITIAL_ATTEMPT
-        and all(0 <= number < EPOCH_MAX for number in (version.attempt.n, snapshot.epoch, snapshot.forks))
+        and all(0 <= number < EPOCH_MAX for number in (version.attempt.n, snapshot.epoch))
         and 0 < len(snapshot.digest) <= NAME_MAX
     )
 
@@ -71,31 +75,35 @@ class Common:
 def kept_of(version: Version, known: Mapping[Peer, Iterable[Snapshot]]) -> Kept:
     """The snapshots of exactly this version. Those whose digest fewer peers have than another are left out; of two
     digests with equally many, the lower one counts."""
-    found: dict[int, dict[Peer, str]] = {}
+    return _by_version(known, version).get(version, {})
+
+
+def _by_version(known: Mapping[Peer, Iterable[Snapshot]], only: Version | None = None) -> dict[Version, Kept]:
+    """As kept_of, of every version that is spoken of, or of one. Each snapshot is looked at once."""
+    found: dict[Version, dict[int, dict[Peer, str]]] = {}
     for peer in sorted(known):
         for snapshot in known[peer]:
-            if snapshot.version == version:
-                found.setdefault(snapshot.stage, {})[peer] = snapshot.digest
-    kept: dict[int, tuple[str, tuple[Peer, ...]]] = {}
-    for stage, digests in sorted(found.items()):
-        votes = Counter(digests.values())
-        digest = min(votes, key=lambda name: (-votes[name], name))
-        kept[stage] = digest, tuple(peer for peer, name in digests.items() if name == digest)
-    return kept
+            if only is None or snapshot.version == only:
+                found.setdefault(snapshot.version, {}).setdefault(snapshot.stage, {})[peer] = snapshot.digest
+    return {version: {stage: _counted(stages[stage]) for stage in sorted(stages)} for version, stages in found.items()}
+
+
+def _counted(digests: Mapping[Peer, str]) -> tuple[str, tuple[Peer, ...]]:
+    votes = Counter(digests.values())
+    digest = min(votes, key=lambda name: (-votes[name], name))
+    return digest, tuple(peer for peer, name in digests.items() if name == digest)
 
 
 def common(known: Mapping[Peer, Iterable[Snapshot]], settings: Settings) -> list[Common]:
-    """Every version that all stages can be brought to, best first: the one of which the fewest stages must be rebuilt,
-    then the newest. A snapshot of an earlier step is exact; a rebuilt stage never is."""
-    versions = {snapshot.version for snapshots in known.values() for snapshot in snapshots}
+    """Every version that all stages can be brought to, best first: the newest, where each stage that must be rebuilt
+    counts as REBUILT_STEPS fewer steps. A snapshot of an earlier step is exact; a rebuilt stage never is."""
     found = []
-    for version in versions:
-        kept = kept_of(version, known)
+    for version, kept in _by_version(known).items():
         missing = tuple(stage for stage in range(settings.stage_count) if stage not in kept)
         alive = frozenset(kept)
         if all(choose_rung(stage, alive, version.step, settings, {})[0] is not None for stage in missing):
             found.append(Common(version, kept, missing))
-    return sorted(found, key=lambda one: (len(one.missing), -one.version.step, one.version.commit))
+    return sorted(found, key=lambda one: (REBUILT_STEPS * len(one.missing) - one.version.step, one.version.commit))
 
 
 def within(found: Iterable[Common], highest: int, settings: Settings) -> list[Common]:
@@ -104,15 +112,19 @@ def within(found: Iterable[Common], highest: int, settings: Settings) -> list[Co
     return [one for one in found if not reach or highest - one.version.step <= reach]
 
 
-def restarts(forks: int) -> int:
-    """How often a lineage has been started again from disks."""
-    return forks // RESTART_FORKS
+def credible_step(known: Mapping[Peer, Iterable[Snapshot]], settings: Settings) -> int:
+    """The highest step that is known from disks: one that two peers tell of, or that is possible. One liar cannot make
+    a swarm wait for a step that never was."""
+    told: dict[Version, set[Peer]] = {}
+    for peer, snapshots in known.items():
+        for snapshot in snapshots:
+            told.setdefault(snapshot.version, set()).add(peer)
+    steps = [version.step for version, peers in told.items() if len(peers) > 1]
+    return max([0, *steps, *(one.version.step for one in common(known, settings))])
 
 
-def numbers_after(known: Iterable[Snapshot]) -> tuple[int, int]:
-    """(view number, forks) that a lineage needs which goes on from where these were made: its epochs are above theirs,
-    and it ranks behind all that lived on."""
-    listed = list(known)
-    epoch = max((snapshot.epoch for snapshot in listed), default=-1)
-    forks = max((snapshot.forks for snapshot in listed), default=-1)
-    return epoch + 1, (restarts(forks) + 1) * RESTART_FORKS if listed else 0
+def number_after(known: Iterable[Snapshot], view_number: int) -> int:
+    """What the first view of a lineage must be numbered that goes on from where these were made: its epochs are above
+    theirs."""
+    highest = max((snapshot.epoch for snapshot in known), default=-1)
+    return min(max(highest, view_number) + 1, view_number + JUMP_MAX)

@@ -6,30 +6,29 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ftnode.protocol.types import Peer
+from ftnode.protocol.types import Peer, Version
 from ftnode.protocol.view import Lineage, View
 
 
-def genesis(run: str, me: Peer, stages: Collection[int], stage_count: int, number: int = 0, forks: int = 0) -> View:
-    """View 0, founded by one peer that takes `stages`; the others are vacancies. Who knows of snapshots numbers it
-    above the epochs that they were made in, and ranks it behind what may live on (rule 36)."""
-    name = hashlib.blake2b(f"{run}/{me.id}/{me.nonce}".encode(), digest_size=8).hexdigest()
+def genesis(run: str, me: Peer, stages: Collection[int], stage_count: int, serial: int = 0) -> View:
+    """View 0, founded by one peer that takes `stages`; the others are vacancies. `serial` as in fork."""
+    text = f"{run}/{me.id}/{me.nonce}" + (f"/{serial}" if serial else "")
+    name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     holders = tuple((me,) if stage in stages else () for stage in range(stage_count))
-    lineage = Lineage(name, forks, stage_count)
-    return View(run, lineage, number, "", me, holders, (me,), (number,) * stage_count, "the run is founded")
+    return View(run, Lineage(name, 0, stage_count), 0, "", me, holders, (me,), (0,) * stage_count, "the run is founded")
 
 
-def restart(view: View, founder: Peer, serial: int, number: int, forks: int, exact_stages: int, reason: str) -> View:
-    """The first view of a lineage that goes on from snapshots (rule 36), founded by the leader of `view`, in which
-    nobody has weights. `serial` as in fork; `number` and `forks` at least."""
+def restart(
+    view: View, founder: Peer, serial: int, number: int, start: Version, exact_stages: int, reason: str
+) -> View:
+    """The first view of a lineage that goes on from snapshots of `start` (rule 36), founded by the leader of `view`.
+    `serial` as in fork; `number` at least."""
     parent = view.digest()
     text = f"{parent}/{founder.id}/{founder.nonce}/{serial}/restart"
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    number, forks = max(view.number + 1, number), max(view.lineage.forks, forks)
-    lineage = Lineage(name, forks, exact_stages)
-    return View(
-        view.run, lineage, number, parent, founder, view.holders, view.voters, (number,) * len(view.epochs), reason
-    )
+    number, epochs = max(view.number + 1, number), len(view.epochs)
+    lineage = Lineage(name, 0, exact_stages, "", start)
+    return View(view.run, lineage, number, parent, founder, view.holders, view.voters, (number,) * epochs, reason)
 
 
 def next_view(
@@ -81,9 +80,8 @@ def fork(view: View, founder: Peer, serial: int, survivors: Collection[Peer], re
     parent = parent or view.digest()
     text = f"{parent}/{founder.id}/{founder.nonce}/{serial}"
     holders = tuple(tuple(peer for peer in group if peer in survivors) for group in view.holders)
-    lineage = Lineage(
-        hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), view.lineage.forks + 1, sum(map(bool, holders))
-    )
+    name, exact = hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), sum(map(bool, holders))
+    lineage = Lineage(name, view.lineage.forks + 1, exact, view.lineage.origin, view.lineage.start)
     staying = {founder, *(peer for group in holders for peer in group)}  # not a leader of before that held nothing
     voters = tuple(peer for peer in view.voters if peer in survivors and peer in staying) or (founder,)
     return View(view.run, lineage, view.number + 1, parent, founder, holders, voters, view.epochs, reason)

@@ -85,14 +85,13 @@ class Version:
 class Snapshot:
     """A whole state of a stage, weights and optimiser, on a peer's disk: as it was when `version` was committed.
 
-    `digest`: hash of the state, hexadecimal. `epoch`: of the stage then. `forks`: of the lineage that it was made in.
+    `digest`: hash of the state, hexadecimal. `epoch`: of the stage then.
     """
 
     stage: int
     version: Version
     digest: str
     epoch: int
-    forks: int
 
 
 INITIAL_ATTEMPT = Attempt(-1, 0)

@@ -47,6 +47,7 @@ def _apply(holder: Holder, stage: int, begin: Begin) -> bool:
     holder.core.emit(Apply(stage, base, base.attempt, work.begin.skip))
     holder.versions[stage] = base
     holder.made_in[stage] = begin.lineage
+    holder.foreign.discard(stage)
     return True
 
 

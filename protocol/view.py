@@ -8,17 +8,33 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ftnode.protocol.codec import encode_canonical
-from ftnode.protocol.types import Peer
+from ftnode.protocol.types import Peer, Version
 
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A chain of views. A new one is founded at genesis, or by survivors that have no quorum (rule 16)."""
+    """A chain of views. A new one is founded at genesis, by survivors that have no quorum (rule 16), or from disks
+    (rule 36)."""
 
     id: str
     forks: int
+    """Since genesis, or since it went on from disks."""
     exact_stages: int
     """How many stages the founders held exactly, of all stages."""
+    root: str = ""
+    """The lineage that this one is a fork of, or a fork's fork; empty: founded at genesis or from disks itself."""
+    start: Version | None = None
+    """What it, or its root, went on from: snapshots of this version. None: its root is a genesis."""
+
+    @property
+    def origin(self) -> str:
+        """Lineages of one origin have a common past in memory."""
+        return self.root or self.id
+
+    @property
+    def from_disks(self) -> bool:
+        """It does not go on with what anybody has in memory."""
+        return self.start is not None and not self.root
 
     def beats(self, other: Lineage) -> bool:
         """Static rank when two lineages meet: fewer forks, more exact stages at the founding, lower id."""

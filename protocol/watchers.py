@@ -8,6 +8,7 @@ from ftnode.protocol.effects import Dial
 from ftnode.protocol.liveness import Errand
 from ftnode.protocol.messages import Heartbeat, Poll, PollReply, StageReport, Suspect
 from ftnode.protocol.paths import neighbours
+from ftnode.protocol.presence import state_of
 from ftnode.protocol.types import Peer
 from ftnode.protocol.view import View
 
@@ -53,7 +54,7 @@ class Watch:
         reports = tuple(
             StageReport(
                 stage,
-                holder.state_of(stage),
+                state_of(core, stage),
                 holder.applied(stage),
                 len(holder.work.accumulated_of(stage)) if holder.work is not None else 0,
                 holder.work.queue_length(stage) if holder.work is not None else 0,

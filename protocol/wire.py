@@ -24,7 +24,7 @@ from ftnode.protocol.errors import LocalError, PeerError
 from ftnode.protocol.messages import MESSAGES, Boundary, Commit, Message
 from ftnode.protocol.types import Version
 
-STEP_PROTOCOL: Final = "/ftnode/step/1"
+STEP_PROTOCOL: Final = "/ftnode/step/2"
 """libp2p protocol id; its number is the version of everything in this package that travels."""
 STATE_PROTOCOL: Final = "/ftnode/state/1"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
+from time import process_time
 
 import pytest
 
@@ -15,8 +16,18 @@ from ftnode.protocol.messages import Status
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.presence import presence_of
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.snapshots import RESTART_FORKS, TOLD_MAX, common, kept_of, numbers_after, sensible, within
-from ftnode.protocol.succession import genesis, restart
+from ftnode.protocol.snapshots import (
+    EPOCH_MAX,
+    JUMP_MAX,
+    TOLD_MAX,
+    common,
+    credible_step,
+    kept_of,
+    number_after,
+    sensible,
+    within,
+)  # fmt: skip
+from ftnode.protocol.succession import fork, genesis, restart
 from ftnode.protocol.types import INITIAL_ATTEMPT, Attempt, Peer, Snapshot, Version
 
 A, B, C, D = (Peer(name, 1) for name in "abcd")
@@ -27,8 +38,8 @@ def version(step: int, branch: str = "x") -> Version:
     return Version(step, f"{branch}{step}", Attempt(1, step))
 
 
-def snapshot(stage: int, step: int, branch: str = "x", digest: str = "d", epoch: int = 0, forks: int = 0) -> Snapshot:
-    return Snapshot(stage, version(step, branch), digest, epoch, forks)
+def snapshot(stage: int, step: int, branch: str = "x", digest: str = "d", epoch: int = 0) -> Snapshot:
+    return Snapshot(stage, version(step, branch), digest, epoch)
 
 
 def disks(kept: Mapping[Peer, str]) -> dict[Peer, tuple[Snapshot, ...]]:
@@ -48,6 +59,8 @@ def disks(kept: Mapping[Peer, str]) -> dict[Peer, tuple[Snapshot, ...]]:
         ({A: "0@20 1@20", B: "2@20 3@20"}, 20, 0, (20, ())),
         ({A: "0@10 1@10 0@20", B: "2@10 3@10 2@20 3@20"}, 20, 0, (10, ())),  # whole before newer
         ({A: "0@10 1@10 0@20", B: "2@10 3@10 2@20 3@20"}, 20, 9, (20, (1,))),  # unless too much is lost
+        ({A: "0@10 1@10 0@90", B: "2@10 3@10 2@90 3@90"}, 90, 0, (10, ())),
+        ({A: "0@10 1@10 0@999", B: "2@10 3@10 2@999 3@999"}, 999, 0, (999, (1,))),  # or it is long ago
         ({A: "0@10 0@20", B: "2@10 3@10 2@20 3@20"}, 20, 0, (20, (1,))),  # a stage that nobody kept
         ({A: "0@10 1@10", B: "2@10"}, 40, 20, None),  # too long ago
         ({A: "1@10 2@10", B: "3@10"}, 10, 0, None),  # the head cannot be rebuilt
@@ -72,18 +85,36 @@ def test_the_digest_that_most_have_counts() -> None:
     assert kept_of(version(10), twice)[1] == ("bad", (B,)), "nobody votes twice"
 
 
-def test_a_lineage_from_disks_is_numbered_above_the_past_and_ranks_behind_what_lived_on() -> None:
-    assert numbers_after([]) == (0, 0)
-    number, forks = numbers_after([snapshot(0, 10, epoch=7, forks=2), snapshot(1, 10, epoch=3, forks=1)])
-    assert (number, forks) == (8, RESTART_FORKS)
-    again = numbers_after([snapshot(0, 10, epoch=9, forks=forks + 3)])
-    assert again == (10, 2 * RESTART_FORKS)
-    view = restart(genesis("r", A, (0,), 4), A, 1, number, forks, 4, "why")
-    lived = replace(view.lineage, forks=5, exact_stages=1)
-    assert lived.beats(view.lineage) and not view.lineage.beats(lived)
-    assert (
-        view.number == 8 and view.epochs == (8,) * 4 and view.lineage.id != restart(view, A, 2, 0, 0, 4, "").lineage.id
+def test_a_lineage_from_disks_is_numbered_above_the_past() -> None:
+    assert number_after([], 3) == 4
+    number = number_after([snapshot(0, 10, epoch=7), snapshot(1, 10, epoch=3)], 0)
+    assert number == 8
+    assert number_after([snapshot(0, 10, epoch=EPOCH_MAX - 1)], 5) == 5 + JUMP_MAX, (
+        "a liar moves it so far and no further"
     )
+    view = restart(genesis("r", A, (0,), 4), A, 1, number, version(10), 4, "why")
+    assert view.lineage.from_disks and view.lineage.start == version(10)
+    assert view.number == 8 and view.epochs == (8,) * 4
+    again = restart(view, A, 2, 0, version(10), 4, "")
+    assert again.number == 9 and again.lineage.id != view.lineage.id and again.lineage.origin != view.lineage.origin
+    forked = fork(view, A, 3, (A,), "why")
+    assert forked.lineage.origin == view.lineage.origin and forked.lineage.start == version(10)
+    assert not forked.lineage.from_disks
+
+
+def test_one_liar_names_no_step_that_others_must_wait_for() -> None:
+    known = {A: (snapshot(1, 90),), B: (snapshot(0, 20), snapshot(1, 20)), C: (snapshot(2, 20), snapshot(3, 20))}
+    assert credible_step(known, SETTINGS) == 20
+    assert credible_step(known | {D: (snapshot(2, 90),)}, SETTINGS) == 90, "two say so"
+    assert credible_step({A: (snapshot(0, 90), snapshot(1, 90))}, SETTINGS) == 90, "it is possible"
+
+
+def test_what_many_liars_tell_of_is_looked_at_once() -> None:
+    """Quadratic in what is told, it would take minutes."""
+    known = {Peer(f"p{i}", 1): tuple(snapshot(1, step, f"b{i}-{step}") for step in range(1, 65)) for i in range(256)}
+    began = process_time()
+    assert common(known, SETTINGS) == []
+    assert process_time() - began < 5.0
 
 
 def test_what_no_disk_can_have_is_not_heard() -> None:
@@ -92,7 +123,7 @@ def test_what_no_disk_can_have_is_not_heard() -> None:
     assert sensible(replace(good, version=replace(good.version, attempt=INITIAL_ATTEMPT)), SETTINGS)
     bad = [
         replace(good, stage=4), replace(good, stage=-1), snapshot(0, 0), snapshot(0, 101), replace(good, digest=""),
-        replace(good, digest="d" * 129), replace(good, epoch=-1), replace(good, forks=2**60),
+        replace(good, digest="d" * 129), replace(good, epoch=-1), replace(good, epoch=2**60),
         replace(good, version=replace(good.version, commit="c" * 129)),
         replace(good, version=replace(good.version, attempt=Attempt(2**50, 1))),
     ]  # fmt: skip

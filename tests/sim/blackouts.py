@@ -15,6 +15,12 @@ class Blackouts(Moments):
         super().__init__(world, chance)
         self.kinds |= {"power": self.power}
 
+    def again(self, chance: random.Random) -> None:
+        """A second cut while the swarm still starts again from the first."""
+        self.ongoing += 1
+        at = self.world.now + chance.uniform(1.0, 100.0 + self.world.settings.restart_wait_seconds)
+        self.world.at(at, self.strike, ("power", 40))
+
     def power(self) -> bool:
         """Nobody keeps anything in memory. Disks may be lost, peers may stay away, and strangers may be first."""
         world, chance = self.world, random.Random(f"power {self.world.seed} {self.world.now}")
@@ -22,7 +28,13 @@ class Blackouts(Moments):
         if world.network.blocked or not hosts:
             return False
         spread, missing = chance.choice([2.0, 20.0, 60.0]), world.settings.stage_count
+        living = set(chance.sample(hosts, min(len(hosts) - 1, chance.choice([0, 0, 0, 1, 2]))))
+        if chance.random() < 0.2:
+            world.disks.liars.add(chance.choice(hosts).peer.id)
         for host in hosts:
+            if host in living:
+                missing -= host.hold
+                continue
             world.kill(host, "power", silently=chance.random() < 0.5)
             host.paused = False
             if chance.random() < 0.1:
@@ -34,5 +46,7 @@ class Blackouts(Moments):
         for _ in range(max(1, missing) + chance.randint(0, 2)):
             self.newcomers += 1
             world.at(world.now + chance.uniform(0.5, spread), world.start, (f"new{self.newcomers}", 1))
+        if chance.random() < 0.3:
+            self.again(chance)
         self.lasting(spread, lambda: None)
         return True

@@ -158,3 +158,8 @@ def handles_bound(settings: Settings) -> int:
     """I6: per visit and direction, what was received and what is kept, for every microbatch of a step and its
     evaluation, twice: the attempt that ends and the one that begins."""
     return 2 * 4 * (settings.microbatches + settings.evaluation_microbatches) * (settings.stages + 2)
+
+
+def hopeless(lost: set[int], stages: int) -> bool:
+    """Is there no way to get the weights of these back: the head, or every block stage?"""
+    return 0 in lost or lost >= set(range(1, stages + 1))

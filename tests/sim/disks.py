@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ftnode.protocol.events import Snapshots
-from ftnode.protocol.messages import Begin
-from ftnode.protocol.types import Peer, Rung, Snapshot, Version
-from tests.sim.checks import Violation
+from ftnode.protocol.settings import Settings
+from ftnode.protocol.snapshots import EPOCH_MAX
+from ftnode.protocol.types import Attempt, Peer, Snapshot, Version
+from ftnode.protocol.view import View
+from tests.sim.checks import Violation, hopeless
 from tests.sim.compute import Weights
 
 if TYPE_CHECKING:
@@ -28,10 +31,16 @@ class Saved(NamedTuple):
     history: int
 
 
+def lies(settings: Settings) -> tuple[Snapshot, ...]:
+    """A whole step that nobody ever committed, from a history with many views."""
+    version = Version(settings.steps - 1, "a lie", Attempt(2**40, 1))
+    return tuple(Snapshot(stage, version, "1", EPOCH_MAX - 1) for stage in range(settings.stage_count))
+
+
 class Disks:
     """By PeerId, in the order of the saves."""
 
-    __slots__ = ("chance", "held", "seconds", "spoils", "world")
+    __slots__ = ("chance", "held", "liars", "seconds", "spoils", "world")
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -39,6 +48,8 @@ class Disks:
         self.held: dict[str, list[Saved]] = {}
         self.seconds = 0.6
         """A save takes at most so long."""
+        self.liars: set[str] = set()
+        """PeerIds that tell of a whole step that never was, and of other states than others have."""
         self.spoils: Callable[[Host, int], bool] = lambda host, stage: False
         """Whose weights of a stage are not what they should be when they are saved."""
 
@@ -50,7 +61,7 @@ class Disks:
             return
         history = weights.history ^ 1 if self.spoils(host, stage) else weights.history
         digest = f"{history & 0xFFFFFFFFFFFFFFFF:x}"
-        snapshot = Snapshot(stage, weights.version, digest, host.view.epochs[stage], host.view.lineage.forks)
+        snapshot = Snapshot(stage, weights.version, digest, host.view.epochs[stage])
         seconds = self.seconds * self.chance.random()
         self.world.at(self.world.now + seconds, self._whole, (host, host.compute_life, Saved(snapshot, history)))
 
@@ -65,8 +76,11 @@ class Disks:
 
     def tell(self, host: Host) -> None:
         """The node looks at its disk."""
-        if self.held.get(host.peer.id):
-            self.world.deliver(host, Snapshots(tuple(saved.snapshot for saved in self.held[host.peer.id])))
+        told = tuple(saved.snapshot for saved in self.held.get(host.peer.id, ()))
+        if host.peer.id in self.liars:
+            told = (*lies(self.world.settings), *(replace(snapshot, digest="0") for snapshot in told))
+        if told:
+            self.world.deliver(host, Snapshots(told))
 
     def lose(self, peer_id: str) -> None:
         """The disk breaks."""
@@ -100,28 +114,35 @@ class Disks:
         return Weights(effect.base, saved.history)
 
 
-def check_restart(world: World, begin: Begin) -> None:
-    """A Begin that fills every stage from disks: nobody's newer weights are lost to it, and its epochs are new."""
-    if not any(plan.rung is Rung.SNAPSHOT for plan in begin.installs):
+def check_restart(world: World, view: View) -> None:
+    """The first view of a lineage from disks, before anybody has acted on it: what is in the memory of those whom the
+    founder heard does not suffice, and its epochs are new."""
+    start = view.lineage.start
+    if start is None or not view.lineage.from_disks or (view.lineage.id, view.number - 1) in world.ledger.views:
         return
-    view = world.ledger.views[begin.lineage, begin.view]
-    if len(begin.installs) < sum(map(len, view.holders)) or world.ledger.commits.get(begin.lineage):
+    parent = next((one for one in world.ledger.views.values() if one.digest() == view.previous), None)
+    if parent is None:  # its founder chose a view and gave it up at once; everybody in it is in this one
         return
-    for plan in begin.installs:
-        host = world.by_id[plan.peer.id]
-        weights = host.compute.weights.get(plan.stage) if host.peer == plan.peer and host.alive else None
-        if weights is not None and weights.version.step > begin.base.step:
-            raise Violation("I3", f"{plan.peer} has {weights}, and the swarm starts again from {begin.base}")
-    past = [saved.snapshot.epoch for plan in begin.installs for saved in world.disks.held.get(plan.peer.id, ())]
+    hosts = [host for host in world.live() if host.peer in parent.members() and not host.paused]
+    commits = world.ledger.commits.get(parent.lineage.id, {})
+    newest = commits[max(commits)] if commits else None
+    if newest is not None and newest.step > 0 and parent.lineage.start != newest:
+        held = {stage for host in hosts for stage, weights in host.compute.weights.items() if weights.version == newest}
+        copied = {stage for host in hosts for stage in host.copies}
+        if not hopeless(set(range(world.settings.stage_count)) - held - copied, world.settings.stages):
+            raise Violation("I3", f"{newest} can be made of stages {held}, and the swarm starts again from {start}")
+    known = [saved.snapshot for host in hosts for saved in world.disks.held.get(host.peer.id, ())]
+    past = [snapshot.epoch for snapshot in known if snapshot.version == start]
     if past and min(view.epochs) <= max(past):
         raise Violation("I2", f"epochs {view.epochs} after a restart; {max(past)} has been there before")
 
 
-def startable(world: World) -> Version | None:
-    """A step that the disks of the living make possible within rollback_max, as an onlooker sees it."""
-    settings = world.settings
-    disks = [saved.snapshot for host in world.live() for saved in world.disks.held.get(host.peer.id, ())]
-    newest = max((snapshot.version.step for snapshot in disks), default=0)
+def startable(world: World, highest: int = 0) -> Version | None:
+    """A step that the disks of the living make possible within rollback_max of the highest one known. Liars do not lend
+    what they have."""
+    settings, honest = world.settings, [host.peer.id for host in world.live() if host.peer.id not in world.disks.liars]
+    disks = [saved.snapshot for name in honest for saved in world.disks.held.get(name, ())]
+    newest = max([highest, *(snapshot.version.step for snapshot in disks)])
     reach = settings.rollback_max or newest
     for version in {snapshot.version for snapshot in disks}:
         stages = {snapshot.stage for snapshot in disks if snapshot.version == version}

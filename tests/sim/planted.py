@@ -12,7 +12,6 @@ from ftnode.protocol import (
     barrier,
     division,
     follow,
-    founding,
     group,
     holder,
     installs,
@@ -21,6 +20,7 @@ from ftnode.protocol import (
     outbox,
     participant,
     paths,
+    rank,
     recruiting,
     restart,
     snapshots,
@@ -31,6 +31,7 @@ from ftnode.protocol import (
 )  # fmt: skip
 from ftnode.protocol.effects import Reduce, Release
 from ftnode.protocol.messages import Begin, Status
+from ftnode.protocol.settings import Settings
 from tests.sim.compute import Compute
 from tests.sim.scenario import SOFT
 
@@ -296,50 +297,67 @@ def one_donor_is_enough() -> Any:
 
 def digests_do_not_matter() -> Any:
     """Whoever has a snapshot of the stage lends it, whatever the others have (rule 35)."""
-    original = snapshots.kept_of
-
-    def kept_of(version: Any, known: Any) -> Any:
-        told = [(peer, one) for peer in sorted(known) for one in known[peer] if one.version == version]
-        return {stage: next(([one.digest, tuple(p for p, o in told if o.stage == stage)]) for _, one in told
-                            if one.stage == stage) for stage in original(version, known)}  # fmt: skip
-
-    return patched((snapshots, "kept_of", kept_of), (restart, "kept_of", kept_of))
+    return patched((snapshots, "_counted", lambda digests: (next(iter(digests.values())), tuple(digests))))
 
 
 def other_histories_mix() -> Any:
     """A snapshot is taken for what its step is called (rule 35)."""
-    original = snapshots.kept_of
+    original = snapshots._by_version
 
-    def kept_of(version: Any, known: Any) -> Any:
-        renamed = {
-            peer: tuple(replace(one, version=version) if one.version.step == version.step else one for one in listed)
-            for peer, listed in known.items()
-        }
-        return original(version, renamed)
+    def by_version(known: Any, only: Any = None) -> Any:
+        named = {one.version.step: one.version for listed in known.values() for one in listed}
+        renamed = {p: tuple(replace(one, version=named[one.version.step]) for one in known[p]) for p in known}
+        return original(renamed, named.get(only.step, only) if only is not None else None)
 
-    return patched((snapshots, "kept_of", kept_of), (restart, "kept_of", kept_of))
+    return patched(
+        (snapshots, "_by_version", by_version),
+        (snapshots, "kept_of", lambda version, known: next(iter(by_version(known, version).values()), {})),
+        (restart, "kept_of", lambda version, known: next(iter(by_version(known, version).values()), {})),
+    )
 
 
 def weights_do_not_matter() -> Any:
-    """Disks are looked at although somebody has weights, and nobody minds (rules 34, 36)."""
-
-    def founded_for_us(core: Any, sender: Any, view: Any) -> bool:
-        return bool(core.view is not None and core.me in view.members() and view.previous == core.view.digest())
-
+    """Disks are looked at although what is in memory suffices, and at once (rule 35)."""
     return patched(
         (restart.Restart, "concerns", lambda self, where: bool(self.known())),
-        (follow, "founded_for_us", founded_for_us),
+        (Settings, "restart_wait_seconds", property(lambda self: 0.0)),
     )
 
 
 def epochs_from_nothing() -> Any:
     """A lineage from disks counts its epochs from 0 (rule 36)."""
-    original = snapshots.numbers_after
+    return patched((restart, "number_after", lambda known, number: number + 1))
 
-    def numbers_after(known: Any) -> Any:
-        return 0, original(known)[1]
 
-    return patched((restart, "numbers_after", numbers_after), (founding, "numbers_after", numbers_after))
+def any_weights_block() -> Any:
+    """Disks are not looked at as long as anybody has any weights, or knows of a commit (rule 35)."""
+    original = restart.Restart.look
+
+    def look(self: restart.Restart) -> None:
+        stages = (stage for status in self.leader.statuses.values() for stage in status.stages)
+        if all(stage.version is None for stage in stages) and (self.leader.base is None or self.leader.base.step == 0):
+            original(self)
+
+    return patched((restart.Restart, "look", look))
+
+
+def steps_do_not_matter() -> Any:
+    """Lineages without a common past are ranked like those with one (rule 16)."""
+    return patched((rank, "_difference", lambda core, step: 0))
+
+
+def hearsay_does_not_matter() -> Any:
+    """Only disks that can be asked count: the run begins from nothing although others were told of (rule 35)."""
+
+    def concerns(self: restart.Restart, where: Any) -> bool:
+        return where.base.step == 0 and bool(self.known())
+
+    return patched((restart.Restart, "concerns", concerns))
+
+
+def liars_are_believed() -> Any:
+    """A snapshot that nobody gets is counted on for ever (rule 35)."""
+    return patched((restart, "FAILURES_MAX", 10**9))
 
 
 ANY = SOFT

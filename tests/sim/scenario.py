@@ -210,10 +210,13 @@ class Scenario:
 
     def rightly_halted(self) -> str:
         """The reason that a leader halts with, if nobody has, or was Ready for, what it misses (docs/recovery.md)."""
-        if self.settings.snapshot_every and not any(self.has_weights(host) for host in self.world.live()):
+        if self.settings.snapshot_every:
             said = [host.participant.waiting() for host in self.world.live()]
             halted = [text for text in said if text.startswith("halted: ")]
-            return halted[0] if halted and startable(self.world) is None else ""
+            if startable(self.world, max(host.participant.highest_step() for host in self.world.live())) is not None:
+                return ""
+            if not any(self.has_weights(host) for host in self.world.live()):
+                return halted[0] if halted else ""
         if not any(self.has_weights(host) for host in self.world.live()):
             return "everybody who had weights is gone"
         for host in self.world.live():

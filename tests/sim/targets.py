@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ftnode.protocol.view import View
+from tests.sim.checks import hopeless
 from tests.sim.host import Host
 from tests.sim.world import World
 
@@ -40,8 +41,3 @@ def would_halt(world: World, losing: set[str]) -> bool:
     members = {host for host in world.hosts if host.alive and host.peer in view.members()}
     copied = {stage for host in members if host.peer.id not in losing for stage in host.copies}
     return hopeless(lost - copied, world.settings.stages)
-
-
-def hopeless(lost: set[int], stages: int) -> bool:
-    """Is there no way to get the weights of these back: the head, or every block stage?"""
-    return 0 in lost or lost >= set(range(1, stages + 1))

@@ -9,10 +9,31 @@ import pytest
 from ftnode.protocol.types import Rung
 from ftnode.protocol.view import View
 from tests.sim.checks import Violation
-from tests.sim.planted import digests_do_not_matter, epochs_from_nothing, other_histories_mix, weights_do_not_matter
+from tests.sim.planted import (
+    any_weights_block,
+    digests_do_not_matter,
+    epochs_from_nothing,
+    hearsay_does_not_matter,
+    liars_are_believed,
+    other_histories_mix,
+    steps_do_not_matter,
+    weights_do_not_matter,
+)
 from tests.sim.targets import best_view
 from tests.sim.test_groups import final_weights
-from tests.sim.test_restart import SETTINGS, Swarm, test_epochs_go_on_above_those_of_the_past, undisturbed
+from tests.sim.test_restart import (
+    SETTINGS,
+    Swarm,
+    test_epochs_go_on_above_those_of_the_past,
+    test_who_lived_on_with_too_little_to_go_on_is_waited_for_and_then_goes_back_with_the_others,
+    undisturbed,
+)
+from tests.sim.test_restart_misfortunes import (
+    keeper_is_refused_for_a_while,
+    one_lies,
+    strangers_found_meanwhile,
+    test_who_remembers_a_commit_and_has_no_weights_does_not_either,
+)
 
 
 def three_of_each(spoilt: bool) -> Swarm:
@@ -112,3 +133,26 @@ def test_planted_weights_do_not_matter() -> None:
 def test_planted_epochs_from_nothing() -> None:
     with epochs_from_nothing(), pytest.raises(Violation, match="I2: epochs"):
         test_epochs_go_on_above_those_of_the_past()
+
+
+def test_planted_any_weights_block() -> None:
+    with any_weights_block():
+        with pytest.raises(AssertionError):
+            test_who_lived_on_with_too_little_to_go_on_is_waited_for_and_then_goes_back_with_the_others()
+        with pytest.raises(AssertionError):
+            test_who_remembers_a_commit_and_has_no_weights_does_not_either()
+
+
+def test_planted_steps_do_not_matter() -> None:
+    with steps_do_not_matter(), pytest.raises(AssertionError):
+        strangers_found_meanwhile()
+
+
+def test_planted_hearsay_does_not_matter() -> None:
+    with hearsay_does_not_matter(), pytest.raises(AssertionError):
+        keeper_is_refused_for_a_while()
+
+
+def test_planted_liars_are_believed() -> None:
+    with liars_are_believed(), pytest.raises(AssertionError):
+        one_lies()

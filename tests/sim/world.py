@@ -112,7 +112,7 @@ class World:
         self.by_id[peer_id] = host
         self._start_compute(host)
         self.directory.search(host)
-        if peer_id in self.disks.held:
+        if peer_id in self.disks.held or peer_id in self.disks.liars:
             self.at(self.now, self.disks.tell, (host,))
         self.at(self.now, self.wake, (host,))
         return host
@@ -210,6 +210,8 @@ class World:
         if view.number < highest:
             raise Violation("I3", f"{host.peer} goes back from view {highest} to {view.number} of {view.lineage.id}")
         host.view_numbers[view.lineage.id] = view.number
+        if news:
+            check_restart(self, view)
         if news and before is not None:
             self.bereaved.on_view(before, view)
         if news and self.on_view is not None:
@@ -224,7 +226,6 @@ class World:
             if not host.alive:
                 return
         if type(message) is Begin:
-            check_restart(self, message)
             if self.ledger.begin(host.peer, message):
                 check_commit(self, message)
             self._commit(message.lineage, message.base, message.skipped)
