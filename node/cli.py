@@ -70,7 +70,7 @@ class LazyGroup(click.Group):
             if not where:
                 raise
             text = error.format_message() if isinstance(error, click.BadParameter) else str(error)
-            raise UserError(f"{where}: {text}", CONFIGURATION) from None
+            raise UserError(f"in {where}: {text}", CONFIGURATION) from None
 
 
 def _configure(ctx: click.Context, command: click.Command, words: tuple[str, ...], arguments: list[str]) -> None:
@@ -100,7 +100,7 @@ def _configure(ctx: click.Context, command: click.Command, words: tuple[str, ...
     except UserError as error:
         if not owners:
             raise
-        _say(f"goes on without the configuration: {error}")
+        _say(f"goes on without the configuration: {error} [{error.code}]")
         file = ConfigFile(path)
         forgo(command)
     ctx.meta[ORIGIN] = lambda error: named(error, words, arguments, command, file)

@@ -86,7 +86,7 @@ def _values(words: Words, command: click.Command, file: ConfigFile) -> Iterator[
         try:
             value = option.type_cast_value(context, None if _is_unset(given) else given)
         except click.BadParameter as error:
-            raise UserError(f"{where}: {key}: {error.message}", CONFIGURATION) from None
+            raise UserError(f"in {where}: {key}: {error.message}", CONFIGURATION) from None
         if isinstance(option.type, Limit):  # an amount of memory or a rate: as a person writes it
             value = given
         yield {"command": " ".join(words), "option": key, "value": _plain(value), "origin": origin, "where": where}

@@ -44,12 +44,10 @@ class ConfigFile:
         for depth, word in enumerate(words, 1):
             inner = found.get(word, {})
             if not isinstance(inner, Mapping):
-                raise self.wrong(words[: depth - 1], word, f"{word} is a command: write [{'.'.join(words[:depth])}]")
+                place = self.where(words[: depth - 1], word)
+                raise UserError(f"{place}: {word} is a command; write [{'.'.join(words[:depth])}]", CONFIGURATION)
             found = inner
         return found
-
-    def wrong(self, words: Words, key: str, text: str) -> UserError:
-        return UserError(f"{self.where(words, key)}: {text}", CONFIGURATION)
 
     def where(self, words: Words, key: str) -> str:
         return f"{self.path}, line {line_of(self.text, words, key)}"
@@ -118,9 +116,12 @@ def prepare(command: click.Command, words: Words, file: ConfigFile) -> None:
     defaults = {}
     for key, value in file.section(words).items():
         if key == "home":
-            raise file.wrong(words, key, "the home is chosen by --home or FTNODE_HOME, not here")
+            place = file.where(words, key)
+            raise UserError(f"{place}: the home is not chosen here; it is by --home or FTNODE_HOME", CONFIGURATION)
         if key not in options:
-            raise file.wrong(words, key, f"ftnode {' '.join(words)} has no option --{key}{_nearest(key, options)}")
+            place, command_name = file.where(words, key), " ".join(words)
+            near = _nearest(key, options)
+            raise UserError(f"{place}: ftnode {command_name} has no option --{key}{near}", CONFIGURATION)
         defaults[str(options[key].name)] = _fitting(options[key], value, file, words, key)
     command.context_settings = {**command.context_settings, "default_map": defaults}
 
@@ -135,7 +136,7 @@ def check_values(command: click.Command, words: Words, file: ConfigFile) -> None
             option.type_cast_value(context, defaults.get(str(option.name)) if typed is None else typed)
         except click.BadParameter as error:
             where = variable(words, key) if os.environ.get(variable(words, key)) else file.where(words, key)
-            raise UserError(f"{where}: {error.format_message()}", CONFIGURATION) from None
+            raise UserError(f"in {where}: {error.format_message()}", CONFIGURATION) from None
 
 
 def forgo(command: click.Command) -> None:
@@ -151,7 +152,8 @@ def check_sections(file: ConfigFile, commands: Iterable[str]) -> None:
     for name, value in (file.tables or {}).items():
         if name not in known:
             what = "section" if isinstance(value, Mapping) else "key outside of a section"
-            raise file.wrong((), name, f"{name} is no {what} of ours{_nearest(name, known)}; sections are commands")
+            place, near = file.where((), name), _nearest(name, known)
+            raise UserError(f"{place}: {name} is no {what} of ours{near}; sections are commands", CONFIGURATION)
 
 
 def named(error: Exception, words: Words, arguments: Sequence[str], command: click.Command, file: ConfigFile) -> str:
@@ -202,12 +204,18 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def _fitting(option: click.Option, value: Any, file: ConfigFile, words: Words, key: str) -> Any:
     """What click converts without surprises: it would take true for 1, and a text for a list of letters."""
     yes_or_no = option.is_flag and option.is_bool_flag
-    if yes_or_no != isinstance(value, bool):
-        raise file.wrong(words, key, f"{key} is {'true or false' if yes_or_no else 'no yes-or-no'}, not {value!r}")
+    place = file.where(words, key)
+    if yes_or_no and not isinstance(value, bool):
+        raise UserError(f"{place}: {key} is true or false, not {value!r}", CONFIGURATION)
+    if isinstance(value, bool) and not yes_or_no:
+        raise UserError(f"{place}: {key} is no yes-or-no, as {value!r} is", CONFIGURATION)
     if isinstance(value, Mapping) or not isinstance(value, bool | int | float | str | list):
-        raise file.wrong(words, key, f"{key} is no such kind of value: {value!r}")
+        raise UserError(f"{place}: {key} is no such kind of value: {value!r}", CONFIGURATION)
     if option.multiple:
         return value if isinstance(value, list) else [value]
-    if isinstance(value, list) != (option.nargs != 1 or option.type.is_composite):
-        raise file.wrong(words, key, f"{key} is {'one value' if isinstance(value, list) else 'a list'}, not {value!r}")
+    wants_list = option.nargs != 1 or option.type.is_composite
+    if isinstance(value, list) and not wants_list:
+        raise UserError(f"{place}: {key} is one value, not {value!r}", CONFIGURATION)
+    if wants_list and not isinstance(value, list):
+        raise UserError(f"{place}: {key} is a list, not {value!r}", CONFIGURATION)
     return value

@@ -18,6 +18,8 @@ from ftnode.node.configuration import JoinConfig
 from ftnode.node.identity import home_directory, take_identity
 from ftnode.node.limits import Limits, Memory
 
+ERRORS = Path(__file__).parents[2] / "docs" / "errors.md"
+
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -88,7 +90,7 @@ def test_where_the_file_is(run: Callable[..., Seen], home: Path, monkeypatch: py
         ("[join]\n\nmax-tmp = 80", ("line 3", "no option --max-tmp", "did you mean max-temp?")),
         ("[jion]\nhold = 1", ("line 1", "jion is no section", "did you mean join?")),
         ("hold = 1", ("line 1", "hold is no key outside of a section")),
-        ("join = 3", ("line 1", "join is a command: write [join]")),
+        ("join = 3", ("line 1", "join is a command; write [join]")),
         ("[join]\nhome = '/elsewhere'", ("line 2", "--home or FTNODE_HOME")),
         ("[join]\nhold = true", ("line 2", "hold is no yes-or-no")),
         ("[join]\npause-on-battery = 1", ("line 2", "true or false")),
@@ -109,7 +111,9 @@ def test_what_is_wrong_is_named_with_its_line(
     run: Callable[..., Seen], home: Path, text: str, says: tuple[str, ...]
 ) -> None:
     name = write(home, text)
-    assert run("join", "manifest.toml", "--home", home).refused(78, name, *says)
+    seen = run("join", "manifest.toml", "--home", home)
+    assert seen.refused(78, name, *says)
+    assert f"`{seen.err.rpartition('[')[2].strip()[:-1]}` |" in ERRORS.read_text(), seen.err
     assert run("config", "show", "--home", home).code == (0 if "device" in text or "schedule" in text else 78)
 
 
@@ -156,6 +160,7 @@ def test_the_owner_can_pause_whatever_the_values_are(
     write(home, f"[{verb}]\n{key} = {value}\n")
     seen = run(verb, "--home", home)
     assert seen.code == expected and "line 2" in seen.err and "goes on without the configuration" in seen.err
+    assert "[E78-config_file]" in seen.err
     write(home, "")
     monkeypatch.setenv(f"FTNODE_{verb.upper()}_{key.upper()}", value.strip('"'))
     monkeypatch.setenv("FTNODE_HOME", str(home))
