@@ -36,7 +36,7 @@ def show(command: tuple[str, ...], as_json: bool, home: str | None) -> None:
 
     file = read_config(config_path(home))
     check_sections(file, cli.table)
-    wanted = [(words, each) for words, each in _leaves(cli, ()) if words[: len(command)] == command]
+    wanted = [(words, load()) for words, load in cli.leaves() if words[: len(command)] == command]
     found = [value for words, each in wanted for value in _values(words, each, file)]
     if command and not found:
         raise UserError(f"no command is called {' '.join(command)}; ftnode --help lists them")
@@ -60,15 +60,6 @@ def show(command: tuple[str, ...], as_json: bool, home: str | None) -> None:
 def path(home: str | None) -> None:
     """Print where the configuration file is, or would be."""
     click.echo(str(config_path(home)))
-
-
-def _leaves(group: Any, words: Words) -> Iterator[tuple[Words, click.Command]]:
-    for name in group.table:
-        command = group.get_command(click.Context(group), name)
-        if isinstance(command, click.Group):
-            yield from _leaves(command, (*words, name))
-        else:
-            yield (*words, name), command
 
 
 def _values(words: Words, command: click.Command, file: ConfigFile) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,10 @@ from platformdirs import user_config_path
 from ftnode.protocol.errors import UserError
 
 NAME: Final = "config.toml"
+PREFIX: Final = "FTNODE_"
 HOME: Final = "FTNODE_HOME"
+OURS: Final = frozenset({HOME, "FTNODE_LOG", "FTNODE_UPDATE", "FTNODE_SEEDS", "FTNODE_EVERY"})
+"""Variables that are no option's: the home, what the directory process logs, and three of our tests."""
 BYTES_MAX: Final = 256 * 1024
 CONFIGURATION: Final = 78
 Words = tuple[str, ...]
@@ -186,6 +189,23 @@ def line_of(text: str, words: Words, key: str) -> int:
         elif current == words and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
             return number
     return section_line
+
+
+def strays(environment: Iterable[str], commands: Iterable[Words]) -> list[str]:
+    """Variables that look like ours and are no command's, by their names. Those that begin as one of a command's are
+    checked when that runs."""
+    prefixes = tuple(variable(words, "") for words in commands)
+    return sorted(
+        name for name in environment
+        if name.startswith(PREFIX) and name not in OURS and not name.startswith(prefixes)
+    )  # fmt: skip
+
+
+def stray_line(name: str, known: Iterable[str]) -> str:
+    """What to say of one. `known`: the variables of all commands' options."""
+    near = get_close_matches(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in (*known, *OURS)], 1)
+    hint = f"did you mean {PREFIX}{near[0]}?" if near else "ftnode config show lists what there is"
+    return f"{name} is no variable of ours and changes nothing; {hint}"
 
 
 def _check_environment(words: Words, options: Mapping[str, click.Option]) -> None:

@@ -13,7 +13,7 @@ from cli_runner import Seen, runner
 
 import ftnode.node
 from ftnode.node.addresses import remember_peers
-from ftnode.node.config_file import config_path
+from ftnode.node.config_file import OURS, config_path
 from ftnode.node.configuration import JoinConfig
 from ftnode.node.identity import home_directory, take_identity
 from ftnode.node.limits import Limits, Memory
@@ -127,6 +127,26 @@ def test_a_bad_variable_is_named(run: Callable[..., Seen], home: Path, monkeypat
         78, "FTNODE_JOIN_HODL is no option", "did you mean FTNODE_JOIN_HOLD?"
     )
     assert run("status", "--home", home).code == 64, "it is no business of another command"
+
+
+def test_a_variable_of_no_command_is_said_and_changes_nothing(
+    run: Callable[..., Seen], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FTNODE_JION_HOLD", "FTNODE_RUN_INTI_STEPS", "FTNODE_HOEM", "FTNODE_QXZ"):
+        monkeypatch.setenv(name, "1")
+    for name in sorted(OURS):
+        monkeypatch.setenv(name, str(home))
+    seen = run("config", "path", "--home", home)
+    assert (seen.code, seen.out.strip()) == (0, str(home / "config.toml"))
+    assert [line.partition("; ")[0].split()[1] for line in seen.err.splitlines()] == [
+        "FTNODE_HOEM", "FTNODE_JION_HOLD", "FTNODE_QXZ", "FTNODE_RUN_INTI_STEPS",
+    ]  # fmt: skip
+    for near in ("FTNODE_HOME", "FTNODE_JOIN_HOLD", "FTNODE_RUN_INIT_STEPS"):
+        assert f"did you mean {near}?\n" in seen.err
+    assert "FTNODE_QXZ is no variable of ours and changes nothing; ftnode config show" in seen.err
+    for name in ("FTNODE_JION_HOLD", "FTNODE_RUN_INTI_STEPS", "FTNODE_HOEM", "FTNODE_QXZ"):
+        monkeypatch.delenv(name)
+    assert run("config", "path", "--home", home).err == ""
 
 
 def test_what_is_typed_wins_and_is_blamed_alone(run: Callable[..., Seen], home: Path) -> None:
