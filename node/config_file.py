@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,8 @@ OURS: Final = frozenset({HOME, "FTNODE_LOG", "FTNODE_UPDATE", "FTNODE_SEEDS", "F
 """Variables that are no option's: the home, what the directory process logs, and three of our tests."""
 BYTES_MAX: Final = 256 * 1024
 CONFIGURATION: Final = 78
+SHOWN_MAX: Final = 60
+"""Of a text that is quoted."""
 Words = tuple[str, ...]
 """Of a command, as ("run", "init")."""
 
@@ -77,7 +80,7 @@ def read_config(path: Path) -> ConfigFile:
     try:
         text = data.decode("utf-8")
         return ConfigFile(path, text, tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also no UTF-8, and a number of 5000 digits
         raise UserError(f"{path} is no TOML: {error}; see ftnode config path", CONFIGURATION) from None
 
 
@@ -226,16 +229,32 @@ def _fitting(option: click.Option, value: Any, file: ConfigFile, words: Words, k
     yes_or_no = option.is_flag and option.is_bool_flag
     place = file.where(words, key)
     if yes_or_no and not isinstance(value, bool):
-        raise UserError(f"{place}: {key} is true or false, not {value!r}", CONFIGURATION)
+        raise UserError(f"{place}: {key} is true or false, not {_shown(value)}", CONFIGURATION)
     if isinstance(value, bool) and not yes_or_no:
-        raise UserError(f"{place}: {key} is no yes-or-no, as {value!r} is", CONFIGURATION)
-    if isinstance(value, Mapping) or not isinstance(value, bool | int | float | str | list):
-        raise UserError(f"{place}: {key} is no such kind of value: {value!r}", CONFIGURATION)
+        raise UserError(f"{place}: {key} is no yes-or-no, as {_shown(value)} is", CONFIGURATION)
+    if not all(_is_plain(each) for each in (value if isinstance(value, list) else [value])):
+        raise UserError(f"{place}: {key} is no such kind of value: {_shown(value)}", CONFIGURATION)
     if option.multiple:
         return value if isinstance(value, list) else [value]
     wants_list = option.nargs != 1 or option.type.is_composite
     if isinstance(value, list) and not wants_list:
-        raise UserError(f"{place}: {key} is one value, not {value!r}", CONFIGURATION)
+        raise UserError(f"{place}: {key} is one value, not {_shown(value)}", CONFIGURATION)
     if wants_list and not isinstance(value, list):
-        raise UserError(f"{place}: {key} is a list, not {value!r}", CONFIGURATION)
+        raise UserError(f"{place}: {key} is a list, not {_shown(value)}", CONFIGURATION)
     return value
+
+
+def _is_plain(value: Any) -> bool:
+    """A value that an option may have by itself. TOML's whole numbers end at 64 bits, tomllib's do not."""
+    return isinstance(value, str | float) or (isinstance(value, int) and value.bit_length() <= 64)
+
+
+def _shown(value: Any) -> str:
+    """In an error. Tables and lists may be deeper, and numbers longer, than Python prints."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= SHOWN_MAX else f"{value[:SHOWN_MAX]}…")
+    if _is_plain(value) or isinstance(value, date | time):
+        return repr(value)
+    if isinstance(value, int):
+        return "a number of more than 64 bits"
+    return "a table" if isinstance(value, Mapping) else "a list"

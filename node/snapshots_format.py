@@ -169,17 +169,19 @@ def parse_index(text: bytes, source: Path) -> StageIndex:
     """Raises SnapshotError."""
     try:
         plain = json.loads(text)
-    except ValueError:
+        checksum = plain.pop("checksum", None) if isinstance(plain, dict) else None
+        fits = checksum == _checksum(plain)
+    except (ValueError, RecursionError):
         raise SnapshotError(f"{source} is not JSON: it is damaged") from None
     if not isinstance(plain, dict) or type(plain.get("format")) is not int:
         raise SnapshotError(f"{source} is no index of a snapshot")
     if plain["format"] != FORMAT:
         raise UnknownFormat(f"{source} has format {plain['format']}, this ftnode reads {FORMAT}")
-    if plain.pop("checksum", None) != _checksum(plain):
+    if not fits:
         raise SnapshotError(f"{source} is damaged: its checksum does not fit")
     try:
         index = _index(plain)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SnapshotError(f"{source} is no index of a snapshot: {type(error).__name__} {error}") from None
     for name in PARTS:
         header = part_header(index.model, index.stages, index.stage, name)
@@ -198,7 +200,7 @@ def parse_header(text: bytes, source: Path) -> dict[str, tuple[str, Shape, int]]
             for name, found in plain.items()
             if name != "__metadata__"
         }
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError):
         raise SnapshotError(f"{source} has no safetensors header: it is damaged") from None
 
 

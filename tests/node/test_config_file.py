@@ -98,6 +98,9 @@ def test_where_the_file_is(run: Callable[..., Seen], home: Path, monkeypatch: py
         ("[join]\npaced-seconds = 1.0", ("line 2", "paced-seconds is a list")),
         ("[join]\nhold = 2026-01-01", ("line 2", "no such kind of value")),
         ("[join.hold]\nx = 1", ("line 1", "no such kind of value")),
+        ("[join]\nhold" + ".a" * 2000 + " = 1", ("line", "no such kind of value: a table")),
+        ("[join]\nschedule = [[['22:00-07:00']]]", ("line 2", "no such kind of value: a list")),
+        (f"[join]\nhold = 0x1{'0' * 9000}", ("line 2", "no such kind of value: a number of more than 64 bits")),
         ("[join]\nhold = 0", ("line 2", "--hold", "0 is not in the range")),
         ("[join]\nup = 2500000", ("line 2", "--up", "'2500000' is no rate")),
         ("[join]\nup = 2500000.0", ("line 2", "--up", "'2500000.0' is no rate")),
@@ -114,7 +117,7 @@ def test_what_is_wrong_is_named_with_its_line(
     seen = run("join", "manifest.toml", "--home", home)
     assert seen.refused(78, name, *says)
     assert f"`{seen.err.rpartition('[')[2].strip()[:-1]}` |" in ERRORS.read_text(), seen.err
-    assert run("config", "show", "--home", home).code == (0 if "device" in text or "schedule" in text else 78)
+    assert run("config", "show", "--home", home).code == (0 if "'gpu'" in text or "['22-7']" in text else 78)
 
 
 def test_a_bad_variable_is_named(run: Callable[..., Seen], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
