@@ -199,6 +199,7 @@ class Node:
         nursery.start_soon(self.reachability.run)
         nursery.start_soon(self._give_up_alone)
         nursery.start_soon(self._watch_p2pd)
+        nursery.start_soon(self._noted.keep)
         nursery.start_soon(self._drive, nursery)
         await self.departure.done.wait()
         self.observer.close()
