@@ -26,6 +26,7 @@ from typing import Any, Final
 from ftnode.models.config import ModelConfig
 from ftnode.models.parameters import Shape, places, stage_shapes
 from ftnode.node.checkpoint import NUMBER_NAMES, safetensors_header
+from ftnode.node.snapshots_whole import whole_digest
 from ftnode.protocol.types import Attempt, Version
 
 FORMAT: Final = 1
@@ -93,7 +94,7 @@ class StageState:
 
 @dataclass(frozen=True, slots=True)
 class StageIndex:
-    """`digest`: of the weights, as the protocol compares them. `sequence`: order of saving in this folder, from 1;
+    """`digest`: of the weights, as the audit compares them. `sequence`: order of saving in this folder, from 1;
     clocks may go back. `saved`: Unix seconds, for people."""
 
     run: str
@@ -109,6 +110,12 @@ class StageIndex:
     sequence: int
     saved: float
     ftnode: str
+
+    @property
+    def whole_digest(self) -> str:
+        """Of all that is loaded, as holders tell each other of it."""
+        hashes = {name: part.hash for name, part in self.parts.items()}
+        return whole_digest(hashes, self.state.updates, self.state.rate_factor)
 
     @property
     def bytes(self) -> int:
