@@ -173,6 +173,7 @@ class Node:
         config, self._nursery = self.config, nursery
         nursery.start_soon(self.compute.run)
         nursery.start_soon(self.saver.run)
+        self.departure.keep = self.saver.keep_now if self.saver.keeps else None
         self.disk.tell()
         nursery.start_soon(self.disk.check)
         self.reductions.begin(nursery)
