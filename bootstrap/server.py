@@ -21,7 +21,7 @@ import trio
 from ftnode.bootstrap.addresses import join_lines, shown_addresses
 from ftnode.node.acquaintances import WHO_PROTOCOL, who_handler
 from ftnode.node.addresses import full_addresses, parse_peers, remember_peers, remembered_peers
-from ftnode.node.configuration import Running, forget_running, note_running
+from ftnode.node.configuration import Running, forget_running
 from ftnode.node.directory import read_statements
 from ftnode.node.directory_link import DirectoryDown, DirectoryLink
 from ftnode.node.directory_records import RUNS_KEY, RunNotice, Statement
@@ -30,6 +30,7 @@ from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.metrics_server import NONE, MetricsServer
 from ftnode.node.p2pd import P2pd
 from ftnode.node.relay import start_relay
+from ftnode.node.running_note import RunningNote
 from ftnode.node.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
 from ftnode.node.supervisor import Supervisor, noted_state
 from ftnode.node.waiting import tell_waits
@@ -73,7 +74,7 @@ async def _serve(
                 nursery.cancel_scope.cancel()
                 return error
             try:
-                point = MeetingPoint(p2pd, home)
+                point = MeetingPoint(p2pd, home, lambda kind, line: say(line))
                 if metrics != NONE:
                     server = MetricsServer(metrics, point.status)
                     nursery.start_soon(server.run)
@@ -113,21 +114,26 @@ async def _until_asked(signals: AsyncIterator[int], died: trio.Event) -> str:
 class MeetingPoint:
     """What runs on the p2pd: the directory, a cache of the runs that it knows of, answers for watchers."""
 
-    def __init__(self, p2pd: P2pd, home: Path, link: DirectoryLink | None = None) -> None:
+    def __init__(
+        self, p2pd: P2pd, home: Path, say: Callable[[str, str], None], link: DirectoryLink | None = None
+    ) -> None:
         self.p2pd = p2pd
         self.home = home
+        self._note = RunningNote(home, say)
         self.members: tuple[Member, ...] = ()
         self.link = link or DirectoryLink(
             p2pd, parse_peers(remembered_peers(home)), log_path=home / "directory.log", on_lost=self._lost
         )
 
     async def start(self, nursery: trio.Nursery) -> None:
-        """Answers watchers and is noted as running when this returns; the directory follows in a few seconds."""
+        """Answers watchers when this returns, and is noted as running where the disk takes it; the directory follows in
+        a few seconds."""
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         await self.p2pd.serve(WHO_PROTOCOL, who_handler(lambda: self.status().speaker))
         addresses = shown_addresses(self.p2pd.peer_id, await self.p2pd.addresses())
-        note_running(self.home, Running(os.getpid(), self.p2pd.peer_id, "", addresses))
+        self._note.write(Running(os.getpid(), self.p2pd.peer_id, "", addresses))
+        nursery.start_soon(self._note.keep)
         nursery.start_soon(self.link.run)
         nursery.start_soon(self._meet_forever)
         nursery.start_soon(self._look_forever)

@@ -71,7 +71,19 @@ def timed(saver: Any, path: Path) -> tuple[float, float]:
     return copied - started, time.perf_counter() - copied
 
 
-class Ours:
+class OneTensor:
+    """A way whose state is a flat tensor of torch's, in `state`."""
+
+    state: Any
+
+    def hash(self) -> str:
+        return hash_of([self.state])
+
+    def spoil(self) -> None:
+        self.state.zero_()
+
+
+class Ours(OneTensor):
     """As a node does it: compute copies into shared memory, a thread of the node writes."""
 
     def __init__(self, layers: int, folder: Path, way: str) -> None:
@@ -122,14 +134,8 @@ class Ours:
 
         self.save, self.load = save, load
 
-    def hash(self) -> str:
-        return hash_of([self.state])
 
-    def spoil(self) -> None:
-        self.state.zero_()
-
-
-class Dcp:
+class Dcp(OneTensor):
     """torch.distributed.checkpoint, async_save with Gloo and one process."""
 
     def __init__(self, layers: int, folder: Path, way: str) -> None:
@@ -163,12 +169,6 @@ class Dcp:
 
     def load(self, path: Path) -> None:
         self._checkpoint.load(self._named, checkpoint_id=path)
-
-    def hash(self) -> str:
-        return hash_of([self.state])
-
-    def spoil(self) -> None:
-        self.state.zero_()
 
 
 class Orbax:

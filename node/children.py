@@ -7,6 +7,7 @@ thread. Elsewhere the call is a no-op, and our own children end when their socke
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ftnode.protocol.errors import LocalError
+
+logger = logging.getLogger(__name__)
 
 PR_SET_PDEATHSIG = 1
 """From linux/prctl.h."""
@@ -38,7 +41,8 @@ def start_child(
     environment: Mapping[str, str] | None = None,
     own_session: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Start `argv` without stdin, its output appended to the file `log` (None: discarded).
+    """Start `argv` without stdin, its output appended to the file `log` (None: discarded, and so it is when the disk
+    takes no such file).
 
     `environment` is added to our own. `own_session`: where the kernel shares the processor among sessions first
     (sched(7), autogroup), a low priority means nothing outside of one's own. Raises OSError when the program cannot be
@@ -46,7 +50,7 @@ def start_child(
     """
     if threading.current_thread() is not threading.main_thread():
         raise LocalError("a child must be started from the main thread, whose end is the node's end")
-    output = subprocess.DEVNULL if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    output = _opened(log)
     try:
         return subprocess.Popen(
             argv,
@@ -63,6 +67,16 @@ def start_child(
     finally:
         if output != subprocess.DEVNULL:
             os.close(output)
+
+
+def _opened(log: Path | None) -> int:
+    if log is None:
+        return subprocess.DEVNULL
+    try:
+        return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        logger.warning("%s is not written: %s", log, error.strerror)
+        return subprocess.DEVNULL
 
 
 def _die_with(parent: int) -> Callable[[], None] | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -32,16 +33,28 @@ class LazyGroup(click.Group):
         self.table = table
         """Command name → ("module:attribute", one line of help)."""
 
+    def leaves(self, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Callable[[], click.Command]]]:
+        """Every command below this group by its words, with what loads it. Groups stand in this file."""
+        for name, (place, _) in self.table.items():
+            group = globals().get(place.partition(":")[2])
+            if isinstance(group, LazyGroup):
+                yield from group.leaves((*words, name))
+            else:
+                yield (*words, name), partial(self._load, name)
+
+    def _load(self, name: str) -> click.Command:
+        module, _, attribute = self.table[name][0].partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.table:
             return None
-        module, _, attribute = self.table[cmd_name][0].partition(":")
-        command = getattr(import_module(module), attribute)
-        assert isinstance(command, click.Command)
-        return command
+        return self._load(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -70,7 +83,7 @@ class LazyGroup(click.Group):
             if not where:
                 raise
             text = error.format_message() if isinstance(error, click.BadParameter) else str(error)
-            raise UserError(f"{where}: {text}", CONFIGURATION) from None
+            raise UserError(f"in {where}: {text}", CONFIGURATION) from None
 
 
 def _configure(ctx: click.Context, command: click.Command, words: tuple[str, ...], arguments: list[str]) -> None:
@@ -100,10 +113,20 @@ def _configure(ctx: click.Context, command: click.Command, words: tuple[str, ...
     except UserError as error:
         if not owners:
             raise
-        _say(f"goes on without the configuration: {error}")
+        _say(f"goes on without the configuration: {error} [{error.code}]")
         file = ConfigFile(path)
         forgo(command)
+    _warn_of_strays()
     ctx.meta[ORIGIN] = lambda error: named(error, words, arguments, command, file)
+
+
+def _warn_of_strays() -> None:
+    """One line for each variable that is misspelt before its command's name is over: no command would complain."""
+    from ftnode.node.config_file import keys_of, stray_line, strays, variable
+
+    for name in strays(os.environ, (words for words, _ in cli.leaves())):
+        known = [variable(words, key) for words, command in cli.leaves() for key in keys_of(command())]
+        _say(stray_line(name, known))
 
 
 run_group = LazyGroup(

@@ -36,7 +36,7 @@ def show(command: tuple[str, ...], as_json: bool, home: str | None) -> None:
 
     file = read_config(config_path(home))
     check_sections(file, cli.table)
-    wanted = [(words, each) for words, each in _leaves(cli, ()) if words[: len(command)] == command]
+    wanted = [(words, load()) for words, load in cli.leaves() if words[: len(command)] == command]
     found = [value for words, each in wanted for value in _values(words, each, file)]
     if command and not found:
         raise UserError(f"no command is called {' '.join(command)}; ftnode --help lists them")
@@ -62,15 +62,6 @@ def path(home: str | None) -> None:
     click.echo(str(config_path(home)))
 
 
-def _leaves(group: Any, words: Words) -> Iterator[tuple[Words, click.Command]]:
-    for name in group.table:
-        command = group.get_command(click.Context(group), name)
-        if isinstance(command, click.Group):
-            yield from _leaves(command, (*words, name))
-        else:
-            yield (*words, name), command
-
-
 def _values(words: Words, command: click.Command, file: ConfigFile) -> Iterator[dict[str, Any]]:
     prepare(command, words, file)
     context = click.Context(command, info_name=" ".join(words), default_map=command.context_settings["default_map"])
@@ -86,7 +77,7 @@ def _values(words: Words, command: click.Command, file: ConfigFile) -> Iterator[
         try:
             value = option.type_cast_value(context, None if _is_unset(given) else given)
         except click.BadParameter as error:
-            raise UserError(f"{where}: {key}: {error.message}", CONFIGURATION) from None
+            raise UserError(f"in {where}: {key}: {error.message}", CONFIGURATION) from None
         if isinstance(option.type, Limit):  # an amount of memory or a rate: as a person writes it
             value = given
         yield {"command": " ".join(words), "option": key, "value": _plain(value), "origin": origin, "where": where}

@@ -12,6 +12,7 @@ import click
 
 from ftnode.node.children import is_running
 from ftnode.node.cli_options import FiniteRange, home_option, json_option, volunteer_option
+from ftnode.node.waiting import LongWait
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.05
 ASK_SECONDS = 1.0
-SAY_SECONDS = 10.0
-"""Whoever waits longer is told for what."""
 DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([smhdw])", re.IGNORECASE)
 UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 DURATION_SECONDS_MAX = 366 * 86400
@@ -175,7 +174,7 @@ def _wait(home: Path, asked: list[Running], began: float, timeout: float, as_jso
     from ftnode.node.configuration import running_nodes
 
     resting: dict[str, float] = {}
-    patient, ask_again = began + SAY_SECONDS, began
+    ask_again, wait = began, LongWait()
     while True:
         told = {running.peer: running.paused for running in running_nodes(home)}
         if time.monotonic() >= ask_again:  # a node that cannot write its note says it
@@ -190,7 +189,7 @@ def _wait(home: Path, asked: list[Running], began: float, timeout: float, as_jso
                     click.echo(f"{running.peer} {what}")
         if len(resting) == len(asked) or time.monotonic() - began > timeout:
             return resting
-        if time.monotonic() > patient:
-            patient = float("inf")
-            click.echo("waits until others have learnt what only this machine holds; Ctrl-C waits no longer", err=True)
+        what = f"{len(asked) - len(resting)} to hand over what only they hold (Ctrl-C waits no longer)"
+        if line := wait.look(what, time.monotonic()):
+            click.echo(f"ftnode: {line}", err=True)
         time.sleep(LOOK_SECONDS)

@@ -229,6 +229,7 @@ def _plain(kept: KeptSnapshot) -> dict[str, Any]:
         "run": index.run, "step": index.version.step, "stage": index.stage, "stages": index.stages,
         "layers": list(range(first, first + per_stage)) if index.stage else [], "commit": index.version.commit,
         "attempt": list(index.version.attempt), **asdict(index.lineal), "digest": index.digest,
+        "whole_digest": index.whole_digest,
         **asdict(index.state), "data": asdict(index.data), "model": asdict(index.model), "bytes": index.bytes,
         "parts": {name: asdict(part) for name, part in index.parts.items()}, "saved": index.saved,
         "ftnode": index.ftnode, "folder": str(kept.folder),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +40,55 @@ def tensorboard(metrics: Path, out: Path, follow: bool, home: str | None) -> Non
     earlier, tail = path.with_name(path.name + ".1"), MetricsTail(path)
     lines = list(tail.read())  # before anything is written, so that bad input leaves nothing behind
     _check_new(out)
-    with writer_of(str(out)) as writer:
+    with _writing(writer_of, out) as writer:
         count = write(writer.add_scalar, read_metrics(earlier)) if earlier.exists() else 0
         count += write(writer.add_scalar, lines)
+        writer.flush()
         click.echo(f"{count} steps and validations of {path} are in {out}; look with: tensorboard --logdir {out}")
         with suppress(KeyboardInterrupt):
             while follow:
                 writer.flush()
                 time.sleep(FOLLOW_SECONDS)
                 write(writer.add_scalar, tail.read())
+
+
+@contextmanager
+def _writing(writer_of: Any, out: Path) -> Iterator[Any]:
+    """A writer, closed at the end. Its thread ends with an error of the disk, and who gives it more waits for ever:
+    that is interrupted. Raises UserError (74)."""
+    writer: Any = None
+    troubles: list[OSError] = []
+    before = threading.excepthook
+
+    def hear(told: threading.ExceptHookArgs) -> None:
+        if isinstance(told.exc_value, OSError):
+            troubles.append(told.exc_value)
+            os.kill(os.getpid(), signal.SIGINT)
+        else:
+            before(told)
+
+    threading.excepthook = hear
+    try:
+        writer = writer_of(str(out))
+        yield writer
+        if troubles:
+            raise troubles[0]
+        writer.close()
+    except (OSError, KeyboardInterrupt) as error:
+        if not troubles and not isinstance(error, OSError):
+            raise
+        _forsake(writer)
+        reason = getattr(troubles[0] if troubles else error, "strerror", None) or "its disk fails"
+        raise UserError(f"cannot write to {out}: {reason}; make room on the disk", 74) from None
+    finally:
+        threading.excepthook = before
+
+
+def _forsake(writer: Any) -> None:
+    """At exit it would try once more, and print what comes of it."""
+    events = getattr(getattr(writer, "file_writer", None), "event_writer", None)
+    if events is not None:
+        events.close = lambda: None
 
 
 def write(add: Callable[[str, float, int, float], None], lines: Iterable[dict[str, Any]]) -> int:

@@ -74,6 +74,7 @@ class ComputeProcess:
         self._scope: trio.CancelScope | None = None
         self._told = False
         self._frozen = False
+        self._retired = False
 
     # -- commands
 
@@ -125,18 +126,24 @@ class ComputeProcess:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGCONT)
 
+    def retire(self) -> None:
+        """The process ends, with all its memory, and no other is started. Pending commands fail; nobody is told."""
+        self._retired = True
+        self.restart("its node keeps nothing in memory any more")
+
     # -- the process
 
     async def run(self) -> None:
         """Until cancelled: keep a compute process alive, with a growing pause between failed starts."""
         pause = 0.5
-        while True:
+        while not self._retired:
             self._told = False
             reason, worked = await self._live()
             if not self._told:
                 self._on_lost(reason, -1)
             pause = 0.5 if worked else min(2 * pause, BACKOFF_SECONDS_MAX)
-            await trio.sleep(pause)
+            if not self._retired:
+                await trio.sleep(pause)
 
     async def _live(self) -> tuple[str, bool]:
         """One process from start to end: why it ended, and whether it ever worked."""

@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -23,9 +24,14 @@ from platformdirs import user_config_path
 from ftnode.protocol.errors import UserError
 
 NAME: Final = "config.toml"
+PREFIX: Final = "FTNODE_"
 HOME: Final = "FTNODE_HOME"
+OURS: Final = frozenset({HOME, "FTNODE_LOG", "FTNODE_UPDATE", "FTNODE_SEEDS", "FTNODE_EVERY"})
+"""Variables that are no option's: the home, what the directory process logs, and three of our tests."""
 BYTES_MAX: Final = 256 * 1024
 CONFIGURATION: Final = 78
+SHOWN_MAX: Final = 60
+"""Of a text that is quoted."""
 Words = tuple[str, ...]
 """Of a command, as ("run", "init")."""
 
@@ -44,12 +50,10 @@ class ConfigFile:
         for depth, word in enumerate(words, 1):
             inner = found.get(word, {})
             if not isinstance(inner, Mapping):
-                raise self.wrong(words[: depth - 1], word, f"{word} is a command: write [{'.'.join(words[:depth])}]")
+                place = self.where(words[: depth - 1], word)
+                raise UserError(f"{place}: {word} is a command; write [{'.'.join(words[:depth])}]", CONFIGURATION)
             found = inner
         return found
-
-    def wrong(self, words: Words, key: str, text: str) -> UserError:
-        return UserError(f"{self.where(words, key)}: {text}", CONFIGURATION)
 
     def where(self, words: Words, key: str) -> str:
         return f"{self.path}, line {line_of(self.text, words, key)}"
@@ -76,7 +80,7 @@ def read_config(path: Path) -> ConfigFile:
     try:
         text = data.decode("utf-8")
         return ConfigFile(path, text, tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also no UTF-8, and a number of 5000 digits
         raise UserError(f"{path} is no TOML: {error}; see ftnode config path", CONFIGURATION) from None
 
 
@@ -118,9 +122,12 @@ def prepare(command: click.Command, words: Words, file: ConfigFile) -> None:
     defaults = {}
     for key, value in file.section(words).items():
         if key == "home":
-            raise file.wrong(words, key, "the home is chosen by --home or FTNODE_HOME, not here")
+            place = file.where(words, key)
+            raise UserError(f"{place}: the home is not chosen here; it is by --home or FTNODE_HOME", CONFIGURATION)
         if key not in options:
-            raise file.wrong(words, key, f"ftnode {' '.join(words)} has no option --{key}{_nearest(key, options)}")
+            place, command_name = file.where(words, key), " ".join(words)
+            near = _nearest(key, options)
+            raise UserError(f"{place}: ftnode {command_name} has no option --{key}{near}", CONFIGURATION)
         defaults[str(options[key].name)] = _fitting(options[key], value, file, words, key)
     command.context_settings = {**command.context_settings, "default_map": defaults}
 
@@ -135,7 +142,7 @@ def check_values(command: click.Command, words: Words, file: ConfigFile) -> None
             option.type_cast_value(context, defaults.get(str(option.name)) if typed is None else typed)
         except click.BadParameter as error:
             where = variable(words, key) if os.environ.get(variable(words, key)) else file.where(words, key)
-            raise UserError(f"{where}: {error.format_message()}", CONFIGURATION) from None
+            raise UserError(f"in {where}: {error.format_message()}", CONFIGURATION) from None
 
 
 def forgo(command: click.Command) -> None:
@@ -151,7 +158,8 @@ def check_sections(file: ConfigFile, commands: Iterable[str]) -> None:
     for name, value in (file.tables or {}).items():
         if name not in known:
             what = "section" if isinstance(value, Mapping) else "key outside of a section"
-            raise file.wrong((), name, f"{name} is no {what} of ours{_nearest(name, known)}; sections are commands")
+            place, near = file.where((), name), _nearest(name, known)
+            raise UserError(f"{place}: {name} is no {what} of ours{near}; sections are commands", CONFIGURATION)
 
 
 def named(error: Exception, words: Words, arguments: Sequence[str], command: click.Command, file: ConfigFile) -> str:
@@ -186,6 +194,23 @@ def line_of(text: str, words: Words, key: str) -> int:
     return section_line
 
 
+def strays(environment: Iterable[str], commands: Iterable[Words]) -> list[str]:
+    """Variables that look like ours and are no command's, by their names. Those that begin as one of a command's are
+    checked when that runs."""
+    prefixes = tuple(variable(words, "") for words in commands)
+    return sorted(
+        name for name in environment
+        if name.startswith(PREFIX) and name not in OURS and not name.startswith(prefixes)
+    )  # fmt: skip
+
+
+def stray_line(name: str, known: Iterable[str]) -> str:
+    """What to say of one. `known`: the variables of all commands' options."""
+    near = get_close_matches(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in (*known, *OURS)], 1)
+    hint = f"did you mean {PREFIX}{near[0]}?" if near else "ftnode config show lists what there is"
+    return f"{name} is no variable of ours and changes nothing; {hint}"
+
+
 def _check_environment(words: Words, options: Mapping[str, click.Option]) -> None:
     known = {variable(words, key) for key in options}
     prefix = variable(words, "")
@@ -202,12 +227,34 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def _fitting(option: click.Option, value: Any, file: ConfigFile, words: Words, key: str) -> Any:
     """What click converts without surprises: it would take true for 1, and a text for a list of letters."""
     yes_or_no = option.is_flag and option.is_bool_flag
-    if yes_or_no != isinstance(value, bool):
-        raise file.wrong(words, key, f"{key} is {'true or false' if yes_or_no else 'no yes-or-no'}, not {value!r}")
-    if isinstance(value, Mapping) or not isinstance(value, bool | int | float | str | list):
-        raise file.wrong(words, key, f"{key} is no such kind of value: {value!r}")
+    place = file.where(words, key)
+    if yes_or_no and not isinstance(value, bool):
+        raise UserError(f"{place}: {key} is true or false, not {_shown(value)}", CONFIGURATION)
+    if isinstance(value, bool) and not yes_or_no:
+        raise UserError(f"{place}: {key} is no yes-or-no, as {_shown(value)} is", CONFIGURATION)
+    if not all(_is_plain(each) for each in (value if isinstance(value, list) else [value])):
+        raise UserError(f"{place}: {key} is no such kind of value: {_shown(value)}", CONFIGURATION)
     if option.multiple:
         return value if isinstance(value, list) else [value]
-    if isinstance(value, list) != (option.nargs != 1 or option.type.is_composite):
-        raise file.wrong(words, key, f"{key} is {'one value' if isinstance(value, list) else 'a list'}, not {value!r}")
+    wants_list = option.nargs != 1 or option.type.is_composite
+    if isinstance(value, list) and not wants_list:
+        raise UserError(f"{place}: {key} is one value, not {_shown(value)}", CONFIGURATION)
+    if wants_list and not isinstance(value, list):
+        raise UserError(f"{place}: {key} is a list, not {_shown(value)}", CONFIGURATION)
     return value
+
+
+def _is_plain(value: Any) -> bool:
+    """A value that an option may have by itself. TOML's whole numbers end at 64 bits, tomllib's do not."""
+    return isinstance(value, str | float) or (isinstance(value, int) and value.bit_length() <= 64)
+
+
+def _shown(value: Any) -> str:
+    """In an error. Tables and lists may be deeper, and numbers longer, than Python prints."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= SHOWN_MAX else f"{value[:SHOWN_MAX]}…")
+    if _is_plain(value) or isinstance(value, date | time):
+        return repr(value)
+    if isinstance(value, int):
+        return "a number of more than 64 bits"
+    return "a table" if isinstance(value, Mapping) else "a list"

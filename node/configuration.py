@@ -21,6 +21,8 @@ from ftnode.protocol.manifest import Manifest
 
 RUNNING_FOLDER = "running"
 RUNNING_BYTES_MAX = 64 * 1024
+PID_MAX = 1 << 22
+"""Linux's own; a larger number is no process of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +146,12 @@ def _read_running(path: Path) -> Running | None:
             int(found["pid"]), str(found["peer"]), str(found["run"]), addresses, found.get("leaving") is True,
             tuple(map(int, found.get("keeps", ()))), str(found.get("paused", "")),
         )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 
 def _alive(pid: int) -> bool:
-    if pid <= 0:
+    if not 0 < pid <= PID_MAX:
         return False
     try:
         os.kill(pid, 0)

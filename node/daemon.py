@@ -7,10 +7,10 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from logging.handlers import RotatingFileHandler
 from typing import Final
 
 import trio
@@ -23,7 +23,7 @@ from ftnode.node.identity import Identity, take_identity
 from ftnode.node.joining import admitted, newest_kept
 from ftnode.node.knock import KNOCK_PROTOCOL
 from ftnode.node.limits import Limits, limits_text
-from ftnode.node.log_format import formatter
+from ftnode.node.log_format import LogFile, formatter
 from ftnode.node.manifest_exchange import MANIFEST_PROTOCOL
 from ftnode.node.owner import Owner
 from ftnode.node.owner_watch import OwnerWatch
@@ -48,11 +48,11 @@ def run(config: JoinConfig) -> int:
     """Be a node until Ctrl-C, SIGTERM or an error. 0 after a clean leave. Raises UserError."""
     try:
         config.log_directory.mkdir(parents=True, exist_ok=True)
+        log_file = LogFile(config.log_directory / "node.log", LOG_BYTES_MAX, _on_stderr)
     except OSError as error:
         raise UserError(
-            f"cannot create {config.log_directory}: {error.strerror}; choose another --log-dir", 73
+            f"cannot write to {config.log_directory}: {error.strerror}; choose another --log-dir", 73
         ) from None
-    log_file = RotatingFileHandler(config.log_directory / "node.log", maxBytes=LOG_BYTES_MAX, backupCount=1)
     log_file.setFormatter(formatter(config.log_format))
     logging.basicConfig(handlers=[log_file], level=logging.INFO)
     identity = take_identity(config.home)
@@ -64,6 +64,11 @@ def run(config: JoinConfig) -> int:
     if failure is not None:
         raise failure
     return 0
+
+
+def _on_stderr(line: str) -> None:
+    with suppress(OSError):  # it may be on the same disk
+        print(f"ftnode: {line}", file=sys.stderr, flush=True)
 
 
 def bandwidth_of(limits: Limits) -> Bandwidth | None:

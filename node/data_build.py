@@ -163,7 +163,7 @@ class _Building:
         except FileNotFoundError:
             self._clear()
             return
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Occupied(f"{path} cannot be read; remove {self._work} and build again") from None
         if state.get("fingerprint") != self._fingerprint:
             raise Occupied(

@@ -1,13 +1,15 @@
 """How one life of a node ends at its owner's word: it leaves, or it is paused. Both hand over first.
 
 A node that is alone in its run has nobody to hand over to, and the run would be lost with it. A pause then freezes it:
-compute stands still and keeps its memory, the core's time stops, and `thaw` goes on where it was. After the end of a
-run the last copy of a stage stays for whoever exports the model, as it does when it is asked to leave.
+the core's time stops, and whoever joins waits. Where the run keeps snapshots, all its stages are written to the disk as
+they are then, compute ends, and `thaw` ends this life, so that the next goes on from the disk. Else compute stands
+still and keeps its memory, and `thaw` goes on where it was. After the end of a run the last copy of a stage stays for
+whoever exports the model, as it does when it is asked to leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -29,6 +31,11 @@ class Freezable(Protocol):
 
     def freeze(self) -> None: ...
     def thaw(self) -> None: ...
+    def retire(self) -> None: ...
+
+
+Keep = Callable[[tuple[int, ...]], Awaitable[str]]
+"""Writes stages to the disk, as they are; why not, or nothing."""
 
 
 class Departure:
@@ -56,8 +63,18 @@ class Departure:
         """Why it steps aside, when that is what it does."""
         self.frozen = ""
         """Why it stands still, and what that means."""
+        self.keep: Keep | None = None
+        """Where the run keeps snapshots."""
+        self.saved = False
+        """It stands still, all that it holds is on the disk, and compute is gone."""
         self._waits = False
         """It lets others hand over before it does."""
+        self._saving: trio.CancelScope | None = None
+
+    @property
+    def busy(self) -> bool:
+        """It is on its way to a pause."""
+        return bool(self.pausing) or self._saving is not None
 
     def leave(self, reason: str, again_ends: bool = True) -> None:
         """The first time hands over; the second ends at once, unless `again_ends` is False. After the end of the run
@@ -66,6 +83,10 @@ class Departure:
         if self.leaving and not self.keeps:
             if again_ends:
                 self.done.set()
+            return
+        if self.saved:
+            self._say("leaving", "leaves; what it held stays on this disk")
+            self.end()
             return
         self.thaw()
         last = () if self.keeps or self.exported else last_copies(self._core, self._clock())
@@ -109,15 +130,16 @@ class Departure:
         if self.leaving or self.done.is_set():
             return
         if now:
-            self.thaw()
+            if not self.saved:
+                self.thaw()
             self.pausing = why
             self.done.set()
-        elif not self.pausing and not self.frozen and not self._waits:
+        elif not self.busy and not self.frozen and not self._waits:
             if others_first and not await self._others_went_first(hand_over_seconds):
                 return
             kept = self._what_would_be_lost()
             if kept:
-                self._freeze(why, kept)
+                await self._stand_still(why, kept, hand_over_seconds)
                 return
             self.pausing = why
             self._say("pausing", f"{why}; hands over first, for {hand_over_seconds:g} s at most")
@@ -132,7 +154,13 @@ class Departure:
     def thaw(self) -> None:
         """Go on where it stood still. A hand-over that has begun goes on: the swarm counts on it."""
         self._waits = False
-        if self.frozen:
+        if self._saving is not None:
+            self._saving.cancel()
+        if self.saved:
+            self._say("resuming", "joins again, and goes on from its snapshots")
+            self.frozen, self.saved, self.pausing = "", False, "to go on from the disk"
+            self.done.set()
+        elif self.frozen:
             self.frozen = ""
             self._compute.thaw()
             self._clock.go()
@@ -160,11 +188,54 @@ class Departure:
             return ()
         return tuple(stage for stage, version in sorted(core.holder.versions.items()) if version.step > 0)
 
-    def _freeze(self, why: str, kept: tuple[int, ...]) -> None:
+    async def _stand_still(self, why: str, kept: tuple[int, ...], seconds: float) -> None:
+        """With its stages on the disk and without compute, or else with all in memory."""
+        versions = {self._core.holder.versions.get(stage) for stage in self._core.mine}
+        if self.keep is None or self._core.holder.finished or len(versions) != 1:
+            self._freeze(why, kept)
+            return
+        self._clock.stop()  # nothing more is ordered of compute: what is copied is of one version
+        self._say("pausing", f"{why}; nobody else is in the run: saves {names_of(kept)}, for {seconds:g} s at most")
+        trouble = await self._save(self.keep, seconds)
+        if trouble is None:  # it is to go on, or ends in another way
+            self._clock.go()
+        elif trouble:
+            self._freeze(why, kept, f" ({trouble})")
+        else:
+            self.saved = True
+            self._compute.retire()
+            (version,) = versions
+            self.frozen = (
+                f"{why}; nobody else is in the run, and the last copy of {names_of(kept)} is on this disk, as it was "
+                f"after step {version.step if version else 0}; its memory is free, and the run goes on from there"
+            )
+            self._say("frozen", self.frozen)
+            self._note()
+
+    async def _save(self, keep: Keep, seconds: float) -> str | None:
+        """Why it is not saved, empty when it is; None when that is not wanted any more."""
+        trouble: str | None = None
+        async with trio.open_nursery() as nursery:
+            self._saving = nursery.cancel_scope
+            nursery.start_soon(self._stop_saving)
+            with trio.move_on_after(seconds) as patience:
+                trouble = await keep(self._core.mine)
+            if patience.cancelled_caught:
+                trouble = f"they were not saved within {seconds:g} s"
+            nursery.cancel_scope.cancel()
+        self._saving = None
+        return None if self.done.is_set() or self.leaving else trouble
+
+    async def _stop_saving(self) -> None:
+        await self.done.wait()
+        if self._saving is not None:
+            self._saving.cancel()
+
+    def _freeze(self, why: str, kept: tuple[int, ...], trouble: str = "") -> None:
         over = self._core.holder.finished
         where = "the run is over and nobody has exported its model" if over else "nobody else is in the run"
         self.frozen = (
-            f"{why}; {where}, so that the last copy of {names_of(kept)} stays in memory; "
+            f"{why}; {where}, so that the last copy of {names_of(kept)} stays in memory{trouble}; "
             "to free that too, and lose it: ftnode pause --now"
         )
         if not over:  # else there is nothing to compute, and somebody may want the model

@@ -101,8 +101,8 @@ class Driver:
                     await self._arrived.wait()
                 if not self._events and self.clock() < self.participant.deadline:
                     continue
-            self._turn(self._events.popleft() if self._events else ev.Wake())
             await self.clock.going()  # and others get their turn
+            self._turn(self._events.popleft() if self._events else ev.Wake())
         return self._stopped
 
     def _turn(self, event: ev.Event) -> None:

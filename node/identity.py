@@ -11,6 +11,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,14 +125,13 @@ def _create(path: Path) -> None:
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.write(descriptor, FILE_PREFIX + key.private_bytes_raw() + key.public_key().public_bytes_raw())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        try:
-            os.link(draft, path)
-        except FileExistsError:
-            pass
+            try:
+                os.write(descriptor, FILE_PREFIX + key.private_bytes_raw() + key.public_key().public_bytes_raw())
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            with suppress(FileExistsError):
+                os.link(draft, path)
         finally:
             draft.unlink()
     except OSError as error:

@@ -168,7 +168,7 @@ class Owner:
             return "paused" if self.verdict.pause and self._scope is None else "starting"
         if departure.frozen:
             return "frozen"
-        return "handing over" if departure.pausing else "running"
+        return "handing over" if departure.busy else "running"
 
     def _why(self) -> str:
         departure = self._departure

@@ -283,7 +283,10 @@ def _private_folder() -> tuple[Path, int]:
     root = Path(tempfile.gettempdir())
     for stale in root.glob(f"{DIRECTORY_PREFIX}*/lock"):
         _remove_if_unlocked(stale)
-    folder = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=root))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=root))
+    except OSError as error:
+        raise UserError(f"cannot create a folder in {root}: {error.strerror}; make room, or set TMPDIR", 73) from None
     if len(os.fsencode(folder)) > 90:
         raise UserError(f"{root} is too long for the path of a unix socket; set TMPDIR to a shorter one", 73)
     # The lock gets its name when it is already held, so that nobody takes the folder for a dead node's.

@@ -1,7 +1,7 @@
 """What the owner said last, kept in the home: `paused/all.json` and `paused/PEERID.json`, of which the newest counts.
 
-So a pause survives a restart, and can be said when nothing runs. A note that cannot be read counts as a pause: when in
-doubt the machine is left alone.
+So a pause survives a restart, and can be said when nothing runs. A note that cannot be read counts as a pause, and is
+named: when in doubt the machine is left alone. The next word of its owner replaces it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,11 @@ def fields_of(word: Word) -> dict[str, Any]:
 
 def told_word(paused: bool, fields: Mapping[str, Any]) -> Word:
     """As `fields_of` wrote it. Raises ValueError, KeyError and TypeError."""
-    until, written = fields["until"], float(fields["written"])
-    until = None if until is None else float(until)
+    try:
+        until, written = fields["until"], float(fields["written"])
+        until = None if until is None else float(until)
+    except OverflowError as error:
+        raise ValueError(str(error)) from None
     if not math.isfinite(written) or (until is not None and not 0 <= until < MOMENT_MAX):
         raise ValueError("no moment that a calendar has")
     return Word(paused, until, written, fields.get("now") is True)
@@ -81,5 +84,5 @@ def _read(path: Path) -> Word | None:
         return told_word(found["paused"] is True, found)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return Word(paused=True)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return Word(paused=True, unread=f"the note {path} cannot be read")

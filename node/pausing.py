@@ -61,6 +61,8 @@ class Word:
     written: float = 0.0
     now: bool = False
     """Without a hand-over."""
+    unread: str = ""
+    """Why it is not known what was said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def wanted(
     seen = _observe(monotonic, _causes(readings, rules, seen), rules, seen)
     if word is not None and word.paused and (word.until is None or wall < word.until):
         how_long = "until ftnode resume" if word.until is None else f"until {clock(word.until, wall)}"
-        why = f"by its owner, {how_long}"
+        why = f"{word.unread or 'by its owner'}, {how_long}"
         return Verdict(True, why, word.until, by_owner=True, at_once=word.now, cause=why), seen
     if not rules.schedule.open_at(wall):
         opens = rules.schedule.opens_after(wall)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -15,6 +16,7 @@ from ftnode.protocol.wire import clean_reason
 
 log = logging.getLogger("ftnode.notes")
 MEBIBYTE = 1 << 20
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Speaking:
@@ -37,7 +39,9 @@ class Speaking:
             line = f"{time.strftime('%H:%M:%S')}  {kind:<10} {text}"
         try:
             print(line, file=sys.stdout, flush=True)
-        except (BrokenPipeError, OSError):
+        except OSError as error:
+            if error.errno in FULL:
+                return  # a file on a full disk: the next line may find room
             log.info("nobody reads standard output any more")
             sys.stdout = open("/dev/null", "w", encoding="utf-8")  # noqa: SIM115 - stays open for the rest of the process
 

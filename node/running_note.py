@@ -6,10 +6,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
+
+import trio
 
 from ftnode.node.configuration import RUNNING_FOLDER, Running, note_running
 
 log = logging.getLogger(__name__)
+
+AGAIN_SECONDS: Final = 10.0
+"""Until what could not be written is tried again."""
 
 
 class RunningNote:
@@ -18,9 +24,18 @@ class RunningNote:
     def __init__(self, home: Path, say: Callable[[str, str], None]) -> None:
         self._home, self._say = home, say
         self._failing = False
+        self._last: Running | None = None
+
+    async def keep(self) -> None:
+        """Until cancelled: try again what could not be written."""
+        while True:
+            await trio.sleep(AGAIN_SECONDS)
+            if self._failing and self._last is not None:
+                self.write(self._last)
 
     def write(self, running: Running) -> None:
         """As `note_running`, without its errors."""
+        self._last = running
         try:
             note_running(self._home, running)
             self._failing = False

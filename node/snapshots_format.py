@@ -26,6 +26,7 @@ from typing import Any, Final
 from ftnode.models.config import ModelConfig
 from ftnode.models.parameters import Shape, places, stage_shapes
 from ftnode.node.checkpoint import NUMBER_NAMES, safetensors_header
+from ftnode.node.snapshots_whole import whole_digest
 from ftnode.protocol.types import Attempt, Version
 
 FORMAT: Final = 1
@@ -93,7 +94,7 @@ class StageState:
 
 @dataclass(frozen=True, slots=True)
 class StageIndex:
-    """`digest`: of the weights, as the protocol compares them. `sequence`: order of saving in this folder, from 1;
+    """`digest`: of the weights, as the audit compares them. `sequence`: order of saving in this folder, from 1;
     clocks may go back. `saved`: Unix seconds, for people."""
 
     run: str
@@ -109,6 +110,12 @@ class StageIndex:
     sequence: int
     saved: float
     ftnode: str
+
+    @property
+    def whole_digest(self) -> str:
+        """Of all that is loaded, as holders tell each other of it."""
+        hashes = {name: part.hash for name, part in self.parts.items()}
+        return whole_digest(hashes, self.state.updates, self.state.rate_factor)
 
     @property
     def bytes(self) -> int:
@@ -169,17 +176,19 @@ def parse_index(text: bytes, source: Path) -> StageIndex:
     """Raises SnapshotError."""
     try:
         plain = json.loads(text)
-    except ValueError:
+        checksum = plain.pop("checksum", None) if isinstance(plain, dict) else None
+        fits = checksum == _checksum(plain)
+    except (ValueError, RecursionError):
         raise SnapshotError(f"{source} is not JSON: it is damaged") from None
     if not isinstance(plain, dict) or type(plain.get("format")) is not int:
         raise SnapshotError(f"{source} is no index of a snapshot")
     if plain["format"] != FORMAT:
         raise UnknownFormat(f"{source} has format {plain['format']}, this ftnode reads {FORMAT}")
-    if plain.pop("checksum", None) != _checksum(plain):
+    if not fits:
         raise SnapshotError(f"{source} is damaged: its checksum does not fit")
     try:
         index = _index(plain)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SnapshotError(f"{source} is no index of a snapshot: {type(error).__name__} {error}") from None
     for name in PARTS:
         header = part_header(index.model, index.stages, index.stage, name)
@@ -198,7 +207,7 @@ def parse_header(text: bytes, source: Path) -> dict[str, tuple[str, Shape, int]]
             for name, found in plain.items()
             if name != "__metadata__"
         }
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError):
         raise SnapshotError(f"{source} has no safetensors header: it is damaged") from None
 
 

@@ -159,6 +159,56 @@ class SnapshotSaver:
         else:
             self._copy(stage, None, lambda state, index: save_once(path, state, index, stop=self._stop), done, failed)
 
+    @property
+    def keeps(self) -> bool:
+        """Whether the run asks for snapshots and this node's owner gives room for them."""
+        return self._every > 0
+
+    async def keep_now(self, stages: Collection[int]) -> str:
+        """Keep these stages as they are, beside what is due. Nothing may be ordered of compute meanwhile, so that all
+        are of one version. Why they are not; empty when all are on the disk, and the memory of their copies is free."""
+        kept: list[KeptSnapshot] = []
+        troubles: list[str] = []
+        settled = trio.Event()
+
+        def look() -> None:
+            if len(kept) + len(troubles) == len(stages):
+                settled.set()
+
+        def done(snapshot: KeptSnapshot) -> None:
+            kept.append(snapshot)
+            self._kept(snapshot)
+            look()
+
+        def failed(reason: str) -> None:
+            log.warning("%s", reason)
+            troubles.append(reason)
+            look()
+
+        for stage in stages:
+            self._now(stage, done, failed)
+        await settled.wait()
+        if troubles or len({snapshot.version for snapshot in kept}) > 1:
+            return troubles[0] if troubles else "its stages are of different steps"
+        for stage in stages:
+            self.forgotten(stage)
+        return ""
+
+    def _now(self, stage: int, done: Callable[[KeptSnapshot], None], failed: Callable[[str], None]) -> None:
+        if self._nursery is None:
+            failed("this node has no stages now")
+        elif stage in self._later:
+            failed(f"stage {stage} is to be saved already")
+        elif stage in self._busy:
+            self._later[stage] = partial(self._now, stage, done, failed)
+        else:
+            held = frozenset(self.held())
+
+            def write(state: memoryview, index: StageIndex) -> KeptSnapshot:
+                return write_snapshot(self.store, state, index, self._allowance, held, self._stop)
+
+            self._copy(stage, None, write, done, failed)
+
     def forgotten(self, stage: int) -> None:
         """The stage is not ours any more; neither is the memory for its copy, unless it is being written."""
         if stage not in self._busy:

@@ -64,8 +64,13 @@ class KeptSnapshot:
 
     @property
     def digest(self) -> str:
-        """Of the weights, as the protocol compares them."""
+        """Of the weights, as the audit compares them."""
         return self.index.digest
+
+    @property
+    def whole_digest(self) -> str:
+        """Of weights, moments and counts, as the protocol compares them."""
+        return self.index.whole_digest
 
     @property
     def bytes(self) -> int:
@@ -218,7 +223,7 @@ def runs_kept(home: Path) -> tuple[str, ...]:
 
 def stage_name(index: StageIndex) -> str:
     """Of its folder: another one for every history and every state."""
-    told = hashlib.blake2b(f"{index.version.commit}/{index.digest}".encode(), digest_size=8)
+    told = hashlib.blake2b(f"{index.version.commit}/{index.whole_digest}".encode(), digest_size=8)
     return f"stage-{index.stage}-{told.hexdigest()}"
 
 

@@ -6,9 +6,9 @@ again without those that are damaged. All nodes of one home share what lies ther
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event as Halt
@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 import trio
 
-from ftnode.node.copies import Copy
-from ftnode.node.snapshots_format import SnapshotError
-from ftnode.node.snapshots_store import KeptSnapshot, SnapshotStore
+from ftnode.node.arena import Arena
+from ftnode.node.snapshots_format import PARTS, SnapshotError
+from ftnode.node.snapshots_lend import DiskReading, OpenParts, Piece, opened
+from ftnode.node.snapshots_store import KeptSnapshot, SnapshotStore, part_bytes
 from ftnode.node.state_shape import StateShape
 from ftnode.protocol.events import Event, Snapshots
 from ftnode.protocol.snapshots import TOLD_MAX
@@ -33,7 +34,7 @@ Read = TypeVar("Read")
 def snapshot_of(kept: KeptSnapshot) -> Snapshot:
     """As the core hears of it."""
     lineal = kept.index.lineal
-    return Snapshot(kept.stage, kept.version, kept.digest, lineal.epoch)
+    return Snapshot(kept.stage, kept.version, kept.whole_digest, lineal.epoch)
 
 
 @dataclass
@@ -44,7 +45,12 @@ class ToldSnapshots:
     shape: StateShape
     deliver: Callable[[Event], None]
     _damaged: set[Path] = field(default_factory=set)
+    _whole: set[Path] = field(default_factory=set)
+    """Read once, with the hashes that they should have."""
     _reading: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
+    """Of whole snapshots: one disk."""
+    _lending: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
+    """Of chunks, which do not wait behind those."""
 
     def kept(self) -> tuple[KeptSnapshot, ...]:
         """Those that are whole, as far as we know, the newest first."""
@@ -67,29 +73,66 @@ class ToldSnapshots:
         """Read what others are told of, once, and withdraw what is damaged."""
         store = self.store
         for kept in self.kept()[:TOLD_MAX]:
-            trouble = await self._read(store.verify, kept) if store else ""
-            if trouble and kept.folder.exists():
+            trouble = await self._in_thread(store.verify, kept) if store else ""
+            if not trouble:
+                self._whole.add(kept.folder)
+            elif kept.folder.exists():
                 self.damaged(kept, trouble)
 
     def find(self, stage: int, version: Version, digest: str) -> KeptSnapshot | None:
         """The snapshot that a plan means."""
-        fits = (kept for kept in self.kept() if (kept.stage, kept.version, kept.digest) == (stage, version, digest))
-        return next(fits, None)
+        wanted = stage, version, digest
+        return next((kept for kept in self.kept() if (kept.stage, kept.version, kept.whole_digest) == wanted), None)
 
-    async def lend(self, request: StateRequest) -> Copy | None:
-        """What a request for a whole state finds on this disk, in memory for as long as it is read; None: nothing."""
+    def saved(self, request: StateRequest) -> KeptSnapshot | None:
+        """What is here of what is asked for; None: nothing."""
         if request.parts != "all" or request.encoding != "raw" or request.freeze or request.copy:
             return None
         wanted = request.stage, request.step, request.commit
-        for kept in self.kept():
-            if (kept.stage, kept.version.step, kept.version.commit) == wanted:
+        fits = (kept for kept in self.kept() if (kept.stage, kept.version.step, kept.version.commit) == wanted)
+        return next(fits, None)
+
+    @asynccontextmanager
+    async def lend(self, request: StateRequest, arena: Arena) -> AsyncIterator[DiskReading | None]:
+        """What a request for a whole state finds on this disk; None: nothing. It is read once as a whole, and its
+        hashes are compared, before the first loan of it."""
+        with ExitStack() as stack:
+            reading = None
+            while reading is None and (kept := self.saved(request)) is not None:
                 try:
-                    return await self._read(self._copy, kept)
+                    parts = stack.enter_context(opened(kept))
+                    await self._require_whole(kept)
+                    reading = self._reading_of(kept, parts, arena)
                 except SnapshotError as error:
                     self.damaged(kept, str(error))
-        return None
+            yield reading
 
-    async def _read(self, read: Callable[[KeptSnapshot, Halt], Read], kept: KeptSnapshot) -> Read:
+    async def _require_whole(self, kept: KeptSnapshot) -> None:
+        """Raises SnapshotError."""
+        assert self.store is not None
+        if kept.folder not in self._whole:
+            if trouble := await self._in_thread(self.store.verify, kept):
+                raise SnapshotError(trouble)
+            self._whole.add(kept.folder)
+
+    def _reading_of(self, kept: KeptSnapshot, parts: OpenParts, arena: Arena) -> DiskReading:
+        lengths = self.shape.lengths(kept.stage, "all", "raw")
+        size = sum(part_bytes(kept.index, part) for part in PARTS)
+        if sum(lengths) != size:
+            raise SnapshotError(f"{kept.folder} has {size} bytes of state, the run's model has {sum(lengths)}")
+        said = kept.index.state
+        header = StateHeader(
+            kept.version, said.norm_squared, len(lengths), size, kept.digest, said.updates, said.rate_factor, "raw"
+        )
+
+        async def read(start: int, length: int) -> Piece:
+            in_thread: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
+            found: Piece = await in_thread(parts.read, start, length, limiter=self._lending, abandon_on_cancel=True)
+            return found
+
+        return DiskReading(header, arena, lengths, read)
+
+    async def _in_thread(self, read: Callable[[KeptSnapshot, Halt], Read], kept: KeptSnapshot) -> Read:
         """In a thread. Who is cancelled does not wait for the disk; what was left behind ends at its next piece."""
         in_thread: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
         halt = Halt()
@@ -98,23 +141,3 @@ class ToldSnapshots:
             return found
         finally:
             halt.set()
-
-    def _copy(self, kept: KeptSnapshot, halt: Halt) -> Copy:
-        assert self.store is not None
-        parts = self.store.load(kept, stop=halt)
-        state = memoryview(b"".join((parts.pop("weights"), parts.pop("optimiser"))))
-        lengths = self.shape.lengths(kept.stage, "all", "raw")
-        if sum(lengths) != len(state):
-            raise SnapshotError(f"{kept.folder} has {len(state)} bytes of state, the run's model has {sum(lengths)}")
-        chunks, start = [], 0
-        for length in lengths:
-            if halt.is_set():
-                raise SnapshotError(f"{kept.folder} was not read to its end: nobody wants it any more")
-            chunks.append(bytearray(state[start : start + length]))
-            start += length
-        hashes = tuple(hashlib.blake2b(chunk, digest_size=16).digest() for chunk in chunks)
-        said = kept.index.state
-        header = StateHeader(
-            kept.version, said.norm_squared, len(chunks), len(state), kept.digest, said.updates, said.rate_factor, "raw"
-        )
-        return Copy(header, "all", tuple(chunks), hashes)

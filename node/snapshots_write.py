@@ -219,7 +219,7 @@ def _write_index(store: SnapshotStore, draft: Path, index: StageIndex) -> None:
 
 
 def _publish(store: SnapshotStore, draft: Path, name: Path) -> None:
-    """The draft gets its name. What has it already is the same, by commit and digest, unless it is broken."""
+    """The draft gets its name. What has it already is the same, by commit and whole digest, unless it is broken."""
     if name.exists():
         with suppress(SnapshotError):
             read_snapshot(name, store.run_id)
@@ -231,7 +231,7 @@ def _publish(store: SnapshotStore, draft: Path, name: Path) -> None:
 
 @contextmanager
 def _digesting(weights: memoryview, stop: Event) -> Iterator[Future[str]]:
-    """The protocol's digest of the weights, found meanwhile."""
+    """The digest of the weights by which they are known, found meanwhile."""
 
     def find() -> str:
         found = hashlib.blake2b(digest_size=16)

@@ -37,8 +37,6 @@ CHUNK_SECONDS: Final = 30.0
 LENDINGS_MAX: Final = 8
 LENDINGS_PER_PEER_MAX: Final = 4
 """Two stages rebuilt at once, each blended from two stages that are here."""
-DISK_LENDINGS_MAX: Final = 2
-"""Snapshots that are lent are in memory as a whole, each as large as a stage; whoever else asks waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +105,6 @@ class StateDonor:
         self._copies = copies or Copies()
         self._history = history or (lambda since: ())
         self.disk: ToldSnapshots | None = None
-        self._from_disk = trio.Semaphore(DISK_LENDINGS_MAX)
         self._advance = trio.Event()
         self._lendings: list[Lending] = []
 
@@ -164,12 +161,11 @@ class StateDonor:
                 yield kept
                 return
             if self._may_be_on_disk(request):
-                async with self._from_disk:
-                    saved = await self.disk.lend(request) if self.disk is not None else None
+                assert self.disk is not None
+                async with self.disk.lend(request, self._arena) as saved:
                     if saved is not None:
-                        kept = CopyReading(self._arena, saved)
-                        self._record(request, to, kept.header, "")
-                        yield kept
+                        self._record(request, to, saved.header, "")
+                        yield saved
                         return
             async with AsyncExitStack() as stack:
                 reading = await stack.enter_async_context(closing(await self._reach(request)))

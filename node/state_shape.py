@@ -12,6 +12,8 @@ from typing import Final
 from ftnode.models.config import ModelConfig
 from ftnode.models.encoded_size import encoded_bytes
 from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.snapshots_format import part_header
+from ftnode.node.snapshots_whole import WholeHash
 
 ROWS: Final = {"weights": 1, "all": 3}
 """Weights, and both moments of Adam behind them."""
@@ -24,10 +26,18 @@ class StateShape:
     numbers: Callable[[int], int]
     chunk_bytes: int
     number_bytes: int = 4
+    header: Callable[[int, str], bytes] = lambda stage, part: b""
+    """Of the file that a part of a stage's snapshot is, "weights" or "optimiser"."""
 
     def size(self, stage: int, parts: str) -> int:
         """Bytes before they are encoded."""
         return self.number_bytes * ROWS[parts] * self.numbers(stage)
+
+    def whole_hash(self, stage: int) -> WholeHash:
+        """To find what holders tell each other of a snapshot from its bytes."""
+        weights = self.size(stage, "weights")
+        sizes = {"weights": weights, "optimiser": self.size(stage, "all") - weights}
+        return WholeHash([(part, self.header(stage, part), size) for part, size in sizes.items()])
 
     def lengths(self, stage: int, parts: str, encoding: str) -> tuple[int, ...]:
         """Encoded bytes of every chunk."""
@@ -37,10 +47,14 @@ class StateShape:
 
 
 def shape_of(config: ComputeConfig) -> StateShape:
-    model = ModelConfig(config.dim, config.heads, config.layers, config.context, config.hidden, config.vocabulary)
+    model = ModelConfig(
+        config.dim, config.heads, config.layers, config.context, config.hidden, config.vocabulary,
+        precision=config.precision,
+    )  # fmt: skip
     return StateShape(
-        lambda stage: model.stage_parameters(config.stages, stage), config.chunk_bytes, config.number_bytes
-    )
+        lambda stage: model.stage_parameters(config.stages, stage), config.chunk_bytes, config.number_bytes,
+        lambda stage, part: part_header(model, config.stages, stage, part),
+    )  # fmt: skip
 
 
 def gradient_numbers(config: ComputeConfig) -> tuple[int, ...]:

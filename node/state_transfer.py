@@ -18,6 +18,7 @@ import trio
 from ftnode.node.arena import Arena
 from ftnode.node.ports import ComputeError, ComputePort
 from ftnode.node.snapshots_told import ToldSnapshots
+from ftnode.node.snapshots_whole import WholeHash
 from ftnode.node.state_reading import call_in_time, call_with_slot, try_to_dump
 from ftnode.node.state_source import FAULTS, Borrower, Source, TransferFailed
 from ftnode.protocol.effects import Install
@@ -71,6 +72,8 @@ class _Fetching:
     donors: Sequence[Donor]
     sources: Sequence[Source]
     weights: Sequence[float]
+    whole: WholeHash | None = None
+    """Of a snapshot, which must be the one that the swarm agreed on."""
 
     @property
     def header(self) -> StateHeader:
@@ -81,6 +84,12 @@ class _Fetching:
         if parts == "weights":
             return 0
         return round(sum(weight * source.header.step_count for weight, source in zip(self.weights, self.sources)))
+
+    def require_agreed(self) -> None:
+        """After the last chunk. Raises TransferFailed when weights, moments or counts are others than most have."""
+        said = self.header
+        if self.whole and self.whole.digest(said.step_count, said.rate_factor) != self.effect.plan.digest:
+            raise TransferFailed(self.donors[0].peer, "a snapshot with another digest than most have")
 
 
 class Installer:
@@ -160,11 +169,11 @@ class Installer:
             for donor in donors:
                 wants_history = not any(source.remote for source in sources)
                 sources.append(await self._borrower.open(donor, self._request(effect, donor, wants_history), stack))
-            if plan.digest and sources[0].header.digest != plan.digest:
-                raise TransferFailed(donors[0].peer, "a snapshot with another digest than most have")
-            fetching = _Fetching(effect, donors, sources, self._weights(plan, donors, sources))
+            whole = self._borrower.shape.whole_hash(plan.stage) if plan.digest else None
+            fetching = _Fetching(effect, donors, sources, self._weights(plan, donors, sources), whole)
             await self._begin(fetching)
             size = await self._copy_all(fetching)
+            fetching.require_agreed()
             told = [await self._borrower.history(donor.peer, source) for donor, source in zip(donors, sources)]
         answer = await self._end(fetching)
         seconds, blend = trio.current_time() - started, float(answer["blend_seconds"])
@@ -221,7 +230,7 @@ class Installer:
             try:
                 for index in range(source.header.chunks):
                     await trio.lowlevel.checkpoint()  # what we wait for may all be there, and we not wanted any more
-                    length = await self._copy(fetching.effect.plan.stage, index, donor, source, weight)
+                    length = await self._copy(fetching, index, donor, source, weight)
                     sizes.append(length if source.remote else 0)
             except (TransferFailed, ComputeError) as error:
                 failures.append(error)
@@ -234,16 +243,18 @@ class Installer:
             raise failures[0]
         return sum(sizes)
 
-    async def _copy(self, stage: int, index: int, donor: Donor, source: Source, weight: float) -> int:
+    async def _copy(self, fetching: _Fetching, index: int, donor: Donor, source: Source, weight: float) -> int:
         try:
             handle, length = await source.next_chunk(index)
         except FAULTS as error:
             raise self._borrower.blame(donor.peer, error) from None
         try:
             slot = self._arena.slot(handle)
+            if fetching.whole is not None:
+                fetching.whole.add(self._arena.view(handle)[:length])
             await call_with_slot(
-                self._compute, "install_chunk", stage=stage, index=index, weight=weight, slot=slot, length=length,
-                encoding=source.header.encoding,
+                self._compute, "install_chunk", stage=fetching.effect.plan.stage, index=index, weight=weight,
+                slot=slot, length=length, encoding=source.header.encoding,
             )  # fmt: skip
         finally:
             self._arena.release(handle)

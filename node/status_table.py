@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ftnode.node.duration import duration
 from ftnode.node.last_copy import names_of
 from ftnode.node.stage_summary import Circumstances, summarize
 from ftnode.node.status import PeerRow, RecoveryRow, StageRow, StageSummary, SwarmStatus
@@ -194,18 +195,6 @@ def _end(status: SwarmStatus) -> str:
         "its holders keep the model until they are stopped; get it with: ftnode export MANIFEST DIR"
         + (f" ({_counted(single, 'stage has', 'stages have')} a single holder)" if single else "")
     )  # fmt: skip
-
-
-def duration(seconds: float) -> str:
-    """Two units at most: `2 d 3 h`, `1 h 5 min`, `40 s`."""
-    minutes, hours, days = (round(seconds / size) for size in (60, 3600, 86400))
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if minutes < 90:
-        return f"{minutes} min"
-    if hours < 48:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{hours // 24} d {hours % 24} h" if days < 365 else f"{days} d"
 
 
 def _counted(number: int, one: str, more: str) -> str:

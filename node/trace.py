@@ -193,7 +193,7 @@ def parse_record(line: bytes, where: str) -> dict[str, Any]:
     """One line, checked for its kind and the fields of it. Raises UserError (65)."""
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not a trace record: {error}", 65) from error
     if not isinstance(record, dict) or not isinstance(record.get("k"), str) or record["k"] not in RECORDS:
         raise UserError(f"{where}: not a trace record: {line[:60].decode(errors='replace')}", 65)

@@ -27,6 +27,7 @@ from ftnode.node.export_places import holders_of
 from ftnode.node.export_server import STREAMS_MAX, ExportServer
 from ftnode.node.export_wire import EXPORT_PROTOCOL
 from ftnode.node.gradient_memory import GradientMemory
+from ftnode.node.hand_over_time import too_slow
 from ftnode.node.history import HISTORY_PROTOCOL, Past, history_handler
 from ftnode.node.identity import Identity
 from ftnode.node.invitation import Invitation
@@ -172,6 +173,7 @@ class Node:
         config, self._nursery = self.config, nursery
         nursery.start_soon(self.compute.run)
         nursery.start_soon(self.saver.run)
+        self.departure.keep = self.saver.keep_now if self.saver.keeps else None
         self.disk.tell()
         nursery.start_soon(self.disk.check)
         self.reductions.begin(nursery)
@@ -199,6 +201,7 @@ class Node:
         nursery.start_soon(self.reachability.run)
         nursery.start_soon(self._give_up_alone)
         nursery.start_soon(self._watch_p2pd)
+        nursery.start_soon(self._noted.keep)
         nursery.start_soon(self._drive, nursery)
         await self.departure.done.wait()
         self.observer.close()
@@ -359,6 +362,8 @@ class Node:
         lines = describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, copies, head, why)
         for line in lines:
             self.speaking.say("compute", line)
+        if slow := too_slow(self.config.manifest, self.config.limits.up, fitting, head, self.config.hand_over_seconds):
+            self.speaking.say("limits", slow)
         self.driver.deliver(ComputeReady(fitting, head, float(ready["tokens_per_second"])))
 
     def _on_compute_lost(self, reason: str, out_of_memory_stage: int) -> None:

@@ -11,6 +11,8 @@ from typing import Final
 
 import trio
 
+from ftnode.node.duration import duration
+
 SAID_AFTER_SECONDS: Final = (10.0, 60.0, 600.0)
 """Then every hour."""
 HOUR: Final = 3600.0
@@ -34,7 +36,7 @@ class LongWait:
             return ""
         while waited >= self._next():
             self._said += 1
-        return f"waits for {what}, for {_spell(waited)} now"
+        return f"waits for {what}, for {duration(waited)} now"
 
     def _next(self) -> float:
         beyond = self._said - len(SAID_AFTER_SECONDS)
@@ -74,9 +76,3 @@ def spoken(what: str | Callable[[], str], say: Callable[[str], None] | None = No
 
 def _on_stderr(line: str) -> None:
     print(f"ftnode: {line}", file=sys.stderr, flush=True)
-
-
-def _spell(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.0f} h"

@@ -113,7 +113,7 @@ class _Reader:
         self.lines = text.splitlines()
         try:
             self.tables: dict[str, Any] = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # also a number of 5000 digits, and brackets in brackets
             raise UserError(f"{source} is not TOML: {error}", CONFIGURATION) from None
 
     def manifest(self) -> Manifest:

@@ -41,6 +41,15 @@ def test_the_page_lists_every_error_with_what_to_do() -> None:
     assert [line for line in wanted.splitlines() if re.search(r"\|\s*\|$", line)] == [], "no next step"
 
 
+def test_every_text_says_something_of_its_own() -> None:
+    """Else its row on the page would be one of dots, and nobody finds what was shown."""
+    texts = error_texts.error_texts(ROOT)
+    assert [text for text in texts if not any(letter.isalpha() for letter in text.text)] == []
+    source = 'def f(where, text):\n    raise UserError(f"{where}: {text}", 78)'
+    (found,) = error_texts.texts_of("x", ast.parse(source), {})
+    assert found.cause == "…: …"
+
+
 def test_every_exit_code_is_explained() -> None:
     head = PAGE.read_text(encoding="utf-8").partition(HEAD)[0]
     explained = {int(number) for number in re.findall(r"(?m)^\| (\d+) \|", head)}

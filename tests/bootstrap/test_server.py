@@ -16,7 +16,7 @@ import pytest
 import trio
 
 from ftnode.node.addresses import parse_peer, remembered_peers
-from ftnode.node.configuration import running_nodes
+from ftnode.node.configuration import RUNNING_FOLDER, running_nodes
 from ftnode.node.directory import Membership, SwarmDirectory
 from ftnode.node.identity import take_identity
 from ftnode.node.p2pd import P2pd
@@ -32,6 +32,8 @@ RUN = "0123456789abcdef"
 class Point:
     process: trio.Process
     address: str
+    said: bytes
+    """On stdout, until it told how to join."""
 
     def children(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children(recursive=True)
@@ -52,7 +54,7 @@ async def start_point(nursery: trio.Nursery, home: Path, listen: str = "/ip4/127
     lines = said.decode().splitlines()
     address = next(line.removeprefix("address: ") for line in lines if line.startswith("address: "))
     assert any(line.endswith(f"--peer {address}") for line in lines)
-    return Point(process, address)
+    return Point(process, address, said)
 
 
 async def gone(processes: list[psutil.Process]) -> None:
@@ -150,6 +152,23 @@ def test_it_stops_when_asked_at_once(number: signal.Signals, tmp_path: Path) -> 
             with trio.fail_after(5):
                 assert await point.process.wait() == 0
             await gone(children)
+
+    trio.run(main)
+
+
+def test_it_goes_on_where_its_note_cannot_be_written(tmp_path: Path) -> None:
+    """As on a full disk: one line, and it serves."""
+    (tmp_path / RUNNING_FOLDER).write_text("a file is where the folder should be")
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            point = await start_point(nursery, tmp_path)
+            await ask(tmp_path / "watcher", point.address, parse_peer(point.address).peer_id)
+            point.process.terminate()
+            with trio.fail_after(5):
+                assert await point.process.wait() == 0
+            said = point.said.decode()
+            assert said.count("cannot write to") == 1 and "it goes on" in said
 
     trio.run(main)
 

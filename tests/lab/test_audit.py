@@ -141,6 +141,20 @@ def test_two_views_of_one_number_are_found(run: Path) -> None:
     assert any("two different views" in finding.text for finding in audit(run).findings)
 
 
+@pytest.mark.parametrize("given_up", [True, False])
+def test_a_view_that_was_given_up_may_be_taken_up_again(run: Path, given_up: bool) -> None:
+    """Its leader stood still, and was heard of again. The core says a reason once while it stays the same."""
+
+    def take_up_again(traces: dict[str, list[dict[str, Any]]]) -> None:
+        last = traces["last"]
+        index, record = next((i, record) for i, record in enumerate(last) if record["k"] == "view")
+        gone = {"k": "note", "t": record["t"], "kind": "gone", "text": "the view is given up: nobody", "fields": {}}
+        last[index + 1 : index + 1] = [gone, record] if given_up else [record]
+
+    change(run, take_up_again)
+    assert audit(run).passed is given_up
+
+
 def cut(run: Path, kind: str) -> None:
     """The killed holder's trace ends before its last record of that kind in step 2, and before that record's event."""
 

@@ -21,7 +21,10 @@ class FakeCompute:
     """Whether it stands still."""
 
     def __init__(self) -> None:
-        self.frozen = False
+        self.frozen = self.gone = False
+
+    def retire(self) -> None:
+        self.gone = True
 
     def freeze(self) -> None:
         self.frozen = True

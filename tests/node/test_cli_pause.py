@@ -12,7 +12,7 @@ import pytest
 from cli_runner import Seen, runner
 from volunteers import starting
 
-from ftnode.node import cli_pause
+from ftnode.node import waiting
 from ftnode.node.cli_pause import parse_duration
 from ftnode.node.identity import home_directory
 from ftnode.node.pause_notes import read_word
@@ -140,9 +140,10 @@ def test_who_does_not_rest_in_time_is_told_of(run: Callable[..., Seen], home: Pa
 def test_who_waits_long_is_told_for_what(
     run: Callable[..., Seen], home: Path, volunteer: Volunteer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_pause, "SAY_SECONDS", 0.1)
+    monkeypatch.setattr(waiting, "SAID_AFTER_SECONDS", (0.1, 60.0, 600.0))
     volunteer("stubborn")
-    assert run("pause", "--timeout", 0.5, "--home", home).err.count("waits until others have learnt") == 1
+    seen = run("pause", "--timeout", 0.5, "--home", home)
+    assert seen.err.count("ftnode: waits for 1 to hand over what only they hold (Ctrl-C waits no longer), for 0 s") == 1
 
 
 def test_who_ends_meanwhile_rests_too(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:

@@ -55,3 +55,32 @@ def test_frozen_is_not_hung_and_thawed_it_answers() -> None:
             nursery.cancel_scope.cancel()  # and one that stands still can be ended
 
     trio.run(scenario)
+
+
+def test_retired_is_gone_for_good_and_nobody_is_told() -> None:
+    config = replace(CONFIG, backend="paced")
+    arena = Arena(config.slot_bytes, config.slots)
+    lost: list[str] = []
+    answers: list[dict[str, Any] | ComputeError] = []
+    up, ended = trio.Event(), trio.Event()
+
+    async def scenario() -> None:
+        process = ComputeProcess(config, arena, lambda ready: up.set(), lambda reason, stage: lost.append(reason))
+
+        async def live() -> None:
+            await process.run()
+            ended.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(live)
+            with trio.fail_after(60):
+                await up.wait()
+                process.retire()
+                await ended.wait()
+            assert not Path(f"/proc/{process.pid}").exists() and lost == []
+            process.post("initialise", answers.append, stage=1, commit="c0")
+            process.freeze()
+            process.thaw()
+            assert isinstance(answers[0], ComputeError) and answers[0].kind == "lost"
+
+    trio.run(scenario)

@@ -13,10 +13,12 @@ from cli_runner import Seen, runner
 
 import ftnode.node
 from ftnode.node.addresses import remember_peers
-from ftnode.node.config_file import config_path
+from ftnode.node.config_file import OURS, config_path
 from ftnode.node.configuration import JoinConfig
 from ftnode.node.identity import home_directory, take_identity
 from ftnode.node.limits import Limits, Memory
+
+ERRORS = Path(__file__).parents[2] / "docs" / "errors.md"
 
 
 @pytest.fixture
@@ -88,7 +90,7 @@ def test_where_the_file_is(run: Callable[..., Seen], home: Path, monkeypatch: py
         ("[join]\n\nmax-tmp = 80", ("line 3", "no option --max-tmp", "did you mean max-temp?")),
         ("[jion]\nhold = 1", ("line 1", "jion is no section", "did you mean join?")),
         ("hold = 1", ("line 1", "hold is no key outside of a section")),
-        ("join = 3", ("line 1", "join is a command: write [join]")),
+        ("join = 3", ("line 1", "join is a command; write [join]")),
         ("[join]\nhome = '/elsewhere'", ("line 2", "--home or FTNODE_HOME")),
         ("[join]\nhold = true", ("line 2", "hold is no yes-or-no")),
         ("[join]\npause-on-battery = 1", ("line 2", "true or false")),
@@ -96,6 +98,9 @@ def test_where_the_file_is(run: Callable[..., Seen], home: Path, monkeypatch: py
         ("[join]\npaced-seconds = 1.0", ("line 2", "paced-seconds is a list")),
         ("[join]\nhold = 2026-01-01", ("line 2", "no such kind of value")),
         ("[join.hold]\nx = 1", ("line 1", "no such kind of value")),
+        ("[join]\nhold" + ".a" * 2000 + " = 1", ("line", "no such kind of value: a table")),
+        ("[join]\nschedule = [[['22:00-07:00']]]", ("line 2", "no such kind of value: a list")),
+        (f"[join]\nhold = 0x1{'0' * 9000}", ("line 2", "no such kind of value: a number of more than 64 bits")),
         ("[join]\nhold = 0", ("line 2", "--hold", "0 is not in the range")),
         ("[join]\nup = 2500000", ("line 2", "--up", "'2500000' is no rate")),
         ("[join]\nup = 2500000.0", ("line 2", "--up", "'2500000.0' is no rate")),
@@ -109,8 +114,10 @@ def test_what_is_wrong_is_named_with_its_line(
     run: Callable[..., Seen], home: Path, text: str, says: tuple[str, ...]
 ) -> None:
     name = write(home, text)
-    assert run("join", "manifest.toml", "--home", home).refused(78, name, *says)
-    assert run("config", "show", "--home", home).code == (0 if "device" in text or "schedule" in text else 78)
+    seen = run("join", "manifest.toml", "--home", home)
+    assert seen.refused(78, name, *says)
+    assert f"`{seen.err.rpartition('[')[2].strip()[:-1]}` |" in ERRORS.read_text(), seen.err
+    assert run("config", "show", "--home", home).code == (0 if "'gpu'" in text or "['22-7']" in text else 78)
 
 
 def test_a_bad_variable_is_named(run: Callable[..., Seen], home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,6 +130,26 @@ def test_a_bad_variable_is_named(run: Callable[..., Seen], home: Path, monkeypat
         78, "FTNODE_JOIN_HODL is no option", "did you mean FTNODE_JOIN_HOLD?"
     )
     assert run("status", "--home", home).code == 64, "it is no business of another command"
+
+
+def test_a_variable_of_no_command_is_said_and_changes_nothing(
+    run: Callable[..., Seen], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FTNODE_JION_HOLD", "FTNODE_RUN_INTI_STEPS", "FTNODE_HOEM", "FTNODE_QXZ"):
+        monkeypatch.setenv(name, "1")
+    for name in sorted(OURS):
+        monkeypatch.setenv(name, str(home))
+    seen = run("config", "path", "--home", home)
+    assert (seen.code, seen.out.strip()) == (0, str(home / "config.toml"))
+    assert [line.partition("; ")[0].split()[1] for line in seen.err.splitlines()] == [
+        "FTNODE_HOEM", "FTNODE_JION_HOLD", "FTNODE_QXZ", "FTNODE_RUN_INTI_STEPS",
+    ]  # fmt: skip
+    for near in ("FTNODE_HOME", "FTNODE_JOIN_HOLD", "FTNODE_RUN_INIT_STEPS"):
+        assert f"did you mean {near}?\n" in seen.err
+    assert "FTNODE_QXZ is no variable of ours and changes nothing; ftnode config show" in seen.err
+    for name in ("FTNODE_JION_HOLD", "FTNODE_RUN_INTI_STEPS", "FTNODE_HOEM", "FTNODE_QXZ"):
+        monkeypatch.delenv(name)
+    assert run("config", "path", "--home", home).err == ""
 
 
 def test_what_is_typed_wins_and_is_blamed_alone(run: Callable[..., Seen], home: Path) -> None:
@@ -156,6 +183,7 @@ def test_the_owner_can_pause_whatever_the_values_are(
     write(home, f"[{verb}]\n{key} = {value}\n")
     seen = run(verb, "--home", home)
     assert seen.code == expected and "line 2" in seen.err and "goes on without the configuration" in seen.err
+    assert "[E78-config_file]" in seen.err
     write(home, "")
     monkeypatch.setenv(f"FTNODE_{verb.upper()}_{key.upper()}", value.strip('"'))
     monkeypatch.setenv("FTNODE_HOME", str(home))

@@ -11,6 +11,8 @@ import trio.testing
 from departing import ME, OTHER, Life, run
 
 from ftnode.node.core_clock import CoreClock
+from ftnode.node.departure import Departure
+from ftnode.protocol.types import Attempt, Version
 
 
 def test_the_second_wish_to_leave_ends_it() -> None:
@@ -146,6 +148,93 @@ def test_who_is_alone_stands_still_and_loses_nothing() -> None:
         await life.departure.pause("a game", False, 60.0)
         await life.departure.pause("a game", True, 60.0)
         assert life.done and not life.compute.frozen
+
+    run(scenario)
+
+
+def saving(trouble: str = "", forever: bool = False) -> Life:
+    """Alone in a run that keeps snapshots."""
+    life = Life(others=False)
+
+    async def keep(stages: tuple[int, ...]) -> str:
+        assert stages == (0,)
+        before = life.clock()
+        if forever:
+            await trio.sleep_forever()
+        assert life.clock() == before, "nothing happens meanwhile"
+        return trouble
+
+    life.departure.keep = keep
+    return life
+
+
+def test_who_is_alone_and_keeps_snapshots_saves_and_lets_its_compute_go() -> None:
+    async def scenario() -> None:
+        life = saving()
+        await life.departure.pause("a game", False, 60.0)
+        assert life.compute.gone and not life.compute.frozen and not life.done and not life.left
+        assert "is on this disk, as it was after step 5" in life.departure.frozen
+        await life.departure.pause("a game", False, 60.0)
+        life.departure.thaw()
+        assert life.done and life.departure.pausing and not life.departure.leaving, "the next life goes on from there"
+
+    run(scenario)
+
+
+def test_who_has_saved_can_leave_or_free_the_rest() -> None:
+    async def scenario() -> None:
+        leaver, goer = saving(), saving()
+        for life in (leaver, goer):
+            await life.departure.pause("a game", False, 60.0)
+        leaver.departure.leave("Ctrl-C")
+        assert leaver.done and leaver.departure.leaving
+        await goer.departure.pause("a game", True, 60.0)
+        assert goer.done and goer.departure.pausing == "a game"
+        assert not any("resuming" in line for life in (leaver, goer) for line in life.said)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("life", "why"),
+    [(lambda: saving("the disk is full"), "(the disk is full)"), (lambda: saving(forever=True), "within 5 s")],
+    ids=["full", "slow"],
+)
+def test_who_cannot_save_stands_still_with_all_in_memory(life: Callable[[], Life], why: str) -> None:
+    async def scenario() -> None:
+        one = life()
+        await one.departure.pause("a game", False, 5.0)
+        assert one.compute.frozen and not one.compute.gone and not one.done
+        assert "stays in memory" in one.departure.frozen and why in one.departure.frozen
+        one.departure.thaw()
+        assert not one.compute.frozen and not one.done
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("end", [lambda one: one.thaw(), lambda one: one.leave("Ctrl-C"), lambda one: one.done.set()])
+def test_another_word_while_it_saves_counts(end: Callable[[Departure], None]) -> None:
+    async def scenario() -> None:
+        life = saving(forever=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.pause, "a game", False, 60.0)
+            await trio.testing.wait_all_tasks_blocked()
+            assert life.departure.busy
+            await life.departure.pause("a game", False, 60.0)
+            end(life.departure)
+        assert not life.departure.busy and not life.compute.gone and not life.compute.frozen
+        assert not life.departure.frozen and life.clock() != life.clock()
+
+    run(scenario)
+
+
+def test_stages_of_different_steps_are_not_saved() -> None:
+    async def scenario() -> None:
+        life = saving()
+        life.core.mine = (0, 1)
+        life.core.holder.versions[1] = Version(4, "d", Attempt(1, 1))
+        await life.departure.pause("a game", False, 60.0)
+        assert life.compute.frozen and not life.compute.gone
 
     run(scenario)
 

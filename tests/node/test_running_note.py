@@ -37,6 +37,23 @@ def test_it_goes_on_and_says_so_once(tmp_path: Path) -> None:
     assert len(said) == 2
 
 
+def test_what_could_not_be_written_is_tried_again(tmp_path: Path) -> None:
+    note = RunningNote(tmp_path, lambda kind, text: None)
+    draft = block(tmp_path)
+    note.write(NODE)
+
+    async def scenario() -> None:
+        with trio.move_on_after(25):
+            await note.keep()
+        assert running_nodes(tmp_path) == ()
+        draft.rmdir()
+        with trio.move_on_after(15):
+            await note.keep()
+        assert [node.peer for node in running_nodes(tmp_path)] == ["me"]
+
+    run(scenario)
+
+
 def test_a_draft_that_cannot_take_its_place_is_removed(tmp_path: Path) -> None:
     (tmp_path / RUNNING_FOLDER / "me.json").mkdir(parents=True)
     with pytest.raises(OSError):

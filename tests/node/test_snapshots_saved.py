@@ -95,6 +95,63 @@ def test_a_save_that_is_still_written_makes_the_next_one_wait_its_turn(tmp_path:
     trio.run(main)
 
 
+def test_all_is_kept_now_at_any_step(tmp_path: Path, config: ComputeConfig) -> None:
+    """Behind what is still being written; the memory of the copies is free then, and training goes on to the bit."""
+    go_on = threading.Event()
+
+    class Slow(Disk):
+        def create(self, path: Path) -> int:
+            assert go_on.wait(20)
+            return super().create(path)
+
+    node = Node(tmp_path, config, Slow())
+    stages = range(STAGES + 1)
+    told: list[str] = []
+
+    async def main() -> None:
+        async def keep() -> None:
+            told.append(await node.saver.keep_now(stages))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            node.train(1)
+            node.train(2)
+            third = node.train(3)
+            async with trio.open_nursery() as saving:
+                saving.start_soon(keep)
+                await trio.testing.wait_all_tasks_blocked()
+                assert told == []
+                go_on.set()
+            assert told == [""] and node.saver.keeps
+            assert {kept.version.step for kept in node.store.kept()} == {2, 3}
+            assert all(node.memory.missing(stage) for stage in stages)
+            assert load(direct(config, range(0)), node, 3) == third["digests"]
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_what_cannot_be_kept_now_says_why(tmp_path: Path, config: ComputeConfig) -> None:
+    class Full(Disk):
+        def write(self, descriptor: int, content: memoryview | bytes, offset: int) -> None:
+            raise OSError(28, "no space")
+
+    node = Node(tmp_path, config, Full())
+
+    async def main() -> None:
+        assert await node.saver.keep_now([0]) == "this node has no stages now"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            node.train(1)
+            assert "the disk is full" in await node.saver.keep_now([0, 1])
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert not Node(tmp_path, config, every=0).saver.keeps
+
+
 def test_trouble_is_said_and_training_goes_on(tmp_path: Path, config: ComputeConfig) -> None:
     class Full(Disk):
         def write(self, descriptor: int, content: memoryview | bytes, offset: int) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +15,18 @@ import trio
 import trio.testing
 from computing import CONFIG, STAGES, Direct, Port, direct
 from keeping import RUN
-from lending import Network
+from lending import SETTINGS, Network
 from saving import Node as Trainer
 from saving import settled, version
 from test_copies_of_torch import Node as Mover
 
 from ftnode.node import snapshots_store
+from ftnode.node.arena import Arena
 from ftnode.node.compute_config import ComputeConfig
+from ftnode.node.snapshots_format import StageState
 from ftnode.node.snapshots_store import KeptSnapshot, SnapshotStore
-from ftnode.node.snapshots_told import ToldSnapshots
+from ftnode.node.snapshots_told import ToldSnapshots, snapshot_of
+from ftnode.node.snapshots_write import Allowance, write_snapshot
 from ftnode.node.state_shape import shape_of
 from ftnode.node.state_transfer import Outcome
 from ftnode.protocol.effects import Install
@@ -78,7 +84,7 @@ def snapshot(home: Path, step: int = 2) -> KeptSnapshot:
 
 async def fill(side: Side, home: Path, *donors: str, digest: str = "") -> Outcome:
     lent = tuple(Donor(STAGE, Peer(name, 1), ()) for name in donors)
-    digest = digest or snapshot(home).digest
+    digest = digest or snapshot(home).whole_digest
     plan = Plan(STAGE, side.peer, Rung.SNAPSHOT, lent, 1.0, "on a disk", version(2), digest)
     return await side.installer.install(Install(plan, version(2)))
 
@@ -147,7 +153,7 @@ def test_a_damaged_snapshot_is_told_of_no_more_and_the_next_donor_is_asked(
 
 def test_who_lends_finds_the_damage_first(tmp_path: Path, config: ComputeConfig) -> None:
     kept_by(tmp_path / "kept", config)
-    digest = snapshot(tmp_path / "kept").digest
+    digest = snapshot(tmp_path / "kept").whole_digest
     damage(tmp_path / "kept")
 
     async def main(network: Network) -> None:
@@ -155,6 +161,88 @@ def test_who_lends_finds_the_damage_first(tmp_path: Path, config: ComputeConfig)
         other.donor._held = lambda stage: None
         outcome = await fill(me, tmp_path / "kept", "other", digest=digest)
         assert isinstance(outcome.event, InstallFailed) and other.told
+
+    run(main)
+
+
+def edited(kept: Path, home: Path, edit: Callable[[bytearray, StageState], StageState]) -> None:
+    """Another disk with the same snapshot of STAGE, of whose optimiser and counts `edit` makes others; all its hashes
+    fit."""
+    source = snapshot(kept)
+    parts = SnapshotStore(kept, RUN).load(source)
+    state = edit(parts["optimiser"], source.index.state)
+    whole = memoryview(parts["weights"] + parts["optimiser"])
+    write_snapshot(SnapshotStore(home, RUN), whole, replace(source.index, state=state), Allowance(2, 10**9, 0), ())
+
+
+def another_moment(moments: bytearray, state: StageState) -> StageState:
+    moments[-5] ^= 4
+    return state
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        another_moment,
+        lambda moments, state: replace(state, updates=state.updates + 1000),
+        lambda moments, state: replace(state, rate_factor=9.0),
+    ],
+    ids=["moments", "count", "rate"],
+)
+def test_weights_alone_do_not_make_a_snapshot_the_one_that_was_agreed_on(
+    edit: Callable[[bytearray, StageState], StageState], tmp_path: Path, config: ComputeConfig
+) -> None:
+    """Whoever lends it has the right weights, and hashes that fit what it lends; the next donor is asked."""
+    _, state = kept_by(tmp_path / "kept", config)
+    edited(tmp_path / "kept", tmp_path / "liar", edit)
+    honest, liar = snapshot(tmp_path / "kept"), snapshot(tmp_path / "liar")
+    assert liar.digest == honest.digest and snapshot_of(liar).digest != snapshot_of(honest).digest
+    assert liar.folder.name != honest.folder.name, "both can lie on one disk"
+
+    async def main(network: Network) -> None:
+        me = Side("me", tmp_path / "bare", config, network)
+        Side("liar", tmp_path / "liar", config, network)
+        Side("other", tmp_path / "kept", config, network)
+        refused = await fill(me, tmp_path / "kept", "liar")
+        assert isinstance(refused.event, InstallFailed) and "another digest" in refused.event.reason
+        assert refused.event.donor == Peer("liar", 1)
+        helped = await fill(me, tmp_path / "kept", "liar", "other")
+        assert isinstance(helped.event, Installed) and state_of(me.direct) == state
+
+    run(main)
+
+
+def test_what_legitimately_differs_is_not_in_the_digest(tmp_path: Path, config: ComputeConfig) -> None:
+    kept_by(tmp_path / "kept", config)
+    edited(tmp_path / "kept", tmp_path / "other", lambda moments, state: replace(state, norm_squared=7.0))
+    one, other = snapshot(tmp_path / "kept"), snapshot(tmp_path / "other")
+    assert one.index.state != other.index.state and one.index.saved != other.index.saved
+    assert snapshot_of(one) == snapshot_of(other)
+
+
+def test_a_borrower_that_reads_slowly_keeps_nobody_waiting(tmp_path: Path, config: ComputeConfig) -> None:
+    """Nor memory; and what is removed while it reads is lent to its end."""
+    kept_by(tmp_path / "kept", config)
+
+    async def main(network: Network) -> None:
+        other = Side("other", tmp_path / "kept", config, network)
+        other.donor._held = lambda stage: None
+        request = replace(REQUEST, run=SETTINGS.run)
+        with trio.fail_after(20):
+            async with AsyncExitStack() as slow:
+                loans = [await slow.enter_async_context(other.donor.lend(request, f"slow {n}")) for n in range(4)]
+                first = await loans[0].chunk(0)
+                other.direct.arena.release(first.handle)
+                me = Side("me", tmp_path / "bare", config, network)
+                outcome = await fill(me, tmp_path / "kept", "other")
+                assert isinstance(outcome.event, Installed), outcome.event
+                shutil.rmtree(snapshot(tmp_path / "kept").folder)
+                for loan in loans:
+                    for index in range(loan.header.chunks):
+                        chunk = await loan.chunk(index)
+                        view = other.direct.arena.view(chunk.handle)[: chunk.length]
+                        assert hashlib.blake2b(view, digest_size=16).digest() == chunk.hash
+                        other.direct.arena.release(chunk.handle)
 
     run(main)
 
@@ -191,7 +279,12 @@ def test_all_that_is_told_is_read_once_and_what_is_damaged_is_withdrawn(tmp_path
 REQUEST = StateRequest(RUN, STAGE, 2, version(2).commit, "all", "raw", False, False, -1)
 
 
-@pytest.mark.parametrize("read", [lambda disk: disk.check(), lambda disk: disk.lend(REQUEST)], ids=["check", "lend"])
+async def lent_by(disk: ToldSnapshots) -> None:
+    async with disk.lend(REQUEST, Arena(64, 4)):
+        raise AssertionError("it was not read before")
+
+
+@pytest.mark.parametrize("read", [lambda disk: disk.check(), lent_by], ids=["check", "lend"])
 def test_who_ends_does_not_wait_for_a_slow_disk(
     read: Callable[[ToldSnapshots], Awaitable[object]], tmp_path: Path, config: ComputeConfig,
     monkeypatch: pytest.MonkeyPatch,

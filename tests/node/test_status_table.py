@@ -16,7 +16,7 @@ from ftnode.node import watch
 from ftnode.node.addresses import remembered_peers
 from ftnode.node.stage_summary import summarize
 from ftnode.node.status import Member, PeerRow, RecoveryRow, Speaker, StageRow, SwarmStatus, to_mapping
-from ftnode.node.status_table import duration, peer_table, plain_lines, render
+from ftnode.node.status_table import peer_table, plain_lines, render
 from tests.node.cli_runner import runner
 from tests.node.signers import signer
 
@@ -88,17 +88,6 @@ def test_a_terminal_shows_the_same_lines(per_peer: bool) -> None:
 def test_members_that_a_meeting_point_knows_are_peers() -> None:
     point = SwarmStatus(FULL.speaker, members=(Member("run", "tiny", "12D3KooWother", ("/ip4/192.0.2.7/tcp/1",)),))
     assert [row[0] for row in peer_table(point).rows] == ["12D3KooWother"]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.4, "0 s"), (89, "89 s"), (90, "2 min"), (3600, "60 min"), (7500, "2 h 5 min"), (86400, "24 h 0 min"),
-        (270000, "3 d 3 h"), (864e5, "1000 d"),
-    ],
-)  # fmt: skip
-def test_durations_are_short(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(

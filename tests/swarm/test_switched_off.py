@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from ftnode.lab.swarm import descendants, wait_until_gone
 from ftnode.lab.trial import Trial
+from ftnode.node.configuration import running_nodes
 from ftnode.node.snapshots_store import SnapshotStore
+from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
 from ftnode.protocol.types import Rung
 from tests.swarm.conftest import OpenTrial
@@ -76,3 +82,39 @@ def test_two_nodes_that_were_killed_go_on_from_the_newest_common_step(open_swarm
         assert again[step] == pytest.approx(first[step], rel=1e-6), f"step {step} is the step that it was"
     view = trial.story.view
     assert view is not None and view.lineage.from_disks and min(view.epochs) > 0
+
+
+def computes(pid: int) -> tuple[int, ...]:
+    """The compute processes below a node."""
+    found = descendants(pid)
+    return tuple(each for each in found if b"compute_process" in Path(f"/proc/{each}/cmdline").read_bytes())
+
+
+def command(verb: str, home: Path) -> None:
+    argv = [sys.executable, "-m", "ftnode.node.cli", verb, "--home", str(home)]
+    subprocess.run(argv, check=True, capture_output=True, timeout=120)
+
+
+def test_who_is_alone_saves_frees_its_compute_and_goes_on_from_the_disk(open_swarm: OpenTrial) -> None:
+    """Whoever joins meanwhile waits for it instead of beginning anew."""
+    trial = open_swarm(volunteers=1, stages=2, hold=3, change=with_snapshots)
+    process = trial.swarm.processes["v1"]
+    trial.wait_for_step(3)
+    computing = computes(process.process.pid)
+    assert len(computing) == 1
+    command("pause", process.home)
+    paused = running_nodes(process.home)[0].paused
+    assert "is on this disk, as it was after step" in paused
+    step = int(paused.partition("after step ")[2].partition(";")[0])
+    assert step > 0 and wait_until_gone(computing, 2.0) == () and process.alive
+    trial.story.read()
+    commits = len(trial.story.commits)
+    trial.volunteer("v2", hold=3)
+    with pytest.raises(UserError, match="waited"):
+        trial.wait("somebody to begin anew", lambda story: len(story.commits) > commits, 15.0)
+    command("resume", process.home)
+    trial.story.follow("v1-2", process.log / "trace-2.jsonl")
+    trial.wait("steps after the pause", lambda story: len(story.commits) >= commits + 3, 120.0)
+    assert trial.story.commits[commits].record["step"] == step + 1
+    lived = [told.record for told in trial.story.installed if told.record["rung"] == Rung.SNAPSHOT.value]
+    assert {record["stage"] for record in lived} == {0, 1, 2} and {record["step"] for record in lived} == {step}
