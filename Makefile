@@ -6,12 +6,14 @@ ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PACKAGES := protocol models node bootstrap lab
+# tests/conftest.py says how many workers, which is none for a selection; ARGS='-n 0' keeps all tests in one process.
+SIDE_BY_SIDE := -n auto --dist loadgroup --no-loadscope-reorder
 
 .PHONY: help setup demo test test-swarm lint format clean
 
 help:
 	@echo "make demo        a swarm on this machine trains, loses a stage and heals (ARGS='--steps 100' are passed on)"
-	@echo "make test        lint, types and all tests but those with real swarms"
+	@echo "make test        lint, types and all tests but those with real swarms, side by side (ARGS='-k name' selects)"
 	@echo "make test-swarm  tests with real processes, minutes each"
 	@echo "make lint        ruff and mypy"
 	@echo "make format      ruff's formatter"
@@ -34,7 +36,7 @@ demo: $(STAMP)
 	"$(BIN)/ftnode" demo $(ARGS)
 
 test: lint
-	"$(BIN)/python" -m pytest -rs -m "not swarm" $(ARGS)
+	"$(BIN)/python" -m pytest -rs -m "not swarm" $(SIDE_BY_SIDE) $(ARGS)
 
 test-swarm: $(STAMP)
 	"$(BIN)/python" -m pytest -m swarm $(ARGS)

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,11 @@ PAGE = ROOT / "docs" / "errors.md"
 HEAD = "| code | what it says | what to do |"
 
 
+@cache
+def texts_of_the_tree() -> list[error_texts.ErrorText]:
+    return error_texts.error_texts(ROOT)
+
+
 @pytest.fixture
 def ftnode(capsys: pytest.CaptureFixture[str]) -> Callable[..., Seen]:
     return runner(capsys)
@@ -30,7 +36,7 @@ def ftnode(capsys: pytest.CaptureFixture[str]) -> Callable[..., Seen]:
 
 def test_the_page_lists_every_error_with_what_to_do() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    texts = error_texts.error_texts(ROOT)
+    texts = texts_of_the_tree()
     assert len(texts) > 100
     wanted = error_texts.table(texts, error_texts.rows_of(page))
     before = page.partition(HEAD)[0]
@@ -53,7 +59,7 @@ def test_every_text_says_something_of_its_own() -> None:
 def test_every_exit_code_is_explained() -> None:
     head = PAGE.read_text(encoding="utf-8").partition(HEAD)[0]
     explained = {int(number) for number in re.findall(r"(?m)^\| (\d+) \|", head)}
-    used = {text.exit_code for text in error_texts.error_texts(ROOT)} - {0}
+    used = {text.exit_code for text in texts_of_the_tree()} - {0}
     assert used <= explained and {0, 1, 130, 141} <= explained
 
 

@@ -8,6 +8,7 @@ import trio
 from ftnode.lab import limits
 
 
+@pytest.mark.alone
 def test_a_limit_is_not_exceeded_on_the_wire(monkeypatch: pytest.MonkeyPatch) -> None:
     """Upwards nothing runs ahead. On a busy machine less may pass than could."""
     monkeypatch.setattr(limits, "SETTLE_SECONDS", 1.0)
@@ -16,6 +17,7 @@ def test_a_limit_is_not_exceeded_on_the_wire(monkeypatch: pytest.MonkeyPatch) ->
     assert found["echo_median"] < 1.0
 
 
+@pytest.mark.alone
 def test_without_a_limit_the_line_carries_more() -> None:
     """So that the test above can fail: the proxy and the streams are not what slows it."""
     found = trio.run(limits.bandwidth, 400e6 / 8, 0.0, 1.0)

@@ -79,6 +79,7 @@ def test_who_was_dialled_knows_where_to_answer(tmp_path: Path) -> None:
     limited(main)
 
 
+@pytest.mark.alone
 def test_a_killed_peer_is_noticed_in_well_under_half_a_second(tmp_path: Path) -> None:
     """No benchmark: heartbeats would take seconds, so half of one tells the mechanisms apart, not the machines."""
 
@@ -128,6 +129,7 @@ def test_a_port_that_is_being_closed_counts_as_refusing() -> None:
     limited(main)
 
 
+@pytest.mark.alone
 def test_a_killed_peer_that_only_talked_to_us_is_noticed(tmp_path: Path) -> None:
     """We have no link of our own to it: the end of its streams is what tells us."""
 

@@ -19,10 +19,12 @@ AT_ONCE = 2
 
 
 class Branches:
-    """The copies of one world. A way to the end answers what was wrong with it, empty if nothing was."""
+    """The copies of one world. A way to the end answers what was wrong with it, empty if nothing was. `one`: once
+    anything was, no more are made."""
 
-    def __init__(self) -> None:
+    def __init__(self, one: bool = False) -> None:
         self.moments = 0
+        self._one = one
         self._open: dict[Connection, str] = {}
         self._wrong: dict[str, str] = {}
 
@@ -31,6 +33,8 @@ class Branches:
         while len(self._open) >= AT_ONCE:
             self._gather()
         self.moments += 1
+        if self._one and self._wrong:
+            return
         answer, told = FORK.Pipe(duplex=False)
         FORK.Process(target=_go, args=(way, told), daemon=True).start()
         told.close()

@@ -117,11 +117,11 @@ WHO: dict[str, Victims] = {
 
 def traces(
     who: str, every: int = 1, settings: Settings = QUIET, *, seed: int = SEED, sum_seconds: float = ALONE_SECONDS,
-    slower: float = 1.0,
+    slower: float = 1.0, one: bool = False,
 ) -> dict[str, str]:  # fmt: skip
     """The events of a step at which a death shows afterwards. `sum_seconds`: that a group's sum takes; `slower`:
-    compute and lines, so that the step goes on while the next view is chosen."""
-    wanted, world, branches = undisturbed(settings, seed), begun(settings, seed), Branches()
+    compute and lines, so that the step goes on while the next view is chosen; `one`: one such event is enough."""
+    wanted, world, branches = undisturbed(settings, seed), begun(settings, seed), Branches(one)
     world.reductions.seconds = sum_seconds
     for host in world.live():
         host.forward_seconds *= slower
@@ -171,4 +171,4 @@ def test_whoever_dies_before_whichever_message_of_a_step_leaves_no_trace(in_flig
 
 def test_it_would_be_seen_if_visits_were_left_with_the_dead() -> None:
     with dead_ends():
-        assert traces("leader", every=10)
+        assert traces("leader", every=10, one=True)

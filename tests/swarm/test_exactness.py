@@ -27,7 +27,7 @@ from ftnode.node.cli_run import model_config
 from ftnode.protocol.manifest import Manifest
 from tests.swarm.conftest import kill_replicas, sizes, small_manifest
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.alone]
 
 STAGES = 2
 HOLDERS = 3

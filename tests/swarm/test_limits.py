@@ -77,6 +77,7 @@ def test_health_and_service_managers_are_told_how_it_is(open_swarm: OpenTrial, m
     assert health(silent.home)[0] == 69
 
 
+@pytest.mark.alone
 def test_a_swarm_trains_within_narrow_limits_and_loses_nobody(open_swarm: OpenTrial) -> None:
     trial: Trial = open_swarm(volunteers=0, stages=STAGES)
     nodes = [trial.volunteer(f"v{number}", options=LIMITS) for number in range(1, STAGES + 2)]
@@ -97,6 +98,7 @@ def test_a_swarm_trains_within_narrow_limits_and_loses_nobody(open_swarm: OpenTr
     assert priorities == {max(10, os.getpriority(os.PRIO_PROCESS, 0))}
 
 
+@pytest.mark.alone
 def test_who_has_everything_to_do_keeps_to_one_core_and_its_memory() -> None:
     """All processes of a node that holds a whole run, which nothing but its limits holds up."""
     found = trained(8.0)

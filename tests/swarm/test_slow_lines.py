@@ -20,7 +20,7 @@ from ftnode.protocol.settings import Settings
 from tests.swarm.conftest import OpenTrial, small_manifest
 from tests.swarm.slow_lines import Lines, Quality, free_port, open_lines
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = [pytest.mark.timeout(420), pytest.mark.alone]
 
 STAGES = 2
 VOLUNTEERS = STAGES + 2

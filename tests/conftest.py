@@ -1,0 +1,69 @@
+"""Tests side by side: each computes with one thread, and those that measure the machine have it for themselves."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from ftnode.node.children import thread_environment
+
+os.environ.update(thread_environment(1))
+"""Threads that wait for each other on busy cores take ten times as long. Before torch is loaded, and for children."""
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+"""Hundreds of processes start, and a node's modules take nearly twice as long to load without bytecode."""
+
+DOOR, ROOM = Path(__file__).parent, Path(__file__)
+"""Everybody comes through the door. Who wants the room alone keeps it shut while the others leave, so that nobody who
+comes later is let in first. Locks of files end with whoever holds them, however that ends."""
+
+WORKERS_MAX = 8
+"""Each takes half a gigabyte."""
+WORLD = Path(__file__).parent / "sim"
+
+
+def lock(path: Path, how: int) -> int:
+    descriptor = os.open(path, os.O_RDONLY)
+    fcntl.flock(descriptor, how)
+    return descriptor
+
+
+def unlock(descriptor: int) -> None:
+    fcntl.flock(descriptor, fcntl.LOCK_UN)  # closing is not enough while a forked child has it, too
+    os.close(descriptor)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Workers share the machine, but for tests marked `alone`. The wait for it is not part of a test's time."""
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    how = fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH
+    door = lock(DOOR, how)
+    room = lock(ROOM, how)
+    unlock(door)
+    try:
+        return (yield)
+    finally:
+        unlock(room)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """For `-n auto`: twice the cores, since many tests wait; none for a selection, which is not worth their start."""
+    selected = config.option.keyword or config.args_source is not config.ArgsSource.TESTPATHS
+    return 0 if selected else min(WORKERS_MAX, 2 * (os.cpu_count() or 1))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A worker takes a whole file; of the virtual world, which takes longest and so comes first, a test at a time."""
+    if not hasattr(config, "workerinput"):
+        return
+    items.sort(key=lambda item: WORLD not in item.path.parents)
+    for item in items:
+        if WORLD not in item.path.parents or "outcomes" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
