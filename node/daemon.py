@@ -90,6 +90,8 @@ async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
         numbers.append(signal.SIGHUP)
+    for number in numbers:  # which the receiver puts back: a second Ctrl-C must not cut short what follows the first
+        signal.signal(number, signal.SIG_IGN)
     with trio.open_signal_receiver(*numbers) as signals:
         async with trio.open_nursery() as nursery, _control(config, identity, owner, nursery):
             nursery.start_soon(owner.listen, signals)

@@ -262,6 +262,17 @@ def test_a_home_that_was_paused_starts_paused_and_ends_when_it_is_told(resting: 
     assert running_nodes(resting.home) == () and not list((resting.home / "running").glob("*.sock"))
 
 
+def test_an_owner_who_presses_again_and_again(resting: Resting) -> None:
+    """At whatever moment of its end: it ends clean, as it would have."""
+    command("pause", "--home", resting.home)
+    process = resting.join()
+    while process.poll() is None:
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGINT)
+        time.sleep(0.002)
+    assert process.returncode == 0 and running_nodes(resting.home) == ()
+
+
 def test_a_terminal_that_is_really_closed(resting: Resting) -> None:
     command("pause", "--home", resting.home)
     master, slave = pty.openpty()
