@@ -103,6 +103,8 @@ def _now(state: str, why: str) -> str:
         return "was asked to leave, and does; join again with ftnode join"
     if state == "handing over":
         return "ends the hand-over that it has begun, and joins again then"
+    if state == "starting":
+        return "goes on, and joins again"
     return f"rests on: {why}" if state == "paused" else "goes on"
 
 

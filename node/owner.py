@@ -168,6 +168,8 @@ class Owner:
             return "paused" if self.verdict.pause and self._scope is None else "starting"
         if departure.frozen:
             return "frozen"
+        if departure.busy and departure.done.is_set() and not self.verdict.pause:  # the next life begins
+            return "starting"
         return "handing over" if departure.busy else "running"
 
     def _why(self) -> str:

@@ -116,6 +116,7 @@ class Leader:
         if restarts:
             self.restart.look()
             return
+        self.halted = self.restart.waiting = ""
         told = {peer: status.copies for peer, status in self.statuses.items()}
         copies = usable_copies(self.recruiting.outside_copies() | told, where.base)
         disks = self.restart.kept(where.base)

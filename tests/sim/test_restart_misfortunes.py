@@ -179,3 +179,18 @@ def one_lies() -> None:
 
 def test_a_liar_costs_time_and_nothing_else() -> None:
     one_lies()
+
+
+def test_disks_that_never_come_are_given_up_and_the_run_begins() -> None:
+    """Their record has expired, the wait is over, and nobody is told any more that the run halts."""
+    swarm = Swarm(replace(SETTINGS, steps=6), peers=0)
+    swarm.world.disks.liars.add("boaster")
+    swarm.world.start("boaster", 1, True)
+    swarm.world.run(400.0, lambda: any(shelf.presences for shelf in swarm.world.directory.shelves.get("boaster", ())))
+    swarm.world.run(swarm.world.now + 0.5)
+    swarm.world.kill(swarm.world.by_id["boaster"], "kill", silently=False)
+    for index in range(4):
+        swarm.world.start(f"stranger{index}", 1, True)
+    swarm.world.run(400.0, lambda: len(swarm.installed) == 4)
+    assert {rung for _, _, rung, _ in swarm.installed} == {Rung.INITIAL}
+    assert not any("halted" in text or "disks" in text for text in swarm.waiting())

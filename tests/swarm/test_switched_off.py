@@ -90,9 +90,9 @@ def computes(pid: int) -> tuple[int, ...]:
     return tuple(each for each in found if b"compute_process" in Path(f"/proc/{each}/cmdline").read_bytes())
 
 
-def command(verb: str, home: Path) -> None:
+def command(verb: str, home: Path) -> str:
     argv = [sys.executable, "-m", "ftnode.node.cli", verb, "--home", str(home)]
-    subprocess.run(argv, check=True, capture_output=True, timeout=120)
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
 def test_who_is_alone_saves_frees_its_compute_and_goes_on_from_the_disk(open_swarm: OpenTrial) -> None:
@@ -112,7 +112,7 @@ def test_who_is_alone_saves_frees_its_compute_and_goes_on_from_the_disk(open_swa
     trial.volunteer("v2", hold=3)
     with pytest.raises(UserError, match="waited"):
         trial.wait("somebody to begin anew", lambda story: len(story.commits) > commits, 15.0)
-    command("resume", process.home)
+    assert "goes on, and joins again" in command("resume", process.home)
     trial.story.follow("v1-2", process.log / "trace-2.jsonl")
     trial.wait("steps after the pause", lambda story: len(story.commits) >= commits + 3, 120.0)
     assert trial.story.commits[commits].record["step"] == step + 1
