@@ -55,33 +55,39 @@ def tensorboard(metrics: Path, out: Path, follow: bool, home: str | None) -> Non
 @contextmanager
 def _writing(writer_of: Any, out: Path) -> Iterator[Any]:
     """A writer, closed at the end. Its thread ends with an error of the disk, and who gives it more waits for ever:
-    that is interrupted. Raises UserError (74)."""
+    that is interrupted, by a signal that nobody ignores as nohup does Ctrl-C. Raises UserError (74)."""
     writer: Any = None
     troubles: list[OSError] = []
-    before = threading.excepthook
+    before, raised = threading.excepthook, False
 
     def hear(told: threading.ExceptHookArgs) -> None:
         if isinstance(told.exc_value, OSError):
             troubles.append(told.exc_value)
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGUSR1)
         else:
             before(told)
 
+    def interrupt(*_: object) -> None:
+        nonlocal raised
+        if not raised:
+            raised = True
+            raise troubles[0]
+
+    signalled = signal.signal(signal.SIGUSR1, interrupt)
     threading.excepthook = hear
     try:
         writer = writer_of(str(out))
         yield writer
         if troubles:
-            raise troubles[0]
+            interrupt()
         writer.close()
-    except (OSError, KeyboardInterrupt) as error:
-        if not troubles and not isinstance(error, OSError):
-            raise
+    except OSError as error:
         _forsake(writer)
-        reason = getattr(troubles[0] if troubles else error, "strerror", None) or "its disk fails"
+        reason = error.strerror or "its disk fails"
         raise UserError(f"cannot write to {out}: {reason}; make room on the disk", 74) from None
     finally:
         threading.excepthook = before
+        signal.signal(signal.SIGUSR1, signalled)
 
 
 def _forsake(writer: Any) -> None:

@@ -112,6 +112,7 @@ def test_tensorboards_files_on_a_full_disk_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     limited = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "signal.signal(signal.SIGINT, signal.SIG_IGN); "  # as under nohup
         "resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384)); "
         "from ftnode.node.cli import main; sys.exit(main(sys.argv[1:]))"
     )
