@@ -13,7 +13,7 @@ from typing import Any, Final
 from ftnode.protocol import messages as ms
 from ftnode.protocol.keeping import steps_of
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.snapshots import NAME_MAX, TOLD_MAX, sensible
+from ftnode.protocol.snapshots import NAME_MAX, TOLD_MAX, could_be_kept, sensible
 from ftnode.protocol.types import Copied, Peer, Recovered, Version
 from ftnode.protocol.view import View
 
@@ -49,7 +49,7 @@ def well_formed(view: View, settings: Settings) -> bool:
         and set(view.voters) <= set(view.members())
         and len(view.reason) <= REASON_MAX
         and len(view.lineage.root) <= NAME_MAX
-        and (view.lineage.start is None or 0 < view.lineage.start.step <= settings.steps)
+        and (view.lineage.start is None or could_be_kept(view.lineage.start, settings))
     )
 
 

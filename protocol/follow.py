@@ -11,7 +11,7 @@ from ftnode.protocol.effects import PublishView, Search, Stop
 from ftnode.protocol.events import Directory
 from ftnode.protocol.founding import found, founded_for_us, on_disks, start_again
 from ftnode.protocol.messages import Certificate, Heartbeat
-from ftnode.protocol.rank import behind, own_step, wins
+from ftnode.protocol.rank import Strangers, own_step
 from ftnode.protocol.succession import fork, next_view, revive
 from ftnode.protocol.types import Peer, Version
 from ftnode.protocol.view import Lineage, View
@@ -38,7 +38,7 @@ class Follow:
         """The lineage whose last view nobody stood behind: another one goes before it."""
         self._founded = 0
         """How many lineages this life of ours has founded."""
-        self._searched_empty = False
+        self._searched_empty, self._strangers = False, Strangers(core)
         self._rivals: tuple[Peer, ...] = ()
         self._followed: Lineage | None = None
 
@@ -81,6 +81,8 @@ class Follow:
         self.quorate_at = max(self.core.now, self.quorate_at)
         self._told_at = float("-inf")
         self._leader_silent_at = self._alone_since = None
+        if self.core.leader is None or before is None:
+            self.core.memory.stuck_since = None
         self.core.timers.clear("found")
         last, self._followed = self._followed, view.lineage
         if last is not None and last.origin != view.lineage.origin:
@@ -103,26 +105,21 @@ class Follow:
                 core.send(sender, core.certificate())
         elif founded_for_us(core, sender, view):
             core.install(view)
-        elif message.quorate and sender != view.leader and view.lineage.origin != mine.lineage.origin:
-            core.send(view.leader, core.watch.heartbeat(True))  # who alone knows how far it is
-        elif message.quorate and self._may_yield(view, message.step):
-            self._yield_if_sure(sender, view)
+        elif view.lineage.origin != mine.lineage.origin:
+            self._strangers.meet(sender, message, view)
+        elif message.quorate and (view.lineage.beats(mine.lineage) or not (self.quorate or self.can_choose())):
+            self.yield_if_sure(sender, view)
         elif self.vouches:
             core.send(sender, core.certificate())
 
-    def _may_yield(self, view: View, step: int) -> bool:
-        """Theirs wins, or there is no quorum behind ours and we lose nothing."""
-        stands = self.quorate or self._can_choose() or behind(self.core, view, step)
-        return wins(self.core, view, step) or not stands
-
-    def _can_choose(self) -> bool:
+    def can_choose(self) -> bool:
         """Whether we hear enough voters to choose a view without our leader: a lower lineage is no reason to yield."""
         core, view = self.core, self.core.view
         assert view is not None
         followers = core.liveness.followers(view.voters, view.lineage.id, core.now)
         return core.member and not core.holder.finished and view.is_quorum({core.me, *followers})
 
-    def _yield_if_sure(self, sender: Peer, view: View) -> None:
+    def yield_if_sure(self, sender: Peer, view: View) -> None:
         """A standby takes anybody's word. A member would lose work, so it asks the leader, who counts the quorum
         itself; a lineage that we led and left has nobody to ask."""
         core = self.core
@@ -236,8 +233,12 @@ class Follow:
     def restart(self, number: int, start: Version, exact_stages: int, reason: str) -> None:
         """Rule 36: go on from disks, in a lineage of its own."""
         self._founded += 1
-        self.core.memory.stuck_since, self.core.memory.known_step = None, self.core.highest_step()
-        start_again(self.core, self._founded, number, start, exact_stages, reason)
+        core = self.core
+        assert core.view is not None and core.leader is not None
+        core.memory.stuck_since = None
+        if core.leader.base is None or core.leader.base != core.view.lineage.start:  # which may be a lie
+            core.memory.known_step = core.highest_step()
+        start_again(core, self._founded, number, start, exact_stages, reason)
 
     # -- a leader or a quorum that is gone
 

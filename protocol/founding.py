@@ -51,4 +51,7 @@ def founded_for_us(core: Participant, sender: Peer, view: View) -> bool:
     mine = core.view
     if mine is None or core.me not in view.members() or view.previous != mine.digest():
         return False
-    return (view.lineage.from_disks and sender == mine.leader == view.leader) or not core.follow.quorate
+    if view.lineage.from_disks:
+        led = sender == mine.leader or (sender in mine.voters and not core.follow.quorate)
+        return led and sender == view.leader
+    return not core.follow.quorate

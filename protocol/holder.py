@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.adaptive import Deadlines
@@ -12,7 +13,7 @@ from ftnode.protocol.installs import Installs
 from ftnode.protocol.keeping import Copies
 from ftnode.protocol.messages import Begin, Boundary, Share, Stored
 from ftnode.protocol.presence import status_of
-from ftnode.protocol.resigning import Resigning
+from ftnode.protocol.resigning import NOT_LENT, Resigning
 from ftnode.protocol.retired import Retired, promised_by
 from ftnode.protocol.schedule import Pace
 from ftnode.protocol.step import StepWork
@@ -36,8 +37,8 @@ class Holder:
         """Stage → the lineage that made its version."""
         self._lineages: list[str] = []
         """The lineages that this peer has been in, oldest first, each a descendant of the one before."""
-        self._origin, self.foreign = "", set[int]()
-        """Stages whose versions were made in lineages without a common past with the one that we are in."""
+        self.origin, self.origins = "", dict[int, str]()
+        """Of the lineage that we are in, and by stage of the one that made its version."""
         self.retired, self.pace = Retired(), Pace()
         self.deadlines = Deadlines(core.settings.resend_seconds, core.settings.stall_seconds)
         self.work: StepWork | None = None
@@ -67,7 +68,7 @@ class Holder:
     @property
     def ours(self) -> dict[int, Version]:
         """Those that have a common past with the lineage that we are in."""
-        return {stage: version for stage, version in self.versions.items() if stage not in self.foreign}
+        return {stage: version for stage, version in self.versions.items() if self.origins.get(stage) == self.origin}
 
     def applied(self, stage: int) -> int:
         return self.versions[stage].step if stage in self.versions else -1
@@ -89,10 +90,10 @@ class Holder:
         `forked`: the view founds a lineage out of the one before, whose attempts it may commit (rules 16, 18 ii).
         """
         core, lineage = self.core, view.lineage
-        if lineage.origin != self._origin:
+        if lineage.origin != self.origin:
+            self.origin, self._lineages = lineage.origin, []
             if lineage.start is not None and core.member:  # it goes on from disks, with nothing of our memory (rule 36)
-                self.forget_all()
-            self._origin, self._lineages, self.foreign = lineage.origin, [], set(self.versions)
+                self.forget_all(but=self.ours)
         if forked:
             self.retired.forked(view.lineage.id)
         if view.lineage.id not in self._lineages:
@@ -126,14 +127,14 @@ class Holder:
         self.made_in.pop(stage, None)
         self.core.emit(Forget(stage))
 
-    def forget_all(self) -> None:
+    def forget_all(self, but: Collection[int] = ()) -> None:
         """A new run begins: nothing of an earlier one may get into it."""
         self._stop_work()
         self.told = None
         self._drop_retired()
         self.installs.clear()
         self.copies.forget(None)
-        for stage in list(self.versions):
+        for stage in [stage for stage in self.versions if stage not in but]:
             self.forget(stage)
 
     def abandon(self) -> None:
@@ -150,7 +151,7 @@ class Holder:
             self._drop_retired()
         self.installs.clear()
         at = self._lineages.index(winner.id) + 1 if winner.id in self._lineages else len(self._lineages) - 1
-        at = at if winner.origin == self._origin else 0
+        at = at if winner.origin == self.origin else 0
         lost, self._lineages = self._lineages[at:], self._lineages[:at]
         self.copies.forget(lost)
         for stage in [stage for stage, lineage in self.made_in.items() if lineage in lost]:
@@ -237,9 +238,8 @@ class Holder:
         if version is None:
             return
         self.versions[event.stage] = version
-        self.foreign.discard(event.stage)
         assert self.core.view is not None
-        self.made_in[event.stage] = self.core.view.lineage.id
+        self.made_in[event.stage], self.origins[event.stage] = self.core.view.lineage.id, self.origin
         if self.work is not None and self.begin is not None:
             self.work.installed(self._usable(self.begin.base))
         if event.stage in self.learning:
@@ -247,7 +247,7 @@ class Holder:
 
     def on_install_failed(self, event: InstallFailed) -> None:
         if not self.installs.on_failed(event):
-            self.resign((event.stage,), f"could not rebuild: {event.reason}", False)
+            self.resign((event.stage,), f"{NOT_LENT}: {event.reason}", False)
 
     # -- tensors and tasks
 

@@ -286,6 +286,7 @@ class Leader:
         since = core.now - self.memory.committed_at if self.memory.committed_at is not None else 0.0
         self.memory.committed_at = core.now
         self.memory.broken.clear()
+        self.memory.forgave = False
         back = core.chronicle.recovered(base.step, core.now)
         commit: Commit = summarise(base.step, since, skipped, readies, back, core.settings)
         core.chronicle.commit(commit, core.now)

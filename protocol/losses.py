@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ftnode.protocol.errors import LocalError
 from ftnode.protocol.liveness import BrokenLinks, Inquiry
 from ftnode.protocol.messages import Poll, PollReply, Resign, Suspect
+from ftnode.protocol.resigning import NOT_LENT
 from ftnode.protocol.types import Peer, Version
 
 if TYPE_CHECKING:
@@ -135,8 +136,9 @@ class Losses:
             self.lose(sender, resign.reason)
             return
         for stage in resign.stages:
-            self.leader.recruiting.on_given_up(sender, stage)
-            if sender in self.view.holders[stage] and (stage, sender) not in self.vacated:
+            news = sender in self.view.holders[stage] and (stage, sender) not in self.vacated
+            self.leader.recruiting.on_given_up(sender, stage, news and resign.reason.startswith(NOT_LENT))
+            if news:
                 self.vacated[(stage, sender)] = resign.reason
                 self.leader.memory.failed(sender, stage, self.core.now)
                 fields = {"peer": sender.id, "stages": str(stage)}

@@ -45,6 +45,8 @@ class Memory:
     """When somebody last told of snapshots, reachable or not."""
     broken: Counter[tuple[Peer, int, Version]] = field(default_factory=Counter)
     """(donor, stage, version) → how often somebody did not get the snapshot that the donor tells of."""
+    forgave: bool = False
+    """Those failures were forgotten once, since nothing was possible without; not again before a commit."""
     known_step: int = 0
     """The newest committed step that was known when we founded a lineage from disks."""
     unheard: dict[Peer, float] = field(default_factory=dict)

@@ -276,7 +276,7 @@ class Participant:
         self.follow.on_certificate(sender, message)
         for contact in message.contacts:
             trusted = sender in self.members or contact.peer not in self.contacts
-            if trusted and (contact.peer in self.members or contact.peer == message.view.leader):
+            if contact.peer in self.members and trusted:
                 self.know(contact.peer, contact.addresses)
 
     def _on_leader_message(self, sender: Peer, message: Any) -> None:

@@ -85,15 +85,15 @@ class Recruiting:
             and (peer not in unheard or core.liveness.heard_since(peer, unheard[peer]))
         ]  # fmt: skip
 
-    def on_given_up(self, peer: Peer, stage: int) -> None:
+    def on_given_up(self, peer: Peer, stage: int, not_lent: bool) -> None:
         """Whoever was to rebuild a stage did not: peers outside the view that were to lend a copy may be gone, which
-        nobody else would notice. They are counted on again when they are heard."""
+        nobody else would notice. They are counted on again when they are heard. `not_lent`: nobody gave it."""
         begin, core = self.leader.begin, self.core
         for plan in begin.installs if begin is not None else ():
             if (plan.stage, plan.peer) == (stage, peer):
                 outside = [donor.peer for donor in plan.donors if donor.peer not in core.members]
                 self.leader.memory.unheard.update(dict.fromkeys(outside, core.now))
-                if begin is not None and plan.rung is Rung.SNAPSHOT:
+                if begin is not None and plan.rung is Rung.SNAPSHOT and not_lent:
                     self.leader.memory.broken.update((donor.peer, stage, begin.base) for donor in plan.donors)
 
     def halt_reason(self, rungs: Mapping[int, tuple[bool, str]]) -> str:

@@ -15,6 +15,9 @@ from ftnode.protocol.messages import Resign
 if TYPE_CHECKING:
     from ftnode.protocol.participant import Participant
 
+NOT_LENT = "could not rebuild"
+"""How the reason begins when no donor gave what the plan says."""
+
 
 class Resigning:
     """What this peer wants to give up in the present view."""

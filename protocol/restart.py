@@ -128,6 +128,9 @@ class Restart:
             sight = f"step {highest} is whole on the disks here" if whole else self._in_sight(best, highest)
             self.waiting = f"others who {'start at this moment' if whole else 'were there'}: {sight}"
         elif best is None:
+            if memory.broken and not memory.forgave:  # who did not get them may be to blame
+                memory.broken.clear()
+                memory.forgave, self._looked = True, ()
             self.waiting = f"halted: {self._in_sight(best, highest)}"
             if fresh:
                 leader.halted = self.waiting
@@ -180,13 +183,16 @@ class Restart:
 
     def beat(self) -> None:
         """Look again: time has passed, and disks may have come."""
-        leader = self.leader
-        if leader.finished or self.core.balloting.proposing or not self.core.settings.snapshot_every:
+        leader, memory, now = self.leader, self.leader.memory, self.core.now
+        if leader.finished or self.core.balloting.proposing:
             return
         if leader.base is None or leader.base.step == 0:
             if self.waiting and leader.begin is None:
                 leader.decide()
-        elif leader.halted and self.known():
-            self.look()
+        elif not leader.halted:
+            self.waiting, memory.stuck_since = "", None
         else:
-            self.waiting, self.leader.memory.stuck_since = "", None
+            memory.stuck_since = now if memory.stuck_since is None else memory.stuck_since
+            asked = leader.recruiting.pending or leader.recruiting.fills  # who may have the very weights
+            if self.known() and not asked:
+                self.look()

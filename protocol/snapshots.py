@@ -52,14 +52,21 @@ class Disk:
 
 def sensible(snapshot: Snapshot, settings: Settings) -> bool:
     """Whether this can be a snapshot of the run at all."""
-    version = snapshot.version
     return (
         0 <= snapshot.stage < settings.stage_count
-        and 0 < version.step <= settings.steps
+        and could_be_kept(snapshot.version, settings)
+        and 0 <= snapshot.epoch < EPOCH_MAX
+        and 0 < len(snapshot.digest) <= NAME_MAX
+    )
+
+
+def could_be_kept(version: Version, settings: Settings) -> bool:
+    """Whether this can name a step that the run has committed."""
+    return (
+        0 < version.step <= settings.steps
         and len(version.commit) <= NAME_MAX
         and -1 <= version.attempt.view < EPOCH_MAX  # that of a state that is made of others' is INITIAL_ATTEMPT
-        and all(0 <= number < EPOCH_MAX for number in (version.attempt.n, snapshot.epoch))
-        and 0 < len(snapshot.digest) <= NAME_MAX
+        and 0 <= version.attempt.n < EPOCH_MAX
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
 from random import Random
 
 import pytest
 
+from ftnode.protocol.effects import Send
 from ftnode.protocol.events import ComputeReady, Directory, Received
-from ftnode.protocol.messages import Certificate
+from ftnode.protocol.messages import Certificate, Contact, Heartbeat
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.rank import ABOUT, behind, own_step, told_step, wins
 from ftnode.protocol.settings import Settings
@@ -36,12 +39,12 @@ FORK = fork(OURS, A, 1, (A,), "why")
 BETTER, WORSE = sorted((OURS, THEIRS), key=lambda view: view.lineage.id)
 
 
-@pytest.mark.parametrize("ahead", [-90, -ABOUT - 1, -ABOUT, 0, ABOUT, ABOUT + 1, 90])
-def test_without_a_common_past_steps_decide_unless_they_are_about_the_same(ahead: int) -> None:
-    core = leading(45, OURS)
-    theirs = 45 + ahead
-    assert wins(core, THEIRS, theirs) == (ahead > ABOUT or (abs(ahead) <= ABOUT and BETTER is THEIRS))
-    assert behind(core, THEIRS, theirs) == (ahead < -ABOUT)
+@pytest.mark.parametrize("theirs", [0, 5 * ABOUT - 1, 5 * ABOUT, 6 * ABOUT - 1, 6 * ABOUT, 99])
+def test_without_a_common_past_steps_decide_unless_they_are_about_the_same(theirs: int) -> None:
+    core = leading(5 * ABOUT + 3, OURS)
+    farther = theirs // ABOUT - 5
+    assert wins(core, THEIRS, theirs) == (farther > 0 or (farther == 0 and BETTER is THEIRS))
+    assert behind(core, THEIRS, theirs) == (farther < 0)
 
 
 @pytest.mark.parametrize("ahead", [-90, 0, 90])
@@ -65,7 +68,10 @@ def test_nobody_says_more_of_itself_than_it_goes_by() -> None:
     core.leader.base = None  # it does not know yet where the swarm stands
     assert (told_step(core), own_step(core)) == (0, 45)
     core.leader.base, core.leader.halted = Version(45, "c", Attempt(0, 1)), "halted: no head"
-    assert told_step(core) == own_step(core) == 0, "nobody can go on with it"
+    core.memory.stuck_since = core.now
+    assert (told_step(core), own_step(core)) == (0, 45), "somebody may bring the head"
+    core.now += SETTINGS.restart_wait_seconds
+    assert told_step(core) == own_step(core) == 0, "nobody does"
 
 
 def test_one_life_never_gives_two_lineages_one_name() -> None:
@@ -100,3 +106,99 @@ def test_a_certificate_speaks_of_steps_that_the_run_has() -> None:
     core = leading(0, OURS)
     core.handle(Received(B, Certificate(THEIRS, True, (), 10**9), None), 1.0)
     assert core.view == OURS
+
+
+def test_of_any_lineages_that_meet_one_is_the_best() -> None:
+    views = [genesis("r", Peer(name, 1), (0, 1, 2), 3) for name in "xyz"]
+    for steps in product(range(0, 30, 3), repeat=3):
+        cores = [leading(step, view) for step, view in zip(steps, views)]
+        losers = [
+            any(wins(core, other.view, told_step(other)) for other in cores if other is not core and other.view)
+            for core in cores
+        ]
+        assert losers.count(False) == 1
+
+
+def test_leaders_that_both_stay_do_not_answer_each_other_without_end() -> None:
+    """One does not know yet where its swarm stands, so that it says nothing and yields to nobody."""
+    silent = Peer("silent", 1)
+    ours, theirs = (replace(v, holders=((v.leader,), (v.leader,), (silent,))) for v in (OURS, THEIRS))
+    here, there = leading(90, ours), leading(50, theirs)
+    assert here.leader is not None
+    here.leader.base = None
+    cores, said, now = {A: here, B: there}, 0, 1.0
+    pending = [(A, B, there.certificate())]
+    while pending and said < 100:
+        to, sender, message = pending.pop()
+        said, now = said + 1, now + 0.001
+        for effect in cores[to].handle(Received(sender, message, None), now):
+            if isinstance(effect, Send) and isinstance(effect.message, Certificate) and effect.to in cores:
+                pending += [(effect.to, to, effect.message)]
+    assert said < 5 and here.view == ours and there.view == theirs
+
+
+def test_a_standby_goes_by_the_steps_of_the_lineage_that_it_hears() -> None:
+    me = Peer("me", 1)
+    core = Participant(me, SETTINGS, Random(1), hold=3)
+    core.handle(ComputeReady(3, True, 1.0), 0.0)
+    core.install(OURS)
+    core.chronicle.newest_step = 90
+    beat = Heartbeat(OURS.lineage.id, 0, True, 91, (), 0.0, False, (), (), "", ())
+    core.handle(Received(A, beat, None), 1.0)
+    core.handle(Received(B, Certificate(THEIRS, True, (), 20), None), 1.1)
+    assert core.view == OURS
+    core.handle(Received(B, Certificate(THEIRS, True, (), 99), None), 1.2)
+    assert core.view == THEIRS
+
+
+def member(waiting: str) -> Participant:
+    """B holds a stage in the view that A leads, and A has told what the run waits for."""
+    view = View("r", OURS.lineage, 1, "x", A, ((A,), (A,), (B,)), (A, B), (0, 0, 1), "why")
+    core = Participant(B, SETTINGS, Random(1), hold=3)
+    core.handle(ComputeReady(3, True, 1.0), 0.0)
+    core.install(view)
+    core.handle(Received(A, Heartbeat(OURS.lineage.id, 1, True, 1, (), 0.0, False, (), (), waiting, ()), None), 1.0)
+    return core
+
+
+def test_a_member_whose_leader_waits_leaves_it_to_the_leader() -> None:
+    """Disks may make more possible than it knows of."""
+    far = Certificate(genesis("r", Peer("c", 1), (0, 1, 2), 3), True, (), 50)
+    for waiting, yields in (("", True), ("others who were there", False), ("halted: no head", False)):
+        core = member(waiting)
+        core.handle(Received(Peer("c", 1), far, None), 1.1)
+        assert (core.view == far.view) == yields, waiting
+
+
+def test_strangers_do_not_fill_the_book_of_addresses() -> None:
+    core = leading(50, OURS)
+    for index in range(1000):
+        other = Peer(f"x{index}", 1)
+        view = genesis("r", other, (0, 1, 2), 3)
+        contact = Contact(other, ("/ip4/10.0.0.1/tcp/1",))
+        core.handle(Received(B, Certificate(view, True, (contact,)), None), 1.0 + index)
+    assert len(core.contacts) < 5
+
+
+def test_who_comes_back_to_a_lineage_has_what_it_made_there() -> None:
+    core = Participant(B, SETTINGS, Random(1), hold=3)
+    core.handle(ComputeReady(3, True, 1.0), 0.0)
+    core.install(OURS)
+    core.holder.versions[1] = Version(30, "c", Attempt(0, 1))
+    core.holder.made_in[1], core.holder.origins[1] = OURS.lineage.id, OURS.lineage.origin
+    assert core.highest_step() == 30
+    core.follow._give_up_view()
+    core.install(genesis("r", Peer("c", 1), (0, 1, 2), 3))
+    assert core.highest_step() == 0 and core.holder.versions
+    core.follow._give_up_view()
+    core.install(OURS)
+    assert core.highest_step() == 30
+
+
+def test_a_wait_for_disks_is_over_with_the_view_that_it_was_in() -> None:
+    core = leading(50, OURS)
+    core.memory.stuck_since = 0.0
+    core.install(replace(OURS, number=1))
+    assert core.memory.stuck_since == 0.0, "the same lineage, and still its leader"
+    core.install(THEIRS)
+    assert core.memory.stuck_since is None

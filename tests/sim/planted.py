@@ -343,7 +343,7 @@ def any_weights_block() -> Any:
 
 def steps_do_not_matter() -> Any:
     """Lineages without a common past are ranked like those with one (rule 16)."""
-    return patched((rank, "_difference", lambda core, step: 0))
+    return patched((rank, "_farther", lambda core, step: 0))
 
 
 def hearsay_does_not_matter() -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ftnode.protocol.effects import Send
 from ftnode.protocol.messages import Begin
 from ftnode.protocol.types import Rung
 from tests.sim.targets import best_view
@@ -194,3 +195,28 @@ def test_disks_that_never_come_are_given_up_and_the_run_begins() -> None:
     swarm.world.run(400.0, lambda: len(swarm.installed) == 4)
     assert {rung for _, _, rung, _ in swarm.installed} == {Rung.INITIAL}
     assert not any("halted" in text or "disks" in text for text in swarm.waiting())
+
+
+def test_a_snapshot_is_not_blamed_for_those_who_were_to_load_it() -> None:
+    """The head's only snapshot: two receivers lose their compute in the middle of it."""
+    swarm = Swarm(replace(SETTINGS, steps=60))
+    swarm.until(8)
+    disks, crashed = swarm.world.disks.held, set[object]()
+    for name in disks:
+        disks[name] = [one for one in disks[name] if one.snapshot.version.step == 6]
+    swarm.power_cut()
+
+    def crash(_: object, send: Send) -> None:
+        begin = send.message
+        if isinstance(begin, Begin) and len(crashed) < 2 and begin.attempt not in crashed:
+            for plan in begin.installs:
+                if plan.stage == 0 and plan.rung is Rung.SNAPSHOT:
+                    crashed.add(begin.attempt)
+                    host = swarm.world.by_id[plan.peer.id]
+                    swarm.world.at(swarm.world.now + 0.06, swarm.world.lose_compute, (host, "as a test", -1))
+
+    swarm.world.on_send = crash
+    swarm.until(9, 600.0)
+    assert len(crashed) == 2 and {base.step for *_, base in swarm.installed} == {6}
+    founded = {name for (name, _), view in swarm.world.ledger.views.items() if view.lineage.from_disks}
+    assert len(founded) == 1, "and it was not waited for once more"
