@@ -132,6 +132,6 @@ def credible_step(known: Mapping[Peer, Iterable[Snapshot]], settings: Settings) 
 
 def number_after(known: Iterable[Snapshot], view_number: int) -> int:
     """What the first view of a lineage must be numbered that goes on from where these were made: its epochs are above
-    theirs."""
+    theirs, unless somebody lies about them. Nothing hangs on that: numbers are compared within a lineage alone."""
     highest = max((snapshot.epoch for snapshot in known), default=-1)
     return min(max(highest, view_number) + 1, view_number + JUMP_MAX)
