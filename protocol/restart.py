@@ -50,8 +50,8 @@ class Restart:
         self.waiting = ""
         """What it waits for, in words; empty when it does not."""
         self._known: Known = {}
-        self._found: tuple[int, list[Common]] | None = None
-        """What follows from `known`: the highest step, and the versions that are possible and near enough to it."""
+        self._found: tuple[int, list[Common], list[Common]] | None = None
+        """What follows from `known`: the highest step, the versions that are possible near enough to it, and all."""
         self._looked: tuple[float, ...] = ()
         self._read: Mapping[Peer, Presence] = {}
         """When, and with whom, `known` was put together."""
@@ -87,15 +87,15 @@ class Restart:
             leader.memory.disks_heard = core.now
         return {peer: snapshots for peer, snapshots in listed.items() if snapshots}
 
-    def _possible(self) -> tuple[int, list[Common]]:
-        """The highest step that is known, and the versions within rollback_max of it, best first."""
+    def _possible(self) -> tuple[int, list[Common], list[Common]]:
+        """The highest step that is known, the versions within rollback_max of it, best first, and all versions."""
         known, settings = self.known(), self.core.settings
         if self._found is None:
             begun = self.leader.base is None or self.leader.base != self.view.lineage.start
-            highest = max(
-                self.core.highest_step() if begun else self.leader.memory.known_step, credible_step(known, settings)
-            )
-            self._found = highest, within(common(known, settings), highest, settings)
+            committed = self.core.highest_step() if begun else self.leader.memory.known_step
+            every = common(known, settings)
+            highest = max(committed, credible_step(known, every))
+            self._found = highest, within(every, highest, settings), every
         return self._found
 
     def kept(self, version: Version) -> Kept:
@@ -117,7 +117,7 @@ class Restart:
     def look(self) -> None:
         """Wait, or halt, or found the lineage that goes on from disks; we and our view are the past then."""
         core, settings, memory, leader = self.core, self.core.settings, self.leader.memory, self.leader
-        highest, found = self._possible()
+        highest, found, _ = self._possible()
         best = found[0] if found else None
         if memory.stuck_since is None:
             memory.stuck_since = core.now
@@ -146,7 +146,7 @@ class Restart:
         """For a person, when the run halts for want of weights: what disks could do about it."""
         if not self.known():
             return ""
-        highest, found = self._possible()
+        highest, found, _ = self._possible()
         if not found:
             return f"; {self._in_sight(None, highest)}"
         wait = f"{self.core.settings.restart_wait_seconds:.0f} s after it halted"
@@ -163,8 +163,7 @@ class Restart:
         if best is not None:
             lacks = f" without {names_of(best.missing)}" if best.missing else ""
             return f"the disks here make step {best.version.step} possible{lacks}; step {highest} is known"
-        possible = common(known, settings)
-        if possible:
+        if possible := self._possible()[2]:
             newest = max(one.version.step for one in possible)
             return (
                 f"the disks here make step {newest} possible and step {highest} is known; "

@@ -119,7 +119,7 @@ def within(found: Iterable[Common], highest: int, settings: Settings) -> list[Co
     return [one for one in found if not reach or highest - one.version.step <= reach]
 
 
-def credible_step(known: Mapping[Peer, Iterable[Snapshot]], settings: Settings) -> int:
+def credible_step(known: Mapping[Peer, Iterable[Snapshot]], possible: Iterable[Common]) -> int:
     """The highest step that is known from disks: one that two peers tell of, or that is possible. One liar cannot make
     a swarm wait for a step that never was."""
     told: dict[Version, set[Peer]] = {}
@@ -127,7 +127,7 @@ def credible_step(known: Mapping[Peer, Iterable[Snapshot]], settings: Settings) 
         for snapshot in snapshots:
             told.setdefault(snapshot.version, set()).add(peer)
     steps = [version.step for version, peers in told.items() if len(peers) > 1]
-    return max([0, *steps, *(one.version.step for one in common(known, settings))])
+    return max([0, *steps, *(one.version.step for one in possible)])
 
 
 def number_after(known: Iterable[Snapshot], view_number: int) -> int:

@@ -36,6 +36,18 @@ def load(compute: Direct, node: Node, step: int) -> list[str]:
     ]  # fmt: skip
 
 
+class Slow(Disk):
+    """Creates no file before it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = threading.Event()
+
+    def create(self, path: Path) -> int:
+        assert self.go_on.wait(20)
+        return super().create(path)
+
+
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_training_goes_on_to_the_bit(tmp_path: Path, config: ComputeConfig, precision: str) -> None:
     if precision == "float64":
@@ -64,14 +76,8 @@ def test_training_goes_on_to_the_bit(tmp_path: Path, config: ComputeConfig, prec
 
 def test_a_save_that_is_still_written_makes_the_next_one_wait_its_turn(tmp_path: Path, config: ComputeConfig) -> None:
     """Step 4 is left out and that is said; step 2, whose memory step 4 would have taken, is kept as it was."""
-    go_on = threading.Event()
-
-    class Slow(Disk):
-        def create(self, path: Path) -> int:
-            assert go_on.wait(20)
-            return super().create(path)
-
-    node = Node(tmp_path, config, Slow())
+    disk = Slow()
+    go_on, node = disk.go_on, Node(tmp_path, config, disk)
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -97,14 +103,8 @@ def test_a_save_that_is_still_written_makes_the_next_one_wait_its_turn(tmp_path:
 
 def test_all_is_kept_now_at_any_step(tmp_path: Path, config: ComputeConfig) -> None:
     """Behind what is still being written; the memory of the copies is free then, and training goes on to the bit."""
-    go_on = threading.Event()
-
-    class Slow(Disk):
-        def create(self, path: Path) -> int:
-            assert go_on.wait(20)
-            return super().create(path)
-
-    node = Node(tmp_path, config, Slow())
+    disk = Slow()
+    go_on, node = disk.go_on, Node(tmp_path, config, disk)
     stages = range(STAGES + 1)
     told: list[str] = []
 

@@ -104,9 +104,10 @@ def test_a_lineage_from_disks_is_numbered_above_the_past() -> None:
 
 def test_one_liar_names_no_step_that_others_must_wait_for() -> None:
     known = {A: (snapshot(1, 90),), B: (snapshot(0, 20), snapshot(1, 20)), C: (snapshot(2, 20), snapshot(3, 20))}
-    assert credible_step(known, SETTINGS) == 20
-    assert credible_step(known | {D: (snapshot(2, 90),)}, SETTINGS) == 90, "two say so"
-    assert credible_step({A: (snapshot(0, 90), snapshot(1, 90))}, SETTINGS) == 90, "it is possible"
+    two, alone = known | {D: (snapshot(2, 90),)}, {A: (snapshot(0, 90), snapshot(1, 90))}
+    assert credible_step(known, common(known, SETTINGS)) == 20
+    assert credible_step(two, common(two, SETTINGS)) == 90, "two say so"
+    assert credible_step(alone, common(alone, SETTINGS)) == 90, "it is possible"
 
 
 def test_what_many_liars_tell_of_is_looked_at_once() -> None:

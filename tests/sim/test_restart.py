@@ -80,6 +80,18 @@ class Swarm:
         return [host.participant.waiting() for host in self.world.live()]
 
 
+def switched_off_without_a_part_of_step_nine() -> Swarm:
+    """All have step 6, and all but one step 9."""
+    swarm = Swarm()
+    swarm.until(7)
+    late = swarm.holder_of(2)
+    swarm.world.disks.seconds = 0.0
+    swarm.until(10)
+    swarm.world.disks.held[late] = [one for one in swarm.world.disks.held[late] if one.snapshot.version.step < 9]
+    swarm.power_cut()
+    return swarm
+
+
 def undisturbed(settings: Settings = SETTINGS) -> dict[int, set[int]]:
     swarm = Swarm(settings)
     swarm.until(settings.steps)
@@ -114,13 +126,7 @@ def test_a_save_that_the_power_cut_tore_is_no_snapshot_and_the_one_before_is_tak
 
 def test_a_newer_step_that_some_have_is_waited_for_and_then_given_up() -> None:
     """Exact weights of all stages come before newer ones of some; who has the others' part may be minutes late."""
-    swarm = Swarm()
-    swarm.until(7)
-    late = swarm.holder_of(2)
-    swarm.world.disks.seconds = 0.0
-    swarm.until(10)
-    swarm.world.disks.held[late] = [one for one in swarm.world.disks.held[late] if one.snapshot.version.step < 9]
-    swarm.power_cut()
+    swarm = switched_off_without_a_part_of_step_nine()
     started = swarm.world.now
     swarm.until(7)
     assert {base.step for *_, base in swarm.installed} == {6} and set(swarm.rungs().values()) == {Rung.SNAPSHOT}

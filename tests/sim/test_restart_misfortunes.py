@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from ftnode.protocol.effects import Send
 from ftnode.protocol.messages import Begin
 from ftnode.protocol.types import Rung
 from tests.sim.targets import best_view
 from tests.sim.test_groups import final_weights
-from tests.sim.test_restart import SETTINGS, Swarm, TwoSides, lineages, undisturbed
+from tests.sim.test_restart import (
+    SETTINGS,
+    Swarm,
+    TwoSides,
+    lineages,
+    switched_off_without_a_part_of_step_nine,
+    undisturbed,
+)
 
 LONG = replace(SETTINGS, steps=400)
 
@@ -111,13 +119,7 @@ def test_nobody_begins_from_nothing_who_has_heard_of_disks() -> None:
 
 def test_the_leader_dies_in_the_wait() -> None:
     """Nobody else may vote yet: they give the view up, found another, and go on from the same disks."""
-    swarm = Swarm()
-    swarm.until(7)
-    late = swarm.holder_of(2)
-    swarm.world.disks.seconds = 0.0
-    swarm.until(10)
-    swarm.world.disks.held[late] = [one for one in swarm.world.disks.held[late] if one.snapshot.version.step < 9]
-    swarm.power_cut()
+    swarm = switched_off_without_a_part_of_step_nine()
     swarm.world.run(200.0, lambda: any(text.startswith("others who were there") for text in swarm.waiting()))
     leader = next(host for host in swarm.world.live() if host.participant.leader is not None)
     swarm.world.kill(leader, "kill", silently=True)
@@ -138,12 +140,9 @@ def test_the_only_keeper_of_the_head_dies_when_its_snapshot_is_chosen() -> None:
         message = getattr(send, "message", None)
         if isinstance(message, Begin) and message.installs and not begun:
             begun.append(message)
-            swarm.world.at(swarm.world.now, swarm.world.kill, (swarm.world.by_id[head], "kill"))
+            kill = partial(swarm.world.kill, silently=True)
+            swarm.world.at(swarm.world.now, kill, (swarm.world.by_id[head], "kill"))
 
-    original = swarm.world.kill
-    swarm.world.kill = lambda host, cause, *, silently=True, in_flight=False: original(  # type: ignore[method-assign]
-        host, cause, silently=silently, in_flight=in_flight
-    )
     swarm.world.on_send = dies
     swarm.world.run(200.0, lambda: bool(begun))
     swarm.world.run(swarm.world.now + 20.0)
