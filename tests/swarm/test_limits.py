@@ -75,6 +75,8 @@ def test_health_and_service_managers_are_told_how_it_is(open_swarm: OpenTrial, m
     assert code == 1 and "does not answer" in text
     trial.kill("v2")
     assert health(silent.home)[0] == 69
+    gone = trial.story.peers["v2"]
+    trial.wait("a view without it", lambda story: story.view is not None and gone not in story.view.members(), 60)
 
 
 @pytest.mark.alone
