@@ -33,7 +33,7 @@ from ftnode.protocol.errors import FtnodeError, LocalError, UserError
 log = logging.getLogger(__name__)
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
-START_SECONDS = 15.0
+START_SECONDS = 60.0
 CONTROL_SECONDS = 5.0
 """For requests that p2pd answers by itself."""
 INBOUND_STREAMS_MAX = 1024
@@ -213,7 +213,8 @@ class P2pd:
                     continue
                 self.peer_id = peer_id_text(response.peer_id)
                 return
-        raise UserError(f"p2pd did not start: {_last_line(output)}", 69)
+        why = _last_line(output) if self.died.is_set() else f"it does not answer after {START_SECONDS:.0f} s"
+        raise UserError(f"p2pd did not start: {why}", 69)
 
     async def _watch(self) -> None:
         status = await child_ended(self.process)

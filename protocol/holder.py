@@ -33,12 +33,12 @@ class Holder:
     def __init__(self, core: Participant) -> None:
         self.core = core
         self.versions: dict[int, Version] = {}
-        self.made_in: dict[int, str] = {}
-        """Stage → the lineage that made its version."""
+        self.made_in: dict[int, tuple[str, str]] = {}
+        """Stage → the lineage that made its version, and that lineage's origin."""
         self._lineages: list[str] = []
         """The lineages that this peer has been in, oldest first, each a descendant of the one before."""
-        self.origin, self.origins = "", dict[int, str]()
-        """Of the lineage that we are in, and by stage of the one that made its version."""
+        self.origin = ""
+        """Of the lineage that we are in."""
         self.retired, self.pace = Retired(), Pace()
         self.deadlines = Deadlines(core.settings.resend_seconds, core.settings.stall_seconds)
         self.work: StepWork | None = None
@@ -68,7 +68,7 @@ class Holder:
     @property
     def ours(self) -> dict[int, Version]:
         """Those that have a common past with the lineage that we are in."""
-        return {stage: version for stage, version in self.versions.items() if self.origins.get(stage) == self.origin}
+        return {stage: version for stage, version in self.versions.items() if self.made_in[stage][1] == self.origin}
 
     def applied(self, stage: int) -> int:
         return self.versions[stage].step if stage in self.versions else -1
@@ -154,7 +154,7 @@ class Holder:
         at = at if winner.origin == self.origin else 0
         lost, self._lineages = self._lineages[at:], self._lineages[:at]
         self.copies.forget(lost)
-        for stage in [stage for stage, lineage in self.made_in.items() if lineage in lost]:
+        for stage in [stage for stage, (lineage, _) in self.made_in.items() if lineage in lost]:
             self.forget(stage)
 
     def _stop_work(self) -> None:
@@ -239,7 +239,7 @@ class Holder:
             return
         self.versions[event.stage] = version
         assert self.core.view is not None
-        self.made_in[event.stage], self.origins[event.stage] = self.core.view.lineage.id, self.origin
+        self.made_in[event.stage] = self.core.view.lineage.id, self.origin
         if self.work is not None and self.begin is not None:
             self.work.installed(self._usable(self.begin.base))
         if event.stage in self.learning:

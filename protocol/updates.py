@@ -46,7 +46,7 @@ def _apply(holder: Holder, stage: int, begin: Begin) -> bool:
         return False
     holder.core.emit(Apply(stage, base, base.attempt, work.begin.skip))
     holder.versions[stage] = base
-    holder.made_in[stage], holder.origins[stage] = begin.lineage, holder.origin
+    holder.made_in[stage] = begin.lineage, holder.origin
     return True
 
 

@@ -185,7 +185,7 @@ def test_who_comes_back_to_a_lineage_has_what_it_made_there() -> None:
     core.handle(ComputeReady(3, True, 1.0), 0.0)
     core.install(OURS)
     core.holder.versions[1] = Version(30, "c", Attempt(0, 1))
-    core.holder.made_in[1], core.holder.origins[1] = OURS.lineage.id, OURS.lineage.origin
+    core.holder.made_in[1] = OURS.lineage.id, OURS.lineage.origin
     assert core.highest_step() == 30
     core.follow._give_up_view()
     core.install(genesis("r", Peer("c", 1), (0, 1, 2), 3))
