@@ -35,7 +35,8 @@ STEPS = 160
 KILLED = (0, 1, 2, 1)
 """The stages that lose a holder, the head among them."""
 TOLERANCE = 1e-10
-SPREADS = 5.0
+SPREADS = 30.0
+"""Rounding grows with the steps, from run to run up to six times as far; a mistake in one step is a thousand."""
 SPOILT_STEP = 120
 WAIT_SECONDS = 240.0
 

@@ -43,6 +43,11 @@ def metrics_url(log: Path, output: Path) -> str:
     return found[0]
 
 
+def commits(log: Path) -> list[int]:
+    """The steps of which a node has noted the commit."""
+    return [line["step"] for line in read_metrics(log / METRICS_NAME) if line["kind"] == "commit"]
+
+
 @pytest.mark.timeout(300)
 def test_watchers_see_what_the_swarm_does(open_swarm: OpenTrial) -> None:
     trial = open_swarm(volunteers=STAGES + 2, change=with_validation)
@@ -65,15 +70,14 @@ def test_watchers_see_what_the_swarm_does(open_swarm: OpenTrial) -> None:
     assert {row["path"] for row in others} == {"direct"}
     assert all(0 < row["latency"] < 5 and row["version"] for row in others), others
 
-    for process in trial.swarm.processes.values():
-        if process.name == "bootstrap":
-            continue
+    volunteers = [process for process in trial.swarm.processes.values() if process.name != "bootstrap"]
+    trial.wait("commits that each has seen", lambda story: all(len(commits(process.log)) > 3 for process in volunteers))
+    for process in volunteers:
         text = urllib.request.urlopen(metrics_url(process.log, process.output), timeout=10).read().decode()
         assert 'ftnode_stage_holders{stage="1"} 1.0' in text
         assert re.search(r"^ftnode_validation_perplexity \d", text, re.MULTILINE)
-        lines = list(read_metrics(process.log / METRICS_NAME))
-        steps = [line["step"] for line in lines if line["kind"] == "commit"]
-        assert lines[0]["kind"] == "start" and steps == sorted(set(steps)) and len(steps) > 3
+        lines, steps = list(read_metrics(process.log / METRICS_NAME)), commits(process.log)
+        assert lines[0]["kind"] == "start" and steps == sorted(set(steps))
         assert any(line["kind"] == "validation" for line in lines)
 
     advice = ask(trial, "doctor")
