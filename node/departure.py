@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ftnode.node.last_copy import last_copies, names_of
 from ftnode.protocol.events import Event, Leave
+from ftnode.protocol.last_copy import last_copies, names_of
 
 if TYPE_CHECKING:
     from ftnode.node.core_clock import CoreClock
     from ftnode.protocol.participant import Participant
 
 
+LOOK_SECONDS: Final = 1.0
 HEAR_SECONDS: Final = 2.5
 """For those with the same hours to say that they leave: every node looks at its clock every two seconds."""
 
@@ -67,6 +68,8 @@ class Departure:
         """Where the run keeps snapshots."""
         self.saved = False
         """It stands still, all that it holds is on the disk, and compute is gone."""
+        self._over = trio.Event()
+        """The run is over, and the last copy of something is here."""
         self._waits = False
         """It lets others hand over before it does."""
         self._saving: trio.CancelScope | None = None
@@ -94,12 +97,30 @@ class Departure:
             self._say("leaving", "leaving; once more ends at once")
             self.go(reason)
             return
-        self.leaving, self.keeps = True, last
+        self.leaving = True
+        self._stay(last)
+
+    def _stay(self, last: tuple[int, ...]) -> None:
+        self.keeps = last
         self._note()
         self._say(
             "leaving", f"the last copy of {names_of(last)} goes with this node, and nobody has exported the model: "
             "it leaves when somebody has (ftnode export); once more ends it"
         )  # fmt: skip
+
+    async def watch_the_end(self) -> None:
+        """Look again and again: who hands over while the run ends may be the last with something then, which nobody
+        takes over any more."""
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            self._look()
+
+    def _look(self) -> None:
+        last = () if self.exported or self.keeps or self.frozen else last_copies(self._core, self._clock())
+        if last and self.leaving:
+            self._stay(last)
+        elif last and self.pausing:
+            self._over.set()
 
     def go(self, reason: str) -> None:
         """Leave, whatever goes with us."""
@@ -146,8 +167,14 @@ class Departure:
             self._deliver(Leave(f"pauses, {why}"[:200]))
             self._note()
             with trio.move_on_after(hand_over_seconds):
-                await self.done.wait()
-            if not self.done.is_set():
+                await self._gone_or_over()
+            kept = last_copies(self._core, self._clock()) if not self.exported else ()
+            if self.done.is_set() or self.leaving:
+                return
+            if kept:
+                self.pausing = ""
+                self._freeze(why, kept)
+            else:
                 self._say("pausing", f"nobody has taken over within {hand_over_seconds:g} s; goes without")
                 self.done.set()
 
@@ -165,6 +192,12 @@ class Departure:
             self._compute.thaw()
             self._clock.go()
             self._note()
+
+    async def _gone_or_over(self) -> None:
+        """The hand-over ends with this life, with another wish, or with the run."""
+        async with trio.open_nursery() as nursery:
+            for event in (self.done, self._over):
+                nursery.start_soon(_cancel_after, event, nursery.cancel_scope)
 
     async def _others_went_first(self, seconds: float) -> bool:
         """Were all to go in the same moment, nobody would take anything over. False when it is to stay after all, or
@@ -243,3 +276,8 @@ class Departure:
             self._compute.freeze()
         self._say("frozen", self.frozen)
         self._note()
+
+
+async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ftnode.node.duration import duration
-from ftnode.node.last_copy import names_of
 from ftnode.node.stage_summary import Circumstances, summarize
 from ftnode.node.status import PeerRow, RecoveryRow, StageRow, StageSummary, SwarmStatus
+from ftnode.protocol.last_copy import names_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ftnode.protocol.effects import PublishView, Search, Stop
 from ftnode.protocol.events import Directory
 from ftnode.protocol.founding import found, founded_for_us, on_disks, start_again
+from ftnode.protocol.last_copy import last_copies
 from ftnode.protocol.messages import Certificate, Heartbeat
 from ftnode.protocol.rank import Strangers, own_step
 from ftnode.protocol.succession import fork, next_view, revive
@@ -82,7 +83,7 @@ class Follow:
         self._told_at = float("-inf")
         self._leader_silent_at = self._alone_since = None
         if self.core.leader is None or before is None:
-            self.core.memory.stuck_since = None
+            self.core.memory.unstick()
         self.core.timers.clear("found")
         last, self._followed = self._followed, view.lineage
         if last is not None and last.origin != view.lineage.origin:
@@ -235,7 +236,7 @@ class Follow:
         self._founded += 1
         core = self.core
         assert core.view is not None and core.leader is not None
-        core.memory.stuck_since = None
+        core.memory.unstick()
         if core.leader.base is None or core.leader.base != core.view.lineage.start:  # which may be a lie
             core.memory.known_step = core.highest_step()
         start_again(core, self._founded, number, start, exact_stages, reason)
@@ -257,7 +258,7 @@ class Follow:
         if not core.member:
             self._watch_as_standby()
             return
-        if not (core.leaving and core.holder.finished):
+        if not (core.leaving and core.holder.finished) or last_copies(core, core.now):
             self._over_since = core.now
         elif core.now - self._over_since > 2 * core.settings.lease_seconds:  # others may ask us meanwhile who is right
             core.emit(Stop(core.leaving))
@@ -345,7 +346,7 @@ class Follow:
         founders = [peer for peer in view.voters if peer in alive] or sorted(alive)
         if core.me not in founders or view.is_quorum(alive):
             return
-        if core.me not in view.voters and not core.holder.versions:
+        if core.me not in view.voters and not core.holder.ours:
             # A newcomer without weights has nothing to go on with. When no voter is left, others may have.
             alone = core.now - self._alone_since > settings.minority_wait_seconds + 5 * settings.lease_seconds
             if alone and not core.liveness.alive(view.voters, core.now):
@@ -388,6 +389,8 @@ class Follow:
 
     def leave_due(self) -> None:
         core = self.core
+        if last_copies(core, core.now):
+            return
         if not core.holder.resigning.hands_over:
             core.emit(Stop(core.leaving))
             return

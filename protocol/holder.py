@@ -132,7 +132,7 @@ class Holder:
         self._stop_work()
         self.told = None
         self._drop_retired()
-        self.installs.clear()
+        self.installs.keep_only(())
         self.copies.forget(None)
         for stage in [stage for stage in self.versions if stage not in but]:
             self.forget(stage)
@@ -141,7 +141,7 @@ class Holder:
         """The view is given up before we had any weights of it."""
         self._stop_work()
         self.told = None
-        self.installs.clear()
+        self.installs.keep_only(())
 
     def yield_to(self, winner: Lineage) -> None:
         """Our lineage loses: what it made must not mix with the winner's (rule 16); what is older is the winner's."""
@@ -149,7 +149,7 @@ class Holder:
         self.told = None
         if self.retired.work_in(winner.id) is None:
             self._drop_retired()
-        self.installs.clear()
+        self.installs.keep_only(())
         at = self._lineages.index(winner.id) + 1 if winner.id in self._lineages else len(self._lineages) - 1
         at = at if winner.origin == self.origin else 0
         lost, self._lineages = self._lineages[at:], self._lineages[:at]
@@ -333,7 +333,7 @@ class Holder:
         self.versions.clear()
         self.made_in.clear()
         self.retired.drop()
-        self.installs.clear()
+        self.installs.lost()
         self._early.drop(None)
         self._keep_told()
         self.work = self.begin = None
@@ -387,7 +387,7 @@ class Holder:
             if stage in self.versions:
                 self.forget(stage)
         self.learning = ()
-        self.installs.clear()
+        self.installs.keep_only(())
 
     def _give_up_hung_install(self) -> bool:
         """Whoever rebuilds for too long lets another try (invariant I8); compute may be what hangs."""

@@ -50,16 +50,19 @@ class Installs:
     def __contains__(self, stage: int) -> bool:
         return stage in self._pending
 
-    def clear(self) -> None:
+    def lost(self) -> None:
+        """Compute is gone, and all with it."""
         self._pending.clear()
 
-    def drop(self, stage: int) -> None:
-        """Nobody waits for it any more."""
-        self._pending.pop(stage, None)
-
     def keep_only(self, stages: Collection[int]) -> None:
-        """Forget those of stages that are not ours any more."""
-        self._pending = {stage: pending for stage, pending in self._pending.items() if stage in stages}
+        """Break the others off: nobody waits for them any more."""
+        for stage in sorted(self._pending.keys() - set(stages)):
+            self.drop(stage)
+
+    def drop(self, stage: int) -> None:
+        """Break it off: what has come of it, and the past that comes with it, may be of another lineage."""
+        if self._pending.pop(stage, None) is not None:
+            self.core.holder.forget(stage)
 
     def start(self, plan: Plan, base: Version) -> None:
         """Unless it is under way."""

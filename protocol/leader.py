@@ -206,7 +206,8 @@ class Leader:
             commits=core.chronicle.newest_commits(),
             learners=learners,
         )
-        self.base, self.ready, self._begun, self.memory.stuck_since = base, {}, set(), None
+        self.base, self.ready, self._begun = base, {}, set()
+        self.memory.unstick()
         self.learning.waits_no_longer()
         for _, peer in learners:
             core.send(peer, core.certificate())
@@ -286,7 +287,7 @@ class Leader:
         since = core.now - self.memory.committed_at if self.memory.committed_at is not None else 0.0
         self.memory.committed_at = core.now
         self.memory.broken.clear()
-        self.memory.forgave = False
+        self.memory.forgave = 0
         back = core.chronicle.recovered(base.step, core.now)
         commit: Commit = summarise(base.step, since, skipped, readies, back, core.settings)
         core.chronicle.commit(commit, core.now)

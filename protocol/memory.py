@@ -41,12 +41,16 @@ class Memory:
     committed_at: float | None = None
     stuck_since: float | None = None
     """Since when memory does not suffice to go on, and disks are looked at."""
+    possible_since: float | None = None
+    """Since when they make a version possible, in that time."""
     disks_heard: float | None = None
     """When somebody last told of snapshots, reachable or not."""
-    broken: Counter[tuple[Peer, int, Version]] = field(default_factory=Counter)
-    """(donor, stage, version) → how often somebody did not get the snapshot that the donor tells of."""
-    forgave: bool = False
-    """Those failures were forgotten once, since nothing was possible without; not again before a commit."""
+    broken: Counter[tuple[str, int, Version]] = field(default_factory=Counter)
+    """(PeerId of a donor, stage, version) → how often somebody did not get the snapshot that the donor tells of."""
+    broken_at: float = 0.0
+    """When the last of those failures was."""
+    forgave: int = 0
+    """How often they were forgotten since the last commit, because nothing was possible without."""
     known_step: int = 0
     """The newest committed step that was known when we founded a lineage from disks."""
     unheard: dict[Peer, float] = field(default_factory=dict)
@@ -64,6 +68,10 @@ class Memory:
     """(lineage, number) of the view that this peer led last."""
     attempts: int = 0
     """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
+
+    def unstick(self) -> None:
+        """Disks are not looked at any more."""
+        self.stuck_since = self.possible_since = None
 
     def count_losses(self, step: int, lost: Iterable[tuple[int, Peer]]) -> int:
         """How often the stage was lost in `step` that was lost most often, with these, (stage, newcomer)."""

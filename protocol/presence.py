@@ -50,7 +50,7 @@ def status_of(core: Participant, view: View) -> Status:
     holder = core.holder
     work, begin = holder.work, holder.begin
     training = begin is not None and work is not None and begin.training
-    versions = holder.versions
+    versions = holder.ours
     base, skipped = (begin.base, begin.skipped) if begin is not None else holder.told or (None, False)
     return Status(
         lineage=view.lineage.id,

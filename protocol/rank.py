@@ -17,6 +17,7 @@ from ftnode.protocol.types import Peer
 from ftnode.protocol.view import View
 
 if TYPE_CHECKING:
+    from ftnode.protocol.leader import Leader
     from ftnode.protocol.participant import Participant
 
 ABOUT: Final = 8
@@ -32,7 +33,14 @@ def told_step(core: Participant) -> int:
         return 0
     if leader.restart.waiting or leader.halted:
         return leader.restart.prospect()
-    return core.highest_step() if leader.base is not None else 0
+    return _led(leader) if leader.base is not None else 0
+
+
+def _led(leader: Leader) -> int:
+    """Of a lineage that does not halt. One that has not begun yet, say for want of a volunteer, may have disks."""
+    core, base, start = leader.core, leader.base, leader.view.lineage.start
+    idle = leader.begin is None and base is not None and (base.step == 0 or base == start)
+    return max(core.highest_step(), leader.restart.prospect() if idle else 0)
 
 
 def own_step(core: Participant) -> int:
@@ -45,7 +53,9 @@ def own_step(core: Participant) -> int:
         lately = since is None or core.now - since < settings.restart_wait_seconds
         somebody = leader.base is not None and leader.base.step > 0
         return max(prospect, core.highest_step()) if somebody and lately else prospect
-    if leader is not None or core.follow.quorate:
+    if leader is not None:
+        return _led(leader)
+    if core.follow.quorate:
         return core.highest_step()
     newest = core.highest_step()
     held = any(version.step == newest for version in holder.ours.values())
@@ -64,8 +74,9 @@ def judges(core: Participant) -> bool:
 
 def _farther(core: Participant, step: int) -> int:
     """Above 0: they are farther; below: we are; 0: about the same. By whole numbers of ABOUT, so that of any lineages
-    that meet one is the best."""
-    return step // ABOUT - own_step(core) // ABOUT
+    that meet one is the best; who has nothing to go on with is behind whoever has."""
+    theirs, ours = ((told // ABOUT, told > 0) for told in (step, own_step(core)))
+    return (theirs > ours) - (theirs < ours)
 
 
 def wins(core: Participant, theirs: View, step: int) -> bool:

@@ -94,7 +94,8 @@ class Recruiting:
                 outside = [donor.peer for donor in plan.donors if donor.peer not in core.members]
                 self.leader.memory.unheard.update(dict.fromkeys(outside, core.now))
                 if begin is not None and plan.rung is Rung.SNAPSHOT and not_lent:
-                    self.leader.memory.broken.update((donor.peer, stage, begin.base) for donor in plan.donors)
+                    self.leader.memory.broken.update((donor.peer.id, stage, begin.base) for donor in plan.donors)
+                    self.leader.memory.broken_at = core.now
 
     def halt_reason(self, rungs: Mapping[int, tuple[bool, str]]) -> str:
         stuck = {stage: why for stage, (possible, why) in rungs.items() if not possible}

@@ -8,11 +8,13 @@ version that the disks make possible. The version is a part of the lineage, so t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.barrier import Standing
+from ftnode.protocol.memory import DOUBLINGS_MAX
 from ftnode.protocol.records import Presence
 from ftnode.protocol.snapshots import (
     PEERS_MAX,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from ftnode.protocol.leader import Leader
 
 FAILURES_MAX = 2
-"""After so many failures to get it a snapshot is not counted on."""
+"""After so many failures to get it a snapshot is not counted on; after so many versions of a peer, nor is the peer."""
 
 Known = Mapping[Peer, tuple[Snapshot, ...]]
 
@@ -71,17 +73,18 @@ class Restart:
 
     def _ask_all(self) -> Known:
         core, settings, leader = self.core, self.core.settings, self.leader
-        gone = leader.losses.gone
+        gone, broken = leader.losses.gone, leader.memory.broken
         told = {peer: status.snapshots for peer, status in leader.statuses.items() if peer not in gone}
         told[core.me] = core.disk.told()
         told |= {presence.peer: presence.snapshots for presence in leader.recruiting.outside()}
-        broken = leader.memory.broken
+        versions = {(name, version) for (name, _, version), count in broken.items() if count >= FAILURES_MAX}
+        doubted = Counter(name for name, _ in versions)
         listed = {
             peer: tuple(
                 s for s in snapshots[:TOLD_MAX]
-                if sensible(s, settings) and broken[peer, s.stage, s.version] < FAILURES_MAX
+                if sensible(s, settings) and broken[peer.id, s.stage, s.version] < FAILURES_MAX
             )
-            for peer, snapshots in islice(told.items(), PEERS_MAX)
+            for peer, snapshots in islice(told.items(), PEERS_MAX) if doubted[peer.id] < FAILURES_MAX
         }  # fmt: skip
         if any(presence.snapshots for presence in core.presences.values()) or any(listed.values()):
             leader.memory.disks_heard = core.now
@@ -115,22 +118,28 @@ class Restart:
         return bool(known) or (heard is not None and self.core.now - heard < self.core.settings.restart_wait_seconds)
 
     def look(self) -> None:
-        """Wait, or halt, or found the lineage that goes on from disks; we and our view are the past then."""
+        """Wait, or halt, or found the lineage that goes on from disks; we and our view are the past then. The first
+        disks that suffice wait for the others: who was switched off together comes within minutes of each other."""
         core, settings, memory, leader = self.core, self.core.settings, self.leader.memory, self.leader
         highest, found, _ = self._possible()
         best = found[0] if found else None
         if memory.stuck_since is None:
             memory.stuck_since = core.now
+        if best is None or memory.possible_since is None:
+            memory.possible_since = core.now if best is not None else None
         fresh = leader.base is None or leader.base.step == 0
         whole = fresh and best is not None and not best.missing and best.version.step == highest
-        waited = core.now - memory.stuck_since
+        waited = core.now - (memory.stuck_since if memory.possible_since is None else memory.possible_since)
         if waited < (settings.lease_seconds if whole else settings.restart_wait_seconds) or not core.follow.quorate:
             sight = f"step {highest} is whole on the disks here" if whole else self._in_sight(best, highest)
             self.waiting = f"others who {'start at this moment' if whole else 'were there'}: {sight}"
         elif best is None:
-            if memory.broken and not memory.forgave:  # who did not get them may be to blame
+            pause = settings.restart_wait_seconds * ((1 << min(memory.forgave, DOUBLINGS_MAX)) - 1)
+            if (
+                memory.broken and core.now - memory.broken_at >= pause
+            ):  # who did not get them, or a line, may be to blame
                 memory.broken.clear()
-                memory.forgave, self._looked = True, ()
+                memory.forgave, self._looked = memory.forgave + 1, ()
             self.waiting = f"halted: {self._in_sight(best, highest)}"
             if fresh:
                 leader.halted = self.waiting
@@ -189,9 +198,12 @@ class Restart:
             if self.waiting and leader.begin is None:
                 leader.decide()
         elif not leader.halted:
-            self.waiting, memory.stuck_since = "", None
+            self.waiting = ""
+            memory.unstick()
         else:
             memory.stuck_since = now if memory.stuck_since is None else memory.stuck_since
             asked = leader.recruiting.pending or leader.recruiting.fills  # who may have the very weights
-            if self.known() and not asked:
+            if not self.known():
+                memory.possible_since = None
+            elif not asked:
                 self.look()

@@ -73,5 +73,11 @@ class Life:
         return self.departure.done.is_set()
 
 
+async def passes(seconds: float) -> None:
+    """Time, on the clock of `run`."""
+    with trio.move_on_after(seconds):
+        await trio.sleep_forever()
+
+
 def run(scenario: Callable[..., Any], *arguments: Any) -> None:
     trio.run(scenario, *arguments, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from departing import ME, OTHER, Life, run
+from departing import ME, OTHER, Life, passes, run
 
 from ftnode.node.core_clock import CoreClock
 from ftnode.node.departure import Departure
@@ -290,3 +290,44 @@ def test_the_cores_time_stands_still() -> None:
         assert clock() == 106.0
 
     trio.run(scenario)
+
+
+def test_asked_to_leave_in_a_pause_it_has_all_the_time_that_leaving_has() -> None:
+    async def scenario() -> None:
+        life = Life()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.pause, "a game", False, 60.0)
+            await passes(55.0)
+            life.departure.leave("Ctrl-C")
+        assert trio.current_time() >= 60.0 and not life.done and life.departure.leaving
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("pauses", [False, True])
+def test_the_run_ends_while_the_last_holder_hands_over(pauses: bool) -> None:
+    async def scenario() -> None:
+        life = Life()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.watch_the_end)
+            if pauses:
+                nursery.start_soon(life.departure.pause, "a game", False, 60.0)
+            else:
+                life.departure.leave("Ctrl-C")
+            await passes(10.0)
+            life.core.holder.finished = True
+            await passes(10.0)
+            assert not life.departure.keeps and not life.departure.frozen, "another one has it"
+            life.core.liveness.silent = lambda peer, now: True
+            await passes(2.0)
+            if pauses:
+                assert "the last copy of the head stays in memory" in life.departure.frozen
+                assert not life.departure.busy and not life.compute.frozen, "it is lent"
+            else:
+                assert life.departure.keeps == (0,) and "nobody has exported" in life.said[-1]
+            assert not life.done and len(life.left) == 1
+            life.departure.on_export(True, False)
+            assert life.done if pauses else life.left[1:] == ["the model was exported"]
+            nursery.cancel_scope.cancel()
+
+    run(scenario)

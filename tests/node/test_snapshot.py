@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 
 from ftnode.node.acquaintances import Acquaintance
-from ftnode.node.last_copy import last_copies, names_of
 from ftnode.node.presets import preset
 from ftnode.node.progress import Progress
 from ftnode.node.snapshot import Surroundings, look, snapshot
 from ftnode.node.status import SwarmStatus, decode_status, encode_status
 from ftnode.node.status_table import peer_table, plain_lines
+from ftnode.protocol.last_copy import last_copies, names_of
 from ftnode.protocol.settings import Settings
 from tests.sim.host import Host
 from tests.sim.targets import best_view

@@ -8,10 +8,11 @@ from random import Random
 
 import pytest
 
-from ftnode.protocol.effects import Send
+from ftnode.protocol.effects import Forget, Install, Send
 from ftnode.protocol.events import ComputeReady, Directory, Received
-from ftnode.protocol.messages import Certificate, Contact, Heartbeat
+from ftnode.protocol.messages import Begin, Certificate, Contact, Heartbeat
 from ftnode.protocol.participant import Participant
+from ftnode.protocol.presence import status_of
 from ftnode.protocol.rank import ABOUT, behind, own_step, told_step, wins
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.succession import fork, genesis
@@ -202,3 +203,35 @@ def test_a_wait_for_disks_is_over_with_the_view_that_it_was_in() -> None:
     assert core.memory.stuck_since == 0.0, "the same lineage, and still its leader"
     core.install(THEIRS)
     assert core.memory.stuck_since is None
+
+
+def test_a_fetch_for_a_lineage_that_is_left_is_broken_off() -> None:
+    """What comes of it, and the past that comes with it, must not get into the other one."""
+    core = Participant(B, SETTINGS, Random(1), hold=3)
+    core.handle(ComputeReady(3, True, 1.0), 0.0)
+    core.install(OURS)
+    base = Version(90, "c", Attempt(0, 4))
+    begin = Begin(OURS.lineage.id, 0, 91, Attempt(0, 5), base, False, False, True, False, 1, ((A, (0, 1)),),
+                  (), (), (), ((1, B),))  # fmt: skip
+    assert any(isinstance(effect, Install) for effect in core.handle(Received(A, begin, None), 1.0))
+    theirs = genesis("r", Peer("c", 1), (0, 1, 2), 3)
+    effects = core.handle(Received(Peer("c", 1), Certificate(theirs, True, (), 99), None), 1.2)
+    assert core.view == theirs and Forget(1) in effects
+
+
+def test_who_has_nothing_to_go_on_with_is_behind_whoever_trains() -> None:
+    training, halted = leading(5, OURS), leading(0, OURS)
+    for theirs in (genesis("r", Peer(name, 1), (0, 1, 2), 3) for name in "cdefgh"):
+        assert not wins(training, theirs, 0) and behind(training, theirs, 0)
+        assert wins(halted, theirs, 5)
+
+
+def test_weights_of_another_past_found_no_lineage() -> None:
+    """Nor are they told of as what a stage has in this one."""
+    core = Participant(B, SETTINGS, Random(1), hold=1)
+    core.handle(ComputeReady(1, True, 1.0), 0.0)
+    core.holder.versions[2] = Version(100, "p", Attempt(0, 9))
+    core.holder.made_in[2] = OURS.lineage.id, OURS.lineage.origin
+    lead, other = Peer("c", 1), genesis("r", Peer("c", 1), (0,), 3)
+    core.install(replace(other, number=1, previous=other.digest(), holders=((lead,), (Peer("x", 1),), (B,))))
+    assert core.view is not None and [stage.version for stage in status_of(core, core.view).stages] == [None]

@@ -1,0 +1,129 @@
+"""How long is waited for disks, who is believed how long, and what a swarm that has not begun yet is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ftnode.protocol.events import Snapshots
+from ftnode.protocol.types import Attempt, Snapshot, Version
+from ftnode.protocol.view import View
+from tests.sim.host import Host
+from tests.sim.test_restart import SETTINGS, Swarm, TwoSides
+from tests.sim.test_restart_misfortunes import from_disks
+
+
+def test_the_first_who_could_do_without_the_others_is_given_time_for_them() -> None:
+    """One without the head has halted for long when the head comes, and the others seconds later."""
+    swarm = Swarm(replace(SETTINGS, steps=60))
+    swarm.until(8)
+    head, second, third = (swarm.holder_of(stage) for stage in (0, 2, 3))
+    swarm.power_cut(away=[head, second, third])
+    for index in range(3):
+        swarm.world.start(f"without{index}", 1, True)
+    swarm.world.run(swarm.world.now + 10 * SETTINGS.restart_wait_seconds)
+    assert any("halted" in text for text in swarm.waiting())
+    began = swarm.world.now
+    swarm.world.start(head, 1, True)
+    for name in (second, third):
+        swarm.world.at(began + 5.0, swarm.world.start, (name, 1, True))
+    swarm.until(9, 300.0)
+    assert from_disks(swarm, 6) and len(swarm.installed) == 4
+
+
+@pytest.mark.parametrize("outage", [60.0, 200.0])
+def test_a_lender_whose_line_was_down_is_asked_again(outage: float) -> None:
+    """The head's only snapshot lies with somebody who holds nothing, and its receiver does not reach it for a while."""
+    swarm = Swarm(replace(SETTINGS, steps=200))
+    world = swarm.world
+    swarm.until(8)
+    head = swarm.holder_of(0)
+    swarm.power_cut(away=[head])
+    world.start(head, 0, True)
+    world.start("vol", 1, True)
+    world.directory.shelves.clear()
+    blocked: set[tuple[str, str]] = set()
+
+    def cut_off(host: Host, view: View) -> None:
+        receiver = view.holders[0][0].id if view.holders[0] else head
+        if receiver != head and view.number == 1 and not blocked:
+            blocked.update({(receiver, head), (head, receiver)})
+            world.network.block(set(blocked))
+            world.at(world.now + outage, world.network.heal, (set(blocked),))
+
+    world.on_view = cut_off
+    swarm.until(9, 900.0)
+    assert blocked and from_disks(swarm, 6)
+
+
+def test_a_liar_that_tells_of_another_step_each_time_is_not_listened_to_for_long() -> None:
+    swarm = Swarm(replace(SETTINGS, steps=400))
+    swarm.until(8)
+    world, count = swarm.world, 0
+    swarm.power_cut()
+
+    def lie() -> None:
+        nonlocal count
+        count += 1
+        version = Version(399, f"lie{count}", Attempt(1, 1))
+        world.deliver(world.by_id["liar"], Snapshots(tuple(Snapshot(stage, version, "1", 1) for stage in range(4))))
+        world.at(world.now + 20.0, lie, ())
+
+    world.start("liar", 1, True)
+    world.at(world.now + 0.1, lie, ())
+    past = len(swarm.commits)
+    world.run(world.now + 600.0, lambda: any(6 < step < 50 for _, step in swarm.commits[past:]))
+    assert any(6 < step < 50 for _, step in swarm.commits[past:]) and count > 5
+
+
+def strangers_meet(swarm: Swarm, apart: TwoSides, names: set[str], count: int) -> None:
+    """They begin anew, take some steps, and then the two swarms hear of each other."""
+    world, strangers = swarm.world, {f"stranger{index}" for index in range(count)}
+    pairs = {pair for a in names for b in strangers for pair in ((a, b), (b, a))}
+    world.network.block(pairs)
+    for name in sorted(strangers):
+        world.start(name, 1, True)
+    world.run(world.now + 8.0)
+    apart.near = set()
+    world.network.heal(pairs)
+    world.run(world.now + 60.0)
+
+
+def followed(swarm: Swarm) -> set[str]:
+    return {host.view.lineage.origin for host in swarm.world.live() if host.view is not None}
+
+
+def test_who_has_disks_and_waits_for_a_volunteer_does_not_yield_to_strangers() -> None:
+    swarm = Swarm(replace(SETTINGS, steps=2000))
+    swarm.until(60)
+    names = set(swarm.power_cut(away=[swarm.holder_of(3)]))
+    apart = swarm.world.directory = TwoSides(swarm.world, names)
+    swarm.world.run(swarm.world.now + 140.0)
+    assert "a volunteer for stage 3" in swarm.waiting()
+    mine = followed(swarm)
+    strangers_meet(swarm, apart, names, 5)
+    yielded = [note for note in swarm.world.notes if "yields to" in note]
+    assert yielded and not any(note.split()[1] in names for note in yielded), yielded
+    assert len(mine) == 1
+
+
+def test_nor_who_goes_on_from_disks_and_lost_somebody_before_it_began() -> None:
+    swarm = Swarm(replace(SETTINGS, steps=2000))
+    world = swarm.world
+    swarm.until(60)
+    names = set(swarm.power_cut())
+    apart = world.directory = TwoSides(world, names)
+    founded: list[View] = []
+
+    def strike(host: Host, view: View) -> None:
+        if view.lineage.from_disks and not founded:
+            founded.append(view)
+            others = (each for each in world.live() if each.peer in view.members() and each.peer != view.leader)
+            world.kill(next(each for each in others if 0 not in view.stages_of(each.peer)), "kill", silently=True)
+
+    world.on_view = strike
+    world.run(world.now + 200.0, lambda: bool(founded))
+    world.run(world.now + 25.0)
+    strangers_meet(swarm, apart, names, 4)
+    assert followed(swarm) == {founded[0].lineage.origin}
