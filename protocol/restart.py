@@ -184,8 +184,10 @@ class Restart:
         newest_kept = max(every, key=lambda version: (version.step, version.commit))
         kept = kept_of(newest_kept, known)
         missing = set(range(settings.stage_count)) - set(kept)
+        owners = sorted({peer for _, peers in kept.values() for peer in peers})
+        whose = f" (that of {owners[0]})" if len(owners) == 1 else ""
         return (
-            f"of step {newest_kept.step} the disks here have {names_of(kept)} and not {names_of(missing)}; "
+            f"of step {newest_kept.step} the disks here{whose} have {names_of(kept)} and not {names_of(missing)}; "
             f"it goes on when somebody comes who kept what is missing"
         )
 
