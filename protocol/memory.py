@@ -41,8 +41,10 @@ class Memory:
     committed_at: float | None = None
     stuck_since: float | None = None
     """Since when memory does not suffice to go on, and disks are looked at."""
-    possible_since: float | None = None
-    """Since when they make a version possible, in that time."""
+    possible_since: float = 0.0
+    """Since when they make a version possible; who tells of it may be silent for a while in between."""
+    possible_at: float = float("-inf")
+    """When they did last."""
     disks_heard: float | None = None
     """When somebody last told of snapshots, reachable or not."""
     broken: Counter[tuple[str, int, Version]] = field(default_factory=Counter)
@@ -71,7 +73,13 @@ class Memory:
 
     def unstick(self) -> None:
         """Disks are not looked at any more."""
-        self.stuck_since = self.possible_since = None
+        self.stuck_since, self.possible_at = None, float("-inf")
+
+    def possible(self, now: float, patience: float) -> None:
+        """Disks make a version possible."""
+        if now - self.possible_at > patience:
+            self.possible_since = now
+        self.possible_at = now
 
     def count_losses(self, step: int, lost: Iterable[tuple[int, Peer]]) -> int:
         """How often the stage was lost in `step` that was lost most often, with these, (stage, newcomer)."""

@@ -125,11 +125,11 @@ class Restart:
         best = found[0] if found else None
         if memory.stuck_since is None:
             memory.stuck_since = core.now
-        if best is None or memory.possible_since is None:
-            memory.possible_since = core.now if best is not None else None
+        if best is not None:
+            memory.possible(core.now, settings.restart_wait_seconds)
         fresh = leader.base is None or leader.base.step == 0
         whole = fresh and best is not None and not best.missing and best.version.step == highest
-        waited = core.now - (memory.stuck_since if memory.possible_since is None else memory.possible_since)
+        waited = core.now - (memory.stuck_since if best is None else memory.possible_since)
         if waited < (settings.lease_seconds if whole else settings.restart_wait_seconds) or not core.follow.quorate:
             sight = f"step {highest} is whole on the disks here" if whole else self._in_sight(best, highest)
             self.waiting = f"others who {'start at this moment' if whole else 'were there'}: {sight}"
@@ -205,7 +205,5 @@ class Restart:
         else:
             memory.stuck_since = now if memory.stuck_since is None else memory.stuck_since
             asked = leader.recruiting.pending or leader.recruiting.fills  # who may have the very weights
-            if not self.known():
-                memory.possible_since = None
-            elif not asked:
+            if self.known() and not asked:
                 self.look()
