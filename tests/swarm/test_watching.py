@@ -119,6 +119,26 @@ def test_the_last_copy_of_a_finished_stage_goes_only_when_it_is_meant(open_swarm
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("word", ["leave", "pause"])
+def test_who_hands_over_when_the_run_ends_keeps_the_last_copy(open_swarm: OpenTrial, word: str) -> None:
+    """Asked a few steps before the end, with nobody there to learn its stage."""
+    trial = open_swarm(volunteers=0, stages=2, steps=150)
+    for number in range(3):
+        trial.volunteer(f"v{number}")
+    trial.wait_for_step(130)
+    name = trial.story.holder(1)
+    assert name is not None
+    process = trial.swarm.processes[name]
+    command = [sys.executable, "-m", "ftnode.node.cli", word, "--home", str(process.home)]
+    asked = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    print(trial.story.committed, asked)
+    trial.wait("the end", lambda story: story.committed == 150)
+    assert process.alive and "the last copy of stage 1" in process.output.read_text()
+    assert asked.returncode == (75 if word == "leave" else 0) and "last copy" in asked.stderr + asked.stdout
+    assert all(stage["holders"] == 1 for stage in ask(trial, "status")["summaries"])
+
+
+@pytest.mark.timeout(300)
 def test_a_relayed_peer_is_seen_as_such(open_swarm: OpenTrial) -> None:
     """Two that cannot be dialled reach each other through the meeting point only; who can be is dialled by them."""
     trial = open_swarm(volunteers=0, stages=2)
