@@ -84,7 +84,7 @@ class SnapshotSaver:
     """`applied` after every update. `post`: of the compute process. Nothing is kept before `run`, nor after it.
 
     `every`: 0 when nothing is to be kept; `once` still saves what its owner asks for. `view`: ours now; `held`: our
-    stages now. `fits`: may a copy take so many bytes of the host.
+    stages now. `fits`: may copies take so many bytes more of the host.
     """
 
     def __init__(
@@ -219,9 +219,11 @@ class SnapshotSaver:
         done: Callable[[KeptSnapshot], None], failed: Callable[[str], None],
     ) -> None:  # fmt: skip
         """Have the stage copied, at `step` or wherever it is, and written."""
-        if not self._fits(self._memory.missing(stage)):
-            size = self._memory.missing(stage) / GIGABYTE
-            failed(f"stage {stage} is not kept: the host has too little free memory for a copy of {size:.2f} GB")
+        size = self._memory.missing(stage)
+        # Copies that are ordered take their memory only when compute comes to them.
+        if size and not self._fits(sum(map(self._memory.missing, {*self._busy, stage}))):
+            told = f"the host has too little free memory for a copy of {size / GIGABYTE:.2f} GB"
+            failed(f"stage {stage} is not kept: {told}")
             return
         self._busy.add(stage)
         view = self._view()
