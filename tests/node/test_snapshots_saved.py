@@ -284,6 +284,7 @@ def test_a_stage_is_saved_once_to_a_path(tmp_path: Path, config: ComputeConfig) 
                 (tmp_path / "one", 9, "stage 9 is not held here, which holds 0, 1, 2, 3"),
                 (Path("one"), 1, "choose another place"),
                 (tmp_path / "none" / "all", None, "cannot create"),
+                (tmp_path / ("x" * 300), 1, "File name too long; choose another place"),
             ):
                 assert says in (await saved(to=str(place), stage=stage))["error"]
             assert len((await saved(to=str(tmp_path / "one"), stage=2))["saved"]) == 1
