@@ -83,8 +83,8 @@ class SnapshotStore:
     """One run's folder below `home`. Nothing is made before something is saved."""
 
     def __init__(self, home: Path, run_id: str, disk: Disk | None = None) -> None:
-        self.root = home / FOLDER
-        self.run_id, self.folder, self.disk = run_id, home / FOLDER / run_id, disk or Disk()
+        self.home, self.root = home, home / FOLDER
+        self.run_id, self.folder, self.disk = run_id, home / FOLDER / run_id, disk or Disk(home)
 
     # What is there.
 

@@ -103,7 +103,7 @@ def save_once(
 
     Raises SnapshotError.
     """
-    store = SnapshotStore(path.parent, about.run, disk)
+    store = SnapshotStore(path.parent, about.run, disk or Disk())
     draft = path.with_name(f"{DRAFT_PREFIX}{path.name}.{secrets.token_hex(6)}.partial")
     try:
         if path.exists():
@@ -128,8 +128,9 @@ def _cause(error: OSError) -> str:
 def _step_folder(store: SnapshotStore, step: int) -> Path:
     folder = store.folder / str(step)
     for path in (store.root.parent, store.root, store.folder, folder):
-        if not path.is_dir():
-            store.disk.make_folder(path)
+        new = not path.is_dir()
+        store.disk.make_folder(path)
+        if new:
             store.disk.sync_folder(path.parent)
     return folder
 
