@@ -18,6 +18,7 @@ from ftnode.node.cli_options import (
     metrics_option,
     peer_option,
     readable_data,
+    snapshot_limit_option,
 )
 from ftnode.node.configuration import JoinConfig, log_root
 from ftnode.node.limits import Limits, check_limits
@@ -43,10 +44,7 @@ from ftnode.protocol.manifest import Manifest
     "--keep-snapshots", type=click.IntRange(0, 1000), default=2, show_default=True, metavar="N",
     help="Snapshots of each of its own stages that this node keeps on its disk, where the run asks for them; 0: none.",
 )  # fmt: skip
-@click.option(
-    "--snapshot-limit", metavar="GB", type=FiniteRange(0, 1e9, min_open=True), default=20.0, show_default=True,
-    help="Disk for all snapshots below --home.",
-)  # fmt: skip
+@snapshot_limit_option
 @device_option
 @click.option("--threads", type=click.IntRange(1, 1024), help="Processor cores to use; default: all.")
 @limits_options

@@ -33,6 +33,10 @@ home_option = click.option(
 )
 unused_home_option = click.option("--home", metavar="DIR", hidden=True, help="Not used; every command takes it.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+snapshot_limit_option = click.option(
+    "--snapshot-limit", metavar="GB", type=FiniteRange(0, 1e9, min_open=True), default=20.0, show_default=True,
+    help="Disk for all snapshots below --home.",
+)  # fmt: skip
 peer_option = click.option(
     "--peer", "peers", multiple=True, metavar="ADDR", help="Multiaddr of a peer, /ip4/…/p2p/12D3…; repeats."
 )

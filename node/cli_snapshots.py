@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 
 PLACE = re.compile(r"(\d{1,12})/(\d{1,4})")
 LOOK_SECONDS = 0.1
-IDLE = {"paused": "is paused", "frozen": "stands still", "starting": "is only beginning"}
+IDLE = {
+    "paused": "is paused", "frozen": "stands still", "starting": "is only beginning",
+    "handing over": "hands over what it holds",
+}  # fmt: skip
 """States of a node that can save nothing, and how to say so."""
 run_option = click.option("--run", metavar="RUN", help="Only of this run; as much of its id as is unique.")
 
@@ -157,10 +161,7 @@ def save(path: Path, stage: int | None, peer: str | None, timeout: float, as_jso
     place, deadline = path.expanduser().absolute(), time.monotonic() + timeout
     socket = socket_path(folder, running[0].peer)
     try:
-        node = ask(socket, "state")
-        if how := IDLE.get(node["state"]):
-            why = f" ({node['why']})" if node["why"] else ""
-            raise UserError(f"cannot save: the node {how}{why}; try again when it works", 75)
+        _require_working(ask(socket, "state"))
         with spoken(f"{place} to be written"):
             state = ask(socket, "snapshot", to=str(place), stage=stage)
             while state["waiting"]:
@@ -169,7 +170,11 @@ def save(path: Path, stage: int | None, peer: str | None, timeout: float, as_jso
                 time.sleep(LOOK_SECONDS)
                 state = ask(socket, "snapshot-state")
     except ControlError as error:
+        with suppress(ControlError):  # who rests meanwhile knows of no save any more
+            _require_working(ask(socket, "state"))
         raise UserError(f"cannot save: {error}", 73) from None
+    if not state["saved"] and not state["troubles"]:
+        raise UserError("cannot save: the node has rested meanwhile; try again", 75)
     if as_json:
         click.echo(json.dumps({"saved": state["saved"], "troubles": state["troubles"]}, indent=2))
     else:
@@ -179,6 +184,13 @@ def save(path: Path, stage: int | None, peer: str | None, timeout: float, as_jso
             )
     if state["troubles"]:
         raise UserError(f"not all is saved: {state['troubles'][0]}", 74)
+
+
+def _require_working(node: dict[str, Any]) -> None:
+    """Raises UserError (75) for a node that can save nothing in its state."""
+    if how := IDLE.get(node["state"]):
+        why = f" ({node['why']})" if node["why"] else ""
+        raise UserError(f"cannot save: the node {how}{why}; try again when it works", 75)
 
 
 def _stores(home: str | None, run: str | None) -> list[SnapshotStore]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ftnode.node.cli_options import home_option, json_option, read_manifest
+from ftnode.node.cli_options import home_option, json_option, read_manifest, snapshot_limit_option
 from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 @click.argument("manifest", metavar="MANIFEST", type=click.Path(path_type=Path))
 @click.option("--run", metavar="RUN", help="The run whose snapshots these are; default: the only other one kept here.")
 @click.option("--step", type=click.IntRange(1), help="Of this step; default: the newest that makes some stage.")
+@snapshot_limit_option
 @json_option
 @home_option
-def divide(manifest: Path, run: str | None, step: int | None, as_json: bool, home: str | None) -> None:
+def divide(
+    manifest: Path, run: str | None, step: int | None, snapshot_limit: float, as_json: bool, home: str | None
+) -> None:
     """Make snapshots for the run of MANIFEST, of the same model in other stages, from those kept here."""
     from ftnode.node.snapshots_format import SnapshotError
+    from ftnode.node.snapshots_write import GIGABYTE
 
     found, _ = read_manifest(manifest)
     versions = _by_version(found, run, home)
@@ -37,7 +41,7 @@ def divide(manifest: Path, run: str | None, step: int | None, as_json: bool, hom
             continue
         try:
             with spoken("snapshots to be divided"):
-                made, left = _divided(found, kept, home)
+                made, left = _divided(found, kept, home, int(snapshot_limit * GIGABYTE))
         except SnapshotError as error:
             raise UserError(str(error), 74) from None
         if made:
@@ -73,9 +77,11 @@ def _by_version(found: Manifest, run: str | None, home: str | None) -> list[list
     return list(versions.values())
 
 
-def _divided(found: Manifest, kept: list[KeptSnapshot], home: str | None) -> tuple[list[KeptSnapshot], list[str]]:
+def _divided(
+    found: Manifest, kept: list[KeptSnapshot], home: str | None, limit_bytes: int
+) -> tuple[list[KeptSnapshot], list[str]]:
     """The stages that these snapshots of one version make, written down, and why not the others. Raises SnapshotError
-    when one cannot be read or written."""
+    when one cannot be read or written; those made before it stay."""
     from ftnode.node.checkpoint import model_config
     from ftnode.node.identity import home_directory
     from ftnode.node.snapshots_format import DataPosition, SnapshotError
@@ -84,8 +90,9 @@ def _divided(found: Manifest, kept: list[KeptSnapshot], home: str | None) -> tup
     from ftnode.node.snapshots_write import Allowance, write_snapshot
 
     model, stages = model_config(found), found.pipeline.stages
-    store, allowance = SnapshotStore(home_directory(home), found.run_id), Allowance()
-    made, left = [], []
+    store, allowance = SnapshotStore(home_directory(home), found.run_id), Allowance(limit_bytes=limit_bytes)
+    made: list[KeptSnapshot] = []
+    left: list[str] = []
     for stage in range(stages + 1):
         try:
             sources = sources_of(kept, model, stages, stage)
@@ -94,7 +101,12 @@ def _divided(found: Manifest, kept: list[KeptSnapshot], home: str | None) -> tup
             continue
         index, state = split(sources, found.run_id, model, stages, stage)
         position = DataPosition(found.data.sha256, found.run.seed, index.version.step + 1)
-        made.append(write_snapshot(store, memoryview(state), replace(index, data=position), allowance, ()))
+        about = replace(index, data=position)
+        try:
+            made.append(write_snapshot(store, memoryview(state), about, allowance, range(stages + 1)))
+        except SnapshotError as error:
+            before = f"{len(made)} of {stages + 1} stages are made: " if made else ""
+            raise SnapshotError(f"{before}{error}") from None
     return made, left
 
 

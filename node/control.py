@@ -48,7 +48,8 @@ class NoAnswerYet(ControlError):
 
 
 class ControlServer:
-    """Answers {"do": name, ...} by the handler of that name. `close` removes the socket."""
+    """Answers {"do": name, ...} by the handler of that name; what raises OSError or ValueError is answered with
+    {"error": text}. `close` removes the socket."""
 
     def __init__(self, path: Path, handlers: Mapping[str, Handler]) -> None:
         """Binds at once. Raises OSError. Whoever has the identity's lock owns the path: what is left there is of a dead
@@ -109,7 +110,11 @@ class ControlServer:
         elif (handler := self._handlers.get(str(question.get("do")))) is None:
             answer = {"error": f"nothing is known as {str(question.get('do'))[:40]!r}"}
         else:
-            answer = await handler(question)
+            try:
+                answer = await handler(question)
+            except (OSError, ValueError) as error:
+                log.info("control: %s: %s", question["do"], error)
+                answer = {"error": f"{question['do']} failed: {error}"}
         return json.dumps(answer).encode() + b"\n"
 
 

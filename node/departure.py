@@ -79,6 +79,11 @@ class Departure:
         """It is on its way to a pause."""
         return bool(self.pausing) or self._saving is not None
 
+    @property
+    def holds(self) -> tuple[int, ...]:
+        """Stages, now; while it stands still, those that it goes on with."""
+        return tuple(sorted(self._core.holder.versions))
+
     def leave(self, reason: str, again_ends: bool = True) -> None:
         """The first time hands over; the second ends at once, unless `again_ends` is False. After the end of the run
         whoever has the last copy of a stage waits for the second one, however long, or for somebody who gets the

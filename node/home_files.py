@@ -3,6 +3,7 @@ whoever the home belongs to: a service's own user could not read or replace it e
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ def folder_of(home: Path, name: str = ".") -> Iterator[int]:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (os.O_NOFOLLOW if root else 0))
     try:
-        _give(folder, home)
+        give(folder, home)
         yield folder
     finally:
         os.close(folder)
@@ -33,7 +34,7 @@ def write_file(home: Path, folder: int, name: str, text: str, sync: bool = False
     descriptor = os.open(draft, flags, 0o600, dir_fd=folder)
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
-            _give(descriptor, home)
+            give(descriptor, home)
             file.write(text)
             file.flush()
             if sync:
@@ -45,9 +46,26 @@ def write_file(home: Path, folder: int, name: str, text: str, sync: bool = False
         raise
 
 
-def _give(descriptor: int, home: Path) -> None:
+def give_folder(path: Path, home: Path) -> None:
+    """As `give`, for a folder below `home`. Raises OSError, also for a link where root would leave the home by it."""
+    if not _is_anothers(home):
+        return
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, f"{path} is a link, and root follows none in a home of somebody else")
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        give(folder, home)
+    finally:
+        os.close(folder)
+
+
+def give(descriptor: int, home: Path) -> None:
     """What is root's in somebody else's home becomes theirs."""
-    if os.geteuid() == 0:
+    if _is_anothers(home) and os.fstat(descriptor).st_uid == 0:
         owner = home.stat()
-        if owner.st_uid != 0 and os.fstat(descriptor).st_uid == 0:
-            os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+
+def _is_anothers(home: Path) -> bool:
+    """We are root, and its owner is not."""
+    return os.geteuid() == 0 and home.stat().st_uid != 0

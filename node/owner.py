@@ -158,7 +158,9 @@ class Owner:
     # -- the control socket
 
     async def _tell(self, _question: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"peer": self._peer, "state": self._state(), "why": self._why(), "until": self.verdict.until}
+        holds = self._departure.holds if self._departure is not None else ()
+        told = {"peer": self._peer, "state": self._state(), "why": self._why(), "until": self.verdict.until}
+        return {**told, "holds": holds}
 
     def _state(self) -> str:
         departure = self._departure

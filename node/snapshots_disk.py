@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ftnode.node.checkpoint import sync_folder
+from ftnode.node.home_files import give, give_folder
 from ftnode.node.snapshots_format import BLOCK_BYTES
 
 LOCK_SECONDS: Final = 10.0
@@ -33,21 +34,24 @@ READ_AHEAD: Final = 2
 class Disk:
     """All raise OSError."""
 
+    home: Path | None = None
+    """Whose owner gets what root makes below it."""
+
+    def __init__(self, home: Path | None = None) -> None:
+        self.home = home
+
     def make_folder(self, path: Path) -> None:
         """Which may be there already; the one above it is."""
         path.mkdir(mode=0o700, exist_ok=True)
+        if self.home is not None and path != self.home:
+            give_folder(path, self.home)
 
     def create(self, path: Path) -> int:
         """A new file's descriptor, for writing; past the system's cache where the file system knows how."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            return os.open(path, flags | DIRECT, 0o600)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-        with suppress(FileNotFoundError):
-            path.unlink()  # some make the file and then refuse
-        return os.open(path, flags, 0o600)
+        descriptor = _create(path)
+        if self.home is not None:
+            give(descriptor, self.home)
+        return descriptor
 
     def write(self, descriptor: int, content: memoryview | bytes, offset: int) -> None:
         """All of it, at that offset. Whole blocks go past the cache, from where they lie if that is a block's place."""
@@ -126,6 +130,18 @@ def read_ahead(descriptor: int, offset: int, length: int) -> None:
         os.posix_fadvise(descriptor, offset + length, READ_AHEAD * length, os.POSIX_FADV_WILLNEED)
         if offset > length:
             os.posix_fadvise(descriptor, 0, offset, os.POSIX_FADV_DONTNEED)
+
+
+def _create(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | DIRECT, 0o600)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    with suppress(FileNotFoundError):
+        path.unlink()  # some make the file and then refuse
+    return os.open(path, flags, 0o600)
 
 
 def _write_blocks(descriptor: int, view: memoryview, offset: int) -> int:

@@ -51,6 +51,10 @@ class SnapshotError(Exception):
     """A snapshot that is not there, not whole, or of something else. One line, with the file and the cause."""
 
 
+class Unreadable(SnapshotError):
+    """The disk did not give it out this time, which says nothing of what is there."""
+
+
 class UnknownFormat(SnapshotError):
     """Of another version of ftnode, and not ours to clear away."""
 

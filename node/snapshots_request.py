@@ -34,14 +34,14 @@ class SnapshotRequests:
         if not held or (wanted is not None and wanted not in held):
             named = ", ".join(map(str, held)) or "none"
             return {"error": f"stage {wanted} is not held here, which holds {named}" if held else "it holds no stage"}
-        if not path.is_absolute() or path.exists():
-            return {"error": f"{path} is there already; choose another place, nothing is overwritten"}
-        self._saved, self._troubles = [], []
-        if wanted is None:
-            try:
+        try:
+            if not path.is_absolute() or path.exists():
+                return {"error": f"{path} is there already; choose another place, nothing is overwritten"}
+            if wanted is None:
                 path.mkdir()
-            except OSError as error:
-                return {"error": f"cannot create {path}: {error.strerror}; choose another place"}
+        except OSError as error:
+            return {"error": f"cannot create {path}: {error.strerror}; choose another place"}
+        self._saved, self._troubles = [], []
         stages = held if wanted is None else [int(wanted)]
         self._waiting = set(stages)
         for stage in stages:

@@ -24,6 +24,7 @@ from ftnode.node.checkpoint import model_config
 from ftnode.node.ports import ComputeError
 from ftnode.node.snapshots_format import DataPosition, Lineal, SnapshotError, StageIndex, StageState
 from ftnode.node.snapshots_memory import SnapshotMemory
+from ftnode.node.snapshots_neighbours import held_by_others
 from ftnode.node.snapshots_store import KeptSnapshot, SnapshotStore
 from ftnode.node.snapshots_write import GIGABYTE, Allowance, save_once, write_snapshot
 from ftnode.protocol.manifest import Manifest
@@ -84,7 +85,7 @@ class SnapshotSaver:
     """`applied` after every update. `post`: of the compute process. Nothing is kept before `run`, nor after it.
 
     `every`: 0 when nothing is to be kept; `once` still saves what its owner asks for. `view`: ours now; `held`: our
-    stages now. `fits`: may a copy take so many bytes of the host.
+    stages now. `fits`: may copies take so many bytes more of the host.
     """
 
     def __init__(
@@ -141,11 +142,7 @@ class SnapshotSaver:
             )
             return
 
-        def write(state: memoryview, index: StageIndex) -> KeptSnapshot:
-            return write_snapshot(self.store, state, index, self._allowance, held, self._stop)
-
-        held = frozenset(self.held())
-        self._copy(stage, version.step, write, self._kept, self._trouble)
+        self._copy(stage, version.step, self._writer(), self._kept, self._trouble)
 
     def once(self, stage: int, path: Path, done: Callable[[KeptSnapshot], None], failed: Callable[[str], None]) -> None:
         """Save a stage as it is now, or once an earlier snapshot of it is written, to `path`, beside all counting and
@@ -202,12 +199,17 @@ class SnapshotSaver:
         elif stage in self._busy:
             self._later[stage] = partial(self._now, stage, done, failed)
         else:
-            held = frozenset(self.held())
+            self._copy(stage, None, self._writer(), done, failed)
 
-            def write(state: memoryview, index: StageIndex) -> KeptSnapshot:
-                return write_snapshot(self.store, state, index, self._allowance, held, self._stop)
+    def _writer(self) -> Callable[[memoryview, StageIndex], KeptSnapshot]:
+        """Keeps a copy, beside the newest of all stages that this home's nodes hold."""
+        held, about = frozenset(self.held()), self._about
 
-            self._copy(stage, None, write, done, failed)
+        def write(state: memoryview, index: StageIndex) -> KeptSnapshot:
+            others = held_by_others(self.store.home, about.run, about.stages)
+            return write_snapshot(self.store, state, index, self._allowance, held | others, self._stop)
+
+        return write
 
     def forgotten(self, stage: int) -> None:
         """The stage is not ours any more; neither is the memory for its copy, unless it is being written."""
@@ -219,9 +221,11 @@ class SnapshotSaver:
         done: Callable[[KeptSnapshot], None], failed: Callable[[str], None],
     ) -> None:  # fmt: skip
         """Have the stage copied, at `step` or wherever it is, and written."""
-        if not self._fits(self._memory.missing(stage)):
-            size = self._memory.missing(stage) / GIGABYTE
-            failed(f"stage {stage} is not kept: the host has too little free memory for a copy of {size:.2f} GB")
+        size = self._memory.missing(stage)
+        # Copies that are ordered take their memory only when compute comes to them.
+        if size and not self._fits(sum(map(self._memory.missing, {*self._busy, stage}))):
+            told = f"the host has too little free memory for a copy of {size / GIGABYTE:.2f} GB"
+            failed(f"stage {stage} is not kept: {told}")
             return
         self._busy.add(stage)
         view = self._view()

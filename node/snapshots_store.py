@@ -7,6 +7,7 @@ tensors; `load` and `verify` compare the hash of all that they read.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -27,6 +28,7 @@ from ftnode.node.snapshots_format import (
     SnapshotError,
     StageIndex,
     UnknownFormat,
+    Unreadable,
     mismatch,
     parse_header,
     parse_index,
@@ -81,8 +83,8 @@ class SnapshotStore:
     """One run's folder below `home`. Nothing is made before something is saved."""
 
     def __init__(self, home: Path, run_id: str, disk: Disk | None = None) -> None:
-        self.root = home / FOLDER
-        self.run_id, self.folder, self.disk = run_id, home / FOLDER / run_id, disk or Disk()
+        self.home, self.root = home, home / FOLDER
+        self.run_id, self.folder, self.disk = run_id, home / FOLDER / run_id, disk or Disk(home)
 
     # What is there.
 
@@ -198,7 +200,7 @@ class SnapshotStore:
         for folder in self._stage_folders():
             try:
                 read_snapshot(folder, self.run_id)
-            except UnknownFormat:
+            except (UnknownFormat, Unreadable):
                 continue
             except SnapshotError:
                 broken.append(folder)
@@ -221,9 +223,11 @@ def runs_kept(home: Path) -> tuple[str, ...]:
     return tuple(name for name in names if RUN_NAME.fullmatch(name))
 
 
-def stage_name(index: StageIndex) -> str:
-    """Of its folder: another one for every history and every state."""
-    told = hashlib.blake2b(f"{index.version.commit}/{index.whole_digest}".encode(), digest_size=8)
+def stage_name(index: StageIndex, again: int = 0) -> str:
+    """Of its folder: another one for every history and every state, and for each `again`, where a folder has that name
+    and cannot be trusted."""
+    text = f"{index.version.commit}/{index.whole_digest}" + (f"/{again}" if again else "")
+    told = hashlib.blake2b(text.encode(), digest_size=8)
     return f"stage-{index.stage}-{told.hexdigest()}"
 
 
@@ -233,13 +237,14 @@ def rank_in_stage(kept: KeptSnapshot, among: Iterable[KeptSnapshot]) -> int:
 
 
 def read_snapshot(folder: Path, run_id: str | None = None) -> KeptSnapshot:
-    """One snapshot by its folder. Raises SnapshotError unless its index is whole, of that run, and fits the files."""
+    """One snapshot by its folder. Raises SnapshotError unless its index is whole, of that run, and fits the files;
+    Unreadable when that cannot be told now."""
     path = folder / INDEX_NAME
     try:
         with path.open("rb") as file:
             text = file.read(INDEX_BYTES_MAX + 1)
     except OSError as error:
-        raise SnapshotError(f"cannot read {path}: {error.strerror}") from None
+        raise _not_read(path, error) from None
     if len(text) > INDEX_BYTES_MAX:
         raise SnapshotError(f"{path} is larger than {INDEX_BYTES_MAX} bytes")
     index = parse_index(text, path)
@@ -249,10 +254,15 @@ def read_snapshot(folder: Path, run_id: str | None = None) -> KeptSnapshot:
         try:
             size = (folder / part.file).stat().st_size
         except OSError as error:
-            raise SnapshotError(f"cannot read {folder / part.file}: {error.strerror}") from None
+            raise _not_read(folder / part.file, error) from None
         if size != part.bytes:
             raise SnapshotError(f"{folder / part.file} has {size} bytes, not {part.bytes}: it is not whole")
     return KeptSnapshot(folder, index)
+
+
+def _not_read(path: Path, error: OSError) -> SnapshotError:
+    kind = SnapshotError if error.errno == errno.ENOENT else Unreadable
+    return kind(f"cannot read {path}: {error.strerror}")
 
 
 def part_bytes(index: StageIndex, part: str) -> int:

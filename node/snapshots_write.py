@@ -71,23 +71,25 @@ def write_snapshot(
             draft, lock = _open_draft(store, step, about.stage)
         try:
             index = _write_parts(store, draft, state, about, stop or Event())
-            name = step / stage_name(index)
+            sound = _sound_twin(store, index, stop)  # which may take long, and the lock is everybody's
             with locked(store.folder):
                 index = replace(index, sequence=1 + max((kept.index.sequence for kept in store.kept()), default=0))
                 _write_index(store, draft, index)
-                _publish(store, draft, name)
-                _keep_last(store, allowance, index)
+                kept, useless = _publish(store, draft, index, sound)
+                _keep_last(store, allowance, index, useless)
+                return kept
         finally:
             with suppress(OSError):
                 store.disk.remove(draft)  # it has another name by now, or no use
             os.close(lock)
-        return read_snapshot(name, store.run_id)
     except OSError as error:
         raise SnapshotError(f"cannot keep stage {about.stage} of step {about.version.step}: {_cause(error)}") from error
 
 
-def _keep_last(store: SnapshotStore, allowance: Allowance, index: StageIndex) -> None:
+def _keep_last(store: SnapshotStore, allowance: Allowance, index: StageIndex, useless: list[KeptSnapshot]) -> None:
     try:
+        for each in useless:
+            store.drop(each.folder)
         store.keep_last(allowance.keep)
     except OSError as error:
         told = f"stage {index.stage} of step {index.version.step} is kept, but an older one cannot be removed"
@@ -101,7 +103,7 @@ def save_once(
 
     Raises SnapshotError.
     """
-    store = SnapshotStore(path.parent, about.run, disk)
+    store = SnapshotStore(path.parent, about.run, disk or Disk())
     draft = path.with_name(f"{DRAFT_PREFIX}{path.name}.{secrets.token_hex(6)}.partial")
     try:
         if path.exists():
@@ -126,8 +128,9 @@ def _cause(error: OSError) -> str:
 def _step_folder(store: SnapshotStore, step: int) -> Path:
     folder = store.folder / str(step)
     for path in (store.root.parent, store.root, store.folder, folder):
-        if not path.is_dir():
-            store.disk.make_folder(path)
+        new = not path.is_dir()
+        store.disk.make_folder(path)
+        if new:
             store.disk.sync_folder(path.parent)
     return folder
 
@@ -218,15 +221,31 @@ def _write_index(store: SnapshotStore, draft: Path, index: StageIndex) -> None:
     store.disk.sync_folder(draft)
 
 
-def _publish(store: SnapshotStore, draft: Path, name: Path) -> None:
-    """The draft gets its name. What has it already is the same, by commit and whole digest, unless it is broken."""
+def _twins(store: SnapshotStore, index: StageIndex) -> list[KeptSnapshot]:
+    """What is kept already of the same history and state."""
+    wanted = index.stage, index.version, index.whole_digest
+    return [kept for kept in store.kept() if (kept.stage, kept.version, kept.whole_digest) == wanted]
+
+
+def _sound_twin(store: SnapshotStore, index: StageIndex, stop: Event | None) -> KeptSnapshot | None:
+    """One whose bytes are as they were written: reads all of it."""
+    return next((twin for twin in _twins(store, index) if not store.verify(twin, stop)), None)
+
+
+def _publish(
+    store: SnapshotStore, draft: Path, index: StageIndex, sound: KeptSnapshot | None
+) -> tuple[KeptSnapshot, list[KeptSnapshot]]:
+    """What is kept now: `sound` where it is still there, else the draft, which gets its name. And the twins that it
+    makes useless: they go only then, so that there is one at any moment."""
+    twins = _twins(store, index)
+    if sound is not None and sound in twins:
+        return sound, []
+    name = draft.with_name(stage_name(index))
     if name.exists():
-        with suppress(SnapshotError):
-            read_snapshot(name, store.run_id)
-            return
-        store.drop(name)
+        name = draft.with_name(stage_name(index, index.sequence))
     store.disk.rename(draft, name)
     store.disk.sync_folder(name.parent)
+    return read_snapshot(name, store.run_id), twins
 
 
 @contextmanager

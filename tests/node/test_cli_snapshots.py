@@ -14,6 +14,7 @@ from keeping import RUN, keep
 
 from ftnode.node import cli_snapshots, control
 from ftnode.node.configuration import Running
+from ftnode.node.control import ControlError
 
 Run = Callable[..., Seen]
 
@@ -121,6 +122,8 @@ def answering(monkeypatch: pytest.MonkeyPatch, home: Path, answers: dict[str, di
 
     def ask(_path: Path, do: str, **_fields: object) -> dict[str, Any]:
         asked.append(do)
+        if do not in answers:
+            raise ControlError(f"nothing is known as {do!r}")
         return answers[do]
 
     monkeypatch.setattr(control, "ask", ask)
@@ -134,6 +137,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, home: Path, answers: dict[str, di
         ("paused", "until ftnode resume", "the node is paused (until ftnode resume); try again when it works"),
         ("frozen", "alone", "the node stands still (alone)"),
         ("starting", "", "the node is only beginning; try"),
+        ("handing over", "by its owner", "the node hands over what it holds (by its owner); try"),
     ],
 )
 def test_a_node_that_rests_saves_nothing_and_the_reason_is_said(
@@ -153,3 +157,35 @@ def test_a_node_that_works_saves(ftnode: Run, home: Path, monkeypatch: pytest.Mo
     seen = ftnode("snapshots", "save", home / "new", "--home", home)
     assert seen.out == f"stage 1 of step 7 is in {home / 'new'}, 1.000 GB\n", seen
     assert asked == ["state", "snapshot", "snapshot-state"] and waits == [f"{home / 'new'} to be written"]
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "says"),
+    [
+        ("paused", 75, "the node is paused (by its owner); try again when it works"),
+        ("running", 73, "cannot save: nothing is known as 'snapshot-state'"),
+    ],
+)
+def test_a_node_that_rests_meanwhile_is_said_to(
+    ftnode: Run, home: Path, monkeypatch: pytest.MonkeyPatch, state: str, code: int, says: str
+) -> None:
+    """Its life has ended, and what was known of the save with it."""
+    answers: dict[str, dict[str, Any]] = {
+        "state": {"state": "running", "why": ""}, "snapshot": {"waiting": [1], "saved": [], "troubles": []},
+    }  # fmt: skip
+    answering(monkeypatch, home, answers)
+    monkeypatch.setattr(
+        cli_snapshots.time, "sleep", lambda _: answers.update(state={"state": state, "why": "by its owner"})
+    )
+    assert ftnode("snapshots", "save", home / "new", "--home", home).refused(code, says)
+
+
+def test_a_node_that_has_rested_meanwhile_has_saved_nothing(
+    ftnode: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing: dict[str, Any] = {"waiting": [], "saved": [], "troubles": []}
+    answers = {
+        "state": {"state": "running", "why": ""}, "snapshot": {**nothing, "waiting": [1]}, "snapshot-state": nothing
+    }  # fmt: skip
+    answering(monkeypatch, home, answers)
+    assert ftnode("snapshots", "save", home / "new", "--home", home).refused(75, "has rested meanwhile; try again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from ftnode.protocol.types import Attempt, Peer, Version
 
 Run = Callable[..., Seen]
 STEP = 20
+OWNER = 12345
 
 
 def manifest_of(stages: int, **recovery: int) -> Manifest:
@@ -126,3 +128,58 @@ def test_of_several_runs_one_is_chosen(ftnode: Run, tmp_path: Path, home: Path) 
         kept_by(home, replace(base, run=replace(base.run, steps=steps)), (1, 2))
     seen = ftnode("snapshots", "divide", write(tmp_path / "new.toml", manifest_of(2)), "--home", home)
     assert seen.code == 64 and "choose one with --run" in seen.err
+
+
+def filled(home: Path, gigabytes: float) -> None:
+    """So much is there already, of a run that is nobody's concern here; it takes no room of the disk."""
+    with (home / "snapshots" / "filler").open("wb") as file:
+        file.truncate(int(gigabytes * 1e9))
+
+
+def test_at_the_limit_what_is_made_stays_and_the_rest_is_said(ftnode: Run, tmp_path: Path, home: Path) -> None:
+    kept_by(home, manifest_of(4), tuple(range(5)))
+    new = manifest_of(2)
+    path = write(tmp_path / "new.toml", new)
+    filled(home, 20 - 0.0009)
+    seen = ftnode("snapshots", "divide", path, "--home", home)
+    made = SnapshotStore(home, new.run_id).kept()
+    assert made and seen.refused(74, f"{len(made)} of 3 stages are made: no room", "raise --snapshot-limit"), seen
+    seen = ftnode("snapshots", "divide", path, "--home", home, "--snapshot-limit", 21)
+    folders = [Path(line.partition(" is in ")[2]) for line in seen.out.splitlines()]
+    assert seen.code == 0 and len(folders) == 3 and all(map(Path.is_dir, folders))
+
+
+def test_the_owners_limit_counts(ftnode: Run, tmp_path: Path, home: Path) -> None:
+    kept_by(home, manifest_of(4), tuple(range(5)))
+    path = write(tmp_path / "new.toml", manifest_of(2))
+    filled(home, 6)
+    (home / "config.toml").write_text("[snapshots.divide]\nsnapshot-limit = 5\n")
+    assert ftnode("snapshots", "divide", path, "--home", home).refused(74, "6.00 of the 5.00 GB that they may")
+    filled(home, 21)
+    (home / "config.toml").write_text("[snapshots.divide]\nsnapshot-limit = 200\n")
+    assert ftnode("snapshots", "divide", path, "--home", home).code == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes for others")
+def test_what_root_divides_is_the_homes_owners(ftnode: Run, tmp_path: Path, home: Path) -> None:
+    kept_by(home, manifest_of(4), tuple(range(5)))
+    for path in (home, *home.rglob("*")):
+        os.chown(path, OWNER, OWNER)
+    new = manifest_of(2)
+    left = home / "snapshots" / new.run_id
+    left.mkdir(mode=0o700)
+    assert ftnode("snapshots", "divide", write(tmp_path / "new.toml", new), "--home", home).code == 0
+    written = [left, *left.rglob("*")]
+    assert len(written) == 2 + 3 * 4
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in written} == {(OWNER, OWNER)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes for others")
+def test_root_divides_into_no_link(ftnode: Run, tmp_path: Path, home: Path) -> None:
+    kept_by(home, manifest_of(4), tuple(range(5)))
+    os.chown(home, OWNER, OWNER)
+    new, elsewhere = manifest_of(2), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (home / "snapshots" / new.run_id).symlink_to(elsewhere)
+    seen = ftnode("snapshots", "divide", write(tmp_path / "new.toml", new), "--home", home)
+    assert seen.refused(74, "is a link, and root follows none") and list(elsewhere.iterdir()) == []

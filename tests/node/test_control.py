@@ -16,7 +16,7 @@ import trio
 import trio.testing
 
 from ftnode.node import control
-from ftnode.node.control import ControlError, ControlServer, NoAnswerYet, ask, may_ask, socket_path
+from ftnode.node.control import ControlError, ControlServer, Handler, NoAnswerYet, ask, may_ask, socket_path
 from ftnode.node.pause_notes import ALL, FOLDER, read_word, write_word
 from ftnode.node.pausing import Word
 from ftnode.protocol.errors import UserError
@@ -29,8 +29,8 @@ async def echo(question: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @asynccontextmanager
-async def serving(path: Path) -> AsyncIterator[ControlServer]:
-    server = ControlServer(path, {"echo": echo})
+async def serving(path: Path, **handlers: Handler) -> AsyncIterator[ControlServer]:
+    server = ControlServer(path, {"echo": echo, **handlers})
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.run)
         yield server
@@ -119,6 +119,21 @@ def test_nonsense_is_answered_or_dropped_and_the_next_one_is_heard(tmp_path: Pat
                 with suppress(trio.BrokenResourceError, OSError):
                     assert await raw(path, line) == b""
             assert await asked(path, "echo")
+
+    trio.run(scenario)
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), ValueError("embedded null byte")])
+def test_a_handler_that_fails_is_answered(tmp_path: Path, error: Exception) -> None:
+    path = socket_path(tmp_path, PEER)
+
+    async def save(_question: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise error
+
+    async def scenario() -> None:
+        async with serving(path, save=save):
+            with pytest.raises(ControlError, match=r"^save failed: .*(Permission denied|embedded null byte)"):
+                await asked(path, "save")
 
     trio.run(scenario)
 

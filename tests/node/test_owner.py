@@ -84,7 +84,8 @@ def test_a_pause_reaches_the_node_and_a_resume_lets_it_go_on(tmp_path: Path) -> 
             await trio.testing.wait_all_tasks_blocked()
             owner.starts(trio.CancelScope())
             owner.begin(life.departure)
-            assert (await owner.handlers["state"]({}))["state"] == "running"
+            state = await owner.handlers["state"]({})
+            assert state["state"] == "running" and state["holds"] == (0,)
             machine.readings = Readings(gpu_used_by=("game",))
             while len(machine.looks) < looked + 3:
                 await trio.testing.wait_all_tasks_blocked()
@@ -230,6 +231,7 @@ def test_a_node_that_is_about_to_begin_does_not_rest_yet(tmp_path: Path) -> None
         told = {"until": None, "written": 1.0}
         assert (await owner.handlers["pause"](told))["state"] == "starting"
         owner.ended()
-        assert (await owner.handlers["state"]({}))["state"] == "paused"
+        state = await owner.handlers["state"]({})
+        assert state["state"] == "paused" and state["holds"] == ()
 
     trio.run(scenario)

@@ -27,9 +27,11 @@ OWNERS_SIDE = {
     "cli_join",
     "cli_snapshots",
     "configuration",
+    "snapshots_neighbours",
     *OWNERS,
 }
-"""Who may know them: commands, the daemon that starts what they allow, and the settings that they read."""
+"""Who may know them: commands, the daemon that starts what they allow, the settings that they read, and who asks the
+home's other nodes for their state."""
 
 
 @cache
@@ -81,6 +83,12 @@ def test_only_the_owners_word_makes_a_node_leave_or_rest() -> None:
     assert callers(files, "Departure") == ["volunteer"]
     assert callers(files, "freeze") == ["departure"]
     assert callers(files, "write_word") == ["cli_pause"]
+
+
+def test_nodes_of_a_home_ask_each_other_for_their_state_alone() -> None:
+    calls = [node for node in ast.walk(trees()["snapshots_neighbours"]) if isinstance(node, ast.Call)]
+    asked = [ast.unparse(call.args[1]) for call in calls if isinstance(call.func, ast.Name) and call.func.id == "ask"]
+    assert asked == ["'state'"]
 
 
 def test_no_message_of_peers_speaks_of_pauses_or_limits() -> None:

@@ -8,6 +8,7 @@ import resource
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from keeping import ALLOWANCE, FORKS, MODEL, RUN, STAGES, STATE_BYTES, Counted, about, keep, state_of
@@ -75,6 +76,45 @@ def test_keeping_the_same_again_changes_nothing(tmp_path: Path) -> None:
     assert keep(tmp_path, 10).folder == first.folder
     (first.folder / "index.json").write_text("{")
     assert keep(tmp_path, 10).index.sequence == 1 and steps(tmp_path) == [10], "a broken one makes way"
+
+
+@pytest.mark.parametrize("part", ["weights.safetensors", "optimiser.safetensors"])
+def test_keeping_the_same_again_replaces_what_is_damaged(tmp_path: Path, part: str) -> None:
+    class Looking(Counted):
+        def at(self, name: str, number: int) -> None:
+            assert steps(tmp_path) in ([10], [10, 10]), "not a moment without"
+
+    path = keep(tmp_path, 10).folder / part
+    bad = bytearray(path.read_bytes())
+    bad[-1] ^= 1
+    path.write_bytes(bad)
+    store = SnapshotStore(tmp_path, RUN)
+    again = keep(tmp_path, 10, disk=Looking())
+    assert store.kept() == (again,) and store.verify(again) == ""
+    assert keep(tmp_path, 10) == again, "which is good, and stays"
+
+
+@pytest.mark.parametrize("times", range(1, 7))
+def test_a_snapshot_that_cannot_be_read_for_a_moment_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    other = keep(tmp_path, 10, stage=2)
+    really, failures = Path.open, [times]
+
+    def fails(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path == other.folder / "index.json" and failures[0]:
+            failures[0] -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        return really(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", fails)
+    keep(tmp_path, 20, stage=1)
+    SnapshotStore(tmp_path, RUN).prune(2)
+    failures[0] = 0
+    assert steps(tmp_path, 2) == [10] and SnapshotStore(tmp_path, RUN).verify(other) == ""
+    (other.folder / "index.json").unlink()
+    SnapshotStore(tmp_path, RUN).prune(2)
+    assert not other.folder.exists(), "what has no index is none"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])

@@ -13,11 +13,9 @@ import trio.testing
 from computing import ATTEMPT, CONFIG, STAGES, Direct, Refused, direct, train
 from saving import Node, settled, version
 
-from ftnode.node import snapshots_setup
 from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.snapshots_disk import Disk
 from ftnode.node.snapshots_request import SnapshotRequests
-from ftnode.node.snapshots_setup import HOST_RESERVE_BYTES, host_has_room
 from ftnode.node.snapshots_store import KeptSnapshot, read_snapshot
 
 
@@ -286,6 +284,7 @@ def test_a_stage_is_saved_once_to_a_path(tmp_path: Path, config: ComputeConfig) 
                 (tmp_path / "one", 9, "stage 9 is not held here, which holds 0, 1, 2, 3"),
                 (Path("one"), 1, "choose another place"),
                 (tmp_path / "none" / "all", None, "cannot create"),
+                (tmp_path / ("x" * 300), 1, "File name too long; choose another place"),
             ):
                 assert says in (await saved(to=str(place), stage=stage))["error"]
             assert len((await saved(to=str(tmp_path / "one"), stage=2))["saved"]) == 1
@@ -358,43 +357,3 @@ def test_a_paced_stage_is_kept_and_loaded(tmp_path: Path, config: ComputeConfig)
             nursery.cancel_scope.cancel()
 
     trio.run(main)
-
-
-def test_a_copy_that_the_host_has_no_room_for_is_left_out_and_said(tmp_path: Path, config: ComputeConfig) -> None:
-    """And one that has its memory already needs none."""
-    room = True
-    node = Node(tmp_path, config, fits=lambda size: room or not size)
-
-    async def main() -> None:
-        nonlocal room
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(node.saver.run)
-            await trio.testing.wait_all_tasks_blocked()
-            room = False
-            node.train(1)
-            node.train(2)
-            assert len(node.said) == STAGES + 1
-            assert all("too little free memory for a copy" in line for line in node.said)
-            room = True
-            node.train(3)
-            node.train(4)
-            await settled(node, 2 * (STAGES + 1))
-            room = False
-            node.train(5)
-            node.train(6)
-            await settled(node, 3 * (STAGES + 1))
-            node.saver.forgotten(1)
-            node.train(7)
-            node.train(8)
-            await settled(node, 4 * (STAGES + 1))
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
-    assert {each.version.step for each in node.store.kept() if each.stage == 2} == {6, 8}
-    assert sum("too little free memory" in line for line in node.said) == STAGES + 2, "of the place that was given back"
-
-
-def test_what_counts_as_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    for available, fits in ((None, True), (HOST_RESERVE_BYTES + 10, True), (HOST_RESERVE_BYTES + 9, False)):
-        monkeypatch.setattr(snapshots_setup, "available_memory", lambda available=available: available)
-        assert host_has_room(10) == fits and host_has_room(0)
