@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PACKAGES := protocol models node bootstrap lab
 # tests/conftest.py says how many workers, which is none for a selection; ARGS='-n 0' keeps all tests in one process.
-SIDE_BY_SIDE := -n auto --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := -n auto --dist loadscope --no-loadscope-reorder
 
 .PHONY: help setup demo test test-swarm lint format clean
 

@@ -8,6 +8,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from ftnode.node.children import thread_environment
 
@@ -23,6 +25,7 @@ comes later is let in first. Locks of files end with whoever holds them, however
 WORKERS_MAX = 8
 """Each takes half a gigabyte."""
 WORLD = Path(__file__).parent / "sim"
+SEEDS = "test_virtual_world.py"
 
 
 def lock(path: Path, how: int) -> int:
@@ -60,10 +63,20 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A worker takes a whole file; of the virtual world, which takes longest and so comes first, a test at a time."""
-    if not hasattr(config, "workerinput"):
-        return
-    items.sort(key=lambda item: WORLD not in item.path.parents)
-    for item in items:
-        if WORLD not in item.path.parents or "outcomes" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    """The virtual world takes longest and comes first, its seeds before all else."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: (WORLD not in item.path.parents, item.path.name != SEEDS))
+
+
+class ByFile(LoadScopeScheduling):
+    """A worker takes a whole file; of the virtual world a test at a time, but for those that look at the same seeds."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, name = nodeid.partition("::")
+        shared = file.endswith(SEEDS) and "[" not in name
+        return nodeid if "tests/sim/" in file and not shared else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
+    return ByFile(config, log)
