@@ -110,7 +110,7 @@ def stop_child(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) 
 def is_running(pid: int) -> bool:
     """Whether a process runs, of whosever making; one that only waits to be reaped does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
         if sys.platform == "linux":
             return False
