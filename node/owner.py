@@ -18,7 +18,7 @@ import trio
 from ftnode.node.configuration import JoinConfig, Running
 from ftnode.node.control import Handler
 from ftnode.node.departure import Departure
-from ftnode.node.pause_notes import read_word, told_word
+from ftnode.node.pause_notes import newest, read_word, told_word
 from ftnode.node.pausing import Readings, Seen, Verdict, Word, wanted
 from ftnode.node.reports import Speaking
 from ftnode.node.running_note import RunningNote
@@ -112,8 +112,7 @@ class Owner:
 
     def _judge(self) -> Seen:
         """What counts by the last readings, and what to remember of them."""
-        words = [word for word in (self._told, read_word(self._config.home, self._peer)) if word is not None]
-        word = max(words, key=lambda word: word.written, default=None)
+        word = newest(word for word in (self._told, read_word(self._config.home, self._peer)) if word is not None)
         self.verdict, seen = wanted(
             time.time(), time.monotonic(), self._readings, self._config.rules, word, self._seen
         )  # fmt: skip

@@ -41,11 +41,18 @@ def test_a_note_of_a_pause(tmp_path: Path, text: str) -> None:
     assert word is not None and not word.paused and not word.unread
 
 
-def test_a_note_that_cannot_be_read_does_not_hide_a_newer_one(tmp_path: Path) -> None:
-    write_word(tmp_path, "me", Word(False, written=5.0))
-    (tmp_path / FOLDER / f"{ALL}.json").write_text(DEEP)
+@pytest.mark.parametrize("spoiled", [ALL, "me"])
+def test_what_can_be_read_does_not_outdo_what_cannot(tmp_path: Path, spoiled: str) -> None:
+    """It may have been a pause that came later, until it is replaced."""
+    other = "me" if spoiled == ALL else ALL
+    write_word(tmp_path, other, Word(False, written=5.0))
+    note = tmp_path / FOLDER / f"{spoiled}.json"
+    note.write_text(DEEP)
     word = read_word(tmp_path, "me")
-    assert word is not None and not word.paused
+    assert word is not None and word.paused and str(note) in word.unread
+    write_word(tmp_path, spoiled, Word(False, written=1.0))
+    word = read_word(tmp_path, "me")
+    assert word is not None and not word.paused and not word.unread
 
 
 @pytest.mark.parametrize("text", [*BAD, RUNS.format(DIGITS), RUNS.format("Infinity")])
