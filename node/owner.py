@@ -40,7 +40,8 @@ class Owner:
         self, config: JoinConfig, peer: str, speaking: Speaking, read: Callable[[], Awaitable[Readings]]
     ) -> None:
         self._config, self._peer, self._speaking, self._read = config, peer, speaking, read
-        self._running_note = RunningNote(config.home, speaking.say)
+        self.running_note = RunningNote(config.home, speaking.say)
+        """Of this process: in a life the node writes it."""
         self.verdict = Verdict(False)
         self.leaving = False
         self._told: Word | None = None
@@ -95,7 +96,7 @@ class Owner:
     def _note(self, paused: str) -> None:
         """While there is no node that says where it can be reached."""
         run = self._config.manifest.run_id
-        self._running_note.write(Running(os.getpid(), self._peer, run, (), self.leaving, paused=paused))
+        self.running_note.write(Running(os.getpid(), self._peer, run, (), self.leaving, paused=paused))
 
     async def left(self) -> None:
         """Wait until it is asked to leave."""
