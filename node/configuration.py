@@ -120,26 +120,31 @@ def note_running(home: Path, running: Running) -> Path:
 
 def forget_running(home: Path, peer: str) -> None:
     """What cannot be removed is that of a dead process soon, which every reader sees."""
-    with suppress(OSError):
-        (home / RUNNING_FOLDER / f"{peer}.json").unlink(missing_ok=True)
+    with suppress(OSError), folder_of(home, RUNNING_FOLDER, make=False) as folder:
+        os.unlink(f"{peer}.json", dir_fd=folder)
 
 
 def running_nodes(home: Path) -> tuple[Running, ...]:
-    """Nodes of this home whose process is alive, training ones first. Files of dead ones are removed."""
+    """Nodes of this home whose process is alive, training ones first. Files of dead ones are removed, but not those of
+    another user."""
     found = []
-    for path in sorted((home / RUNNING_FOLDER).glob("*.json")):
-        running = _read_running(path)
-        if running is None or not _alive(running.pid):
-            with suppress(OSError):
-                path.unlink()
-        else:
-            found.append(running)
+    with suppress(OSError), folder_of(home, RUNNING_FOLDER, make=False) as folder:
+        ours = os.fstat(folder).st_uid == os.geteuid()
+        for name in sorted(name for name in os.listdir(folder) if name.endswith(".json")):
+            running = _read_running(folder, name)
+            if running is not None and _alive(running.pid):
+                found.append(running)
+            elif ours:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
     return tuple(sorted(found, key=lambda running: (not running.run, running.peer)))
 
 
-def _read_running(path: Path) -> Running | None:
+def _read_running(folder: int, name: str) -> Running | None:
+    """Of an ordinary file; a pipe is empty instead of a wait."""
     try:
-        with path.open("rb") as file:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(name, flags, dir_fd=folder), "rb") as file:
             found = json.loads(file.read(RUNNING_BYTES_MAX))
         addresses = tuple(map(str, found["addresses"]))
         return Running(

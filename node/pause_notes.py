@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -67,10 +69,10 @@ def write_word(home: Path, peer: str, word: Word) -> None:
         with folder_of(home, FOLDER) as descriptor:
             text = json.dumps({"format": FORMAT, "paused": word.paused, **fields_of(word)})
             write_file(home, descriptor, path.name, text, sync=True)
-        if peer == ALL:
-            for other in folder.glob("*.json"):
-                if other != path:
-                    other.unlink(missing_ok=True)
+            for other in os.listdir(descriptor) if peer == ALL else ():
+                if other.endswith(".json") and other != path.name:
+                    with suppress(FileNotFoundError):
+                        os.unlink(other, dir_fd=descriptor)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; see that {folder} can be written", 73) from None
 
