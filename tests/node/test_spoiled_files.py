@@ -7,14 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
-from keeping import keep
+from keeping import RUN, keep
 
 from ftnode.node.addresses import remembered_peers
 from ftnode.node.config_file import read_config
 from ftnode.node.configuration import RUNNING_FOLDER, Running, note_running, running_nodes
 from ftnode.node.pause_notes import ALL, FOLDER, read_word, write_word
 from ftnode.node.pausing import OwnerRules, Readings, Seen, Word, wanted
-from ftnode.node.snapshots_format import SnapshotError, index_bytes, parse_header, parse_index
+from ftnode.node.snapshots_format import INDEX_NAME, SnapshotError, _checksum, index_bytes, parse_header, parse_index
+from ftnode.node.snapshots_store import SnapshotStore
 from ftnode.node.trace import parse_record
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import parse
@@ -82,6 +83,17 @@ def test_a_snapshots_index_with_something_deep_in_it(tmp_path: Path) -> None:
     text = json.dumps(plain | {"model": 0}).replace('"model": 0', '"model": ' + "[" * 900 + "]" * 900)
     with pytest.raises(SnapshotError, match="damaged"):
         parse_index(text.encode(), Path("x"))
+
+
+@pytest.mark.parametrize("fields", [{"stages": 0}, {"stage": 9}, {"stages": 3}, {"stage": 0, "stages": 0}])
+def test_a_snapshots_index_of_a_stage_that_does_not_exist(tmp_path: Path, fields: dict[str, int]) -> None:
+    """Its checksum fits all the same."""
+    kept = keep(tmp_path, 1)
+    plain = {**json.loads(index_bytes(kept.index)), **fields}
+    plain.pop("checksum")
+    (kept.folder / INDEX_NAME).write_text(json.dumps({**plain, "checksum": _checksum(plain)}))
+    whole, troubles = SnapshotStore(tmp_path, RUN).survey()
+    assert whole == () and "is no index of a snapshot: ValueError" in troubles[0]
 
 
 @pytest.mark.parametrize("text", BAD)
