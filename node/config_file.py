@@ -21,6 +21,7 @@ from typing import Any, Final
 import click
 from platformdirs import user_config_path
 
+from ftnode.node.typed_paths import platform_folder, whole_path
 from ftnode.protocol.errors import UserError
 
 NAME: Final = "config.toml"
@@ -60,10 +61,10 @@ class ConfigFile:
 
 
 def config_path(home: str | None) -> Path:
-    """`home`: what --home or FTNODE_HOME says."""
+    """`home`: what --home or FTNODE_HOME says. Raises UserError."""
     if home:
-        return Path(home).expanduser().absolute() / NAME
-    return user_config_path("ftnode", appauthor=False) / NAME
+        return whole_path(home) / NAME
+    return platform_folder(user_config_path) / NAME
 
 
 def read_config(path: Path) -> ConfigFile:

@@ -17,6 +17,7 @@ from platformdirs import user_state_path
 from ftnode.node.home_files import folder_of, write_file
 from ftnode.node.limits import NO_LIMITS, Limits
 from ftnode.node.pausing import OwnerRules
+from ftnode.node.typed_paths import platform_folder, whole_path
 from ftnode.protocol.manifest import Manifest
 
 RUNNING_FOLDER = "running"
@@ -100,8 +101,8 @@ class Running:
 def log_root(home_option: str | None) -> Path:
     """Where each run of a node gets a folder of its own."""
     if home_option:
-        return Path(home_option).expanduser().absolute() / "logs"
-    return user_state_path("ftnode", appauthor=False) / "logs"
+        return whole_path(home_option) / "logs"
+    return platform_folder(user_state_path) / "logs"
 
 
 def shards_folder(home: Path, sha256: str) -> Path:

@@ -21,6 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from platformdirs import user_data_path
 
+from ftnode.node.typed_paths import platform_folder, whole_path
 from ftnode.protocol.errors import UserError
 
 FILE_PREFIX = bytes.fromhex("08011240")
@@ -56,8 +57,9 @@ class Identity:
 
 
 def home_directory(option: str | None) -> Path:
-    """Where identities and remembered peers live: `--home`, else the platform's data directory. Created 0700."""
-    home = Path(option).expanduser().absolute() if option else user_data_path("ftnode", appauthor=False)
+    """Where identities and remembered peers live: `--home`, else the platform's data directory. Created 0700.
+    Raises UserError."""
+    home = whole_path(option) if option else platform_folder(user_data_path)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
