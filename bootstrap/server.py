@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,7 +31,7 @@ from ftnode.node.p2pd import P2pd
 from ftnode.node.relay import start_relay
 from ftnode.node.running_note import RunningNote
 from ftnode.node.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
-from ftnode.node.supervisor import Supervisor, noted_state
+from ftnode.node.supervisor import Supervisor, state_of
 from ftnode.node.waiting import tell_waits
 from ftnode.protocol.errors import UserError
 
@@ -51,6 +50,7 @@ def _print_now(line: str) -> None:
 def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_now, metrics: str = "none") -> int:
     """Serve until Ctrl-C or SIGTERM; 0 then. Raises UserError when it cannot start or its p2pd dies."""
     identity = take_identity(home, BOOTSTRAP_NAME)
+    forget_running(home, identity.peer_id)  # of who had it before and was killed
     try:
         failure = trio.run(_serve, identity, tuple(listen), home, say, metrics)
     finally:
@@ -67,14 +67,15 @@ async def _serve(
     """Errors for the user are returned, since nurseries would wrap them."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(Supervisor(os.environ).run, partial(noted_state, home, identity.peer_id))
+            note = RunningNote(home, lambda kind, line: say(line))
+            nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(note.last))
             try:
                 p2pd = await start_relay(nursery, identity.path, listen)
             except UserError as error:
                 nursery.cancel_scope.cancel()
                 return error
             try:
-                point = MeetingPoint(p2pd, home, lambda kind, line: say(line))
+                point = MeetingPoint(p2pd, home, note)
                 if metrics != NONE:
                     server = MetricsServer(metrics, point.status)
                     nursery.start_soon(server.run)
@@ -114,12 +115,10 @@ async def _until_asked(signals: AsyncIterator[int], died: trio.Event) -> str:
 class MeetingPoint:
     """What runs on the p2pd: the directory, a cache of the runs that it knows of, answers for watchers."""
 
-    def __init__(
-        self, p2pd: P2pd, home: Path, say: Callable[[str, str], None], link: DirectoryLink | None = None
-    ) -> None:
+    def __init__(self, p2pd: P2pd, home: Path, note: RunningNote, link: DirectoryLink | None = None) -> None:
         self.p2pd = p2pd
         self.home = home
-        self._note = RunningNote(home, say)
+        self._note = note
         self.members: tuple[Member, ...] = ()
         self.link = link or DirectoryLink(
             p2pd, parse_peers(remembered_peers(home)), log_path=home / "directory.log", on_lost=self._lost

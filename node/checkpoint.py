@@ -20,6 +20,7 @@ from typing import Any, BinaryIO, Final
 
 from ftnode.models.config import ModelConfig
 from ftnode.models.parameters import places, stage_shapes
+from ftnode.node.typed_paths import whole_path
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
 
@@ -161,7 +162,7 @@ def creating(out: Path, manifest: Manifest) -> Iterator[Checkpoint]:
 
     Raises UserError (73) when `out` is there and not an empty folder, cannot be created, or the disk has no room.
     """
-    out = out.expanduser().resolve()
+    out = whole_path(out).resolve()
     check_is_free(out)
     draft = out.with_name(f".{out.name}.{secrets.token_hex(4)}.partial")
     try:

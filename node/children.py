@@ -13,7 +13,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from ftnode.protocol.errors import LocalError
@@ -110,7 +112,7 @@ def stop_child(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) 
 def is_running(pid: int) -> bool:
     """Whether a process runs, of whosever making; one that only waits to be reaped does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
         if sys.platform == "linux":
             return False
@@ -121,6 +123,20 @@ def is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@contextmanager
+def process_of(pid: int) -> Iterator[Callable[[int], None]]:
+    """A function that sends signals to the process which has this number now, and to no later one. It and this raise
+    ProcessLookupError when it is gone."""
+    if not hasattr(signal, "pidfd_send_signal"):
+        yield partial(os.kill, pid)
+        return
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield partial(signal.pidfd_send_signal, descriptor)
+    finally:
+        os.close(descriptor)
 
 
 async def child_ended(process: subprocess.Popen[bytes]) -> int:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from traceback import walk_tb
 from typing import Any, NoReturn
 
 import click
@@ -232,10 +233,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code, by sysexits. What goes wrong by the user's hand is one line on stderr."""
     try:
         result = cli.main(args=arguments, prog_name="ftnode", standalone_mode=False)
+        if sys.stdout is not None:  # which it is where that was closed
+            sys.stdout.flush()
     except BaseExceptionGroup as group:
         return _group(group)
     except (click.exceptions.ClickException, click.Abort, UserError, KeyboardInterrupt, BrokenPipeError) as error:
         return _report(error)
+    except OSError as error:
+        if not _is_of_output(error):
+            raise
+        _forget_output()
+        return _report(UserError(f"cannot write to the standard output: {error.strerror}; see where it leads", 74))
     return result if isinstance(result, int) else 0
 
 
@@ -252,10 +260,26 @@ def _report(error: BaseException) -> int:
         _say(error.format_message() + (f" (see {context.command_path} --help)" if context else "") + " [E64-usage]")
         return USAGE
     if isinstance(error, BrokenPipeError):
-        # Who reads us has enough, as in `ftnode status | head`. Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()  # who reads us has enough, as in `ftnode status | head`
         return 141
     return INTERRUPTED
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether the standard output did not take what a command says, as on a full disk, or still does not."""
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    if frame.f_code is click.echo.__code__:
+        return True
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
+def _forget_output() -> None:
+    """Python would complain again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _group(group: BaseExceptionGroup[BaseException]) -> int:

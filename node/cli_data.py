@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ftnode.node.cli_options import json_option, unused_home_option
+from ftnode.node.typed_paths import whole_path
 from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
@@ -50,7 +51,7 @@ def build(
     from ftnode.node.data_records import find_sources
     from ftnode.node.data_tokenizers import open_tokenizer
 
-    folder, started = Path(out).expanduser().absolute(), time.monotonic()
+    folder, started = whole_path(out), time.monotonic()
     try:
         data_build.check_apart(sources, folder)
         chosen = open_tokenizer(tokenizer, separator)

@@ -22,6 +22,7 @@ from ftnode.node.cli_options import (
 )
 from ftnode.node.configuration import JoinConfig, log_root
 from ftnode.node.limits import Limits, check_limits
+from ftnode.node.typed_paths import whole_path
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest
 
@@ -207,6 +208,6 @@ def _peers(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
 def _log_directory(option: str | None, home: str | None, manifest: Manifest) -> Path:
     """A folder of this node's own, so that no trace is ever written over."""
     if option is not None:
-        return Path(option).expanduser().absolute()
+        return whole_path(option)
     started = time.strftime("%Y%m%d-%H%M%S")
     return log_root(home) / f"{manifest.run.name}-{manifest.run_id[:8]}" / f"{started}-{os.getpid()}"

@@ -11,6 +11,7 @@ import click
 
 from ftnode.node.cli_options import FiniteRange, device_option, json_option, readable_data, unused_home_option
 from ftnode.node.presets import PRESETS, preset
+from ftnode.node.typed_paths import whole_path
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.paths import SWAP_STAGES_MIN
 
@@ -68,7 +69,7 @@ def demo(
     lab = _lab("demo")
     return _code(lab.run(lab.DemoConfig(
         stages=stages, volunteers=volunteers, replicas=replicas, steps=steps, kills=parsed, preset=start, device=device,
-        data=readable_data(data), seed=seed, swap=swap, report=Path(report).expanduser().absolute() if report else None,
+        data=readable_data(data), seed=seed, swap=swap, report=whole_path(report) if report else None,
         json=as_json,
     )))  # fmt: skip
 
@@ -144,7 +145,7 @@ def pause_cost(runs: int, as_json: bool, home: str | None) -> int:
 def scaling(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
     """Step time with 1, 2 and 4 holders of the slowest stage, and when one or two of the four are killed. Four
     minutes a run."""
-    _lab("scaling").run(as_json, runs, Path(out).expanduser().absolute() if out else None)
+    _lab("scaling").run(as_json, runs, whole_path(out) if out else None)
     return 0
 
 
@@ -156,7 +157,7 @@ def scaling(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
 def elastic(runs: int, out: str | None, as_json: bool, home: str | None) -> int:
     """Time to join, its stall, a killed replica's cost, and training losses with and without failures. Ten minutes a
     run; exit code 1 when an audit finds something."""
-    figures = _lab("elastic").run(as_json, runs, Path(out).expanduser().absolute() if out else None)
+    figures = _lab("elastic").run(as_json, runs, whole_path(out) if out else None)
     return 0 if figures["passed"] else 1
 
 
@@ -210,7 +211,7 @@ def reduction(
     peers: int, megabytes: int, rounds: int, kill: bool, out: str | None, as_json: bool, home: str | None
 ) -> int:  # fmt: skip
     """Seconds that a group takes to sum a gradient, against hivemind's averager, and when a peer is killed."""
-    folder = Path(out).expanduser().absolute() if out else None
+    folder = whole_path(out) if out else None
     _lab("reduction").run(as_json, peers, megabytes, rounds, kill, folder)
     return 0
 
@@ -236,7 +237,7 @@ def recovery(
     lab = _lab("recovery")
     return _code(lab.run(lab.RecoveryConfig(
         mode="quick" if quick else "full" if full else "default", model=model, seeds=chosen, device=device,
-        out=Path(out).expanduser().absolute() if out else None, minutes=minutes, json=as_json,
+        out=whole_path(out) if out else None, minutes=minutes, json=as_json,
     )))  # fmt: skip
 
 

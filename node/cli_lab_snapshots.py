@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 
 import click
 
 from ftnode.node.cli_options import FiniteRange, json_option, unused_home_option
+from ftnode.node.typed_paths import whole_path
 from ftnode.protocol.errors import UserError
 
 
@@ -28,7 +28,7 @@ def snapshots(
 ) -> int:  # fmt: skip
     """What keeping a stage costs, against torch.distributed.checkpoint and orbax-checkpoint. Needs three times the
     state's memory. Twenty minutes; exit code 1 when a budget is missed."""
-    folder = Path(out).expanduser().absolute() if out else None
+    folder = whole_path(out) if out else None
     if folder is not None and not folder.is_dir():
         raise UserError(f"--out {folder} is no folder; choose one on the disk to measure", 66)
     figures = import_module("ftnode.lab.snapshots").run(as_json, sizes, rounds, orbax, folder, quick)

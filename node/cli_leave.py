@@ -4,7 +4,6 @@ there is nobody to hand over to, so that whoever has a last copy stays."""
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ftnode.node.children import is_running
+from ftnode.node.children import is_running, process_of
 from ftnode.node.cli_options import FiniteRange, home_option, json_option, volunteer_option
 from ftnode.node.waiting import LongWait
 from ftnode.protocol.errors import UserError
@@ -116,7 +115,8 @@ def chosen(home: Path, wanted: str | None) -> list[Running]:
 
 def ask(home: Path, running: Running, now: bool) -> bool:
     """By its socket, whatever is in between; else by a signal, of which a second one means `now`. True: by socket. Who
-    is busy finds the question there when it looks: a signal besides would be a second wish, and end it."""
+    is busy finds the question there when it looks: a signal besides would be a second wish, and end it. Raises
+    UserError (69) when neither reaches it."""
     from ftnode.node.control import ControlError, NoAnswerYet, socket_path
     from ftnode.node.control import ask as ask_socket
 
@@ -125,7 +125,20 @@ def ask(home: Path, running: Running, now: bool) -> bool:
     except NoAnswerYet:
         return True
     except ControlError:
-        with suppress(ProcessLookupError):
-            os.kill(running.pid, signal.SIGTERM)
+        _interrupt(home, running)
         return False
     return True
+
+
+def _interrupt(home: Path, running: Running) -> None:
+    """Anybody may have its number: the signal goes to the process that has the identity, or to none."""
+    from ftnode.node.identity import is_taken, is_taken_by
+
+    with suppress(ProcessLookupError), process_of(running.pid) as send:
+        if is_taken_by(home, running.peer, running.pid):
+            send(signal.SIGTERM)
+        elif is_taken(home, running.peer):
+            raise UserError(
+                f"{running.peer} does not answer, and process {running.pid} is not seen to be it; "
+                "end it where it was started", 69,
+            )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ftnode.node.typed_paths import whole_path
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest, parse
 
@@ -90,7 +91,7 @@ def readable_data(option: str | None) -> Path | None:
     """--data as a path whose file or folder can be opened. Raises UserError (66)."""
     if option is None:
         return None
-    path = Path(option).expanduser().absolute()
+    path = whole_path(option)
     try:
         if path.is_dir():
             next(path.iterdir(), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from contextlib import suppress
@@ -14,6 +15,7 @@ import click
 
 from ftnode.node.cli_leave import chosen
 from ftnode.node.cli_options import FiniteRange, home_option, json_option
+from ftnode.node.typed_paths import whole_path
 from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
@@ -158,7 +160,7 @@ def save(path: Path, stage: int | None, peer: str | None, timeout: float, as_jso
     if len(running) > 1:
         names = ", ".join(each.peer for each in running)
         raise UserError(f"several volunteers run here: {names}; choose one with --peer", 64)
-    place, deadline = path.expanduser().absolute(), time.monotonic() + timeout
+    place, deadline = whole_path(path), time.monotonic() + timeout
     socket = socket_path(folder, running[0].peer)
     try:
         _require_working(ask(socket, "state"))
@@ -215,11 +217,11 @@ def _named(text: str, home: str | None, run: str | None) -> list[KeptSnapshot]:
     from ftnode.node.snapshots_store import read_snapshot
 
     place = PLACE.fullmatch(text)
-    if place is None or Path(text).is_dir():
-        if not Path(text).is_dir():
+    if place is None or os.path.isdir(text):
+        if not os.path.isdir(text):
             raise UserError(f"{text} is neither STEP/STAGE, as 100/3, nor a folder; see ftnode snapshots list", 64)
         try:
-            return [read_snapshot(Path(text).absolute())]
+            return [read_snapshot(whole_path(text))]
         except SnapshotError as error:
             raise UserError(str(error), 65) from None
     stores = _stores(home, run)

@@ -21,6 +21,7 @@ from typing import Any, Final
 import click
 from platformdirs import user_config_path
 
+from ftnode.node.typed_paths import platform_folder, whole_path
 from ftnode.protocol.errors import UserError
 
 NAME: Final = "config.toml"
@@ -60,10 +61,10 @@ class ConfigFile:
 
 
 def config_path(home: str | None) -> Path:
-    """`home`: what --home or FTNODE_HOME says."""
+    """`home`: what --home or FTNODE_HOME says. Raises UserError."""
     if home:
-        return Path(home).expanduser().absolute() / NAME
-    return user_config_path("ftnode", appauthor=False) / NAME
+        return whole_path(home) / NAME
+    return platform_folder(user_config_path) / NAME
 
 
 def read_config(path: Path) -> ConfigFile:
@@ -85,15 +86,16 @@ def read_config(path: Path) -> ConfigFile:
 
 
 def home_among(arguments: Sequence[str], words: Words) -> str | None:
-    """What --home says on the command line, else in the environment."""
+    """What --home says on the command line, the last one as click takes it, else in the environment."""
+    typed = None
     for place, argument in enumerate(arguments):
         if argument == "--":
             break
         if argument.startswith("--home="):
-            return argument.partition("=")[2]
-        if argument == "--home" and place + 1 < len(arguments):
-            return arguments[place + 1]
-    return os.environ.get(variable(words, "home")) or os.environ.get(HOME)
+            typed = argument.partition("=")[2]
+        elif argument == "--home" and place + 1 < len(arguments):
+            typed = arguments[place + 1]
+    return typed if typed is not None else os.environ.get(variable(words, "home")) or os.environ.get(HOME)
 
 
 def keys_of(command: click.Command) -> dict[str, click.Option]:
@@ -225,7 +227,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _fitting(option: click.Option, value: Any, file: ConfigFile, words: Words, key: str) -> Any:
-    """What click converts without surprises: it would take true for 1, and a text for a list of letters."""
+    """What click converts without surprises: it would take true for 1, 2.7 for 2, and a text for a list of letters."""
     yes_or_no = option.is_flag and option.is_bool_flag
     place = file.where(words, key)
     if yes_or_no and not isinstance(value, bool):
@@ -234,6 +236,10 @@ def _fitting(option: click.Option, value: Any, file: ConfigFile, words: Words, k
         raise UserError(f"{place}: {key} is no yes-or-no, as {_shown(value)} is", CONFIGURATION)
     if not all(_is_plain(each) for each in (value if isinstance(value, list) else [value])):
         raise UserError(f"{place}: {key} is no such kind of value: {_shown(value)}", CONFIGURATION)
+    if isinstance(option.type, click.types.IntParamType):
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, float) and not (each.is_integer() and _is_plain(int(each))):
+                raise UserError(f"{place}: {key} is a whole number, not {_shown(each)}", CONFIGURATION)
     if option.multiple:
         return value if isinstance(value, list) else [value]
     wants_list = option.nargs != 1 or option.type.is_composite

@@ -17,6 +17,7 @@ from platformdirs import user_state_path
 from ftnode.node.home_files import folder_of, write_file
 from ftnode.node.limits import NO_LIMITS, Limits
 from ftnode.node.pausing import OwnerRules
+from ftnode.node.typed_paths import platform_folder, whole_path
 from ftnode.protocol.manifest import Manifest
 
 RUNNING_FOLDER = "running"
@@ -100,8 +101,8 @@ class Running:
 def log_root(home_option: str | None) -> Path:
     """Where each run of a node gets a folder of its own."""
     if home_option:
-        return Path(home_option).expanduser().absolute() / "logs"
-    return user_state_path("ftnode", appauthor=False) / "logs"
+        return whole_path(home_option) / "logs"
+    return platform_folder(user_state_path) / "logs"
 
 
 def shards_folder(home: Path, sha256: str) -> Path:
@@ -120,26 +121,31 @@ def note_running(home: Path, running: Running) -> Path:
 
 def forget_running(home: Path, peer: str) -> None:
     """What cannot be removed is that of a dead process soon, which every reader sees."""
-    with suppress(OSError):
-        (home / RUNNING_FOLDER / f"{peer}.json").unlink(missing_ok=True)
+    with suppress(OSError), folder_of(home, RUNNING_FOLDER, make=False) as folder:
+        os.unlink(f"{peer}.json", dir_fd=folder)
 
 
 def running_nodes(home: Path) -> tuple[Running, ...]:
-    """Nodes of this home whose process is alive, training ones first. Files of dead ones are removed."""
+    """Nodes of this home whose process is alive, training ones first. Files of dead ones are removed, but not those of
+    another user."""
     found = []
-    for path in sorted((home / RUNNING_FOLDER).glob("*.json")):
-        running = _read_running(path)
-        if running is None or not _alive(running.pid):
-            with suppress(OSError):
-                path.unlink()
-        else:
-            found.append(running)
+    with suppress(OSError), folder_of(home, RUNNING_FOLDER, make=False) as folder:
+        ours = os.fstat(folder).st_uid == os.geteuid()
+        for name in sorted(name for name in os.listdir(folder) if name.endswith(".json")):
+            running = _read_running(folder, name)
+            if running is not None and _alive(running.pid):
+                found.append(running)
+            elif ours:
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
     return tuple(sorted(found, key=lambda running: (not running.run, running.peer)))
 
 
-def _read_running(path: Path) -> Running | None:
+def _read_running(folder: int, name: str) -> Running | None:
+    """Of an ordinary file; a pipe is empty instead of a wait."""
     try:
-        with path.open("rb") as file:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(name, flags, dir_fd=folder), "rb") as file:
             found = json.loads(file.read(RUNNING_BYTES_MAX))
         addresses = tuple(map(str, found["addresses"]))
         return Running(

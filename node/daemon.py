@@ -10,7 +10,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import Final
 
 import trio
@@ -30,7 +29,7 @@ from ftnode.node.owner_watch import OwnerWatch
 from ftnode.node.p2pd import P2pd
 from ftnode.node.reports import Speaking
 from ftnode.node.snapshots_request import SnapshotRequests
-from ftnode.node.supervisor import Supervisor, noted_state
+from ftnode.node.supervisor import Supervisor, state_of
 from ftnode.node.volunteer import Node
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.wire import STEP_PROTOCOL
@@ -56,6 +55,7 @@ def run(config: JoinConfig) -> int:
     log_file.setFormatter(formatter(config.log_format))
     logging.basicConfig(handlers=[log_file], level=logging.INFO)
     identity = take_identity(config.home)
+    forget_running(config.home, identity.peer_id)  # of who had it before and was killed
     try:
         failure = trio.run(_live, admitted(config, identity.peer_id), identity)
     finally:
@@ -95,7 +95,8 @@ async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
     with trio.open_signal_receiver(*numbers) as signals:
         async with trio.open_nursery() as nursery, _control(config, identity, owner, nursery):
             nursery.start_soon(owner.listen, signals)
-            nursery.start_soon(Supervisor(os.environ).run, partial(noted_state, config.home, identity.peer_id))
+            nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(owner.running_note.last))
+            nursery.start_soon(owner.running_note.keep)
             if given := limits_text(config.limits):
                 speaking.say("limits", given)
             await owner.look()
@@ -157,7 +158,7 @@ async def _life(
             owner.ended()
             return error, False
         try:
-            node = Node(config, identity, p2pd, await p2pd.addresses(), speaking)
+            node = Node(config, identity, p2pd, await p2pd.addresses(), speaking, owner.running_note)
             try:
                 owner.begin(node.departure, SnapshotRequests(node.saver).handlers)
                 failure = await node.live(nursery)

@@ -39,6 +39,7 @@ from ftnode.models.shards import (
 from ftnode.node.data_sources import PIECE_BYTES, Piece, Position, Source, SourceAway
 from ftnode.node.data_tokenizers import Tokenizer
 from ftnode.node.data_writer import ShardWriter
+from ftnode.node.typed_paths import typed_path
 
 BATCH_BYTES: Final = 4 << 20
 """Of text, encoded at once. The library keeps some 110 bytes for a token while it does: at worst half a GB."""
@@ -88,7 +89,7 @@ class _Batch:
 def check_apart(given: Sequence[str], out: Path) -> None:
     """Raises Occupied when `out` is in a folder of the sources: a later build would read its own shards."""
     for one in given:
-        folder = Path(one).expanduser()
+        folder = typed_path(one)
         if folder.is_dir() and out.resolve().is_relative_to(folder.resolve()):
             raise Occupied(f"{out} is in the source {folder}; choose an --out beside it")
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
 from ftnode.models.data import SEPARATOR, VALIDATION_ONE_IN, DataError, NotThere, validation_names
+from ftnode.node.typed_paths import typed_path
 
 PIECE_BYTES: Final = 256 << 10
 FILES_MAX: Final = 5_000_000
@@ -186,7 +187,7 @@ def find_files(given: Sequence[str]) -> list[Seen]:
     left out. Labels of several sources begin with the source's number. Raises NotThere and DataError."""
     found: list[Seen] = []
     for number, one in enumerate(given):
-        root = Path(one).expanduser()
+        root = typed_path(one)
         prefix = f"{number}/" if len(given) > 1 else ""
         try:
             if root.is_dir():

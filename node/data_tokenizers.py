@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from ftnode.models.data import SEPARATOR, DataError, NotThere
 from ftnode.models.shards import TOKENIZER_BYTES_MAX, TOKENIZER_NAME, TokenizerFacts, dtype_for
+from ftnode.node.typed_paths import typed_path
 
 BYTES: Final = "bytes"
 SEPARATORS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|eos|>", "[SEP]", "[EOS]")
@@ -77,7 +77,7 @@ def open_tokenizer(given: str, separator: str | None = None) -> Tokenizer:
         if separator is not None:
             raise DataError("the byte tokenizer separates documents by NUL; leave --separator out")
         return ByteTokenizer()
-    path = Path(given).expanduser()
+    path = typed_path(given)
     if path.is_dir():
         path /= TOKENIZER_NAME
     try:

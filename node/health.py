@@ -83,10 +83,10 @@ def has_compute(pid: int) -> bool | None:
     found = None
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) != pid:
+            if int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1]) != pid:
                 continue
             found = found or b"ftnode.node.compute_process" in (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:  # it ended while we looked
+        except (OSError, ValueError, IndexError):  # it ended while we looked
             continue
     return found
 

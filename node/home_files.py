@@ -11,15 +11,16 @@ from pathlib import Path
 
 
 @contextmanager
-def folder_of(home: Path, name: str = ".") -> Iterator[int]:
-    """A descriptor of `home/name`, which is made when it is not there. Raises OSError. Root does not follow a link
-    there, by which a home's owner could have it write anywhere."""
+def folder_of(home: Path, name: str = ".", make: bool = True) -> Iterator[int]:
+    """A descriptor of `home/name`, which is made when it is not there, unless told otherwise. Raises OSError. Root does
+    not follow a link there, by which a home's owner could have it write or delete anywhere."""
     path, root = home / name, os.geteuid() == 0
-    if name != ".":
+    if name != "." and make:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (os.O_NOFOLLOW if root else 0))
     try:
-        give(folder, home)
+        if make:
+            give(folder, home)
         yield folder
     finally:
         os.close(folder)

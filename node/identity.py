@@ -10,6 +10,7 @@ import fcntl
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from platformdirs import user_data_path
 
+from ftnode.node.typed_paths import platform_folder, whole_path
 from ftnode.protocol.errors import UserError
 
 FILE_PREFIX = bytes.fromhex("08011240")
@@ -55,8 +57,9 @@ class Identity:
 
 
 def home_directory(option: str | None) -> Path:
-    """Where identities and remembered peers live: `--home`, else the platform's data directory. Created 0700."""
-    home = Path(option).expanduser().absolute() if option else user_data_path("ftnode", appauthor=False)
+    """Where identities and remembered peers live: `--home`, else the platform's data directory. Created 0700.
+    Raises UserError."""
+    home = whole_path(option) if option else platform_folder(user_data_path)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -94,21 +97,43 @@ def take_only(home: Path, name: str) -> Identity:
 
 def is_taken(home: Path, peer_id: str, name: str = VOLUNTEER_NAME) -> bool:
     """Whether a process has this identity of `home` now."""
+    return _taken_place(home, peer_id, name) is not None
+
+
+def is_taken_by(home: Path, peer_id: str, pid: int, name: str = VOLUNTEER_NAME) -> bool:
+    """Whether it is that process which has it; where there is no /proc to ask, whether anybody has."""
+    place = _taken_place(home, peer_id, name)
+    if place is None or sys.platform != "linux":
+        return place is not None
+    try:
+        identity = place.stat()
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with suppress(OSError):  # closed meanwhile
+                locks = Path(f"/proc/{pid}/fdinfo/{entry.name}")  # proc(5): those that it has by this descriptor
+                if os.path.samestat(entry.stat(), identity) and "FLOCK" in locks.read_text():
+                    return True
+    except OSError:  # it has ended, or is of another user
+        pass
+    return False
+
+
+def _taken_place(home: Path, peer_id: str, name: str) -> Path | None:
+    """Where an identity lies that a process has now."""
     for path in _places(home, name):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:
-            return False
+            return None
         try:
             data = os.read(descriptor, FILE_BYTES + 1)
             if len(data) == FILE_BYTES and peer_id_of(data[-32:]) == peer_id:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return False
+                return None
         except BlockingIOError:
-            return True
+            return path
         finally:
             os.close(descriptor)
-    return False
+    return None
 
 
 def _places(home: Path, name: str) -> Iterator[Path]:

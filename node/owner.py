@@ -18,7 +18,7 @@ import trio
 from ftnode.node.configuration import JoinConfig, Running
 from ftnode.node.control import Handler
 from ftnode.node.departure import Departure
-from ftnode.node.pause_notes import read_word, told_word
+from ftnode.node.pause_notes import newest, read_word, told_word
 from ftnode.node.pausing import Readings, Seen, Verdict, Word, wanted
 from ftnode.node.reports import Speaking
 from ftnode.node.running_note import RunningNote
@@ -40,7 +40,8 @@ class Owner:
         self, config: JoinConfig, peer: str, speaking: Speaking, read: Callable[[], Awaitable[Readings]]
     ) -> None:
         self._config, self._peer, self._speaking, self._read = config, peer, speaking, read
-        self._running_note = RunningNote(config.home, speaking.say)
+        self.running_note = RunningNote(config.home, speaking.say)
+        """Of this process: in a life the node writes it."""
         self.verdict = Verdict(False)
         self.leaving = False
         self._told: Word | None = None
@@ -95,7 +96,7 @@ class Owner:
     def _note(self, paused: str) -> None:
         """While there is no node that says where it can be reached."""
         run = self._config.manifest.run_id
-        self._running_note.write(Running(os.getpid(), self._peer, run, (), self.leaving, paused=paused))
+        self.running_note.write(Running(os.getpid(), self._peer, run, (), self.leaving, paused=paused))
 
     async def left(self) -> None:
         """Wait until it is asked to leave."""
@@ -112,8 +113,7 @@ class Owner:
 
     def _judge(self) -> Seen:
         """What counts by the last readings, and what to remember of them."""
-        words = [word for word in (self._told, read_word(self._config.home, self._peer)) if word is not None]
-        word = max(words, key=lambda word: word.written, default=None)
+        word = newest(word for word in (self._told, read_word(self._config.home, self._peer)) if word is not None)
         self.verdict, seen = wanted(
             time.time(), time.monotonic(), self._readings, self._config.rules, word, self._seen
         )  # fmt: skip

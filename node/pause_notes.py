@@ -1,14 +1,16 @@
 """What the owner said last, kept in the home: `paused/all.json` and `paused/PEERID.json`, of which the newest counts.
 
-So a pause survives a restart, and can be said when nothing runs. A note that cannot be read counts as a pause, and is
-named: when in doubt the machine is left alone. The next word of its owner replaces it.
+So a pause survives a restart, and can be said when nothing runs. A note that cannot be read counts as a pause whatever
+the other one says, and is named: when in doubt the machine is left alone. The word that replaces it ends that.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -27,16 +29,18 @@ MOMENT_MAX: Final = 1e11
 
 def read_word(home: Path, peer: str) -> Word | None:
     """What counts for the node `peer` now; None when nothing was ever said."""
-    words = [word for name in (ALL, peer) if (word := _read(_path(home, name))) is not None]
-    return max(words, key=lambda word: word.written, default=None)
+    return newest(_words(home, peer))
+
+
+def newest(words: Iterable[Word]) -> Word | None:
+    """The one that counts. When a word was said that cannot be read is not known either: it may be the last."""
+    return max(words, key=lambda word: (bool(word.unread), word.written), default=None)
 
 
 def as_newest(home: Path, peer: str, word: Word) -> Word:
-    """`word`, later than all that is written."""
-    before = read_word(home, peer)
-    if before is None or word.written > before.written:
-        return word
-    return replace(word, written=math.nextafter(before.written, math.inf))
+    """`word`, later than all that is written and can be read."""
+    before = max((each.written for each in _words(home, peer) if not each.unread), default=-math.inf)
+    return word if word.written > before else replace(word, written=math.nextafter(before, math.inf))
 
 
 def fields_of(word: Word) -> dict[str, Any]:
@@ -65,12 +69,16 @@ def write_word(home: Path, peer: str, word: Word) -> None:
         with folder_of(home, FOLDER) as descriptor:
             text = json.dumps({"format": FORMAT, "paused": word.paused, **fields_of(word)})
             write_file(home, descriptor, path.name, text, sync=True)
-        if peer == ALL:
-            for other in folder.glob("*.json"):
-                if other != path:
-                    other.unlink(missing_ok=True)
+            for other in os.listdir(descriptor) if peer == ALL else ():
+                if other.endswith(".json") and other != path.name:
+                    with suppress(FileNotFoundError):
+                        os.unlink(other, dir_fd=descriptor)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}; see that {folder} can be written", 73) from None
+
+
+def _words(home: Path, peer: str) -> list[Word]:
+    return [word for name in (ALL, peer) if (word := _read(_path(home, name))) is not None]
 
 
 def _path(home: Path, peer: str) -> Path:

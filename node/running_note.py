@@ -24,18 +24,19 @@ class RunningNote:
     def __init__(self, home: Path, say: Callable[[str, str], None]) -> None:
         self._home, self._say = home, say
         self._failing = False
-        self._last: Running | None = None
+        self.last: Running | None = None
+        """What counts, also where the disk does not take it."""
 
     async def keep(self) -> None:
         """Until cancelled: try again what could not be written."""
         while True:
             await trio.sleep(AGAIN_SECONDS)
-            if self._failing and self._last is not None:
-                self.write(self._last)
+            if self._failing and self.last is not None:
+                self.write(self.last)
 
     def write(self, running: Running) -> None:
         """As `note_running`, without its errors."""
-        self._last = running
+        self.last = running
         try:
             note_running(self._home, running)
             self._failing = False

@@ -26,6 +26,8 @@ LOCK_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 0.02
 DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 """Past the page cache: half a second of a processor less for each GB, and the owner's programs keep their pages."""
+FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""Whoever owns the home may put links into it, which lead root anywhere."""
 SPARE_BYTES: Final = 1 << 20
 READ_AHEAD: Final = 2
 """Pieces."""
@@ -85,14 +87,26 @@ class Disk:
         path.rename(name)
 
     def remove(self, path: Path) -> None:
-        """A folder with its files, or nothing when it is gone."""
+        """A folder with its files, a link and not what it leads to, or nothing when it is gone."""
         with suppress(FileNotFoundError):
-            for file in sorted(path.iterdir()):
-                self.unlink(file)
+            if path.is_symlink():
+                path.unlink()
+                return
+            descriptor = os.open(path, FOLDER_FLAGS)
+            try:
+                self.clear(descriptor)
+            finally:
+                os.close(descriptor)
             path.rmdir()
 
-    def unlink(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+    def clear(self, folder: int) -> None:
+        """An open folder loses its files."""
+        for name in sorted(os.listdir(folder)):
+            self.unlink(name, folder)
+
+    def unlink(self, name: str, folder: int) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=folder)
 
     def free(self, path: Path) -> int:
         """Bytes that may be written below a folder."""
@@ -101,7 +115,12 @@ class Disk:
 
 @contextmanager
 def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """One process at a time, and one thread of it. Raises OSError when others hold it for longer than `seconds`."""
+    """One process at a time, and one thread of it. Raises OSError when others hold it for longer than `seconds`, and
+    for a link of another user where we are root."""
+    if os.geteuid() == 0:
+        for path in (folder.parent, folder):
+            if path.is_symlink() and path.lstat().st_uid != 0:
+                raise OSError(errno.ELOOP, f"root does not follow {path}, which is another user's link")
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + seconds

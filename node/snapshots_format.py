@@ -192,12 +192,11 @@ def parse_index(text: bytes, source: Path) -> StageIndex:
         raise SnapshotError(f"{source} is damaged: its checksum does not fit")
     try:
         index = _index(plain)
+        sizes = {name: _part_size(index, name) for name in PARTS}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SnapshotError(f"{source} is no index of a snapshot: {type(error).__name__} {error}") from None
-    for name in PARTS:
-        header = part_header(index.model, index.stages, index.stage, name)
-        numbers = part_numbers(index.model, index.stages, index.stage, name)
-        if index.parts[name].bytes != len(header) + numbers * index.model.number_bytes:
+    for name, size in sizes.items():
+        if index.parts[name].bytes != size:
             raise SnapshotError(f"{source}: {name} of {index.parts[name].bytes} bytes does not fit the model")
     return index
 
@@ -231,6 +230,12 @@ def structure(model: ModelConfig, stages: int, stage: int, part: str) -> dict[st
     """What a part of this stage has to hold."""
     dtype = NUMBER_NAMES[model.number_bytes]
     return {name: (dtype, shape) for name, (_, shape) in part_entries(model, stages, stage, part).items()}
+
+
+def _part_size(index: StageIndex, part: str) -> int:
+    """Of its file, in bytes. Raises ValueError for a stage that does not exist."""
+    header = part_header(index.model, index.stages, index.stage, part)
+    return len(header) + part_numbers(index.model, index.stages, index.stage, part) * index.model.number_bytes
 
 
 def _index(plain: Mapping[str, Any]) -> StageIndex:

@@ -12,14 +12,15 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISLNK
 from threading import Event
 from typing import Any, Final
 
 from ftnode.models.config import ModelConfig
-from ftnode.node.snapshots_disk import Disk, locked, read_ahead, try_lock
+from ftnode.node.snapshots_disk import FOLDER_FLAGS, Disk, locked, read_ahead, try_lock
 from ftnode.node.snapshots_format import (
     HEADER_BYTES_MAX,
     INDEX_BYTES_MAX,
@@ -158,10 +159,10 @@ class SnapshotStore:
     def sweep(self) -> None:
         """Remove drafts whose writers are gone. The run is locked. Raises OSError."""
         for step in self._steps():
-            for draft in sorted(step.glob(f"{DRAFT_PREFIX}*")):
-                with _opened(draft) as descriptor:
-                    if descriptor is not None and try_lock(descriptor):
-                        self.disk.remove(draft)
+            with _opened(step) as inside:
+                if inside is not None:
+                    for name in sorted(name for name in os.listdir(inside) if name.startswith(DRAFT_PREFIX)):
+                        self._sweep_draft(name, inside)
 
     def bytes_on_disk(self) -> int:
         """Of all runs' snapshots in this home, drafts included."""
@@ -176,21 +177,21 @@ class SnapshotStore:
 
     # Parts of the above.
 
+    def _sweep_draft(self, name: str, step: int) -> None:
+        with suppress(FileNotFoundError), _opened(name, step) as draft:
+            if draft is not None and try_lock(draft):
+                self.disk.clear(draft)
+                os.rmdir(name, dir_fd=step)
+            elif draft is None and S_ISLNK(os.stat(name, dir_fd=step, follow_symlinks=False).st_mode):
+                self.disk.unlink(name, step)
+
     def _steps(self) -> Iterator[Path]:
-        try:
-            names = sorted(os.listdir(self.folder))
-        except OSError:
-            return
-        yield from (self.folder / name for name in names if STEP_NAME.fullmatch(name))
+        yield from (self.folder / name for name in _folders_in(self.folder) if STEP_NAME.fullmatch(name))
 
     def _stage_folders(self) -> Iterator[Path]:
         seen = 0
         for step in sorted(self._steps(), key=lambda path: int(path.name), reverse=True):
-            try:
-                names = sorted(os.listdir(step))
-            except OSError:
-                continue
-            for name in names:
+            for name in _folders_in(step):
                 if STAGE_NAME.fullmatch(name) and seen < KEPT_MAX:
                     seen += 1
                     yield step / name
@@ -332,11 +333,20 @@ def _fill(file: Any, view: memoryview, path: Path) -> None:
         view = view[count:]
 
 
-@contextmanager
-def _opened(folder: Path) -> Iterator[int | None]:
-    """A folder's descriptor, None when it is gone."""
+def _folders_in(folder: Path) -> list[str]:
+    """Their names, without links to folders: what is behind those is none of ours to count or to remove."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
+@contextmanager
+def _opened(folder: Path | str, inside: int | None = None) -> Iterator[int | None]:
+    """A folder's descriptor, None when it is gone, or a link. `inside`: that of the folder which it is in."""
+    try:
+        descriptor = os.open(folder, FOLDER_FLAGS, dir_fd=inside)
     except OSError:
         yield None
         return

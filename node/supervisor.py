@@ -11,12 +11,11 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import trio
 
-from ftnode.node.configuration import running_nodes
+from ftnode.node.configuration import Running
 
 log = logging.getLogger(__name__)
 
@@ -74,17 +73,16 @@ class Supervisor:
             await trio.sleep(min(LOOK_SECONDS, self.watchdog_seconds / 2 or LOOK_SECONDS))
 
 
-def noted_state(home: Path, peer: str) -> State | None:
-    """What a node of this home has noted of itself; None before it has."""
-    for running in running_nodes(home):
-        if running.peer == peer:
-            text = f"volunteer of run {running.run[:12]}" if running.run else "meeting point"
-            if running.paused:
-                text = f"paused: {running.paused}"
-            if running.leaving:
-                text = "keeps the last copy of the model until it is exported" if running.keeps else "hands over"
-            return State(text, running.leaving)
-    return None
+def state_of(running: Running | None) -> State | None:
+    """By what we last noted of ourselves, whether or not the disk took it; None before there was anything to note."""
+    if running is None:
+        return None
+    text = f"volunteer of run {running.run[:12]}" if running.run else "meeting point"
+    if running.paused:
+        text = f"paused: {running.paused}"
+    if running.leaving:
+        text = "keeps the last copy of the model until it is exported" if running.keeps else "hands over"
+    return State(text, running.leaving)
 
 
 def _line(text: str) -> str:

@@ -19,6 +19,7 @@ from ftnode.models.shards import INDEX_NAME, TokenizerFacts, parse_index, read_i
 from ftnode.node.checkpoint import json_bytes
 from ftnode.node.configuration import shards_folder
 from ftnode.node.data_tokenizers import ByteTokenizer
+from ftnode.node.typed_paths import typed_path
 from ftnode.protocol.errors import PeerError, UserError
 from ftnode.protocol.manifest import Manifest
 
@@ -149,7 +150,7 @@ def find_tokenizer(manifest: Manifest, given: str | None, home: Path) -> KnownTo
     Raises UserError: 66 when what was given cannot be read, 65 when it is not the run's.
     """
     known = KnownTokenizer(manifest, given)
-    path = None if given in (None, BYTES) else Path(str(given)).expanduser()
+    path = None if given in (None, BYTES) else typed_path(str(given))
     if manifest.data.kind != "shards":
         return replace(known, facts=ByteTokenizer().facts, files=_read_given(path, False)).checked()
     own = shards_folder(home, manifest.data.sha256)

@@ -80,12 +80,13 @@ class Node:
     """The adapters of one node around its driver."""
 
     def __init__(
-        self, config: JoinConfig, identity: Identity, p2pd: P2pd, addresses: tuple[str, ...], speaking: Speaking
-    ) -> None:
+        self, config: JoinConfig, identity: Identity, p2pd: P2pd, addresses: tuple[str, ...], speaking: Speaking,
+        note: RunningNote,
+    ) -> None:  # fmt: skip
         manifest = config.manifest
         self.config, self.p2pd, self.addresses = config, p2pd, addresses
         self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
-        self.speaking = speaking
+        self.speaking, self._noted = speaking, note
         self.settings = settings(manifest)
         self.failure: UserError | None = None
         self._met_somebody = False
@@ -107,7 +108,6 @@ class Node:
             computing, self.arena, self._on_compute_ready, self._on_compute_lost,
             config.log_directory / "compute.log", self.settings.task_seconds, self.gradients, snapshots,
         )  # fmt: skip
-        self._noted = RunningNote(config.home, self.speaking.say)
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
         self.transport = Transport(
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
@@ -202,7 +202,6 @@ class Node:
         nursery.start_soon(self.departure.watch_the_end)
         nursery.start_soon(self._give_up_alone)
         nursery.start_soon(self._watch_p2pd)
-        nursery.start_soon(self._noted.keep)
         nursery.start_soon(self._drive, nursery)
         await self.departure.done.wait()
         self.observer.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -16,9 +18,9 @@ import pytest
 import trio
 
 from ftnode.node.addresses import parse_peer, remembered_peers
-from ftnode.node.configuration import RUNNING_FOLDER, running_nodes
+from ftnode.node.configuration import RUNNING_FOLDER, Running, note_running, running_nodes
 from ftnode.node.directory import Membership, SwarmDirectory
-from ftnode.node.identity import take_identity
+from ftnode.node.identity import BOOTSTRAP_NAME, take_identity
 from ftnode.node.p2pd import P2pd
 from ftnode.node.status import STATUS_PROTOCOL, Speaker, SwarmStatus, status_handler
 from ftnode.protocol.events import Directory, DirectoryLost
@@ -39,10 +41,13 @@ class Point:
         return psutil.Process(self.process.pid).children(recursive=True)
 
 
-async def start_point(nursery: trio.Nursery, home: Path, listen: str = "/ip4/127.0.0.1/tcp/0") -> Point:
+async def start_point(
+    nursery: trio.Nursery, home: Path, listen: str = "/ip4/127.0.0.1/tcp/0", notify: str = ""
+) -> Point:
     command = [sys.executable, "-m", "ftnode.node.cli", "bootstrap", "--listen", listen, "--home", str(home)]
+    environment = {**os.environ, "NOTIFY_SOCKET": notify}
     process: trio.Process = await nursery.start(
-        lambda task_status: trio.run_process(command, stdout=subprocess.PIPE, check=False, task_status=task_status)
+        partial(trio.run_process, command, stdout=subprocess.PIPE, check=False, env=environment)
     )
     assert process.stdout is not None
     said = b""
@@ -156,13 +161,45 @@ def test_it_stops_when_asked_at_once(number: signal.Signals, tmp_path: Path) -> 
     trio.run(main)
 
 
+async def told(ear: trio.socket.SocketType) -> str:
+    """To the service manager, until there is a status."""
+    said = ""
+    with trio.fail_after(20):
+        while "STATUS=" not in said:
+            said += (await ear.recv(4096)).decode()
+    return said
+
+
+@asynccontextmanager
+async def service_manager(folder: Path) -> AsyncIterator[tuple[trio.socket.SocketType, str]]:
+    with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_DGRAM) as ear:
+        await ear.bind(str(folder / "notify"))
+        yield ear, str(folder / "notify")
+
+
+def test_a_note_that_it_left_when_it_was_killed_is_not_its_state(tmp_path: Path) -> None:
+    """The process that it names is another one meanwhile: ours."""
+    identity = take_identity(tmp_path, BOOTSTRAP_NAME)
+    identity.release()
+    note_running(tmp_path, Running(os.getpid(), identity.peer_id, "", (), leaving=True))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery, service_manager(tmp_path) as (ear, notify):
+            point = await start_point(nursery, tmp_path, notify=notify)
+            assert await told(ear) == "READY=1\nSTATUS=meeting point"
+            point.process.terminate()
+
+    trio.run(main)
+
+
 def test_it_goes_on_where_its_note_cannot_be_written(tmp_path: Path) -> None:
-    """As on a full disk: one line, and it serves."""
+    """As on a full disk: one line, and it serves; a service manager hears of it all the same."""
     (tmp_path / RUNNING_FOLDER).write_text("a file is where the folder should be")
 
     async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            point = await start_point(nursery, tmp_path)
+        async with trio.open_nursery() as nursery, service_manager(tmp_path) as (ear, notify):
+            point = await start_point(nursery, tmp_path, notify=notify)
+            assert "READY=1" in await told(ear)
             await ask(tmp_path / "watcher", point.address, parse_peer(point.address).peer_id)
             point.process.terminate()
             with trio.fail_after(5):

@@ -86,9 +86,9 @@ class Counted(Disk):
         self._step("rename")
         super().rename(path, name)
 
-    def unlink(self, path: Path) -> None:
+    def unlink(self, name: str, folder: int) -> None:
         self._step("unlink")
-        super().unlink(path)
+        super().unlink(name, folder)
 
     def _step(self, name: str) -> None:
         self.operations.append(name)

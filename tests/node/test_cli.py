@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -111,7 +114,27 @@ def test_expected_errors(
     assert said is None or capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError(), ExceptionGroup("", [UserError("x"), ZeroDivisionError()])])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [("service", "user"), ("--help",)])
+def test_an_output_that_takes_nothing_is_said(tmp_path: Path, arguments: tuple[str, ...], unbuffered: str) -> None:
+    command = [sys.executable, "-c", "from ftnode.node.cli import run_and_exit; run_and_exit()", *arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    said = "ftnode: cannot write to the standard output: No space left on device; see where it leads [E74-cli]\n"
+    assert (done.returncode, done.stderr) == (74, said)
+
+
+def test_a_closed_output_is_none() -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m ftnode.node.cli service user >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), OSError(28, "of a file"), ExceptionGroup("", [UserError("x"), ZeroDivisionError()])]
+)
 def test_a_bug_is_not_hidden(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "cli", program(error))
     with pytest.raises(type(error)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -115,6 +116,20 @@ def test_a_strangers_process_with_the_same_number_is_not_touched(run: Callable[.
     identity.release()
     note_running(home, Running(os.getpid(), identity.peer_id, "run", ()))
     assert run("leave", "--home", home).refused(69, "no volunteer runs here", str(home))
+
+
+def test_a_process_that_has_not_the_identity_is_not_touched(run: Callable[..., Seen], home: Path) -> None:
+    """The note has another number than the volunteer, which is us and has no socket."""
+    identity, stranger = take_identity(home), subprocess.Popen(["sleep", "60"])
+    try:
+        note_running(home, Running(stranger.pid, identity.peer_id, "run", ()))
+        seen = run("leave", "--home", home, "--timeout", 0.3)
+        assert seen.refused(69, identity.peer_id, f"process {stranger.pid} is not seen to be it")
+        assert stranger.poll() is None
+    finally:
+        identity.release()
+        stranger.kill()
+        assert stranger.wait(5) == -signal.SIGKILL, "a signal came before"
 
 
 def test_a_meeting_point_is_no_volunteer(run: Callable[..., Seen], home: Path) -> None:

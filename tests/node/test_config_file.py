@@ -102,6 +102,12 @@ def test_where_the_file_is(run: Callable[..., Seen], home: Path, monkeypatch: py
         ("[join]\nschedule = [[['22:00-07:00']]]", ("line 2", "no such kind of value: a list")),
         (f"[join]\nhold = 0x1{'0' * 9000}", ("line 2", "no such kind of value: a number of more than 64 bits")),
         ("[join]\nhold = 0", ("line 2", "--hold", "0 is not in the range")),
+        ("[join]\nkeep-snapshots = 0.9", ("line 2", "keep-snapshots is a whole number, not 0.9")),
+        ("[join]\n\nthreads = 2.7", ("line 3", "threads is a whole number, not 2.7")),
+        ("[join]\nhold = inf", ("line 2", "hold is a whole number, not inf")),
+        ("[join]\nhold = nan", ("line 2", "hold is a whole number, not nan")),
+        ("[join]\nhold = 1e400", ("line 2", "hold is a whole number, not inf")),
+        ("[join]\nhold = 1e300", ("line 2", "hold is a whole number, not 1e+300")),
         ("[join]\nup = 2500000", ("line 2", "--up", "'2500000' is no rate")),
         ("[join]\nup = 2500000.0", ("line 2", "--up", "'2500000.0' is no rate")),
         ("[join]\nvram = 12.5", ("line 2", "--vram", "neither a share")),
@@ -157,6 +163,22 @@ def test_what_is_typed_wins_and_is_blamed_alone(run: Callable[..., Seen], home: 
     seen = run("join", "manifest.toml", "--hold", "many", "--home", home)
     assert seen.code == 64 and "config.toml" not in seen.err
     assert run("join", "manifest.toml", "--hold", "1", "--home", home).refused(66, "there is no manifest")
+
+
+def test_a_whole_number_may_have_a_point(run: Callable[..., Seen], home: Path) -> None:
+    write(home, "[join]\nhold = 2.0\n")
+    assert shown(run, home, "join")["hold"][0] == 2
+
+
+def test_the_last_home_counts(run: Callable[..., Seen], home: Path) -> None:
+    """For the file as for the command."""
+    other = home_directory(str(home.parent / "other"))
+    write(home, "[status]\ntimeout = 'soon'\n")
+    for last in (["--home", other], [f"--home={other}"]):
+        assert run("config", "path", "--home", home, *last).out.strip() == str(other / "config.toml")
+        assert run("pause", "--home", home, *last).err == "" and (other / "paused").exists()
+        assert "config.toml" not in run("status", "--home", home, *last).err
+        assert "config.toml" in run("status", *last, "--home", home).err
 
 
 def test_a_group_has_tables_in_its_table(run: Callable[..., Seen], home: Path) -> None:

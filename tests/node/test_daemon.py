@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +13,8 @@ import trio
 import trio.testing
 
 from ftnode.node import daemon
+from ftnode.node.configuration import Running, note_running, running_nodes
+from ftnode.node.identity import take_identity
 from ftnode.node.pausing import Verdict
 from ftnode.protocol.errors import UserError
 
@@ -58,6 +62,23 @@ def lives(
 
     failure, seconds = trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
     return failure, count[0], seconds
+
+
+def test_the_note_of_who_had_the_identity_before_goes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It was killed while it left, and the process that it names is another one meanwhile: ours."""
+    before = take_identity(tmp_path)
+    before.release()
+    note_running(tmp_path, Running(os.getpid(), before.peer_id, "run", (), leaving=True))
+    noted: list[tuple[Running, ...]] = []
+
+    async def live(_config: Any, _identity: Any) -> None:
+        noted.append(running_nodes(tmp_path))
+
+    monkeypatch.setattr(daemon, "_live", live)
+    monkeypatch.setattr(daemon, "admitted", lambda config, peer: config)
+    config: Any = SimpleNamespace(home=tmp_path, log_directory=tmp_path / "logs", log_format="text")
+    assert daemon.run(config) == 0
+    assert noted == [()]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from cli_runner import Seen
 
+from ftnode.node.children import is_running
 from ftnode.node.configuration import Running, note_running
 from ftnode.node.health import Health, exit_code, has_compute, judge
 from ftnode.node.identity import BOOTSTRAP_NAME, take_identity
@@ -77,6 +78,17 @@ def test_a_compute_process_is_found_below_its_node() -> None:
     finally:
         child.communicate(b"\n")
     assert not has_compute(os.getpid())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc/PID/comm to write to")
+def test_a_process_may_have_a_name_that_is_no_text() -> None:
+    code = "from pathlib import Path; Path('/proc/self/comm').write_bytes(b'\\xff\\xfe'); print(flush=True); input()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None and child.stdout.readline() == b"\n"
+        assert has_compute(os.getpid()) is False and is_running(child.pid)
+    finally:
+        child.communicate(b"\n")
 
 
 def test_nothing_runs(ftnode: Callable[..., Seen], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftnode.node.addresses import REMEMBERED_FILE, remember_peers
-from ftnode.node.configuration import RUNNING_FOLDER, Running, note_running
+from ftnode.node.configuration import RUNNING_FOLDER, Running, forget_running, note_running, running_nodes
 from ftnode.node.home_files import folder_of, write_file
 from ftnode.node.pause_notes import ALL, FOLDER, read_word, write_word
 from ftnode.node.pausing import Word
@@ -56,6 +56,36 @@ def test_root_follows_no_link_out_of_the_home(home: Path, tmp_path: Path) -> Non
     with pytest.raises(UserError, match="cannot write"):
         write_word(home, ALL, Word(True))
     assert list(elsewhere.iterdir()) == [] and elsewhere.stat().st_uid == 0
+
+
+@root
+@pytest.mark.parametrize("linked", ["folder", "note"])
+def test_root_clears_no_notes_by_a_link_out_of_the_home(home: Path, tmp_path: Path, linked: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "me.json").write_text("{}")
+    if linked == "folder":
+        (home / RUNNING_FOLDER).symlink_to(elsewhere)
+    else:
+        (home / RUNNING_FOLDER).mkdir()
+        (home / RUNNING_FOLDER / "me.json").symlink_to(elsewhere / "me.json")
+    assert running_nodes(home) == ()
+    forget_running(home, "me")
+    assert (elsewhere / "me.json").exists()
+
+
+@root
+def test_notes_of_another_user_stay(home: Path) -> None:
+    note_running(home, Running(-1, "me", "run", ()))
+    assert running_nodes(home) == () and (home / RUNNING_FOLDER / "me.json").exists()
+    os.chown(home / RUNNING_FOLDER, 0, 0)
+    assert running_nodes(home) == () and not (home / RUNNING_FOLDER / "me.json").exists()
+
+
+def test_a_pipe_is_no_note(home: Path) -> None:
+    (home / RUNNING_FOLDER).mkdir()
+    os.mkfifo(home / RUNNING_FOLDER / "me.json")
+    assert running_nodes(home) == ()
 
 
 def test_nothing_half_written_stays(home: Path) -> None:

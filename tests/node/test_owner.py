@@ -16,7 +16,7 @@ from departing import Life
 
 from ftnode.node.configuration import running_nodes
 from ftnode.node.owner import Owner
-from ftnode.node.pause_notes import ALL, write_word
+from ftnode.node.pause_notes import ALL, FOLDER, fields_of, write_word
 from ftnode.node.pausing import OwnerRules, Readings, Word
 
 
@@ -102,6 +102,21 @@ def test_a_pause_reaches_the_node_and_a_resume_lets_it_go_on(tmp_path: Path) -> 
 
     clock = trio.testing.MockClock()
     trio.run(scenario, clock=clock)
+
+
+def test_a_note_that_cannot_be_read_pauses_whatever_was_said_by_the_socket(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        owner, _, _ = owner_of(tmp_path)
+        await owner.handlers["resume"](fields_of(Word(False, None, 7.0)))
+        (tmp_path / FOLDER).mkdir()
+        (tmp_path / FOLDER / "me.json").write_text("{")
+        await owner.look()
+        assert owner.verdict.pause and "me.json cannot be read" in owner.verdict.why
+        write_word(tmp_path, ALL, Word(False, None, 8.0))
+        await owner.look()
+        assert not owner.verdict.pause
+
+    trio.run(scenario)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -66,6 +66,12 @@ def test_a_volunteer_sees_who_else_computes_on_the_gpu(unit: str) -> None:
         assert installs and all(".[gpu]" in line for line in installs), path
 
 
+def test_a_volunteer_may_use_the_graphics_card_whatever_its_driver_is_called() -> None:
+    """Each is all of a name in /proc/devices: char-nvidia is not char-nvidia-frontend."""
+    allowed = re.findall(r"(?m)^DeviceAllow=char-(\S+) rw$", unit_text("volunteer"))
+    assert set(allowed) == {"nvidia", "nvidia-frontend", "nvidiactl", "nvidia-uvm", "nvidia-caps"}
+
+
 @pytest.mark.parametrize("unit", ["volunteer", "bootstrap"])
 def test_a_service_of_the_system_is_shut_in(unit: str) -> None:
     found = settings_of(unit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import resource
 import signal
 from dataclasses import replace
@@ -259,6 +260,48 @@ def test_a_draft_of_somebody_who_lives_stays(tmp_path: Path) -> None:
     seen: list[bool] = []
     keep(tmp_path, 3, stage=1, disk=Interrupted())
     assert (steps(tmp_path, 1), steps(tmp_path, 2)) == ([3], [3])
+
+
+def test_what_links_lead_to_is_neither_counted_nor_removed(tmp_path: Path) -> None:
+    """A home's owner may have made them, and it may be root who prunes."""
+    run, elsewhere = tmp_path / "snapshots" / RUN, tmp_path / "elsewhere"
+    theirs = [keep(elsewhere, step).folder for step in (1, 2)]
+    (theirs[0].parent / ".ssh").mkdir()
+    (theirs[0].parent / ".ssh" / "key").touch()
+    keep(tmp_path, 6)
+    keep(tmp_path, 7)
+    (run / "5").symlink_to(theirs[0].parent)
+    (run / "6" / theirs[1].name).symlink_to(theirs[1])
+    (run / "7" / f".{theirs[0].name}.1.gone").symlink_to(theirs[0])
+    (run / "7" / theirs[0].name).touch()
+    before = sorted(elsewhere.rglob("*"))
+    store = SnapshotStore(tmp_path, RUN)
+    assert [kept.version.step for kept in store.kept()] == [7, 6] and store.survey()[1] == ()
+    assert [kept.version.step for kept in store.prune(0)] == [7, 6]
+    assert sorted(elsewhere.rglob("*")) == before
+    assert sorted(path.name for path in run.rglob(".*")) == [], "a link among the drafts goes"
+    assert steps(tmp_path) == [] and keep(tmp_path, 8).folder.exists()
+
+
+def test_of_a_link_the_link_is_removed(tmp_path: Path) -> None:
+    kept = keep(tmp_path, 1)
+    (tmp_path / "link").symlink_to(kept.folder)
+    Disk().remove(tmp_path / "link")
+    assert not (tmp_path / "link").is_symlink() and SnapshotStore(tmp_path, RUN).verify(kept) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root acts for others")
+@pytest.mark.parametrize("name", ["snapshots", f"snapshots/{RUN}"])
+def test_root_does_not_clear_another_users_links(tmp_path: Path, name: str) -> None:
+    kept = keep(tmp_path / "elsewhere", 1)
+    link = tmp_path / "home" / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "elsewhere" / name)
+    os.chown(link, 12345, 12345, follow_symlinks=False)
+    with pytest.raises(OSError, match="root does not follow"):
+        SnapshotStore(tmp_path / "home", RUN).prune(0)
+    os.chown(link, 0, 0, follow_symlinks=False)
+    assert SnapshotStore(tmp_path / "home", RUN).prune(0)[0].version == kept.version
 
 
 def test_a_folder_that_stays_locked_is_said(tmp_path: Path) -> None:

@@ -7,14 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
-from keeping import keep
+from keeping import RUN, keep
 
 from ftnode.node.addresses import remembered_peers
 from ftnode.node.config_file import read_config
 from ftnode.node.configuration import RUNNING_FOLDER, Running, note_running, running_nodes
 from ftnode.node.pause_notes import ALL, FOLDER, read_word, write_word
 from ftnode.node.pausing import OwnerRules, Readings, Seen, Word, wanted
-from ftnode.node.snapshots_format import SnapshotError, index_bytes, parse_header, parse_index
+from ftnode.node.snapshots_format import INDEX_NAME, SnapshotError, _checksum, index_bytes, parse_header, parse_index
+from ftnode.node.snapshots_store import SnapshotStore
 from ftnode.node.trace import parse_record
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import parse
@@ -41,11 +42,18 @@ def test_a_note_of_a_pause(tmp_path: Path, text: str) -> None:
     assert word is not None and not word.paused and not word.unread
 
 
-def test_a_note_that_cannot_be_read_does_not_hide_a_newer_one(tmp_path: Path) -> None:
-    write_word(tmp_path, "me", Word(False, written=5.0))
-    (tmp_path / FOLDER / f"{ALL}.json").write_text(DEEP)
+@pytest.mark.parametrize("spoiled", [ALL, "me"])
+def test_what_can_be_read_does_not_outdo_what_cannot(tmp_path: Path, spoiled: str) -> None:
+    """It may have been a pause that came later, until it is replaced."""
+    other = "me" if spoiled == ALL else ALL
+    write_word(tmp_path, other, Word(False, written=5.0))
+    note = tmp_path / FOLDER / f"{spoiled}.json"
+    note.write_text(DEEP)
     word = read_word(tmp_path, "me")
-    assert word is not None and not word.paused
+    assert word is not None and word.paused and str(note) in word.unread
+    write_word(tmp_path, spoiled, Word(False, written=1.0))
+    word = read_word(tmp_path, "me")
+    assert word is not None and not word.paused and not word.unread
 
 
 @pytest.mark.parametrize("text", [*BAD, RUNS.format(DIGITS), RUNS.format("Infinity")])
@@ -75,6 +83,17 @@ def test_a_snapshots_index_with_something_deep_in_it(tmp_path: Path) -> None:
     text = json.dumps(plain | {"model": 0}).replace('"model": 0', '"model": ' + "[" * 900 + "]" * 900)
     with pytest.raises(SnapshotError, match="damaged"):
         parse_index(text.encode(), Path("x"))
+
+
+@pytest.mark.parametrize("fields", [{"stages": 0}, {"stage": 9}, {"stages": 3}, {"stage": 0, "stages": 0}])
+def test_a_snapshots_index_of_a_stage_that_does_not_exist(tmp_path: Path, fields: dict[str, int]) -> None:
+    """Its checksum fits all the same."""
+    kept = keep(tmp_path, 1)
+    plain = {**json.loads(index_bytes(kept.index)), **fields}
+    plain.pop("checksum")
+    (kept.folder / INDEX_NAME).write_text(json.dumps({**plain, "checksum": _checksum(plain)}))
+    whole, troubles = SnapshotStore(tmp_path, RUN).survey()
+    assert whole == () and "is no index of a snapshot: ValueError" in troubles[0]
 
 
 @pytest.mark.parametrize("text", BAD)

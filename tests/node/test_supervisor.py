@@ -11,8 +11,9 @@ import pytest
 import trio
 import trio.testing
 
-from ftnode.node.configuration import Running, note_running
-from ftnode.node.supervisor import State, Supervisor, noted_state
+from ftnode.node.configuration import RUNNING_FOLDER, Running
+from ftnode.node.running_note import RunningNote
+from ftnode.node.supervisor import State, Supervisor, state_of
 
 
 @pytest.fixture
@@ -73,13 +74,18 @@ def test_another_processs_watchdog_is_not_ours(environment: dict[str, str]) -> N
     assert Supervisor(environment).watchdog_seconds == 0
 
 
-def test_what_a_node_notes_of_itself_is_its_state(tmp_path: Path) -> None:
-    assert noted_state(tmp_path, "12D3KooWnode") is None
+@pytest.mark.parametrize("blocked", [False, True])
+def test_what_a_node_notes_of_itself_is_its_state(tmp_path: Path, blocked: bool) -> None:
+    """Also where the disk takes no note."""
+    if blocked:
+        (tmp_path / RUNNING_FOLDER).write_text("a file is where the folder should be")
+    note = RunningNote(tmp_path, lambda kind, text: None)
+    assert state_of(note.last) is None
     for noted, text, stopping in (
         (Running(os.getpid(), "12D3KooWnode", "ab" * 32, ()), "volunteer of run abababababab", False),
         (Running(os.getpid(), "12D3KooWnode", "ab" * 32, (), paused="until 07:00"), "paused: until 07:00", False),
         (Running(os.getpid(), "12D3KooWnode", "ab" * 32, (), leaving=True), "hands over", True),
         (Running(os.getpid(), "12D3KooWnode", "", ()), "meeting point", False),
     ):
-        note_running(tmp_path, noted)
-        assert noted_state(tmp_path, "12D3KooWnode") == State(text, stopping)
+        note.write(noted)
+        assert state_of(note.last) == State(text, stopping)
