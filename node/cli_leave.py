@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ftnode.node.configuration import Running
 
 LOOK_SECONDS = 0.1
+ENDING_SECONDS = 2.0
+"""For a process to end that let go of its socket first."""
 
 
 @click.command()
@@ -134,11 +136,15 @@ def _interrupt(home: Path, running: Running) -> None:
     """Anybody may have its number: the signal goes to the process that has the identity, or to none."""
     from ftnode.node.identity import is_taken, is_taken_by
 
+    deadline = time.monotonic() + ENDING_SECONDS
     with suppress(ProcessLookupError), process_of(running.pid) as send:
-        if is_taken_by(home, running.peer, running.pid):
-            send(signal.SIGTERM)
-        elif is_taken(home, running.peer):
-            raise UserError(
-                f"{running.peer} does not answer, and process {running.pid} is not seen to be it; "
-                "end it where it was started", 69,
-            )  # fmt: skip
+        while is_taken(home, running.peer):
+            if is_taken_by(home, running.peer, running.pid):
+                send(signal.SIGTERM)
+                return
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"{running.peer} does not answer, and process {running.pid} is not seen to be it; "
+                    "end it where it was started", 69,
+                )  # fmt: skip
+            time.sleep(LOOK_SECONDS)
