@@ -66,12 +66,25 @@ class Candidate:
         spare = not offer.learn and len(offer.stages) == 1 and self._is_spare()
         if len(offer.stages) > core.room and not spare:
             return f"I have room for {core.room} more stages"
+        if (stage := self._needed_at(offer)) is not None:
+            return f"I have the weights of stage {stage}, which nobody holds"
         if HEAD in offer.stages and not core.holder.may_head:
             return "I do not have the run's corpus"
         failed = core.holder.refuses.intersection(offer.stages)
         if failed:
             return f"I ran out of memory on stage {min(failed)} before"
         return ""
+
+    def _needed_at(self, offer: Offer) -> int | None:
+        """A stage without holders that we could not take any more, for one of which we have nothing. Its weights may be
+        nowhere else; the leader, who has not heard of them yet, soon does."""
+        core, view = self.core, self.core.view
+        if offer.learn or view is None or (view.lineage.id, view.number) != (offer.lineage, offer.view):
+            return None
+        have = {stage for stage, version in core.holder.exact(offer.lineage) if version == offer.base}
+        if have.intersection(offer.stages) or len(offer.stages) < core.room:
+            return None
+        return next((stage for stage in sorted(have) if not view.holders[stage]), None)
 
     def _is_spare(self) -> bool:
         """Others hold the one stage that we hold, so that the next view may have us elsewhere."""
