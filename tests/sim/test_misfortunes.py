@@ -157,13 +157,14 @@ def test_a_leader_that_lost_its_stage_gets_another_and_replicas_are_repaired_in_
 
 
 @pytest.mark.parametrize("who", ["member", "leader"])
-def test_who_leaves_in_the_last_step_waits_for_nobody(who: str) -> None:
-    settings = replace(SETTINGS, replicas=1, evaluate_every=0)
+def test_who_leaves_in_the_last_step_waits_for_nobody_while_others_have_its_stage(who: str) -> None:
+    settings = replace(SETTINGS, replicas=2, evaluate_every=0, steps=40)
     world = World(settings, 3, delay_max=0.01)
-    for index in range(4):
+    for index in range(2 * settings.stage_count):
         world.start(f"peer{index}", 1, True)
     world.run(100.0, lambda: world.ledger.top_commit() >= settings.steps - 1)
     view = seen(world)
+    assert [len(group) for group in view.holders] == [2] * settings.stage_count
     host = world.by_id[view.leader.id] if who == "leader" else holders(world, view)[2][0]
     leave(world, host)
     begun = world.now
