@@ -47,10 +47,13 @@ class Recruiting:
 
     def rungs(self, stages: list[int]) -> Mapping[int, tuple[bool, str]]:
         """For each open stage: can it be filled without its weights, and why not."""
-        base = self.leader.base.step if self.leader.base is not None else self.core.highest_step()
+        known, start = self.leader.base, self.view.lineage.start
+        if known is None and start is not None and start.step >= self.core.highest_step():
+            known = start  # as good as committed, though nobody has it yet (rule 36)
+        base = known.step if known is not None else self.core.highest_step()
         copied = self._copied(base)
         alive = frozenset(range(len(self.view.holders))) - set(stages) - self.leader.empty | copied.keys()
-        kept = self.leader.restart.kept(self.leader.base) if self.leader.base is not None else {}
+        kept = self.leader.restart.kept(known) if known is not None else {}
         alive |= kept.keys()
         found = {}
         for stage in stages:

@@ -215,6 +215,8 @@ class Scenario:
             halted = [text for text in said if text.startswith("halted: ")]
             if startable(self.world, max(host.participant.highest_step() for host in self.world.live())) is not None:
                 return ""
+            if self.world.disks.liars and self.is_hopeless_without_disks():
+                return "nobody but a liar tells of what is missing, and is asked again and again"
             if not any(self.has_weights(host) for host in self.world.live()):
                 return halted[0] if halted else ""
         if not any(self.has_weights(host) for host in self.world.live()):
@@ -241,6 +243,17 @@ class Scenario:
             if hopeless(set(range(self.settings.stage_count)) - exact - copied, self.settings.stages):
                 return waiting
         return ""
+
+    def is_hopeless_without_disks(self) -> bool:
+        """Of no version are there enough weights and copies to rebuild the rest from."""
+        live, stages = self.world.live(), set(range(self.settings.stage_count))
+        versions = {weights.version for host in live for weights in host.compute.weights.values()}
+        copied = {stage for host in live for stage in host.copies}
+        missing = (
+            stages - copied - {stage for stage in stages if self.has_exact(stage, version)}
+            for version in versions if version.step
+        )  # fmt: skip
+        return all(hopeless(lost, self.settings.stages) for lost in missing)
 
     def newest_weights(self) -> int:
         """The highest step of which a live peer has weights."""

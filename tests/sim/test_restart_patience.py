@@ -10,6 +10,7 @@ from ftnode.protocol.events import Snapshots
 from ftnode.protocol.types import Attempt, Rung, Snapshot, Version
 from ftnode.protocol.view import View
 from tests.sim.host import Host
+from tests.sim.scenario import run_seed
 from tests.sim.test_restart import SETTINGS, Swarm, TwoSides
 from tests.sim.test_restart_misfortunes import from_disks
 
@@ -127,3 +128,10 @@ def test_nor_who_goes_on_from_disks_and_lost_somebody_before_it_began() -> None:
     world.run(world.now + 25.0)
     strangers_meet(swarm, apart, names, 4)
     assert followed(swarm) == {founded[0].lineage.origin}
+
+
+def test_the_head_that_only_a_liar_has_is_not_given_and_taken_again_and_again() -> None:
+    """Who leads a lineage from disks knows what it goes on from before all have told where they stand."""
+    outcome = run_seed(2539)
+    assert outcome.halted and not outcome.violation
+    assert outcome.losses < 300, "ten a second, were it offered as if nothing had been committed"
