@@ -54,16 +54,21 @@ def test_watchers_see_what_the_swarm_does(open_swarm: OpenTrial) -> None:
     trial.wait("a validation", lambda story: len(story.evaluated) > 1)
     trial.wait_for_step(trial.story.committed + 5)
 
-    status = ask(trial, "status")
+    def all_hold(found: dict[str, Any]) -> bool:
+        return all(stage["holders"] == 1 and stage["step"] > 0 for stage in found["summaries"])
+
+    # Whoever answers first is asked, and a standby hears only of the leader what it does.
+    leader = next(row for row in ask(trial, "status")["peers"] if row["role"] == "leader")
+    address = f"{leader['addresses'][0]}/p2p/{leader['peer']}"
+    trial.wait("every stage to have told", lambda story: all_hold(ask(trial, "status", address=address)))
+    status = ask(trial, "status", address=address)
     assert status["format"] == 1 and status["state"] == "training" and status["step"] > 0
     assert status["eta_seconds"] > 0 and status["tokens_per_second"] > 0
     assert status["validation_step"] % EVERY == 0 and 1 < status["perplexity"] < 300
     assert status["volunteers"] == STAGES + 2 and status["commit_age"] < 60
     assert [stage["stage"] for stage in status["summaries"]] == list(range(STAGES + 1))
-    assert all(stage["holders"] == 1 and stage["step"] > 0 for stage in status["summaries"])
+    assert all_hold(status), status["summaries"]
 
-    leader = next(row for row in status["peers"] if row["role"] == "leader")
-    address = f"{leader['addresses'][0]}/p2p/{leader['peer']}"
     peers = ask(trial, "peers", address=address)["peers"]
     assert sorted(row["role"] for row in peers)[:2] == ["bootstrap", "holder"]
     others = [row for row in peers if row["role"] == "holder"]
