@@ -68,8 +68,8 @@ class Departure:
         """Where the run keeps snapshots."""
         self.saved = False
         """It stands still, all that it holds is on the disk, and compute is gone."""
-        self._over = trio.Event()
-        """The run is over, and the last copy of something is here."""
+        self._patience: trio.CancelScope | None = None
+        """Of the wait for others to take over, in a pause."""
         self._waits = False
         """It lets others hand over before it does."""
         self._saving: trio.CancelScope | None = None
@@ -97,7 +97,7 @@ class Departure:
             self.end()
             return
         self.thaw()
-        last = () if self.keeps or self.exported else last_copies(self._core, self._clock())
+        last = () if self.keeps else self._last_copies()
         if not last:
             self._say("leaving", "leaving; once more ends at once")
             self.go(reason)
@@ -121,11 +121,15 @@ class Departure:
             self._look()
 
     def _look(self) -> None:
-        last = () if self.exported or self.keeps or self.frozen else last_copies(self._core, self._clock())
+        last = () if self.keeps or self.frozen else self._last_copies()
         if last and self.leaving:
             self._stay(last)
-        elif last and self.pausing:
-            self._over.set()
+        elif last and self._patience is not None:
+            self._patience.cancel()
+
+    def _last_copies(self) -> tuple[int, ...]:
+        """Of stages of a model that nobody has exported."""
+        return () if self.exported else last_copies(self._core, self._clock())
 
     def go(self, reason: str) -> None:
         """Leave, whatever goes with us."""
@@ -171,9 +175,9 @@ class Departure:
             self._say("pausing", f"{why}; hands over first, for {hand_over_seconds:g} s at most")
             self._deliver(Leave(f"pauses, {why}"[:200]))
             self._note()
-            with trio.move_on_after(hand_over_seconds):
-                await self._gone_or_over()
-            kept = last_copies(self._core, self._clock()) if not self.exported else ()
+            with trio.move_on_after(hand_over_seconds) as self._patience:
+                await self.done.wait()
+            kept = self._last_copies()
             if self.done.is_set() or self.leaving:
                 return
             if kept:
@@ -198,12 +202,6 @@ class Departure:
             self._clock.go()
             self._note()
 
-    async def _gone_or_over(self) -> None:
-        """The hand-over ends with this life, with another wish, or with the run."""
-        async with trio.open_nursery() as nursery:
-            for event in (self.done, self._over):
-                nursery.start_soon(_cancel_after, event, nursery.cancel_scope)
-
     async def _others_went_first(self, seconds: float) -> bool:
         """Were all to go in the same moment, nobody would take anything over. False when it is to stay after all, or
         goes in another way."""
@@ -220,7 +218,7 @@ class Departure:
         """Stages with training in them that are nobody else's, and for which nobody is there to take them."""
         core = self._core
         if core.holder.finished:
-            return () if self.exported else last_copies(core, self._clock())
+            return self._last_copies()
         hopeful = core.leader is not None and core.leader.leavers.hopeful()
         if not core.member or core.members != {core.me} or hopeful:
             return ()
@@ -281,8 +279,3 @@ class Departure:
             self._compute.freeze()
         self._say("frozen", self.frozen)
         self._note()
-
-
-async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
-    await event.wait()
-    scope.cancel()

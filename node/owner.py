@@ -159,8 +159,8 @@ class Owner:
 
     async def _tell(self, _question: Mapping[str, Any]) -> Mapping[str, Any]:
         holds = self._departure.holds if self._departure is not None else ()
-        told = {"peer": self._peer, "state": self._state(), "why": self._why(), "until": self.verdict.until}
-        return {**told, "holds": holds}
+        state, until = self._state(), self.verdict.until
+        return {"peer": self._peer, "state": state, "why": self._why(), "until": until, "holds": holds}
 
     def _state(self) -> str:
         departure = self._departure

@@ -135,9 +135,8 @@ class Restart:
             self.waiting = f"others who {'start at this moment' if whole else 'were there'}: {sight}"
         elif best is None:
             pause = settings.restart_wait_seconds * ((1 << min(memory.forgave, DOUBLINGS_MAX)) - 1)
-            if (
-                memory.broken and core.now - memory.broken_at >= pause
-            ):  # who did not get them, or a line, may be to blame
+            # Who did not get them may be to blame, or a line.
+            if memory.broken and core.now - memory.broken_at >= pause:
                 memory.broken.clear()
                 memory.forgave, self._looked = memory.forgave + 1, ()
             self.waiting = f"halted: {self._in_sight(best, highest)}"
