@@ -27,6 +27,7 @@ from ftnode.node.corpus import corpus_facts
 from ftnode.node.presets import adapt, preset
 from ftnode.protocol.errors import UserError
 from ftnode.protocol.manifest import Manifest, parse
+from ftnode.protocol.types import spoken_stage
 
 FOLDER = "ftnode-demo-%Y%m%d-%H%M%S"
 LEASE_SECONDS = 5.0
@@ -240,7 +241,7 @@ def summary(outcome: Outcome, directory: Path) -> str:
         parts = ", ".join(
             f"{name} {entry[name + '_seconds']:.2f}" for name in ("detect", "elect", "fetch", "blend", "first_step")
         )
-        stage = "the head" if entry["stage"] == 0 else f"stage {entry['stage']}"
+        stage = spoken_stage(entry["stage"])
         what, how = f"{stage} lost", f"back by {entry['rung']}"
         if entry["rung"] == SURVIVORS:
             what, how = f"a holder of {stage} lost", "its part done by the others"

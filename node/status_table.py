@@ -10,6 +10,7 @@ from ftnode.node.duration import duration
 from ftnode.node.stage_summary import Circumstances, summarize
 from ftnode.node.status import PeerRow, RecoveryRow, StageRow, StageSummary, SwarmStatus
 from ftnode.protocol.last_copy import names_of
+from ftnode.protocol.types import spoken_stage
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -171,7 +172,7 @@ def closing_lines(status: SwarmStatus) -> list[str]:
         lines.append(f"standing by: {', '.join(short_peer(peer) for peer in status.standbys[:16])}")
     if status.copies:
         fetched = sum(copy.bytes_fetched for copy in status.copies)
-        stages = dict.fromkeys("the head" if copy.stage == 0 else f"stage {copy.stage}" for copy in status.copies)
+        stages = dict.fromkeys(spoken_stage(copy.stage) for copy in status.copies)
         lines.append(f"copies of {', '.join(stages)} are kept; {fetched / 1e6:.1f} MB fetched for them so far")
     if status.skipped_steps:
         lines.append(f"{status.skipped_steps} steps were skipped")
@@ -219,7 +220,7 @@ def _recovery_line(row: RecoveryRow) -> str:
     fetched = f", {row.bytes_fetched / 1e6:.1f} MB" if row.bytes_fetched else ""
     why = f"{printable(row.rung)}, {took}{fetched} ({printable(row.reason)})"
     losses = _figures([("validation before", row.validation_before, ".3f"), ("after", row.validation_after, ".3f")])
-    stage = "the head" if row.stage == 0 else f"stage {row.stage}"
+    stage = spoken_stage(row.stage)
     return f"{stage} lost at step {row.step}: {who} by {why}{'; ' + losses if losses else ''}"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ftnode.protocol.types import spoken_stage
+
 if TYPE_CHECKING:
     from ftnode.protocol.participant import Participant
 
@@ -28,5 +30,5 @@ def last_copies(core: Participant, now: float) -> tuple[int, ...]:
 
 def names_of(stages: Sequence[int]) -> str:
     """`the head, stage 1 and stage 2`."""
-    names = ["the head" if stage == 0 else f"stage {stage}" for stage in stages]
+    names = [spoken_stage(stage) for stage in stages]
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

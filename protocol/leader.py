@@ -21,7 +21,7 @@ from ftnode.protocol.moving import Moves
 from ftnode.protocol.recruiting import Recruiting
 from ftnode.protocol.restart import Restart
 from ftnode.protocol.succession import next_view
-from ftnode.protocol.types import HEAD, Attempt, Peer, Version, next_version
+from ftnode.protocol.types import HEAD, Attempt, Peer, Version, next_version, spoken_stage
 from ftnode.protocol.view import View
 
 if TYPE_CHECKING:
@@ -383,7 +383,7 @@ class Leader:
             return self.halted
         open_stages = self.recruiting.open_stages()
         if open_stages:
-            listed = ", ".join("the head" if stage == HEAD else f"stage {stage}" for stage in open_stages)
+            listed = ", ".join(map(spoken_stage, open_stages))
             return f"a volunteer for {listed}"
         if self.restart.waiting:
             return self.restart.waiting

@@ -28,7 +28,7 @@ from ftnode.protocol.snapshots import (
     sensible,
     within,
 )
-from ftnode.protocol.types import HEAD, Peer, Snapshot, Version
+from ftnode.protocol.types import Peer, Snapshot, Version, spoken_stage
 
 if TYPE_CHECKING:
     from ftnode.protocol.leader import Leader
@@ -41,7 +41,7 @@ Known = Mapping[Peer, tuple[Snapshot, ...]]
 
 def names_of(stages: Collection[int]) -> str:
     """For people: the stages in words."""
-    return ", ".join("the head" if stage == HEAD else f"stage {stage}" for stage in sorted(stages)) or "nothing"
+    return ", ".join(map(spoken_stage, sorted(stages))) or "nothing"
 
 
 class Restart:

@@ -109,3 +109,8 @@ def next_version(base: Version, lineage: str, attempt: Attempt, skipped: bool) -
     """
     text = f"{base.commit}/{lineage}/{base.step + 1}/{attempt.view}.{attempt.n}/{'skip' if skipped else 'step'}"
     return Version(base.step + 1, hashlib.blake2b(text.encode(), digest_size=12).hexdigest(), attempt)
+
+
+def spoken_stage(stage: int) -> str:
+    """For people."""
+    return "the head" if stage == HEAD else f"stage {stage}"
