@@ -16,8 +16,7 @@ from ftnode.node.trace import TRACE_PATTERN, read_trace
 from ftnode.protocol.codec import from_plain, from_tagged
 from ftnode.protocol.effects import Backward, Reduce
 from ftnode.protocol.errors import PeerError, UserError
-from ftnode.protocol.events import EVENTS, Done, Installed, InstallFailed, Kept
-from ftnode.protocol.messages import Begin
+from ftnode.protocol.events import EVENTS, Done, Installed, Kept
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Attempt, Peer, Version, next_version
 from ftnode.protocol.view import View
@@ -68,10 +67,8 @@ class Life:
     commits: list[Record] = field(default_factory=list)
     exported: list[Record] = field(default_factory=list)
     installed: list[Record] = field(default_factory=list)
-    learnt: set[tuple[int, int]] = field(default_factory=set)
-    """(stage, step) of the weights that a Begin made it fetch while the stage's holders went on."""
-    install_failures: Counter[tuple[int, str]] = field(default_factory=Counter)
-    """How often (stage, donor's id) did not give."""
+    asked: Counter[tuple[str, int, int | None]] = field(default_factory=Counter)
+    """How often it may have asked (donor's id, stage, step) for weights; step None: for whatever copy that one kept."""
     kept: set[tuple[int, int, str]] = field(default_factory=set)
     """(stage, step, commit) of every copy that was whole."""
     evaluated: list[tuple[int, float]] = field(default_factory=list)
@@ -161,6 +158,9 @@ class _Reading:
                 self._commit(record)
             case "exported":
                 self._life.exported.append(record)
+            case "installing":
+                step = None if record["copies"] else record["step"]
+                self._life.asked.update({(donor[0], stage, step): 1 for stage, donor in record["donors"]})
             case "installed":
                 self._installed(record)
             case "evaluated":
@@ -191,9 +191,7 @@ class _Reading:
     def _owe(self, record: Record) -> None:
         self._owed_by = record
         name = record["e"][0]
-        if name == "Received" and record["e"][2][0] == "Begin":
-            self._learn(from_tagged(EVENTS, record["e"]).message)
-        if name not in ("Done", "Installed", "InstallFailed", "Kept"):
+        if name not in ("Done", "Installed", "Kept"):
             return
         match from_tagged(EVENTS, record["e"]):
             case Done(task=Backward() as task, fault=""):
@@ -204,14 +202,8 @@ class _Reading:
                 self._reduction = task
             case Installed(stage=stage, base=base, digest=digest):
                 self._owed[("installed", stage, base.step, base.commit, digest)] += 1
-            case InstallFailed(stage=stage, donor=donor):
-                self._life.install_failures[(stage, donor.id if donor else "")] += 1
             case Kept(stage=stage, version=version):
                 self._life.kept.add((stage, version.step, version.commit))
-
-    def _learn(self, begin: Begin) -> None:
-        mine = (stage for stage, peer in begin.learners if peer == self._life.peer)
-        self._life.learnt |= {(stage, begin.base.step) for stage in mine}
 
     def _note(self, record: Record) -> None:
         """The core says when it takes up a view, and when it gives one up without another."""

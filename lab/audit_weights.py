@@ -229,42 +229,24 @@ def read_dump(life: Life, name: str, digest: str) -> Weights:
 
 
 def _check_exports(lives: list[Life]) -> list[Finding]:
-    """Every export for a rebuild went into one, or into one that failed or died with its newcomer."""
+    """Nobody was given weights more often than it says that it asked for them. What was asked for may come to nothing,
+    where another plan takes the place of one, or another donor fails. The trace of a node that did not end may have
+    ended before it (a full disk)."""
     findings = []
-    by_id = {life.peer.id: life for life in lives}
-    used: Counter[tuple[Any, ...]] = Counter()
-    for life in lives:
-        for record in life.installed:
-            step = record["step"] if record["copy_step"] is None else record["copy_step"]
-            for stage, peer, _, digest in record["donors"]:
-                used[(peer[0], stage, step, life.peer.id, digest)] += 1
     for life in lives:
         given = Counter(
-            (life.peer.id, *(record[name] for name in ("stage", "step", "to", "digest")))
+            (record["to"], record["stage"], None if record["purpose"] == "copy" else record["step"])
             for record in life.exported
             if record["purpose"] != "keep"
         )
-        for key, number in given.items():
-            newcomer = by_id.get(key[3])
-            if newcomer is not None and (key[1], key[2]) in newcomer.learnt:
-                continue  # a learner may ask anew at each step
-            if number > used[key] + _excuses(newcomer, key[1], key[0]):
-                text = f"stage {key[1]} at step {key[2]} was given {number} times for {used[key]} rebuilds"
+        for (to, stage, step), number in given.items():
+            newcomers = [other for other in lives if other.peer.id == to]
+            asked = sum(newcomer.asked[(life.peer.id, stage, step)] for newcomer in newcomers)
+            if newcomers and all(newcomer.ended for newcomer in newcomers) and number > asked:
+                what = f"a copy of stage {stage}" if step is None else f"stage {stage} at step {step}"
+                text = f"{what} was given {number} times to {newcomers[-1].name}, which asked {asked} times"
                 findings.append(Finding("rebuild", text, life.name))
     return findings
-
-
-def _excuses(newcomer: Life | None, stage: int, donor: str) -> int:
-    """How many exports of this donor may have come to nothing: the newcomer died, failed, or asked another."""
-    if newcomer is None or not newcomer.ended:
-        return 1 + (sum(newcomer.install_failures.values()) if newcomer else 0)
-    elsewhere = [
-        record
-        for record in newcomer.installed
-        if record["stage"] == stage and Rung(record["rung"]) in (EXACT, *COPIES)
-        if donor not in [peer[0] for _, peer, _, _ in record["donors"]]
-    ]
-    return sum(newcomer.install_failures.values()) + len(elsewhere)
 
 
 def _check_kept(lives: list[Life]) -> list[Finding]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Final
 
 import trio
@@ -23,7 +24,7 @@ from ftnode.node.ports import REASON_TEXT_MAX, ComputeError, DirectoryPort, Tran
 from ftnode.node.shelf import SHELVED_MAX, Shelf
 from ftnode.node.snapshots_save import NoSaver, SnapshotSaver
 from ftnode.node.state_donor import Exported, StateDonor
-from ftnode.node.state_transfer import Installer, Outcome
+from ftnode.node.state_transfer import Installer, Outcome, wants_copies
 from ftnode.node.status import perplexity_of
 from ftnode.node.task_runner import TaskRunner
 from ftnode.node.trace import TraceWriter
@@ -164,11 +165,7 @@ class Driver:
             self.trace.record("evaluated", now, step=step, loss=loss, perplexity=perplexity_of(loss))
 
     def record_export(self, exported: Exported) -> None:
-        self.trace.record(
-            "exported", self.clock(), stage=exported.stage, step=exported.step, commit=exported.commit,
-            purpose=exported.purpose, norm_squared=exported.norm_squared, digest=exported.digest, dump=exported.dump,
-            to=exported.to,
-        )  # fmt: skip
+        self.trace.record("exported", self.clock(), **asdict(exported))
 
     # -- effects
 
@@ -244,11 +241,7 @@ class Driver:
         self.saver.applied(effect.stage, effect.version)
 
     def _record_applied(self, effect: fx.Apply, now: float) -> None:
-        version = effect.version
-        self.trace.record(
-            "applied", now, stage=effect.stage, step=version.step, commit=version.commit,
-            attempt=list(effect.attempt), skipped=effect.skipped,
-        )  # fmt: skip
+        self.trace.record("applied", now, **apply_fields(effect))
 
     def _record_hash(self, effect: fx.Apply, digest: str) -> None:
         version = effect.version
@@ -304,7 +297,13 @@ class Driver:
         assert self._nursery is not None
         stage = effect.plan.stage
         self._cancel_install(stage)
-        for donor in effect.plan.donors:
+        plan, base = effect.plan, effect.base
+        self.trace.record(
+            "installing", self.clock(), stage=stage, step=base.step, commit=base.commit, rung=plan.rung.value,
+            donors=[[donor.stage, list(donor.peer)] for donor in plan.donors],
+            copies=wants_copies(plan),
+        )  # fmt: skip
+        for donor in plan.donors:
             self.transport.know(donor.peer.id, donor.contact)
         scope = trio.CancelScope()
         self._installs[stage] = scope

@@ -92,6 +92,11 @@ class _Fetching:
             raise TransferFailed(self.donors[0].peer, "a snapshot with another digest than most have")
 
 
+def wants_copies(plan: Plan) -> bool:
+    """Whether the donors are asked for copies that they keep, and not for what they hold or have on a disk."""
+    return plan.copy is not None and plan.rung is not Rung.SNAPSHOT
+
+
 class Installer:
     """Carries out Install effects, one call of `install` each."""
 
@@ -189,7 +194,7 @@ class Installer:
         plan, base = effect.plan, effect.base
         return StateRequest(
             self._run, donor.stage, base.step, base.commit, self._parts(plan.rung), "raw", freeze=False,
-            copy=plan.copy is not None and plan.rung is not Rung.SNAPSHOT, since=self._since() if wants_history else -1,
+            copy=wants_copies(plan), since=self._since() if wants_history else -1,
         )  # fmt: skip
 
     def _parts(self, rung: Rung) -> str:

@@ -55,6 +55,9 @@ RECORDS: Final[dict[str, tuple[str, ...]]] = {
     # when what it gets is the copy that we keep. `digest` covers the flat weights that it will have; `dump` is
     # a file beside the trace that holds them, or empty.
     "exported": ("stage", "step", "commit", "purpose", "norm_squared", "digest", "dump", "to"),
+    # A newcomer's side: each time that it begins to ask for a stage's weights, again or by another plan. `donors`:
+    # [[stage, peer], ...], of whom it may ask each once; `copies`: for the copies that they keep.
+    "installing": ("stage", "step", "commit", "rung", "donors", "copies"),
     # `donors`: [[stage, peer, omega, digest], ...] in the plan's order. `copy_step`: which step a kept copy was of, or
     # null where none was taken.
     "installed": (

@@ -120,6 +120,10 @@ class Miniature:
         self, name: str, stage: int, base: Version, rung: str, donors: list[list[Any]], weights: np.ndarray[Any, Any],
         copy_step: int | None = None,
     ) -> None:  # fmt: skip
+        self.record(
+            name, "installing", stage=stage, step=base.step, commit=base.commit, rung=rung,
+            donors=[donor[:2] for donor in donors], copies=copy_step is not None,
+        )  # fmt: skip
         digest, dump = self.dump(name, f"installed-{stage}.f32", weights)
         self.event(name, Installed(stage, base, 64, 0.05, 0.01, digest))
         self.record(

@@ -17,10 +17,7 @@ from ftnode.lab.audit import audit
 from ftnode.lab.audit_steps import audit_steps
 from ftnode.lab.audit_trace import read_lives
 from ftnode.node.trace import read_trace
-from ftnode.protocol.codec import tagged
 from ftnode.protocol.errors import UserError
-from ftnode.protocol.events import InstallFailed
-from ftnode.protocol.types import initial_version
 from tests.lab.miniature import NAMES, Miniature, change
 
 SEMANTIC = ("accumulated", "reduced", "applied", "commit", "installed", "exported", "view")
@@ -270,19 +267,21 @@ def test_a_dump_that_is_not_what_the_donor_recorded_is_found(run: Path) -> None:
     assert any("not what its digest says" in finding.text for finding in audit(run).findings)
 
 
-def test_weights_given_twice_to_one_peer_are_found_where_they_were_written(run: Path) -> None:
-    """First to learn the donor's own stage, without a file; then to rebuild the stage beside it."""
+@pytest.mark.parametrize("asked", [1, 2])
+def test_weights_given_more_often_than_they_were_asked_for_are_found(run: Path, asked: int) -> None:
+    """Asked for twice: for a plan that another took the place of, or first to learn the donor's own stage, without a
+    file, and then to rebuild the stage beside it. Both are in order, and the file is found."""
 
     def give_twice(traces: dict[str, list[dict[str, Any]]]) -> None:
         index = next(i for i, record in enumerate(traces["first"]) if record["k"] == "exported")
         traces["first"].insert(index, {**traces["first"][index], "dump": ""})
-        install = next(i for i, r in enumerate(traces["standby"]) if r["k"] == "event" and r["e"][0] == "Installed")
-        gave_up = tagged(InstallFailed(1, initial_version("lineage"), None, "another needs it more"))
-        traces["standby"].insert(install, {**traces["standby"][install], "e": gave_up})
+        install = next(i for i, record in enumerate(traces["standby"]) if record["k"] == "installing")
+        traces["standby"][install:install] = [traces["standby"][install]] * (asked - 1)
 
     change(run, give_twice)
-    findings = audit(run)
-    assert findings.passed, [str(finding) for finding in findings.findings]
+    texts = [finding.text for finding in audit(run).findings]
+    wrong = "stage 1 at step 2 was given 2 times to standby/trace.jsonl, which asked 1 times"
+    assert texts == ([] if asked == 2 else [wrong])
 
 
 def test_an_omega_that_is_not_the_norm_of_the_commit_is_found(run: Path) -> None:

@@ -69,7 +69,13 @@ class Scene:
         record = {**BASE, "n": 5, "stage": stage, "rung": rung, "copy_step": copy_step, "donors": donors, "dump": name,
                   "digest": self.dump(NEWCOMER, name, numbers)}  # fmt: skip
         self.life(NEWCOMER).installed.append(record)
+        for lender, (peer, _), *_ in donors:
+            self.ask(peer, lender, BASE["step"] if copy_step is None else None)  # type: ignore[arg-type]
         return record
+
+    def ask(self, peer: str, stage: int, step: int | None) -> None:
+        """Recorded by the newcomer."""
+        self.life(NEWCOMER).asked[(peer, stage, step)] += 1
 
     def audit(self) -> list[str]:
         return [finding.text for finding in audit_weights(list(self.lives.values()))[1]]
@@ -193,13 +199,18 @@ def test_a_copy_with_a_wrong_story_is_found(spoil: Callable[[Scene, Record], Non
     assert scene.audit()
 
 
-def test_a_keeper_that_failed_before_another_gave_is_no_finding(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_keeper_that_failed_before_another_gave_is_no_finding(asked: bool, tmp_path: Path) -> None:
     scene, _ = copied(Scene(tmp_path), "head")
     second = Peer("second", 1)
     scene.export(HOLDER, 0, "keep", second, weights(3))
     scene.life(second).kept.add((0, 6, "c6"))
     scene.export(second, 0, "copy", NEWCOMER, weights(3))
-    assert scene.audit() == []
+    if asked:
+        scene.ask(second.id, 0, None)
+    assert scene.audit() == (
+        [] if asked else ["a copy of stage 0 was given 1 times to newcomer/trace.jsonl, which asked 0 times"]
+    )
 
 
 def test_copies_are_read_from_the_events_of_a_trace(tmp_path: Path) -> None:
@@ -207,11 +218,14 @@ def test_copies_are_read_from_the_events_of_a_trace(tmp_path: Path) -> None:
               "window": 2}, "chance": 1, "addresses": [], "hold": 1, "wall": 0.0, "version": "test",
               "precision": "float32"}  # fmt: skip
     writer = TraceWriter(tmp_path / "trace.jsonl", header)
+    asked = {"stage": 0, "step": 7, "commit": "c7", "rung": "head", "donors": [[0, list(KEEPER)], [0, list(HOLDER)]]}
+    writer.record("installing", 0.5, **asked, copies=True)
     writer.event(1.0, Kept(0, Version(6, "c6", Attempt(0, 6)), 480, 0.1))
     writer.event(2.0, KeepFailed(2, Version(6, "c6", Attempt(0, 6)), "gone"))
     writer.close(3.0, "stopped")
     life = read_life(tmp_path / "trace.jsonl", read_trace(tmp_path / "trace.jsonl"))
     assert life.kept == {(0, 6, "c6")} and life.findings == []
+    assert life.asked == {("keeper", 0, None): 1, ("holder", 0, None): 1}
 
 
 def test_dumps_are_read_in_the_precision_of_the_run(tmp_path: Path) -> None:
