@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from ftnode.node.addresses import PeerAddress, full_addresses, is_dialable, parse_peers
+from ftnode.node.addresses import PeerAddress, full_addresses, parse_peers
 from ftnode.node.listening import socket_address
 from ftnode.node.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, SwarmStatus, decode_status
+from ftnode.node.watch_peers import FOLLOWED_MAX, named, news, unheard
 from ftnode.protocol.errors import PeerError, UserError
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ Result = TypeVar("Result")
 
 DIALS_AT_ONCE = 8
 ADDRESSES_DIALLED = 8
-FOLLOWED_MAX = 16
-"""Members named by a bootstrap peer that are tried."""
+BETTER_SECONDS = 1.0
+"""Whoever has not heard all holders has the last word only if nobody who has answers so soon after it."""
 REQUEST = b"\x81\xa6format\x01"
 """msgpack of {"format": 1}."""
 PROBE_SECONDS = 2.0
@@ -109,7 +110,7 @@ def watch(
         known = peers
         while True:
             answering, status = await _find(host, known, run, timeout)
-            known = tuple(dict.fromkeys([answering, *_named(status), *known]))[: 2 * FOLLOWED_MAX]
+            known = tuple(dict.fromkeys([answering, *named(status), *known]))[: 2 * FOLLOWED_MAX]
             show(status)
             await _follow(host, answering, interval, timeout, show)
 
@@ -167,22 +168,23 @@ class Unanswered(Exception):
 async def _find(
     host: IHost, peers: Sequence[PeerAddress], run: str, seconds: float, answered: list[PeerAddress] | None = None
 ) -> tuple[PeerAddress, SwarmStatus]:
-    """The first peer that tells of a run, and what it says. Members named by the given peers are asked after them.
+    """A peer that tells of a run, and what it says. Members named by the given peers are asked after them.
 
     Who answers, with or without a run, is added to `answered`. Raises UserError when nobody told of it after `seconds`.
     """
     reasons: dict[str, str] = {}
     empty: list[tuple[PeerAddress, SwarmStatus]] = []
-    found: tuple[PeerAddress, SwarmStatus] | None = None
+    found: list[tuple[PeerAddress, SwarmStatus]] = []
     with trio.move_on_after(max(seconds, 0.1)):
-        found = await _ask_all(host, peers, run, reasons, empty)
-        named = [] if found else _news([peer for _, status in empty for peer in _named(status, run)], peers)
-        if named:
-            found = await _ask_all(host, named[:FOLLOWED_MAX], run, reasons, empty)
+        await _ask_all(host, peers, run, reasons, empty, found)
+        told = [] if found else news([peer for _, status in empty for peer in named(status, run)], peers)
+        if told:
+            await _ask_all(host, told[:FOLLOWED_MAX], run, reasons, empty, found)
+    best = min(found, key=lambda one: unheard(one[1]), default=None)
     if answered is not None:
-        answered += [peer for peer, _ in [*empty, *([found] if found is not None else [])]]
-    if found is not None:
-        return found
+        answered += [peer for peer, _ in [*empty, *found]]
+    if best is not None:
+        return best
     if empty and not run:
         return empty[0]
     raise _failure(peers, run, reasons, bool(empty))
@@ -199,9 +201,10 @@ async def _ask_all(
     run: str,
     reasons: dict[str, str],
     empty: list[tuple[PeerAddress, SwarmStatus]],
-) -> tuple[PeerAddress, SwarmStatus] | None:
-    """Ask them side by side; the first answer about the run wins. The others are noted in `empty` and `reasons`."""
-    found: list[tuple[PeerAddress, SwarmStatus]] = []
+    found: list[tuple[PeerAddress, SwarmStatus]],
+) -> None:
+    """Ask them side by side, until one who has heard all holders tells of the run. Answers about it are added to
+    `found`; the others are noted in `empty` and `reasons`."""
     limit = trio.CapacityLimiter(DIALS_AT_ONCE)
 
     async def ask(peer: PeerAddress, scope: trio.CancelScope) -> None:
@@ -215,7 +218,8 @@ async def _ask_all(
                 return
         if status.run and run in ("", status.run):
             found.append((peer, status))
-            scope.cancel()
+            wait = BETTER_SECONDS if unheard(status) else 0.0
+            scope.deadline = min(scope.deadline, trio.current_time() + wait)
         elif status.run:
             reasons[peer.peer_id] = f"it takes part in the run {status.run[:12]}"
         else:
@@ -224,35 +228,6 @@ async def _ask_all(
     async with trio.open_nursery() as nursery:
         for peer in peers:
             nursery.start_soon(ask, peer, nursery.cancel_scope)
-    return found[0] if found else None
-
-
-def _named(status: SwarmStatus, run: str = "") -> tuple[PeerAddress, ...]:
-    """The members that a status names, as far as their addresses can be dialled without a relay."""
-    members = [member for member in status.members if run in ("", member.run)]
-    texts = [
-        text
-        for member in members[:FOLLOWED_MAX]
-        for text in full_addresses(member.peer, member.addresses[:4])
-        if is_dialable(text) and "/p2p-circuit" not in text
-    ]
-    try:
-        return parse_peers(texts)
-    except UserError as error:
-        log.info("a status names an impossible peer: %s", error)
-        return ()
-
-
-def _news(named: Sequence[PeerAddress], asked: Sequence[PeerAddress]) -> list[PeerAddress]:
-    """Those named, with all addresses of each, as far as they were not asked there yet: whoever is gone from an old
-    address may be at a new one."""
-    tried = {(peer.peer_id, address) for peer in asked for address in peer.addresses}
-    found: dict[str, tuple[str, ...]] = {}
-    for peer in named:
-        news = [address for address in peer.addresses if (peer.peer_id, address) not in tried]
-        if news:
-            found[peer.peer_id] = tuple(dict.fromkeys([*found.get(peer.peer_id, ()), *news]))
-    return [PeerAddress(peer_id, addresses) for peer_id, addresses in found.items()]
 
 
 def _failure(peers: Sequence[PeerAddress], run: str, reasons: dict[str, str], answered: bool) -> UserError:

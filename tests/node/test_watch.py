@@ -69,8 +69,8 @@ class Peers:
         self.asked: dict[str, int] = {}
         self.asked_thrice = trio.Event()
 
-    async def start(self, name: str, status: SwarmStatus | None) -> str:
-        """Its full multiaddr. A peer without a status does not speak the protocol."""
+    async def start(self, name: str, status: SwarmStatus | None, slow: float = 0.0) -> str:
+        """Its full multiaddr. A peer without a status does not speak the protocol. `slow`: seconds to its answer."""
         p2pd = await P2pd.start(self.nursery, take_identity(self.folder, name).path)
         self.p2pds[name] = p2pd
 
@@ -80,9 +80,14 @@ class Peers:
                 self.asked_thrice.set()
             return self.statuses[name]
 
+        async def handle(peer: str, stream: trio.SocketStream) -> None:
+            with trio.move_on_after(slow):
+                await trio.sleep_forever()
+            await status_handler(snapshot)(peer, stream)
+
         if status is not None:
             self.statuses[name] = replace(status, speaker=Speaker(p2pd.peer_id, "0", "cpu", "volunteer"))
-            await p2pd.serve(STATUS_PROTOCOL, status_handler(snapshot))
+            await p2pd.serve(STATUS_PROTOCOL, handle)
         return full_addresses(p2pd.peer_id, await p2pd.addresses())[0]
 
     def member(self, address: str, run: str = "run1") -> Member:
@@ -134,6 +139,25 @@ def test_a_meeting_point_leads_to_a_member(tmp_path: Path) -> None:
         assert isinstance(refused, dict)
         assert refused["code"] == 69
         assert "run2" in refused["error"]
+
+    with_peers(tmp_path, test)
+
+
+def test_who_has_heard_the_holders_is_preferred_to_who_has_not(tmp_path: Path) -> None:
+    """A standby, which hears its leader alone, may answer first; it has the last word if it is the only one."""
+
+    async def test(peers: Peers) -> None:
+        deaf = replace(TINY, stages=(replace(TINY.stages[0], state="unknown"),))
+        standby, member = await peers.start("standby", deaf), await peers.start("member", TINY, slow=0.1)
+        point = await peers.start("point", NOBODY)
+        members = (peers.member(standby), peers.member(member))
+        peers.statuses["point"] = replace(peers.statuses["point"], members=members)
+        for given in ([point], [standby, member]):
+            assert [from_mapping(line) for line in await client("fetch", *given)] == [peers.statuses["member"]]
+        peers.p2pds["member"].close()
+        for given in ([point], [standby], [standby, point]):
+            answer = await client("fetch", *given, timeout=5)
+            assert [from_mapping(line) for line in answer] == [peers.statuses["standby"]]
 
     with_peers(tmp_path, test)
 
