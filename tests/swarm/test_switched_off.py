@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ftnode.lab.story import Story
 from ftnode.lab.swarm import descendants, wait_until_gone
 from ftnode.lab.trial import Trial
 from ftnode.node.configuration import running_nodes
@@ -55,8 +56,12 @@ def test_two_nodes_that_were_killed_go_on_from_the_newest_common_step(open_swarm
     trial = open_swarm(volunteers=2, hold=2, change=change)
     (run,) = runs
     trial.wait("two snapshots of all stages", lambda story: len(common(trial, run)) >= 2, 60.0)
-    last = max(common(trial, run))
-    trial.wait_for_step(last + 4)
+
+    def is_between_snapshots(story: Story) -> bool:
+        steps_since = story.committed - max(common(trial, run))
+        return 4 <= steps_since < EVERY
+
+    trial.wait("the middle between two snapshots", is_between_snapshots, 60.0)
     for name in ("v1", "v2"):
         trial.expected_dead.add(name)
         trial.swarm.processes[name].process.send_signal(signal.SIGKILL)
