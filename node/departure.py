@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ftnode.protocol.events import Event, Leave
+from ftnode.protocol.events import Event, Leave, Stay
 from ftnode.protocol.last_copy import last_copies, names_of
 
 if TYPE_CHECKING:
     from ftnode.node.core_clock import CoreClock
     from ftnode.protocol.participant import Participant
+    from ftnode.protocol.types import Version
 
 
 LOOK_SECONDS: Final = 1.0
+SAVE_SECONDS_MIN: Final = 10.0
+"""What saving has, however little of the time for handing over is left."""
+HAND_OVER_SECONDS: Final = 60.0
 HEAR_SECONDS: Final = 2.5
 """For those with the same hours to say that they leave: every node looks at its clock every two seconds."""
 
@@ -70,9 +74,14 @@ class Departure:
         """It stands still, all that it holds is on the disk, and compute is gone."""
         self._patience: trio.CancelScope | None = None
         """Of the wait for others to take over, in a pause."""
+        self._stayed = 0
+        """How often the core had stayed when it was last told of this pause."""
         self._waits = False
         """It lets others hand over before it does."""
         self._saving: trio.CancelScope | None = None
+        self._saves_and_leaves = trio.Event()
+        self.hand_over_seconds = HAND_OVER_SECONDS
+        """For saving what is the last, when it is asked to leave."""
 
     @property
     def busy(self) -> bool:
@@ -85,9 +94,9 @@ class Departure:
         return tuple(sorted(self._core.holder.versions))
 
     def leave(self, reason: str, again_ends: bool = True) -> None:
-        """The first time hands over; the second ends at once, unless `again_ends` is False. After the end of the run
-        whoever has the last copy of a stage waits for the second one, however long, or for somebody who gets the
-        model."""
+        """The first time hands over, or saves what nobody else is there to take; the second ends at once, unless
+        `again_ends` is False. After the end of the run whoever has the last copy of a stage waits for the second one,
+        however long, or for somebody who gets the model."""
         if self.leaving and not self.keeps:
             if again_ends:
                 self.done.set()
@@ -98,12 +107,19 @@ class Departure:
             return
         self.thaw()
         last = () if self.keeps else self._last_copies()
-        if not last:
-            self._say("leaving", "leaving; once more ends at once")
+        lost = () if last or self.keeps else self._what_would_be_lost()
+        if last:
+            self.leaving = True
+            self._stay(last)
+        elif lost and self._can_save():
+            self.leaving = True
+            self._note()
+            self._say("leaving", f"nobody else is in the run: saves {names_of(lost)} first; once more ends at once")
+            self._saves_and_leaves.set()
+        else:
+            alone = "; nobody else is in the run: its training goes with this node, which a pause keeps" if lost else ""
+            self._say("leaving", f"leaving{alone}; once more ends at once")
             self.go(reason)
-            return
-        self.leaving = True
-        self._stay(last)
 
     def _stay(self, last: tuple[int, ...]) -> None:
         self.keeps = last
@@ -114,18 +130,31 @@ class Departure:
         )  # fmt: skip
 
     async def watch_the_end(self) -> None:
-        """Look again and again: who hands over while the run ends may be the last with something then, which nobody
-        takes over any more."""
-        while True:
-            await trio.sleep(LOOK_SECONDS)
+        """Look again and again: who hands over while the run ends, or while all others go, may be the last with
+        something then, which nobody takes over any more."""
+        while not self._saves_and_leaves.is_set():
+            with trio.move_on_after(LOOK_SECONDS):
+                await self._saves_and_leaves.wait()
             self._look()
+        await self._save_and_leave()
 
     def _look(self) -> None:
         last = () if self.keeps or self.frozen else self._last_copies()
         if last and self.leaving:
             self._stay(last)
-        elif last and self._patience is not None:
+        elif self._patience is not None and (last or self._core.departing.stayed > self._stayed):
             self._patience.cancel()
+
+    async def _save_and_leave(self) -> None:
+        while self._saving is not None:  # of a pause, which this ends
+            await trio.sleep(LOOK_SECONDS / 10)
+        self._clock.stop()  # nothing more is ordered of compute: what is copied is of one version
+        trouble = await self._save(self.hand_over_seconds)
+        if self.done.is_set():
+            return
+        saved = "what it held is on this disk" if trouble == "" else f"nothing was saved: {trouble}"
+        self._say("leaving", f"leaves; {saved}")
+        self.end()
 
     def _last_copies(self) -> tuple[int, ...]:
         """Of stages of a model that nobody has exported."""
@@ -167,25 +196,35 @@ class Departure:
         elif not self.busy and not self.frozen and not self._waits:
             if others_first and not await self._others_went_first(hand_over_seconds):
                 return
-            kept = self._what_would_be_lost()
-            if kept:
-                await self._stand_still(why, kept, hand_over_seconds)
-                return
-            self.pausing = why
-            self._say("pausing", f"{why}; hands over first, for {hand_over_seconds:g} s at most")
-            self._deliver(Leave(f"pauses, {why}"[:200]))
-            self._note()
-            with trio.move_on_after(hand_over_seconds) as self._patience:
-                await self.done.wait()
-            kept = self._last_copies()
-            if self.done.is_set() or self.leaving:
-                return
-            if kept:
-                self.pausing = ""
-                self._freeze(why, kept)
-            else:
+            if not await self._hands_over(why, hand_over_seconds):
                 self._say("pausing", f"nobody has taken over within {hand_over_seconds:g} s; goes without")
                 self.done.set()
+
+    async def _hands_over(self, why: str, seconds: float) -> bool:
+        """Until others have what it holds, or it stands still, since it is alone; False when neither is so in time."""
+        core, deadline = self._core, trio.current_time() + seconds
+        while not (kept := self._what_would_be_lost()) and trio.current_time() < deadline:
+            if not self.pausing:
+                self._say("pausing", f"{why}; hands over first, for {seconds:g} s at most")
+            self.pausing, self._stayed = why, core.departing.stayed
+            self._deliver(Leave(f"pauses, {why}"[:200], pauses=True))
+            self._note()
+            with trio.CancelScope(deadline=deadline) as self._patience:
+                await self.done.wait()
+            self._patience = None
+            if core.departing.stayed > self._stayed:  # all others leave, too, or have gone
+                await self._others_leave(deadline)
+            if self.done.is_set() or self.leaving:
+                return True
+            if kept := self._last_copies():
+                break
+        if not kept and core.members == {core.me}:  # who was to learn it has not in time
+            kept = self._trained()
+        if kept:
+            self._deliver(Stay())
+            self.pausing = ""
+            await self._stand_still(why, kept, max(min(seconds, SAVE_SECONDS_MIN), deadline - trio.current_time()))
+        return bool(kept)
 
     def thaw(self) -> None:
         """Go on where it stood still. A hand-over that has begun goes on: the swarm counts on it."""
@@ -209,10 +248,15 @@ class Departure:
         with trio.move_on_after(seconds):
             if core.leader is not None and core.members != {core.me}:
                 await trio.sleep(HEAR_SECONDS)
-                while core.leader is not None and any(peer in core.leader.leavers for peer in core.members - {core.me}):
-                    await trio.sleep(HEAR_SECONDS / 10)
+                await self._others_leave(trio.current_effective_deadline())
         wanted, self._waits = self._waits, False
         return wanted and not self.leaving and not self.done.is_set()
+
+    async def _others_leave(self, deadline: float) -> None:
+        core = self._core
+        with trio.CancelScope(deadline=deadline):
+            while core.leader is not None and any(peer in core.leader.leavers for peer in core.members - {core.me}):
+                await trio.sleep(HEAR_SECONDS / 10)
 
     def _what_would_be_lost(self) -> tuple[int, ...]:
         """Stages with training in them that are nobody else's, and for which nobody is there to take them."""
@@ -222,25 +266,28 @@ class Departure:
         hopeful = core.leader is not None and core.leader.leavers.hopeful()
         if not core.member or core.members != {core.me} or hopeful:
             return ()
-        return tuple(stage for stage, version in sorted(core.holder.versions.items()) if version.step > 0)
+        return self._trained()
+
+    def _trained(self) -> tuple[int, ...]:
+        """Our stages with training in them."""
+        return tuple(stage for stage, version in sorted(self._core.holder.versions.items()) if version.step > 0)
 
     async def _stand_still(self, why: str, kept: tuple[int, ...], seconds: float) -> None:
         """With its stages on the disk and without compute, or else with all in memory."""
-        versions = {self._core.holder.versions.get(stage) for stage in self._core.mine}
-        if self.keep is None or self._core.holder.finished or len(versions) != 1:
+        if not self._can_save():
             self._freeze(why, kept)
             return
+        (version,) = self._versions()
         self._clock.stop()  # nothing more is ordered of compute: what is copied is of one version
         self._say("pausing", f"{why}; nobody else is in the run: saves {names_of(kept)}, for {seconds:g} s at most")
-        trouble = await self._save(self.keep, seconds)
-        if trouble is None:  # it is to go on, or ends in another way
+        trouble = await self._save(seconds)
+        if trouble is None or self.leaving:  # it is to go on, or ends in another way
             self._clock.go()
         elif trouble:
             self._freeze(why, kept, f" ({trouble})")
         else:
             self.saved = True
             self._compute.retire()
-            (version,) = versions
             self.frozen = (
                 f"{why}; nobody else is in the run, and the last copy of {names_of(kept)} is on this disk, as it was "
                 f"after step {version.step if version else 0}; its memory is free, and the run goes on from there"
@@ -248,19 +295,26 @@ class Departure:
             self._say("frozen", self.frozen)
             self._note()
 
-    async def _save(self, keep: Keep, seconds: float) -> str | None:
+    def _versions(self) -> set[Version | None]:
+        return {self._core.holder.versions.get(stage) for stage in self._core.mine}
+
+    def _can_save(self) -> bool:
+        return self.keep is not None and not self._core.holder.finished and len(self._versions()) == 1
+
+    async def _save(self, seconds: float) -> str | None:
         """Why it is not saved, empty when it is; None when that is not wanted any more."""
+        assert self.keep is not None
         trouble: str | None = None
         async with trio.open_nursery() as nursery:
             self._saving = nursery.cancel_scope
             nursery.start_soon(self._stop_saving)
             with trio.move_on_after(seconds) as patience:
-                trouble = await keep(self._core.mine)
+                trouble = await self.keep(self._core.mine)
             if patience.cancelled_caught:
                 trouble = f"they were not saved within {seconds:g} s"
             nursery.cancel_scope.cancel()
         self._saving = None
-        return None if self.done.is_set() or self.leaving else trouble
+        return None if self.done.is_set() else trouble
 
     async def _stop_saving(self) -> None:
         await self.done.wait()

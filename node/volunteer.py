@@ -174,6 +174,7 @@ class Node:
         nursery.start_soon(self.compute.run)
         nursery.start_soon(self.saver.run)
         self.departure.keep = self.saver.keep_now if self.saver.keeps else None
+        self.departure.hand_over_seconds = self.config.hand_over_seconds
         self.disk.tell()
         nursery.start_soon(self.disk.check)
         self.reductions.begin(nursery)

@@ -159,20 +159,26 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The owner asks the node to stop."""
+    """The owner asks the node to stop. `pauses`: it comes back, and stays where nobody is left to take over."""
 
     reason: str
+    pauses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """The time that a pause has for handing over has passed: who would lose the training stays instead."""
 
 
 Event = (
     Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | Done | Installed | InstallFailed | Kept
-    | KeepFailed | Snapshots | History | Directory | DirectoryLost | Moved | Leave
+    | KeepFailed | Snapshots | History | Directory | DirectoryLost | Moved | Leave | Stay
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, Done, Installed, InstallFailed, Kept, KeepFailed,
-        Snapshots, History, Directory, DirectoryLost, Moved, Leave,
+        Snapshots, History, Directory, DirectoryLost, Moved, Leave, Stay,
     )
 }  # fmt: skip

@@ -365,35 +365,3 @@ class Follow:
         core.install(fork(view, core.me, self._founded, alive, reason))
         for peer in sorted(alive - {core.me}):
             core.send(peer, core.certificate())
-
-    # -- leaving
-
-    def leave(self, reason: str) -> None:
-        """Hand the stages over and stop when others have them and have agreed, or when that takes too long."""
-        core = self.core
-        core.leaving = core.leaving or reason
-        alone = core.members == {core.me} and (core.leader is None or not core.leader.leavers.hopeful())
-        if not core.member or alone or core.holder.finished or not (core.mine or core.leader):
-            core.emit(Stop(reason))
-            return
-        core.holder.resigning.start(core.mine, f"leaves: {reason}", True, True)
-        core.timers.set("leave", core.now + core.settings.hand_over_seconds * max(1, len(core.mine)))
-
-    def may_stop(self, led: bool) -> None:
-        """The view is without us. Who led the one before stays a heartbeat longer, to tell those who miss it."""
-        core = self.core
-        if led:
-            core.timers.set("leave", core.now + core.settings.heartbeat_seconds)
-        else:
-            core.emit(Stop(core.leaving))
-
-    def leave_due(self) -> None:
-        core = self.core
-        if last_copies(core, core.now):
-            return
-        if not core.holder.resigning.hands_over:
-            core.emit(Stop(core.leaving))
-            return
-        core.note("leave", "nobody has taken over what this node holds: leaves without handing over")
-        core.holder.resigning.at_once()
-        core.timers.set("leave", core.now + 2 * core.settings.lease_seconds)

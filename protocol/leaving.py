@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.effects import Search, Stop
+from ftnode.protocol.effects import Search
 from ftnode.protocol.records import Presence
 from ftnode.protocol.types import Peer
 from ftnode.protocol.vacancy import suitable
@@ -78,6 +78,9 @@ class Leavers:
         for peer in [peer for peer, stage in self._spared.items() if stage not in wanted]:
             del self._spared[peer]
         begin, everybody = leader.begin, self._since.keys() >= core.members and not self.hopeful()
+        if everybody and core.departing.pauses and len(core.members) > 1:
+            core.departing.stay("everybody leaves, and whoever leads goes last")
+            return
         training = begin is not None and begin.training and not leader.losses and not core.balloting.proposing
         for leaver in sorted(self._since):
             alone, learnt = self.alone(leaver), {learner.stage for learner in leader.learning.learners.values()}
@@ -126,7 +129,7 @@ class Leavers:
         listed = ", ".join(map(str, alone))
         why = f"nobody takes over stage {listed}" if alone else "others have what it holds"
         if self.core.members == {self.core.me}:
-            self.core.emit(Stop(self.core.leaving))
+            self.core.departing.stop()
         elif leaver == self.core.me:
             self.core.holder.resigning.at_once()
         else:

@@ -130,7 +130,8 @@ class Losses:
         if sender not in self.core.members or self.leader.finished:
             return
         if resign.leaving and resign.hand_over:
-            self.leader.leavers.announce(sender)
+            if sender != self.core.me or self.core.leaving:  # else we stay after all
+                self.leader.leavers.announce(sender)
             return
         if resign.leaving and sender != self.core.me:
             self.lose(sender, resign.reason)

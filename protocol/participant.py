@@ -29,6 +29,7 @@ from ftnode.protocol import messages as ms
 from ftnode.protocol.admission import objection, usable_addresses
 from ftnode.protocol.candidate import Candidate
 from ftnode.protocol.chronicle import Chronicle
+from ftnode.protocol.departing import Departing
 from ftnode.protocol.election import Election
 from ftnode.protocol.follow import Follow
 from ftnode.protocol.holder import Holder
@@ -74,6 +75,7 @@ class Participant:
         self.election = Election(self)
         self.follow = Follow(self)
         self.watch = Watch(self)
+        self.departing = Departing(self)
         self.leaving, self.disk = "", Disk()
         self._started, self._out = False, list[fx.Effect]()
         self._to_self: list[tuple[ms.Message, Handle | None]] = []
@@ -206,7 +208,7 @@ class Participant:
         self.note("view", f"view {view.number} of {view.lineage.id[:6]}: {view.reason}", view=str(view.number))
         self.follow.on_view(old if same else None, view, forked)
         if self.leaving and (not self.member or self.members == {self.me}):
-            self.follow.may_stop(old is not None and old.leader == self.me)
+            self.departing.on_view(old is not None and old.leader == self.me)
         self.holder.on_view(view, was, forked)
         self.chronicle.view(view)
         self.emit(fx.PublishView(view))
@@ -263,9 +265,6 @@ class Participant:
         if self.leader is not None:
             self.leader.recruiting.forget_tries()
         self.follow.on_directory(event)
-
-    def _on_leave(self, event: ev.Leave) -> None:
-        self.follow.leave(event.reason)
 
     # -- messages of views
 
@@ -355,7 +354,8 @@ _EVENTS: Final[dict[type, Callable[[Participant, Any], None]]] = {
     ev.Directory: Participant._on_directory,
     ev.DirectoryLost: lambda core, event: core.note("directory", f"the directory does not answer: {event.reason}"),
     ev.Moved: lambda core, event: move(core, event.addresses),
-    ev.Leave: Participant._on_leave,
+    ev.Leave: lambda core, event: core.departing.leave(event),
+    ev.Stay: lambda core, event: core.departing.waited_enough(),
 }
 _MESSAGES: Final[dict[type, Callable[[Participant, Peer, Any], None]]] = {
     ms.Heartbeat: lambda core, sender, message: core.watch.on_heartbeat(sender, message),
@@ -395,6 +395,6 @@ _TIMERS: Final[dict[str, Callable[[Participant], None]]] = {
     "errand": lambda core: core.watch.errands_due(),
     "candidacy": lambda core: core.candidate.expire(),
     "found": lambda core: core.follow.found_due(),
-    "leave": lambda core: core.follow.leave_due(),
+    "leave": lambda core: core.departing.due(),
     "join": lambda core: core.leader.join_due() if core.leader is not None else None,
 }

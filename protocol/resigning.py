@@ -46,6 +46,10 @@ class Resigning:
             self._resign = replace(self._resign, hand_over=False)
             self.say()
 
+    def take_back(self) -> None:
+        """We stay, with all that we hold."""
+        self._resign = None
+
     def on_view(self, still: Collection[int]) -> None:
         """`still`: the stages that we have kept; when none of those given up is among them, it is done. Who leaves and
         is still a member leads."""

@@ -11,7 +11,7 @@ import trio.testing
 
 from ftnode.node.core_clock import CoreClock
 from ftnode.node.departure import Departure
-from ftnode.protocol.events import Leave
+from ftnode.protocol.events import Leave, Stay
 from ftnode.protocol.types import Peer, Version
 
 ME, OTHER = Peer("me", 1), Peer("other", 2)
@@ -54,10 +54,11 @@ class Life:
             me=ME, members=members, member=True, mine=(0,), view=view,
             holder=SimpleNamespace(finished=finished, versions={0: Version(steps, "c", (1, 1))}),
             leader=SimpleNamespace(leavers=FakeLeavers(hopeful)),
-            liveness=SimpleNamespace(silent=lambda peer, now: False),
+            liveness=SimpleNamespace(silent=lambda peer, now: False), departing=SimpleNamespace(stayed=0),
         )  # fmt: skip
         self.compute, self.clock = FakeCompute(), CoreClock()
         self.left: list[str] = []
+        self.asked_to_stay = False
         self.said: list[str] = []
         self.departure = Departure(
             self.core, self.clock, self.compute, self._deliver,
@@ -65,12 +66,31 @@ class Life:
         )  # fmt: skip
 
     def _deliver(self, event: Any) -> None:
-        assert isinstance(event, Leave)
-        self.left.append(event.reason)
+        if isinstance(event, Stay):
+            self.asked_to_stay = True
+        else:
+            assert isinstance(event, Leave) and event.pauses == event.reason.startswith("pauses, ")
+            self.left.append(event.reason)
 
     @property
     def done(self) -> bool:
         return self.departure.done.is_set()
+
+
+def saving(trouble: str = "", forever: bool = False) -> Life:
+    """Alone in a run that keeps snapshots."""
+    life = Life(others=False)
+
+    async def keep(stages: tuple[int, ...]) -> str:
+        assert stages == (0,)
+        before = life.clock()
+        if forever:
+            await trio.sleep_forever()
+        assert life.clock() == before, "nothing happens meanwhile"
+        return trouble
+
+    life.departure.keep = keep
+    return life
 
 
 async def passes(seconds: float) -> None:

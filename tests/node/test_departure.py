@@ -8,37 +8,11 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
-from departing import ME, OTHER, Life, passes, run
+from departing import ME, OTHER, Life, passes, run, saving
 
 from ftnode.node.core_clock import CoreClock
 from ftnode.node.departure import Departure
 from ftnode.protocol.types import Attempt, Version
-
-
-def test_the_second_wish_to_leave_ends_it() -> None:
-    async def scenario() -> None:
-        life = Life()
-        life.departure.leave("Ctrl-C")
-        assert life.left == ["Ctrl-C"] and not life.done
-        life.departure.leave("a closed terminal", again_ends=False)
-        assert not life.done
-        life.departure.leave("Ctrl-C")
-        assert life.done and life.departure.leaving
-
-    run(scenario)
-
-
-def test_a_last_copy_stays_until_it_is_exported() -> None:
-    async def scenario() -> None:
-        life = Life(others=False, finished=True)
-        life.departure.leave("Ctrl-C")
-        assert life.departure.keeps == (0,) and not life.left
-        life.departure.on_export(False, False)
-        assert not life.left
-        life.departure.on_export(True, False)
-        assert life.left == ["the model was exported"]
-
-    run(scenario)
 
 
 def test_a_pause_hands_over_and_then_goes_anyway() -> None:
@@ -66,20 +40,6 @@ def test_a_pause_that_was_taken_over_ends_with_it_and_another_word_changes_nothi
     run(scenario)
 
 
-def test_asked_to_leave_while_it_hands_over_it_does_not_come_back() -> None:
-    async def scenario() -> None:
-        life = Life()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(life.departure.pause, "a game", False, 60.0)
-            await trio.testing.wait_all_tasks_blocked()
-            life.departure.leave("Ctrl-C")
-            assert life.departure.leaving and not life.done and life.left == ["pauses, a game", "Ctrl-C"]
-            life.departure.leave("Ctrl-C")
-            assert life.done
-
-    run(scenario)
-
-
 @pytest.mark.parametrize("same_hours", [False, True])
 def test_who_leads_lets_others_with_the_same_hours_go_first_and_keeps_it_all(same_hours: bool) -> None:
     async def scenario() -> None:
@@ -96,7 +56,7 @@ def test_who_leads_lets_others_with_the_same_hours_go_first_and_keeps_it_all(sam
             nursery.start_soon(life.departure.pause, "outside of its hours", False, 60.0, same_hours)
             nursery.start_soon(life.departure.pause, "outside of its hours", False, 60.0, same_hours)
             nursery.start_soon(other)
-        assert bool(life.departure.frozen) is same_hours and life.done is not same_hours
+        assert life.departure.frozen and not life.done and bool(life.left) is not same_hours
 
     trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0.01))
 
@@ -152,22 +112,6 @@ def test_who_is_alone_stands_still_and_loses_nothing() -> None:
     run(scenario)
 
 
-def saving(trouble: str = "", forever: bool = False) -> Life:
-    """Alone in a run that keeps snapshots."""
-    life = Life(others=False)
-
-    async def keep(stages: tuple[int, ...]) -> str:
-        assert stages == (0,)
-        before = life.clock()
-        if forever:
-            await trio.sleep_forever()
-        assert life.clock() == before, "nothing happens meanwhile"
-        return trouble
-
-    life.departure.keep = keep
-    return life
-
-
 def test_who_is_alone_and_keeps_snapshots_saves_and_lets_its_compute_go() -> None:
     async def scenario() -> None:
         life = saving()
@@ -177,20 +121,6 @@ def test_who_is_alone_and_keeps_snapshots_saves_and_lets_its_compute_go() -> Non
         await life.departure.pause("a game", False, 60.0)
         life.departure.thaw()
         assert life.done and life.departure.pausing and not life.departure.leaving, "the next life goes on from there"
-
-    run(scenario)
-
-
-def test_who_has_saved_can_leave_or_free_the_rest() -> None:
-    async def scenario() -> None:
-        leaver, goer = saving(), saving()
-        for life in (leaver, goer):
-            await life.departure.pause("a game", False, 60.0)
-        leaver.departure.leave("Ctrl-C")
-        assert leaver.done and leaver.departure.leaving
-        await goer.departure.pause("a game", True, 60.0)
-        assert goer.done and goer.departure.pausing == "a game"
-        assert not any("resuming" in line for life in (leaver, goer) for line in life.said)
 
     run(scenario)
 
@@ -239,24 +169,46 @@ def test_stages_of_different_steps_are_not_saved() -> None:
     run(scenario)
 
 
-def test_who_is_frozen_can_be_told_to_leave() -> None:
+def test_alone_with_nothing_to_lose_it_goes() -> None:
     async def scenario() -> None:
-        life = Life(others=False)
-        await life.departure.pause("a game", False, 60.0)
-        life.departure.leave("Ctrl-C")
-        assert not life.compute.frozen and life.left == ["Ctrl-C"] and not life.departure.frozen
+        life = Life(others=False, steps=0)
+        await life.departure.pause("a game", False, 1.0)
+        assert life.left and life.done and not life.compute.frozen
 
     run(scenario)
 
 
-@pytest.mark.parametrize(
-    "life", [lambda: Life(others=False, steps=0), lambda: Life(others=False, hopeful=True)], ids=["untrained", "heir"]
-)
-def test_alone_with_nothing_to_lose_or_with_an_heir_it_goes(life: Callable[[], Life]) -> None:
+def test_an_heir_that_has_not_learnt_it_in_time_is_not_waited_for_and_nothing_is_lost() -> None:
     async def scenario() -> None:
-        one = life()
-        await one.departure.pause("a game", False, 1.0)
-        assert one.left and one.done and not one.compute.frozen
+        life, began = Life(others=False, hopeful=True), trio.current_time()
+        await life.departure.pause("a game", False, 5.0)
+        assert trio.current_time() - began == 5.0 and life.left == ["pauses, a game"]
+        assert life.asked_to_stay and life.departure.frozen and life.compute.frozen and not life.done
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("others_go_too", [False, True])
+def test_who_loses_its_heirs_in_a_pause_stands_still(others_go_too: bool) -> None:
+    """The core has stayed: all others are gone, or leave, too, and hand over to this one first."""
+
+    async def scenario() -> None:
+        life = Life()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(life.departure.watch_the_end)
+            nursery.start_soon(life.departure.pause, "a game", False, 60.0)
+            await passes(5.0)
+            assert life.departure.busy and life.left == ["pauses, a game"]
+            life.core.departing.stayed += 1
+            if others_go_too:
+                life.core.leader.leavers.add(OTHER)
+                await passes(10.0)
+                assert life.departure.busy and not life.compute.frozen and len(life.left) == 1
+            life.core.members, life.core.view.holders = frozenset({ME}), ((ME,),)
+            life.core.leader.leavers.clear()
+            await passes(2.0)
+            assert life.departure.frozen and life.compute.frozen and not life.done and not life.departure.busy
+            nursery.cancel_scope.cancel()
 
     run(scenario)
 
@@ -290,44 +242,3 @@ def test_the_cores_time_stands_still() -> None:
         assert clock() == 106.0
 
     trio.run(scenario)
-
-
-def test_asked_to_leave_in_a_pause_it_has_all_the_time_that_leaving_has() -> None:
-    async def scenario() -> None:
-        life = Life()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(life.departure.pause, "a game", False, 60.0)
-            await passes(55.0)
-            life.departure.leave("Ctrl-C")
-        assert trio.current_time() >= 60.0 and not life.done and life.departure.leaving
-
-    run(scenario)
-
-
-@pytest.mark.parametrize("pauses", [False, True])
-def test_the_run_ends_while_the_last_holder_hands_over(pauses: bool) -> None:
-    async def scenario() -> None:
-        life = Life()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(life.departure.watch_the_end)
-            if pauses:
-                nursery.start_soon(life.departure.pause, "a game", False, 60.0)
-            else:
-                life.departure.leave("Ctrl-C")
-            await passes(10.0)
-            life.core.holder.finished = True
-            await passes(10.0)
-            assert not life.departure.keeps and not life.departure.frozen, "another one has it"
-            life.core.liveness.silent = lambda peer, now: True
-            await passes(2.0)
-            if pauses:
-                assert "the last copy of the head stays in memory" in life.departure.frozen
-                assert not life.departure.busy and not life.compute.frozen, "it is lent"
-            else:
-                assert life.departure.keeps == (0,) and "nobody has exported" in life.said[-1]
-            assert not life.done and len(life.left) == 1
-            life.departure.on_export(True, False)
-            assert life.done if pauses else life.left[1:] == ["the model was exported"]
-            nursery.cancel_scope.cancel()
-
-    run(scenario)
