@@ -122,6 +122,26 @@ def test_who_is_alone_in_a_run_stands_still_and_loses_nothing(open_swarm: OpenTr
     assert paused["paused"] and wait_until_gone(family, FREE_SECONDS) == () and process.alive
 
 
+def test_when_both_pause_at_once_one_stays_with_all_of_it(open_swarm: OpenTrial) -> None:
+    trial = open_swarm(volunteers=2, stages=1, hold=2)
+    both_hold_something(trial)
+    processes = [trial.swarm.processes[name] for name in ("v1", "v2")]
+    argv = [sys.executable, "-m", "ftnode.node.cli", "pause", "--json", "--home"]
+    asked = [subprocess.Popen([*argv, str(process.home)], stdout=subprocess.PIPE) for process in processes]
+    assert [each.wait(90) for each in asked] == [0, 0]
+    notes = [running_nodes(process.home)[0].paused for process in processes]
+    assert sorted("stays in memory" in note for note in notes) == [False, True], notes
+    trial.story.read()
+    step = trial.story.committed
+    assert step > 2
+    for number, process in enumerate(processes):
+        assert "goes on" in command("resume", "--home", process.home)
+        if "stays in memory" not in notes[number]:
+            again(trial, process, 2)
+    trial.wait_for_step(step + 3, WAIT_SECONDS)
+    assert not [told for told in trial.story.installed if told.record["rung"] not in ("initial", "replica")]
+
+
 def test_a_closed_terminal_and_an_impatient_owner(open_swarm: OpenTrial) -> None:
     """SIGHUP hands over as SIGTERM does, and comes twice; Ctrl-C twice ends at once."""
     trial = open_swarm(volunteers=2, stages=1, hold=2)

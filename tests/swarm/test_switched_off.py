@@ -89,6 +89,31 @@ def test_two_nodes_that_were_killed_go_on_from_the_newest_common_step(open_swarm
     assert view is not None and view.lineage.from_disks and min(view.epochs) > 0
 
 
+def test_who_leaves_last_saves_first_and_its_next_life_goes_on_from_there(open_swarm: OpenTrial) -> None:
+    runs: list[str] = []
+
+    def change(manifest: Manifest) -> Manifest:
+        changed = with_snapshots(manifest)
+        runs.append(changed.run_id)
+        return changed
+
+    trial = open_swarm(volunteers=1, stages=2, hold=3, change=change)
+    process = trial.swarm.processes["v1"]
+    trial.wait_for_step(EVERY + 3)
+    trial.expected_dead.add("v1")
+    assert "has left" in command("leave", process.home)
+    assert "saves the head, stage 1 and stage 2 first" in process.output.read_text()
+    trial.story.read()
+    (step,) = {max(steps) for steps in kept_steps(trial, runs[0], "v1").values()}
+    assert trial.story.committed - 1 <= step <= trial.story.committed and step > EVERY
+    commits = len(trial.story.commits)
+    home = process.home
+    home.rename(home.with_name("v1-again"))
+    trial.volunteer("v1-again", hold=3)
+    trial.wait("steps after the restart", lambda story: len(story.commits) >= commits + 3, 120.0)
+    assert trial.story.commits[commits].record["step"] == step + 1
+
+
 def computes(pid: int) -> tuple[int, ...]:
     """The compute processes below a node."""
     found = descendants(pid)
