@@ -107,7 +107,7 @@ def _configure(ctx: click.Context, command: click.Command, words: tuple[str, ...
     try:
         if words[0] != "config":
             file = read_config(path)
-            check_sections(file, cli.table)
+            check_sections(file, [words for words, _ in cli.leaves()])
         prepare(command, words, file)
         if owners:
             check_values(command, words, file)

@@ -35,7 +35,7 @@ def show(command: tuple[str, ...], as_json: bool, home: str | None) -> None:
     from ftnode.node.cli import cli
 
     file = read_config(config_path(home))
-    check_sections(file, cli.table)
+    check_sections(file, [words for words, _ in cli.leaves()])
     wanted = [(words, load()) for words, load in cli.leaves() if words[: len(command)] == command]
     found = [value for words, each in wanted for value in _values(words, each, file)]
     if command and not found:

@@ -12,6 +12,8 @@ from ftnode.node.cli_options import FiniteRange, home_option, json_option
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ftnode.node.configuration import Running
     from ftnode.node.health import Health
     from ftnode.node.status import SwarmStatus
@@ -34,7 +36,7 @@ def health(timeout: float, as_json: bool, home: str | None) -> int:
     folder = home_directory(home)
     # A process id may have been given to another program since; the lock on an identity goes with its owner.
     found = [
-        look(node, timeout)
+        look(folder, node, timeout)
         for node in running_nodes(folder)
         if is_taken(folder, node.peer, VOLUNTEER_NAME if node.run else BOOTSTRAP_NAME)
     ]
@@ -49,13 +51,28 @@ def health(timeout: float, as_json: bool, home: str | None) -> int:
     return code
 
 
-def look(running: Running, timeout: float) -> Health:
+def look(home: Path, running: Running, timeout: float) -> Health:
     """Ask one node, and nobody else."""
     from ftnode.node.health import has_compute, judge
 
     if running.paused or running.leaving:
         return judge(running, "", None)
+    if running.run and not running.addresses:
+        return _look_here(home, running, timeout)
     return judge(running, _ask(running, timeout), has_compute(running.pid) if running.run else None)
+
+
+def _look_here(home: Path, running: Running, timeout: float) -> Health:
+    """Who listens nowhere, or is between two lives, has no address that could be dialled, but a socket of this
+    machine."""
+    from ftnode.node.control import ControlError, ask, socket_path
+    from ftnode.node.health import has_compute, judge, judge_by_socket
+
+    try:
+        told = ask(socket_path(home, running.peer), "state", within=timeout)
+    except ControlError as error:
+        return judge(running, f"it says no address, and {error}", None)
+    return judge_by_socket(running, told, has_compute(running.pid))
 
 
 def _ask(running: Running, timeout: float) -> SwarmStatus | str:

@@ -12,7 +12,7 @@ import click
 
 from ftnode.node.children import is_running
 from ftnode.node.cli_options import FiniteRange, home_option, json_option, volunteer_option
-from ftnode.node.waiting import LongWait
+from ftnode.node.waiting import spoken
 from ftnode.protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.05
 ASK_SECONDS = 1.0
+TELL_SECONDS = 5.0
+"""For the answer of a node that is told."""
 DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([smhdw])", re.IGNORECASE)
 UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 DURATION_SECONDS_MAX = 366 * 86400
@@ -46,18 +48,25 @@ def pause(duration: str | None, peer: str | None, now: bool, timeout: float, as_
     until = None if duration is None else wall + parse_duration(duration)
     asked, word, trouble = _say_word(folder, peer, Word(True, until, wall, now=now))
     how_long = "until ftnode resume" if until is None else f"until {clock(until, wall)}"
-    began = time.monotonic()
-    told = {running.peer: _tell(folder, running, "pause", word) for running in asked}
-    leaving = [each.peer for each in asked if each.leaving or told[each.peer].get("state") == "leaving"]
     if not asked and not trouble and not as_json:
         click.echo(f"no volunteer runs here; the next ftnode join of this home starts paused, {how_long}")
-    pausing = [running for running in asked if running.peer not in leaving]
-    resting = _wait(folder, pausing, began, timeout, as_json)
+    asking = Asking(folder, asked)
+    with spoken(lambda: f"{len(asking.awaited())} to rest (Ctrl-C waits no longer)"):
+        asking.tell(word, noted=trouble is None)
+        asking.wait(timeout, as_json)
+    resting, leaving = asking.resting, asking.leaving
     still = [running.peer for running in asked if running.peer not in resting]
     if as_json:
         click.echo(json.dumps({"until": until, "paused": resting, "running": still}))
     if trouble is not None:
         raise trouble
+    if silent := [running for running in asking.awaited() if asking.is_silent(running.peer)]:
+        names = ", ".join(running.peer for running in silent)
+        numbers = " ".join(str(running.pid) for running in silent)
+        raise UserError(
+            f"{names} does not answer, and pauses when it reads its note; to free the machine at once, end it: "
+            f"kill -9 {numbers}", 75,
+        )  # fmt: skip
     if slow := [peer for peer in still if peer not in leaving]:
         names = ", ".join(slow)
         raise UserError(
@@ -85,10 +94,12 @@ def resume(peer: str | None, as_json: bool, home: str | None) -> None:
         state = "leaving" if running.leaving else str(told.get("state", ""))
         if state == "paused":
             held[running.peer] = str(told.get("why", ""))
-        elif state != "leaving":
+        elif told and state != "leaving":
             resumed.append(running.peer)
         if not as_json:
-            click.echo(f"{running.peer} (process {running.pid}) {_now(state, held.get(running.peer, ''))}")
+            silent = "" if told or state else _silent(running, "goes on", trouble is None)
+            now = silent or _now(state, held.get(running.peer, ""))
+            click.echo(f"{running.peer} (process {running.pid}) {now}")
     if as_json:
         click.echo(json.dumps({"resumed": resumed, "paused": held}))
     if trouble is not None:
@@ -106,6 +117,13 @@ def _now(state: str, why: str) -> str:
     if state == "starting":
         return "goes on, and joins again"
     return f"rests on: {why}" if state == "paused" else "goes on"
+
+
+def _silent(running: Running, does: str, noted: bool) -> str:
+    """Of a node that said nothing. `does`: what it does by the note, when that could be written."""
+    if not is_running(running.pid):
+        return "has ended"
+    return f"does not answer; it {does} as soon as it reads the note" if noted else "does not answer"
 
 
 def parse_duration(text: str) -> float:
@@ -155,43 +173,69 @@ def _tell(home: Path, running: Running, do: str, word: Word) -> dict[str, Any]:
     from ftnode.node.pause_notes import fields_of
 
     try:
-        return ask(socket_path(home, running.peer), do, **fields_of(word))
+        return ask(socket_path(home, running.peer), do, within=TELL_SECONDS, **fields_of(word))
     except ControlError:
         return {}
 
 
-def _rests(home: Path, peer: str) -> str:
-    """Why, by its own word; empty while it does not, or does not answer."""
-    from ftnode.node.control import ControlError, ask, socket_path
+class Asking:
+    """Of a pause: who was asked, who has answered, and who rests."""
 
-    try:
-        told = ask(socket_path(home, peer), "state")
-    except ControlError:
-        return ""
-    return str(told.get("why", "")) if told.get("state") in ("paused", "frozen") else ""
+    def __init__(self, home: Path, asked: list[Running]) -> None:
+        self._home, self._asked, self._began = home, asked, time.monotonic()
+        self.resting: dict[str, float] = {}
+        """Seconds after which each rests. One that ends rests, too."""
+        self.leaving = [running.peer for running in asked if running.leaving]
+        self._heard: set[str] = set()
 
+    def awaited(self) -> list[Running]:
+        return [each for each in self._asked if each.peer not in self.leaving and each.peer not in self.resting]
 
-def _wait(home: Path, asked: list[Running], began: float, timeout: float, as_json: bool) -> dict[str, float]:
-    """Seconds after which each rests; those that do not in time are missing. One that ends rests, too."""
-    from ftnode.node.configuration import running_nodes
+    def is_silent(self, peer: str) -> bool:
+        """It has a socket at which it never answered. One without finds the note by itself."""
+        from ftnode.node.control import socket_path
 
-    resting: dict[str, float] = {}
-    ask_again, wait = began, LongWait()
-    while True:
-        told = {running.peer: running.paused for running in running_nodes(home)}
-        if time.monotonic() >= ask_again:  # a node that cannot write its note says it
-            told |= {running.peer: why for running in asked if (why := _rests(home, running.peer))}
-            ask_again = time.monotonic() + ASK_SECONDS
-        for running in asked:
-            ended = not is_running(running.pid)
-            if running.peer not in resting and (ended or told.get(running.peer)):
-                resting[running.peer] = time.monotonic() - began
-                if not as_json:
-                    what = "has ended" if ended else f"rests after {resting[running.peer]:.1f} s: {told[running.peer]}"
-                    click.echo(f"{running.peer} {what}")
-        if len(resting) == len(asked) or time.monotonic() - began > timeout:
-            return resting
-        what = f"{len(asked) - len(resting)} to hand over what only they hold (Ctrl-C waits no longer)"
-        if line := wait.look(what, time.monotonic()):
-            click.echo(f"ftnode: {line}", err=True)
-        time.sleep(LOOK_SECONDS)
+        return peer not in self._heard and socket_path(self._home, peer).exists()
+
+    def tell(self, word: Word, noted: bool) -> None:
+        for running in self._asked:
+            told = _tell(self._home, running, "pause", word)
+            if told:
+                self._heard.add(running.peer)
+            elif not running.leaving and is_running(running.pid):
+                said = _silent(running, "pauses", noted)
+                click.echo(f"ftnode: {running.peer} (process {running.pid}) {said}", err=True)
+            if told.get("state") == "leaving" and running.peer not in self.leaving:
+                self.leaving.append(running.peer)
+
+    def wait(self, timeout: float, as_json: bool) -> None:
+        """Until all rest, or those that do not in time are missing in `resting`."""
+        from ftnode.node.configuration import running_nodes
+
+        ask_again = 0.0
+        while True:
+            why = {running.peer: running.paused for running in running_nodes(self._home)}
+            if time.monotonic() >= ask_again:  # a node that cannot write its note says it
+                why |= {running.peer: said for running in self.awaited() if (said := self._rests(running.peer))}
+                ask_again = time.monotonic() + ASK_SECONDS
+            for running in self.awaited():
+                ended = not is_running(running.pid)
+                if ended or why.get(running.peer):
+                    seconds = self.resting[running.peer] = time.monotonic() - self._began
+                    if not as_json:
+                        what = "has ended" if ended else f"rests after {seconds:.1f} s: {why[running.peer]}"
+                        click.echo(f"{running.peer} {what}")
+            if not self.awaited() or time.monotonic() - self._began > timeout:
+                return
+            time.sleep(LOOK_SECONDS)
+
+    def _rests(self, peer: str) -> str:
+        """Why, by its own word; empty while it does not, or does not answer."""
+        from ftnode.node.control import ControlError, ask, socket_path
+
+        try:
+            told = ask(socket_path(self._home, peer), "state", within=ASK_SECONDS)
+        except ControlError:
+            return ""
+        self._heard.add(peer)
+        return str(told.get("why", "")) if told.get("state") in ("paused", "frozen") else ""

@@ -154,14 +154,19 @@ def forgo(command: click.Command) -> None:
         option.envvar = option.envvar if key == "home" else None
 
 
-def check_sections(file: ConfigFile, commands: Iterable[str]) -> None:
-    """Raises UserError (78) for what is in no command's section."""
-    known = list(commands)
-    for name, value in (file.tables or {}).items():
+def check_sections(file: ConfigFile, commands: Iterable[Words], group: Words = ()) -> None:
+    """Raises UserError (78) for what is in no command's section; below `group` alone."""
+    inside = [words for words in commands if words[: len(group)] == group]
+    known = dict.fromkeys(words[len(group)] for words in inside)
+    groups = {words[len(group)] for words in inside if len(words) > len(group) + 1}
+    for name, value in file.section(group).items():
         if name not in known:
-            what = "section" if isinstance(value, Mapping) else "key outside of a section"
-            place, near = file.where((), name), _nearest(name, known)
-            raise UserError(f"{place}: {name} is no {what} of ours{near}; sections are commands", CONFIGURATION)
+            outside = "key of a command" if group else "key outside of a section"
+            what = "section" if isinstance(value, Mapping) else outside
+            place, near, full = file.where(group, name), _nearest(name, known, group), ".".join((*group, name))
+            raise UserError(f"{place}: {full} is no {what} of ours{near}; sections are commands", CONFIGURATION)
+        if name in groups:
+            check_sections(file, inside, (*group, name))
 
 
 def named(error: Exception, words: Words, arguments: Sequence[str], command: click.Command, file: ConfigFile) -> str:
@@ -221,9 +226,9 @@ def _check_environment(words: Words, options: Mapping[str, click.Option]) -> Non
             raise UserError(f"{name} is no option of ftnode {' '.join(words)}{_nearest(name, known)}", CONFIGURATION)
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _nearest(name: str, known: Iterable[str], group: Words = ()) -> str:
     near = get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f"; did you mean {'.'.join((*group, near[0]))}?" if near else ""
 
 
 def _fitting(option: click.Option, value: Any, file: ConfigFile, words: Words, key: str) -> Any:

@@ -118,12 +118,12 @@ class ControlServer:
         return json.dumps(answer).encode() + b"\n"
 
 
-def ask(path: Path, do: str, **fields: Any) -> dict[str, Any]:
+def ask(path: Path, do: str, *, within: float = SECONDS, **fields: Any) -> dict[str, Any]:
     """Ask a running node, from an ordinary command. Raises ControlError, NoAnswerYet when it was heard."""
     question, sent = json.dumps({"do": do, **fields}).encode() + b"\n", False
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, _short(path) as short:
-            connection.settimeout(SECONDS)
+            connection.settimeout(within)
             connection.connect(short)
             connection.sendall(question)
             sent = True

@@ -128,5 +128,10 @@ def open_gpu_watch(
             return GpuWatch(nvml, device, os.environ)
         except (ValueError, OSError) as error:
             why = str(error)
-    say("gpu", f"cannot see who else uses {device} ({why}): other programs do not pause this node")
+    say("gpu", blind_text(device, why))
     return None
+
+
+def blind_text(device: str, why: str) -> str:
+    """To the owner, whose rule has no effect."""
+    return f"cannot see who else uses {device} ({why}): other programs do not pause this node"

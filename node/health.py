@@ -6,11 +6,11 @@ should move and does not is a reason to look, and perhaps to start again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from ftnode.node.configuration import Running
 from ftnode.node.status import SwarmStatus
@@ -57,6 +57,23 @@ def judge(running: Running, answer: SwarmStatus | str, computes: bool | None) ->
     else:
         text = f"{text}; connected to {connected} peers"
     return Health(peer, healthy, text, age, connected)
+
+
+def judge_by_socket(running: Running, told: Mapping[str, Any], computes: bool | None) -> Health:
+    """Of a volunteer without an address to dial. `told`: its state by its control socket, which does not say whether
+    the run moves."""
+    state, why = told.get("state"), str(told.get("why", ""))
+    if state in ("paused", "frozen"):
+        return judge(replace(running, paused=why or "by its own word"), "", None)
+    if state == "leaving":
+        return judge(replace(running, leaving=True), "", None)
+    if state == "starting":
+        return Health(running.peer, True, "answers here; it begins, or looks for its run")
+    if state == "handing over":
+        return Health(running.peer, True, "answers here; it hands over")
+    if computes is False:
+        return Health(running.peer, False, "its compute process is gone; see compute.log; it answers here")
+    return Health(running.peer, True, "answers here; others reach it through a relay")
 
 
 def _run(status: SwarmStatus, age: float | None) -> tuple[bool, str]:

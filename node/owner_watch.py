@@ -3,7 +3,6 @@ read; what cannot be read says nothing."""
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -13,10 +12,8 @@ from typing import Any, Final
 import trio
 
 from ftnode.node.configuration import JoinConfig
-from ftnode.node.gpu_watch import count_as_nvml, open_gpu_watch
+from ftnode.node.gpu_watch import blind_text, count_as_nvml, open_gpu_watch
 from ftnode.node.pausing import Readings
-
-log = logging.getLogger(__name__)
 
 POWER: Final = Path("/sys/class/power_supply")
 THERMAL: Final = Path("/sys/class/thermal")
@@ -34,18 +31,23 @@ class OwnerWatch:
         wanted = self._rules.pause_for_gpu or self._rules.temperature_max is not None
         self._gpu = open_gpu_watch(config.device, say) if wanted else None
         self._load = OthersLoad() if self._rules.load_max is not None else None
-        self._troubles: set[str] = set()
+        self._say = say
+        self._untold: dict[str, str] = {}
+        """What cannot be seen, by its kind. A look finds it in its thread, and who asked for that look says it."""
+        self._told: set[str] = set()
         self._one: Any = trio.CapacityLimiter(1)
         """Look at a time: the threads of a driver that hangs would pile up, and others wait for theirs."""
         self._last = Readings()
         if self._rules.temperature_max is not None and self._temperature() is None:
-            say("temperature", f"nothing here tells the temperature of {config.device}: --max-temp has no effect")
+            self._trouble("temperature", self._no_temperature())
+        self._tell()
 
     async def read(self) -> Readings:
         """In a thread: a driver may take its time. While it does not answer it says what it said last."""
         if not self._one.borrowed_tokens:
             look: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
             self._last = await look(self._read, abandon_on_cancel=True, limiter=self._one)
+            self._tell()
         return self._last
 
     def close(self) -> None:
@@ -65,7 +67,7 @@ class OwnerWatch:
         try:
             return () if self._gpu is None else self._gpu.programs()
         except OSError as error:
-            self._trouble(f"no word on who uses the GPU: {error}")
+            self._trouble("gpu", blind_text(self._device, str(error)))
             return ()
 
     def _temperature(self) -> float | None:
@@ -74,13 +76,20 @@ class OwnerWatch:
         try:
             return self._gpu.temperature()
         except OSError as error:
-            self._trouble(f"no word on the GPU's temperature: {error}")
+            self._trouble("temperature", self._no_temperature(f" ({error})"))
             return None
 
-    def _trouble(self, text: str) -> None:
-        if text not in self._troubles:
-            self._troubles.add(text)
-            log.warning("%s", text)
+    def _no_temperature(self, why: str = "") -> str:
+        return f"nothing here tells the temperature of {self._device}{why}: --max-temp has no effect"
+
+    def _trouble(self, kind: str, text: str) -> None:
+        self._untold.setdefault(kind, text)
+
+    def _tell(self) -> None:
+        """Each kind of trouble once, however often it comes and goes."""
+        for kind in [kind for kind in list(self._untold) if kind not in self._told]:
+            self._told.add(kind)
+            self._say(kind, self._untold[kind])
 
 
 def on_battery(folder: Path = POWER) -> bool:

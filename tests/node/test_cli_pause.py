@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -12,8 +13,9 @@ import pytest
 from cli_runner import Seen, runner
 from volunteers import starting
 
-from ftnode.node import waiting
+from ftnode.node import cli_pause, waiting
 from ftnode.node.cli_pause import parse_duration
+from ftnode.node.control import socket_path
 from ftnode.node.identity import home_directory
 from ftnode.node.pause_notes import read_word
 from ftnode.protocol.errors import UserError
@@ -141,9 +143,39 @@ def test_who_waits_long_is_told_for_what(
     run: Callable[..., Seen], home: Path, volunteer: Volunteer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "SAID_AFTER_SECONDS", (0.1, 60.0, 600.0))
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.05)
     volunteer("stubborn")
     seen = run("pause", "--timeout", 0.5, "--home", home)
-    assert seen.err.count("ftnode: waits for 1 to hand over what only they hold (Ctrl-C waits no longer), for 0 s") == 1
+    assert seen.err.count("ftnode: waits for 1 to rest (Ctrl-C waits no longer), for 0 s") == 1
+
+
+def test_a_node_that_does_not_answer_is_said_to(
+    run: Callable[..., Seen], home: Path, volunteer: Volunteer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was stopped by Ctrl-Z. Nothing but a signal reaches it, not even `ftnode leave --now`."""
+    monkeypatch.setattr(waiting, "SAID_AFTER_SECONDS", (0.1, 60.0, 600.0))
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(cli_pause, "TELL_SECONDS", 0.5)
+    monkeypatch.setattr(cli_pause, "ASK_SECONDS", 0.1)
+    peer, process = volunteer()
+    process.send_signal(signal.SIGSTOP)
+    seen = run("pause", "--timeout", 0.2, "--home", home)
+    waits, silent, refused = seen.err.splitlines()
+    assert seen.code == 75 and waits.startswith("ftnode: waits for 1 to rest"), "also while it is being told"
+    assert f"{peer} (process {process.pid}) does not answer; it pauses as soon as it reads the note" in silent
+    assert "ftnode pause --now" not in refused and f"end it: kill -9 {process.pid} " in refused
+    assert json.loads(run("resume", "--home", home, "--json").out) == {"resumed": [], "paused": {}}
+    assert "does not answer; it goes on as soon as it reads the note" in run("resume", "--home", home).out
+    process.send_signal(signal.SIGCONT)
+    monkeypatch.setattr(cli_pause, "TELL_SECONDS", 20.0)
+    assert json.loads(run("resume", "--home", home, "--json").out)["resumed"] == [peer]
+
+
+def test_a_node_without_a_socket_finds_the_note(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    peer, _ = volunteer()
+    socket_path(home, peer).unlink()
+    seen = run("pause", "--timeout", 0.2, "--home", home)
+    assert seen.code == 75 and "it pauses as soon as it reads the note" in seen.err and "ftnode pause --now" in seen.err
 
 
 def test_who_ends_meanwhile_rests_too(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:

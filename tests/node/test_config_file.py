@@ -90,6 +90,13 @@ def test_where_the_file_is(run: Callable[..., Seen], home: Path, monkeypatch: py
         ("[join]\n\nmax-tmp = 80", ("line 3", "no option --max-tmp", "did you mean max-temp?")),
         ("[jion]\nhold = 1", ("line 1", "jion is no section", "did you mean join?")),
         ("hold = 1", ("line 1", "hold is no key outside of a section")),
+        (
+            "[run.init]\nsteps = 7\n[run.inti]\nsteps = 7",
+            ("line 3", "run.inti is no section", "mean run.init?"),
+        ),
+        ("[snapshots.prnue]\nkeep = 1", ("line 1", "snapshots.prnue is no section", "did you mean snapshots.prune?")),
+        ("[snapshots]\n\nkeep = 1", ("line 3", "snapshots.keep is no key of a command", "are commands")),
+        ("lab = 3", ("line 1", "lab is a command; write [lab]")),
         ("join = 3", ("line 1", "join is a command; write [join]")),
         ("[join]\nhome = '/elsewhere'", ("line 2", "--home or FTNODE_HOME")),
         ("[join]\nhold = true", ("line 2", "hold is no yes-or-no")),
@@ -182,7 +189,7 @@ def test_the_last_home_counts(run: Callable[..., Seen], home: Path) -> None:
 
 
 def test_a_group_has_tables_in_its_table(run: Callable[..., Seen], home: Path) -> None:
-    name = write(home, "[run.init]\nsteps = 7\n[run]\nsteps = 7\n")
+    name = write(home, "[run.init]\nsteps = 7\n[run]\nsign = {}\n")
     assert shown(run, home, "run", "init")["steps"] == (7, "file", f"{name}, line 2")
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli_runner import Seen
+from volunteers import starting
 
 from ftnode.node.children import is_running
 from ftnode.node.configuration import Running, note_running
-from ftnode.node.health import Health, exit_code, has_compute, judge
+from ftnode.node.health import Health, exit_code, has_compute, judge, judge_by_socket
 from ftnode.node.identity import BOOTSTRAP_NAME, take_identity
 from ftnode.node.status import CommitPoint, Member, PeerRow, Speaker, SwarmStatus
 
@@ -65,6 +67,26 @@ def test_a_verdict_follows_from_what_is_known(
     assert found.healthy == healthy and text in found.text and "\n" not in found.text
 
 
+@pytest.mark.parametrize(
+    ("told", "computes", "healthy", "text"),
+    [
+        ({"state": "running"}, True, True, "answers here; others reach it through a relay"),
+        ({"state": "running"}, None, True, "answers here"),
+        ({"state": "running"}, False, False, "its compute process is gone"),
+        ({"state": "starting"}, False, True, "it begins"),
+        ({"state": "handing over"}, False, True, "hands over"),
+        ({"state": "leaving"}, False, True, "was asked to leave"),
+        ({"state": "frozen", "why": "until 07:00"}, False, True, "paused: until 07:00"),
+        ({"state": "paused"}, False, True, "paused: by its own word"),
+    ],
+)
+def test_without_an_address_its_socket_counts(
+    told: Mapping[str, str], computes: bool | None, healthy: bool, text: str
+) -> None:
+    found = judge_by_socket(replace(RUNNING, addresses=()), told, computes)
+    assert found.healthy == healthy and text in found.text and "\n" not in found.text
+
+
 def test_one_that_is_not_well_is_enough() -> None:
     well, ill = Health("a", True, ""), Health("b", False, "")
     assert [exit_code(found) for found in ([well], [well, ill], [])] == [0, 1, 69]
@@ -107,6 +129,35 @@ def test_a_node_that_runs_and_does_not_answer_is_not_healthy(ftnode: Callable[..
     finally:
         identity.release()
     assert seen.code == 1 and "does not answer" in seen.out and seen.out.count("\n") == 1
+
+
+RELAYED = """
+import os, sys, trio
+from pathlib import Path
+from ftnode.node.configuration import Running, note_running
+from ftnode.node.control import ControlServer, socket_path
+from ftnode.node.identity import take_identity
+home, me = Path(sys.argv[1]), take_identity(Path(sys.argv[1])).peer_id
+async def state(question):
+    return {"state": sys.argv[2]}
+server = ControlServer(socket_path(home, me), {"state": state})
+note_running(home, Running(os.getpid(), me, "run", ()))
+print(me, flush=True)
+trio.run(server.run)
+"""
+"""A volunteer that listens nowhere, in the state that it is told."""
+
+
+def test_who_is_reached_through_a_relay_only_is_asked_by_its_socket(
+    ftnode: Callable[..., Seen], tmp_path: Path
+) -> None:
+    with starting(RELAYED, tmp_path) as start:
+        peer, process = start("running")
+        seen = ftnode("health", "--home", tmp_path)
+        assert seen.code == 0 and seen.out == f"healthy: {peer[-6:]} answers here; others reach it through a relay\n"
+        process.send_signal(signal.SIGSTOP)
+        silent = ftnode("health", "--home", tmp_path, "--timeout", 0.3)
+        assert silent.code == 1 and silent.out.startswith("not healthy: ") and "does not answer" in silent.out
 
 
 def test_a_meeting_point_is_a_node_too(ftnode: Callable[..., Seen], tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ OWNERS_SIDE = {
     "cli_pause",
     "cli_leave",
     "cli_config",
+    "cli_health",
     "cli_join",
     "cli_snapshots",
     "configuration",

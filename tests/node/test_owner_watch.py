@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import trio
 
+from ftnode.node import owner_watch
 from ftnode.node.gpu_watch import GpuWatch, count_as_nvml, open_gpu_watch, program_of, visible_device
 from ftnode.node.owner_watch import OthersLoad, OwnerWatch, on_battery, processor_temperature
 from ftnode.node.pausing import OwnerRules, Readings
@@ -139,6 +140,41 @@ def test_without_a_way_to_look_the_owner_is_told(said: list[str]) -> None:
     few = FakeNvml(())
     assert open_gpu_watch("cuda:5", tell, lambda name: few) is None and few.open == 0
     assert open_gpu_watch("cuda", tell, lambda name: few) is not None and len(said) == 3
+
+
+def test_who_cannot_list_programs_says_so_once(
+    said: list[str], processes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look is at the start; a driver may also fail later."""
+    config: Any = SimpleNamespace(rules=OwnerRules(temperature_max=80.0), device="cuda")
+
+    def watch_of(nvml: FakeNvml) -> OwnerWatch:
+        gpu = GpuWatch(nvml, "cuda", {}, processes)
+        monkeypatch.setattr(owner_watch, "open_gpu_watch", lambda device, say: gpu)
+        return OwnerWatch(config, lambda kind, text: said.append(f"{kind}: {text}"))
+
+    blind = "gpu: cannot see who else uses cuda (NVML: processes failed): other programs do not pause this node"
+    watch = watch_of(FakeNvml((8,), broken="processes"))
+    assert trio.run(watch.read).gpu_used_by == () and trio.run(watch.read).temperature == 50.0
+    assert said == [blind]
+    said.clear()
+    later = FakeNvml((8,))
+    watch = watch_of(later)
+    assert trio.run(watch.read).gpu_used_by == ("game",) and said == []
+    for later.broken in ("processes", "", "processes", "temperature"):
+        trio.run(watch.read)
+    assert said == [
+        blind, "temperature: nothing here tells the temperature of cuda (NVML: temperature failed): "
+        "--max-temp has no effect",
+    ]  # fmt: skip
+
+
+def test_a_temperature_that_nothing_tells_is_said_at_once(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = GpuWatch(FakeNvml((8,), broken="temperature"), "cuda", {})
+    monkeypatch.setattr(owner_watch, "open_gpu_watch", lambda device, say: gpu)
+    config: Any = SimpleNamespace(rules=OwnerRules(temperature_max=80.0), device="cuda")
+    OwnerWatch(config, lambda kind, text: said.append(text))
+    assert said == ["nothing here tells the temperature of cuda (NVML: temperature failed): --max-temp has no effect"]
 
 
 @pytest.mark.usefixtures("said")

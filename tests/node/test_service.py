@@ -66,6 +66,31 @@ def test_a_volunteer_sees_who_else_computes_on_the_gpu(unit: str) -> None:
         assert installs and all(".[gpu]" in line for line in installs), path
 
 
+def test_the_page_makes_the_command_before_it_types_it() -> None:
+    """Else `ftnode service volunteer | sudo tee` leaves an empty unit, and sudo finds no ftnode."""
+    page = (ROOT / "docs" / "service.md").read_text()
+    link = "sudo ln -sf /opt/ftnode/bin/ftnode /usr/local/bin/ftnode"
+    sections = {text.partition("\n")[0]: text for text in page.split("\n## ") if "\n    " in text}
+    volunteer, user, point = (sections[name] for name in list(sections)[:3])
+    assert before(
+        volunteer, "/opt/ftnode/bin/pip install", link, "\n    ftnode service volunteer", "\n    sudo ftnode "
+    )
+    assert before(
+        user, "~/.local/opt/ftnode/bin/pip install", "ln -sf ~/.local/opt/ftnode", "~/.local/bin/ftnode service"
+    )
+    assert before(point, "(#systemd-a-volunteer-of-the-system)", "\n    ftnode service bootstrap")
+    for unit in ("volunteer", "bootstrap"):
+        assert settings_of(unit)["ExecStart"].startswith("/opt/ftnode/bin/ftnode ")
+    assert settings_of("user")["ExecStart"].startswith("/usr/bin/env ftnode "), "which looks at the PATH of join.env"
+    assert "/ftnode/join.env" in settings_of("user")["EnvironmentFile"]
+
+
+def before(text: str, *parts: str) -> bool:
+    """Whether they come in this order, all of them."""
+    places = [text.index(part) for part in parts]
+    return places == sorted(places)
+
+
 def test_a_volunteer_may_use_the_graphics_card_whatever_its_driver_is_called() -> None:
     """Each is all of a name in /proc/devices: char-nvidia is not char-nvidia-frontend."""
     allowed = re.findall(r"(?m)^DeviceAllow=char-(\S+) rw$", unit_text("volunteer"))
