@@ -126,7 +126,8 @@ def verify(snapshots: tuple[str, ...], run: str | None, as_json: bool, home: str
 @json_option
 @home_option
 def prune(keep: int, run: str | None, as_json: bool, home: str | None) -> None:
-    """Remove all but the last snapshots of each stage, and what broken-off saves have left."""
+    """Remove all but the last snapshots of each stage, and what broken-off saves have left. Unless none are to stay,
+    the newest step does of which all stages are here."""
     gone = []
     for store in _stores(home, run):
         try:

@@ -28,6 +28,8 @@ DIRECT: Final[int] = getattr(os, "O_DIRECT", 0)
 """Past the page cache: half a second of a processor less for each GB, and the owner's programs keep their pages."""
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Whoever owns the home may put links into it, which lead root anywhere."""
+NOT_KNOWN: Final = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF, errno.ENODEV)
+"""What the system, or its C library, answers where a file system sets no room aside."""
 SPARE_BYTES: Final = 1 << 20
 READ_AHEAD: Final = 2
 """Pieces."""
@@ -54,6 +56,12 @@ class Disk:
         if self.home is not None:
             give(descriptor, self.home)
         return descriptor
+
+    def reserve(self, descriptor: int, size: int) -> None:
+        """A new file has its size from now on, and where the file system knows how, its room on the disk: others who
+        look for room find it taken."""
+        if not _allocate(descriptor, size):
+            os.ftruncate(descriptor, size)
 
     def write(self, descriptor: int, content: memoryview | bytes, offset: int) -> None:
         """All of it, at that offset. Whole blocks go past the cache, from where they lie if that is a block's place."""
@@ -121,6 +129,20 @@ def locked(folder: Path, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         for path in (folder.parent, folder):
             if path.is_symlink() and path.lstat().st_uid != 0:
                 raise OSError(errno.ELOOP, f"root does not follow {path}, which is another user's link")
+    with _alone_in(folder, seconds):
+        yield
+
+
+@contextmanager
+def room_locked(folder: Path) -> Iterator[None]:
+    """As `locked`, and with the run's folder the one above it: its runs share one limit and one disk. Always in this
+    order."""
+    with locked(folder), _alone_in(folder.parent, LOCK_SECONDS):
+        yield
+
+
+@contextmanager
+def _alone_in(folder: Path, seconds: float) -> Iterator[None]:
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         deadline = time.monotonic() + seconds
@@ -161,6 +183,24 @@ def _create(path: Path) -> int:
     with suppress(FileNotFoundError):
         path.unlink()  # some make the file and then refuse
     return os.open(path, flags, 0o600)
+
+
+def _allocate(descriptor: int, size: int) -> bool:
+    """Whether the file system has set the room aside."""
+    if not hasattr(os, "posix_fallocate") or not size:
+        return False
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    # For a file that is appended to, glibc does not write to every block instead, which takes as long as the save.
+    fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_APPEND)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno not in NOT_KNOWN:
+            raise
+        return False
+    finally:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+    return True
 
 
 def _write_blocks(descriptor: int, view: memoryview, offset: int) -> int:

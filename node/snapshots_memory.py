@@ -31,7 +31,11 @@ class SnapshotMemory(GradientMemory):
 
     def missing(self, stage: int) -> int:
         """Bytes that the next copy takes of the host: none where an earlier one has them already."""
-        return 0 if stage in self._taken else self.number_bytes * self.numbers[stage]
+        return 0 if stage in self._taken else self.bytes(stage)
+
+    def bytes(self, stage: int) -> int:
+        """Of its state."""
+        return self.number_bytes * self.numbers[stage]
 
     def release(self, stage: int) -> None:
         """What nobody has looked at was not written."""

@@ -1,4 +1,4 @@
-"""Stages that other nodes of this home hold: they share its limit, and the newest snapshot of each stays."""
+"""Stages that other nodes of this home hold: they share its limit, and none removes what another goes on from."""
 
 from __future__ import annotations
 

@@ -113,6 +113,7 @@ class SnapshotSaver:
         """One disk: two writes at once end no sooner."""
         self._stop = Event()
         self._troubles: list[str] = []
+        self._warned = False
         self.on_kept: Callable[[], None] = lambda: None
         """Called when a snapshot is whole."""
 
@@ -135,6 +136,7 @@ class SnapshotSaver:
         """An update of this stage has been ordered, and nothing behind it yet."""
         if not is_due(version.step, self._every) or self._nursery is None:
             return
+        self._warn_of_limit()
         if stage in self._busy:
             self._trouble(
                 f"step {version.step} of stage {stage} is not kept: an earlier snapshot is still being written; this "
@@ -202,7 +204,7 @@ class SnapshotSaver:
             self._copy(stage, None, self._writer(), done, failed)
 
     def _writer(self) -> Callable[[memoryview, StageIndex], KeptSnapshot]:
-        """Keeps a copy, beside the newest of all stages that this home's nodes hold."""
+        """Keeps a copy, beside the newest whole version of all stages that this home's nodes hold."""
         held, about = frozenset(self.held()), self._about
 
         def write(state: memoryview, index: StageIndex) -> KeptSnapshot:
@@ -272,6 +274,17 @@ class SnapshotSaver:
         stage, step = str(kept.stage), str(kept.version.step)
         text = f"stage {stage} of step {step} is kept: {kept.bytes / GIGABYTE:.3f} GB"
         self._say("snapshot", text, stage=stage, step=step)
+
+    def _warn_of_limit(self) -> None:
+        """Once."""
+        needed, limit = 2 * sum(map(self._memory.bytes, self.held())), self._allowance.limit_bytes
+        if needed > limit and not self._warned:
+            self._warned = True
+            self._say(
+                "snapshot",
+                f"two snapshots of all that this node holds take {needed / GIGABYTE:.2f} GB, and it may use "
+                f"{limit / GIGABYTE:.2f}: no newer step is kept as a whole beside the first; raise --snapshot-limit",
+            )
 
     def _trouble(self, text: str) -> None:
         log.warning("%s", text)

@@ -11,7 +11,7 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,7 @@ from ftnode.node.snapshots_format import (
     structure,
 )
 from ftnode.node.snapshots_hash import AHEAD, PieceHash
+from ftnode.node.snapshots_spare import newest_set, rank_in_stage
 from ftnode.protocol.types import Version
 
 FOLDER: Final = "snapshots"
@@ -131,19 +132,20 @@ class SnapshotStore:
 
     def prune(self, keep: int) -> list[KeptSnapshot]:
         """Remove drafts that nobody writes, what is not whole, and of each stage all but the `keep` snapshots that were
-        saved last; returns these. Raises OSError."""
+        saved last; returns these. With `keep`, the newest version that has all stages stays. Raises OSError."""
         if not self.folder.is_dir():
             return []
         with locked(self.folder):
             self.sweep()
-            return self.keep_last(keep)
+            return self.keep_last(keep, {each.stage for each in self.kept()} if keep else ())
 
-    def keep_last(self, keep: int) -> list[KeptSnapshot]:
-        """`prune` without the drafts. The run is locked. Raises OSError."""
+    def keep_last(self, keep: int, held: Collection[int], writing: Version | None = None) -> list[KeptSnapshot]:
+        """`prune` without the drafts; what `newest_set` finds of `held` stays. The run is locked. Raises OSError."""
         for folder in self._broken():
             self.drop(folder)
         kept = self.kept()
-        gone = [each for each in kept if rank_in_stage(each, kept) >= keep]
+        whole = {each.folder for each in newest_set(kept, held, writing)}
+        gone = [each for each in kept if rank_in_stage(each, kept) >= keep and each.folder not in whole]
         for each in gone:
             self.drop(each.folder)
         self._drop_empty_steps()
@@ -166,14 +168,7 @@ class SnapshotStore:
 
     def bytes_on_disk(self) -> int:
         """Of all runs' snapshots in this home, drafts included."""
-        total = 0
-        for base, _, names in os.walk(self.root):
-            for name in names:
-                try:
-                    total += os.lstat(os.path.join(base, name)).st_size
-                except OSError:
-                    continue  # somebody else removes it
-        return total
+        return bytes_below(self.root)
 
     # Parts of the above.
 
@@ -215,6 +210,16 @@ class SnapshotStore:
                 continue  # not empty
 
 
+def bytes_below(folder: Path) -> int:
+    """Of the files in a folder and in those in it."""
+    total = 0
+    for base, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):  # somebody else removes it
+                total += os.lstat(os.path.join(base, name)).st_size
+    return total
+
+
 def runs_kept(home: Path) -> tuple[str, ...]:
     """Ids of the runs that this home has snapshots of."""
     try:
@@ -230,11 +235,6 @@ def stage_name(index: StageIndex, again: int = 0) -> str:
     text = f"{index.version.commit}/{index.whole_digest}" + (f"/{again}" if again else "")
     told = hashlib.blake2b(text.encode(), digest_size=8)
     return f"stage-{index.stage}-{told.hexdigest()}"
-
-
-def rank_in_stage(kept: KeptSnapshot, among: Iterable[KeptSnapshot]) -> int:
-    """How many of the same stage were saved later."""
-    return sum(each.stage == kept.stage and each.index.sequence > kept.index.sequence for each in among)
 
 
 def read_snapshot(folder: Path, run_id: str | None = None) -> KeptSnapshot:

@@ -1,9 +1,11 @@
 """One stage's state from memory to a snapshot that is kept: room, draft, parts, index, name.
 
-The order is what makes it safe. A draft is a folder with another name, locked by whoever writes it. Its files are on
-the disk before its index is written, the index before the folder gets its name, the name before an older snapshot goes.
-So whenever a write ends, by a kill or a full disk, the snapshots from before are there and whole, and the draft is
-cleared away by the next one who writes. Runs in a thread: hashing and writing leave the interpreter to others.
+The order is what makes it safe. A draft is a folder with another name, locked by whoever writes it. Its parts have
+their full size from the first moment, while all runs of the home are locked, so that nobody else counts on that room.
+They are on the disk before its index is written, the index before the folder gets its name, the name before an older
+snapshot goes. So whenever a write ends, by a kill or a full disk, the snapshots from before are there and whole, and
+the draft is cleared away by the next one who writes. Runs in a thread: hashing and writing leave the interpreter to
+others.
 """
 
 from __future__ import annotations
@@ -13,24 +15,25 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Final
 
-from ftnode.node.snapshots_disk import Disk, locked, try_lock
+from ftnode.node.snapshots_disk import Disk, locked, room_locked, try_lock
 from ftnode.node.snapshots_format import INDEX_NAME, PARTS, Part, SnapshotError, StageIndex, index_bytes, part_header
 from ftnode.node.snapshots_hash import PieceHash
+from ftnode.node.snapshots_spare import order_to_go
 from ftnode.node.snapshots_store import (
     DRAFT_PREFIX,
     PIECE_BYTES,
     KeptSnapshot,
     SnapshotStore,
+    bytes_below,
     part_bytes,
-    rank_in_stage,
     read_snapshot,
     stage_name,
 )
@@ -58,39 +61,39 @@ def write_snapshot(
     stop: Event | None = None,
 ) -> KeptSnapshot:  # fmt: skip
     """Keep `state`: the weights and both moments of a stage, one behind the other. `about` says what it is, but for
-    digest, parts, sequence and time, which are found here. `held`: stages whose newest snapshot stays whatever happens.
+    digest, parts, sequence and time, which are found here. `held`: stages of which the newest version that is whole
+    stays until a newer one is.
 
     Raises SnapshotError: one line with the cause. Then nothing of it is left that counts, and the disk has what it had.
     """
-    needed = len(state)
+    held = {*held, about.stage}
     try:
         step = _step_folder(store, about.version.step)
-        with locked(store.folder):
-            store.sweep()
-            _make_room(store, needed, allowance, {*held, about.stage})
-            draft, lock = _open_draft(store, step, about.stage)
-        try:
-            index = _write_parts(store, draft, state, about, stop or Event())
+        with ExitStack() as stack:
+            with room_locked(store.folder):
+                store.sweep()
+                _make_room(store, about, allowance, held)
+                draft = stack.enter_context(_open_draft(store, step, about.stage))
+                parts = stack.enter_context(_reserved(store, draft, about))
+            index = _write_parts(store, parts, state, about, stop or Event())
             sound = _sound_twin(store, index, stop)  # which may take long, and the lock is everybody's
             with locked(store.folder):
                 index = replace(index, sequence=1 + max((kept.index.sequence for kept in store.kept()), default=0))
                 _write_index(store, draft, index)
                 kept, useless = _publish(store, draft, index, sound)
-                _keep_last(store, allowance, index, useless)
+                _keep_last(store, allowance, index, useless, held)
                 return kept
-        finally:
-            with suppress(OSError):
-                store.disk.remove(draft)  # it has another name by now, or no use
-            os.close(lock)
     except OSError as error:
         raise SnapshotError(f"cannot keep stage {about.stage} of step {about.version.step}: {_cause(error)}") from error
 
 
-def _keep_last(store: SnapshotStore, allowance: Allowance, index: StageIndex, useless: list[KeptSnapshot]) -> None:
+def _keep_last(
+    store: SnapshotStore, allowance: Allowance, index: StageIndex, useless: list[KeptSnapshot], held: Collection[int]
+) -> None:
     try:
         for each in useless:
             store.drop(each.folder)
-        store.keep_last(allowance.keep)
+        store.keep_last(allowance.keep, held, index.version)
     except OSError as error:
         told = f"stage {index.stage} of step {index.version.step} is kept, but an older one cannot be removed"
         raise SnapshotError(f"{told}: {_cause(error)}") from error
@@ -110,7 +113,9 @@ def save_once(
             raise SnapshotError(f"{path} is there already; choose another place, nothing is overwritten")
         store.disk.make_folder(draft)
         try:
-            _write_index(store, draft, replace(_write_parts(store, draft, state, about, stop or Event()), sequence=1))
+            with _reserved(store, draft, about) as parts:
+                index = _write_parts(store, parts, state, about, stop or Event())
+            _write_index(store, draft, replace(index, sequence=1))
             store.disk.rename(draft, path)
             store.disk.sync_folder(path.parent)
         finally:
@@ -135,17 +140,16 @@ def _step_folder(store: SnapshotStore, step: int) -> Path:
     return folder
 
 
-def _make_room(store: SnapshotStore, needed: int, allowance: Allowance, held: Collection[int]) -> None:
+def _make_room(store: SnapshotStore, about: StageIndex, allowance: Allowance, held: Collection[int]) -> None:
     """Remove the oldest snapshots of this run as far as the limits ask for it, but none when that would not do, and
-    never the newest of a stage that we hold."""
+    none that has to stay."""
+    needed = _bytes_needed(about)
     used, free = store.bytes_on_disk(), store.disk.free(store.folder)
     missing = needed - min(allowance.limit_bytes - used, free - allowance.spared_bytes)
     if missing <= 0:
         return
-    kept = store.kept()
-    spare = [each for each in kept if each.stage not in held or rank_in_stage(each, kept)]
-    spare.sort(key=lambda each: each.index.sequence)
-    if sum(each.bytes for each in spare) < missing:
+    may_go = {each.folder: bytes_below(each.folder) for each in order_to_go(store.kept(), held, about.version)}
+    if sum(may_go.values()) < missing:
         if needed - (free - allowance.spared_bytes) > 0:
             raise OSError(errno.ENOSPC, "the disk is full")
         raise SnapshotError(
@@ -153,27 +157,63 @@ def _make_room(store: SnapshotStore, needed: int, allowance: Allowance, held: Co
             f"{allowance.limit_bytes / GIGABYTE:.2f} GB that they may; raise --snapshot-limit, or remove some with: "
             "ftnode snapshots prune"
         )
-    for each in spare:
+    for folder, size in may_go.items():
         if missing <= 0:
             break
-        store.drop(each.folder)
-        missing -= each.bytes
+        store.drop(folder)
+        missing -= size
 
 
-def _open_draft(store: SnapshotStore, step: Path, stage: int) -> tuple[Path, int]:
-    """A new folder that nobody sweeps while we live. The run is locked."""
+def _bytes_needed(about: StageIndex) -> int:
+    """Of all files of a snapshot; its index has hashes and times of any content."""
+    parts = {part: Part(_part_name(part), _part_file_bytes(about, part), "0" * 64) for part in PARTS}
+    index = replace(about, digest="0" * 32, parts=parts, sequence=1 << 32, saved=1e10 / 3)
+    return index.bytes + len(index_bytes(index))
+
+
+def _part_name(part: str) -> str:
+    return f"{part}.safetensors"
+
+
+def _part_file_bytes(about: StageIndex, part: str) -> int:
+    return len(part_header(about.model, about.stages, about.stage, part)) + part_bytes(about, part)
+
+
+@contextmanager
+def _open_draft(store: SnapshotStore, step: Path, stage: int) -> Iterator[Path]:
+    """A new folder that nobody sweeps while we live, and that is gone behind us. The run is locked when it is made."""
     if not step.is_dir():  # whoever cleared away empty folders meanwhile
         store.disk.make_folder(step)
     draft = step / f"{DRAFT_PREFIX}stage-{stage}.{secrets.token_hex(6)}.partial"
     store.disk.make_folder(draft)
     descriptor = os.open(draft, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    if not try_lock(descriptor):
+    try:
+        if not try_lock(descriptor):
+            raise SnapshotError(f"{draft} is being written by somebody else")
+        yield draft
+    finally:
+        with suppress(OSError):
+            store.disk.remove(draft)  # it has another name by now, or no use
         os.close(descriptor)
-        raise SnapshotError(f"{draft} is being written by somebody else")
-    return draft, descriptor
 
 
-def _write_parts(store: SnapshotStore, draft: Path, state: memoryview, about: StageIndex, stop: Event) -> StageIndex:
+@contextmanager
+def _reserved(store: SnapshotStore, draft: Path, about: StageIndex) -> Iterator[Mapping[str, int]]:
+    """Part → descriptor of its new file, which has its full size."""
+    files: dict[str, int] = {}
+    try:
+        for part in PARTS:
+            files[part] = store.disk.create(draft / _part_name(part))
+            store.disk.reserve(files[part], _part_file_bytes(about, part))
+        yield files
+    finally:
+        for descriptor in files.values():
+            os.close(descriptor)
+
+
+def _write_parts(
+    store: SnapshotStore, files: Mapping[str, int], state: memoryview, about: StageIndex, stop: Event
+) -> StageIndex:
     """The index as far as the parts decide it; they are on the disk."""
     needed = sum(part_bytes(about, part) for part in PARTS)
     if len(state) != needed:
@@ -182,33 +222,28 @@ def _write_parts(store: SnapshotStore, draft: Path, state: memoryview, about: St
     with _digesting(state[: part_bytes(about, "weights")], stop) as digest:
         for part in PARTS:
             size = part_bytes(about, part)
-            parts[part] = _write_part(store, draft, part, state[start : start + size], about, stop)
+            parts[part] = _write_part(store.disk, files[part], part, state[start : start + size], about, stop)
             start += size
     return replace(about, digest=digest.result(), parts=parts, saved=time.time())
 
 
 def _write_part(
-    store: SnapshotStore, draft: Path, part: str, numbers: memoryview, about: StageIndex, stop: Event
-) -> Part:
-    disk = store.disk
+    disk: Disk, descriptor: int, part: str, numbers: memoryview, about: StageIndex, stop: Event
+) -> Part:  # fmt: skip
     header = part_header(about.model, about.stages, about.stage, part)
-    descriptor = disk.create(draft / f"{part}.safetensors")
-    try:
-        with PieceHash() as hashing:
-            hashing.add(header)
-            disk.write(descriptor, header, 0)
-            for start in range(0, len(numbers), PIECE_BYTES):
-                if stop.is_set():
-                    raise Stopped(f"stage {about.stage} of step {about.version.step} is not kept: the node ends")
-                piece = numbers[start : start + PIECE_BYTES]
-                hashing.add(piece)
-                disk.write(descriptor, piece, len(header) + start)
-                disk.settle(descriptor, len(header) + start, len(piece))
-            disk.sync(descriptor)
-            found = hashing.hexdigest()
-    finally:
-        os.close(descriptor)
-    return Part(f"{part}.safetensors", len(header) + len(numbers), found)
+    with PieceHash() as hashing:
+        hashing.add(header)
+        disk.write(descriptor, header, 0)
+        for start in range(0, len(numbers), PIECE_BYTES):
+            if stop.is_set():
+                raise Stopped(f"stage {about.stage} of step {about.version.step} is not kept: the node ends")
+            piece = numbers[start : start + PIECE_BYTES]
+            hashing.add(piece)
+            disk.write(descriptor, piece, len(header) + start)
+            disk.settle(descriptor, len(header) + start, len(piece))
+        disk.sync(descriptor)
+        found = hashing.hexdigest()
+    return Part(_part_name(part), len(header) + len(numbers), found)
 
 
 def _write_index(store: SnapshotStore, draft: Path, index: StageIndex) -> None:

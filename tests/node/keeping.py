@@ -68,6 +68,10 @@ class Counted(Disk):
         self._step("create")
         return super().create(path)
 
+    def reserve(self, descriptor: int, size: int) -> None:
+        self._step("reserve")
+        super().reserve(descriptor, size)
+
     def write(self, descriptor: int, content: memoryview | bytes, offset: int) -> None:
         half = len(content) // 2
         super().write(descriptor, memoryview(content)[:half], offset)

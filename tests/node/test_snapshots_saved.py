@@ -17,6 +17,7 @@ from ftnode.node.compute_config import ComputeConfig
 from ftnode.node.snapshots_disk import Disk
 from ftnode.node.snapshots_request import SnapshotRequests
 from ftnode.node.snapshots_store import KeptSnapshot, read_snapshot
+from ftnode.node.snapshots_write import Allowance
 
 
 @pytest.fixture
@@ -70,6 +71,24 @@ def test_training_goes_on_to_the_bit(tmp_path: Path, config: ComputeConfig, prec
     (kept,) = [each for each in node.store.kept() if each.stage == 2]
     assert kept.version == version(2) and kept.index.lineal.epoch == 3 and kept.index.lineal.view == 5
     assert kept.index.state.updates == 2 and kept.index.state.norm_squared > 0 and kept.index.data.next_step == 3
+
+
+def test_a_limit_below_two_of_each_is_said_once(tmp_path: Path, config: ComputeConfig) -> None:
+    node = Node(tmp_path, config)
+    one = sum(map(node.memory.bytes, node.held))
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node.saver.run)
+            await trio.testing.wait_all_tasks_blocked()
+            for limit, step in ((2 * one, 2), (2 * one - 1, 4), (2 * one - 1, 6)):
+                node.saver._allowance = Allowance(2, limit, 0)
+                node.train(step - 1)
+                node.train(step)
+                assert sum("two snapshots of all" in line for line in node.said) == (step > 2)
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 def test_a_save_that_is_still_written_makes_the_next_one_wait_its_turn(tmp_path: Path, config: ComputeConfig) -> None:
