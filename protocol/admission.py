@@ -1,8 +1,9 @@
 """What strangers and members may say at all: ranges, sizes, and who may speak of what.
 
-The codec has checked types. This checks sense, once and for every message, before any role looks at it: a stage exists,
-a view has as many holders as the run has stages, numbers stay where they can be written again. A message that fails is
-dropped; nothing in it can reach an index, a table or a Begin of ours.
+The codec has checked types, and that floats are finite. This checks sense, once and for every message and record of the
+directory, before any role looks at it: a stage exists, a view has as many holders as the run has stages, numbers stay
+where they can be written again, and so do their sums. What fails is dropped; nothing in it can reach an index, a table
+or a Begin of ours.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from typing import Any, Final
 
 from ftnode.protocol import messages as ms
 from ftnode.protocol.keeping import steps_of
+from ftnode.protocol.records import Presence
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.snapshots import NAME_MAX, TOLD_MAX, could_be_kept, sensible
-from ftnode.protocol.types import Copied, Peer, Recovered, Version
+from ftnode.protocol.types import Attempt, Copied, Peer, Recovered, Version
 from ftnode.protocol.view import View
 
 NUMBER_MAX: Final = 2**48
 BALLOTS_MAX: Final = 2**32
 LOSS_MAX: Final = 1e30
+READY_LOSS_MAX: Final = 1e24
+READY_TOKENS_MAX: Final = 2**30
+"""Of one Ready, so that what all members say together, 257 * 512 at most, is a Commit that everybody lets in."""
+SECONDS_MAX: Final = 1e9
 GROUP_MAX: Final = 512
 """Holders of one stage, and voters; beyond about 400 holders views would have to be hierarchical."""
 LISTED_MAX: Final = 64
@@ -53,6 +59,25 @@ def well_formed(view: View, settings: Settings) -> bool:
     )
 
 
+def sensible_presence(presence: Presence, settings: Settings) -> bool:
+    """A record of the directory that every part of the core can work with. What is announced of a stage may be the
+    weights, what the attempt in progress makes of them, and what an attempt that was left would."""
+    exact = presence.exact
+    return (
+        -1 <= presence.view < NUMBER_MAX
+        and _number(presence.capacity)
+        and presence.tokens_per_second >= 0
+        and len(presence.lineage) <= NAME_MAX
+        and _stages(presence.refuses, settings)
+        and len(exact) <= 3 * settings.stage_count
+        and all(_number(stage, settings.stage_count) and _kept(version, settings) for stage, version in exact)
+        and _stages((stage for stage, _ in presence.copies), settings)
+        and all(_kept(version, settings) for _, version in presence.copies)
+        and len(presence.snapshots) <= TOLD_MAX
+        and all(sensible(snapshot, settings) for snapshot in presence.snapshots)
+    )
+
+
 def usable_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
     """As many as are worth remembering of one peer."""
     return tuple(address for address in addresses[:ADDRESSES_MAX] if len(address) <= ADDRESS_TEXT_MAX)
@@ -69,8 +94,16 @@ def _stages(stages: Iterable[int], settings: Settings) -> bool:
     return len(set(listed)) == len(listed) and all(0 <= stage < count for stage in listed)
 
 
+def _attempt(attempt: Attempt | None) -> bool:
+    return attempt is None or (-1 <= attempt.view < NUMBER_MAX and _number(attempt.n))
+
+
 def _version(version: Version | None) -> bool:
-    return version is None or _number(version.step)
+    return version is None or (_number(version.step) and _attempt(version.attempt))
+
+
+def _kept(version: Version, settings: Settings) -> bool:
+    return version.step <= settings.steps and len(version.commit) <= NAME_MAX and _version(version)
 
 
 def _commits(commits: tuple[ms.Commit, ...], settings: Settings) -> bool:
@@ -98,10 +131,22 @@ def _heartbeat(sender: Peer, message: ms.Heartbeat, view: View | None, settings:
     return (
         -1 <= message.view < NUMBER_MAX
         and 0 <= message.step < NUMBER_MAX
-        and (not message.stages or _stages([report.stage for report in message.stages], settings))
+        and 0 <= message.busy_seconds < SECONDS_MAX
+        and (not message.stages or _reports(message.stages, settings))
         and (not message.validation or _validation(message.validation, settings))
         and (not message.commits or _commits(message.commits, settings))
         and (not message.copies or _copied(message.copies, settings))
+    )
+
+
+def _reports(reports: tuple[ms.StageReport, ...], settings: Settings) -> bool:
+    return _stages([report.stage for report in reports], settings) and all(
+        -1 <= report.applied < NUMBER_MAX
+        and min(report.accumulated, report.queue, report.fetched) >= 0
+        and max(report.accumulated, report.queue, report.fetched) < NUMBER_MAX
+        and 0 <= report.seconds < SECONDS_MAX
+        and len(report.state) <= NAME_MAX
+        for report in reports
     )
 
 
@@ -125,10 +170,16 @@ def _certificate(sender: Peer, message: ms.Certificate, view: View | None, setti
 
 def _offer(sender: Peer, message: ms.Offer, view: View | None, settings: Settings) -> bool:
     sensible = bool(message.stages) and _stages(message.stages, settings) and _version(message.base)
-    return sensible and len(message.neighbours) <= GROUP_MAX
+    return sensible and _number(message.view) and len(message.neighbours) <= GROUP_MAX
+
+
+def _suspect(sender: Peer, message: ms.Suspect, view: View | None, settings: Settings) -> bool:
+    return message.kind in ("silent", "broken", "stalled") and len(message.detail) <= REASON_MAX
 
 
 def _listed(sender: Peer, message: ms.Answer | ms.Resign, view: View | None, settings: Settings) -> bool:
+    if isinstance(message, ms.Answer) and not set(message.exact) <= set(message.stages):
+        return False
     return _stages(message.stages, settings) and len(message.reason) <= REASON_MAX
 
 
@@ -139,10 +190,10 @@ def _ballot(sender: Peer, message: Any, view: View | None, settings: Settings) -
     if not own or not _number(ballot.number, BALLOTS_MAX):
         return False
     if isinstance(message, ms.Promise):
-        accepted = message.accepted_view
-        return (accepted is None) == (message.accepted_ballot is None) and (
-            accepted is None or well_formed(accepted, settings)
-        )
+        accepted, before = message.accepted_view, message.accepted_ballot
+        if accepted is None or before is None:
+            return accepted is None and before is None
+        return _number(before.number, BALLOTS_MAX) and well_formed(accepted, settings)
     return not isinstance(message, ms.Propose) or well_formed(message.view, settings)
 
 
@@ -152,10 +203,12 @@ def _status(sender: Peer, message: ms.Status, view: View | None, settings: Setti
         _stages((stage.stage for stage in message.stages), settings)
         and all(map(_version, versions))
         and all(said is None or said.step <= settings.steps for said in versions)
+        and all(map(_attempt, (message.attempt, *(stage.reduced for stage in message.stages))))
         and (message.ready is None or _ready(sender, message.ready, view, settings))
         and len(message.evaluated) <= LISTED_MAX
         and all(0 <= step <= settings.steps for step, _ in message.evaluated)
         and _copies(steps_of(message.copies), settings)
+        and all(_version(version) for _, version in message.copies)
         and _commits(message.commits, settings)
         and _paths(message.paths, settings)
         and len(message.snapshots) <= TOLD_MAX
@@ -181,8 +234,9 @@ def _ready(sender: Peer, message: ms.Ready, view: View | None, settings: Setting
         own
         and _stages(stages, settings)
         and all(result.norm_squared >= 0 for result in message.results)
-        and _number(message.tokens)
-        and abs(message.loss_sum) < LOSS_MAX
+        and _attempt(message.attempt)
+        and _number(message.tokens, READY_TOKENS_MAX)
+        and abs(message.loss_sum) < READY_LOSS_MAX
     )
 
 
@@ -191,6 +245,8 @@ def _begin(sender: Peer, message: ms.Begin, view: View | None, settings: Setting
     return (
         message.step == message.base.step + 1
         and 0 <= message.base.step <= settings.steps
+        and _version(message.base)
+        and _attempt(message.attempt)
         and message.training == (message.base.step < settings.steps)
         and 1 <= message.window <= NUMBER_MAX
         and len(installs) <= settings.stage_count * GROUP_MAX
@@ -213,6 +269,7 @@ def _poisoned(sender: Peer, message: ms.Poisoned, view: View | None, settings: S
 _CHECKS: Final[dict[type, Callable[[Peer, Any, View | None, Settings], bool]]] = {
     ms.Heartbeat: _heartbeat,
     ms.Certificate: _certificate,
+    ms.Suspect: _suspect,
     ms.Offer: _offer,
     ms.Answer: _listed,
     ms.Resign: _listed,

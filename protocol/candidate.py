@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ftnode.protocol.effects import Dial
 from ftnode.protocol.messages import Answer, Offer
@@ -10,6 +10,11 @@ from ftnode.protocol.types import HEAD, Peer
 
 if TYPE_CHECKING:
     from ftnode.protocol.participant import Participant
+
+
+DIALLED_MAX: Final = 16
+"""Neighbours whom an offer makes us dial that comes from none of our view: it may be by a leader that we have not heard
+of yet, or by anybody."""
 
 
 class Candidate:
@@ -32,8 +37,10 @@ class Candidate:
             self._answer(False, refusal)
             return
         self.missing = set()
-        for contact in offer.neighbours:
-            core.know(contact.peer, contact.addresses)
+        trusted = sender in core.members
+        for contact in offer.neighbours if trusted else offer.neighbours[:DIALLED_MAX]:
+            if trusted or contact.peer not in core.contacts:
+                core.know(contact.peer, contact.addresses)
             if contact.peer not in (core.me, sender) and contact.peer not in core.liveness.up:
                 self.missing.add(contact.peer)
                 core.emit(Dial(contact.peer))

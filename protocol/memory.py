@@ -11,6 +11,8 @@ from ftnode.protocol.messages import Ready
 from ftnode.protocol.types import Peer, Version
 
 DOUBLINGS_MAX = 6
+FAILED_MAX = 4096
+"""Of whom failures are remembered: ids in the directory cost nothing."""
 
 
 @dataclass(slots=True)
@@ -32,8 +34,8 @@ class Memory:
 
     failures: Counter[tuple[str, int]] = field(default_factory=Counter)
     """(PeerId, stage) → how often the peer failed on the stage."""
-    failed_at: dict[str, float] = field(default_factory=dict)
-    """PeerId → when it failed last, on any stage."""
+    failed_at: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """PeerId → when it failed last, on any stage, and how often it did; the one longest ago comes first."""
     troubles: dict[tuple[int, int], int] = field(default_factory=dict)
     """(step, stage) → losses, and (step, -1) → poisonings, of the step in progress (rule 25)."""
     counted: set[tuple[int, int, Peer]] = field(default_factory=set)
@@ -93,11 +95,15 @@ class Memory:
     def failed(self, peer: Peer, stage: int, now: float) -> None:
         """Whoever comes back under the same name is asked later than others."""
         self.failures[peer.id, stage] += 1
-        self.failed_at[peer.id] = now
+        _, count = self.failed_at.pop(peer.id, (now, 0))
+        self.failed_at[peer.id] = now, count + 1
+        if len(self.failed_at) > FAILED_MAX:
+            self.failed_at = dict(list(self.failed_at.items())[FAILED_MAX // 2 :])
+            self.failures = Counter({key: often for key, often in self.failures.items() if key[0] in self.failed_at})
 
     def asks_again_at(self, peer: Peer, lease_seconds: float) -> float:
         """When to ask the peer again to learn something: two leases after a failure, then four, 64 at most."""
         if peer.id not in self.failed_at:
             return 0.0
-        count = sum(count for (name, _), count in self.failures.items() if name == peer.id)
-        return self.failed_at[peer.id] + lease_seconds * float(1 << min(count, DOUBLINGS_MAX))
+        at, count = self.failed_at[peer.id]
+        return at + lease_seconds * float(1 << min(count, DOUBLINGS_MAX))

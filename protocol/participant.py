@@ -26,7 +26,8 @@ from typing import Any, Final
 from ftnode.protocol import effects as fx
 from ftnode.protocol import events as ev
 from ftnode.protocol import messages as ms
-from ftnode.protocol.admission import objection, usable_addresses
+from ftnode.protocol import strangers
+from ftnode.protocol.admission import objection
 from ftnode.protocol.candidate import Candidate
 from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.departing import Departing
@@ -46,7 +47,7 @@ from ftnode.protocol.types import Handle, Peer
 from ftnode.protocol.view import View
 from ftnode.protocol.watchers import Watch
 
-REPORTS_KEPT, STRANGERS_MAX = 256, 4096
+NOTES_KEPT = 256
 
 
 class Participant:
@@ -156,18 +157,13 @@ class Participant:
         """A decision and its reason; repeated only when it changes."""
         subject = kind + fields.get("peer", "") + fields.get("stages", "")
         if self._last_notes.get(subject) != text or kind in ("lost", "offer", "answer", "stand", "rebuilt"):
-            if len(self._last_notes) > REPORTS_KEPT:
+            if len(self._last_notes) > NOTES_KEPT:
                 self._last_notes.clear()
             self._last_notes[subject] = text
             self._out.append(fx.Note(kind, text, tuple(fields.items())))
 
     def know(self, peer: Peer, addresses: tuple[str, ...]) -> None:
-        if self.contacts.get(peer) == addresses:
-            return
-        addresses = usable_addresses(addresses)
-        if addresses and peer != self.me and self.contacts.get(peer) != addresses:
-            self.contacts[peer] = addresses
-            self._out.append(fx.Know(peer, addresses))
+        strangers.know(self, peer, addresses)
 
     def highest_step(self) -> int:
         """The highest committed step that we know of."""
@@ -200,9 +196,7 @@ class Participant:
             self.timers.clear(name)
         self.leader = Leader(self, view, self.memory) if view.leader == self.me else None
         self.reports = {peer: report for peer, report in self.reports.items() if peer in self.members}
-        self.liveness.forget_strangers(set(self.members) | self.presences.keys())
-        for table in (self.contacts, self.presences):
-            self._shrink(table)
+        strangers.forget(self)
         same = old is not None and old.lineage == view.lineage
         forked = old is not None and not same and view.previous == old.digest()
         self.note("view", f"view {view.number} of {view.lineage.id[:6]}: {view.reason}", view=str(view.number))
@@ -214,10 +208,6 @@ class Participant:
         self.emit(fx.PublishView(view))
         if self.leader is not None:
             self.emit(fx.Search("leads a new view"))
-
-    def _shrink(self, table: dict[Peer, Any]) -> None:
-        for peer in [peer for peer in table if peer not in self.members and peer != self.me][:-REPORTS_KEPT]:
-            del table[peer]
 
     def certificate(self) -> ms.Certificate:
         assert self.view is not None
@@ -259,6 +249,7 @@ class Participant:
             self.leader.recruiting.on_candidate_lost(event.peer)
 
     def _on_directory(self, event: ev.Directory) -> None:
+        event = strangers.sensible_part(self, event)
         self.presences = {presence.peer: presence for presence in event.presences if presence.peer != self.me}
         for presence in event.presences:
             self.know(presence.peer, presence.addresses)
@@ -301,8 +292,7 @@ class Participant:
         idle = self.view is not None and not self.member and not self.holder.learning
         period = self.settings.lease_seconds / 2 if idle else self.settings.heartbeat_seconds
         self.timers.set("beat", self.now + period)
-        if len(self.liveness.heard) > STRANGERS_MAX:
-            self.liveness.forget_strangers(set(self.members) | self.presences.keys())
+        strangers.forget_many(self)
         self.watch.beat()
         self.follow.beat()
         self.holder.beat()

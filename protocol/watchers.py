@@ -167,6 +167,8 @@ class Watch:
         core = self.core
         if not core.of_this_view(poll.lineage, poll.view) or core.view is None or sender != core.view.leader:
             return
+        if poll.peer not in core.members:
+            return
         deadline = core.now + core.settings.poll_seconds
         errand = Errand(poll.number, sender, poll.peer, core.now, deadline)
         if poll.peer == core.me:

@@ -17,6 +17,7 @@ from ftnode.protocol import messages as ms
 from ftnode.protocol.admission import objection, well_formed
 from ftnode.protocol.codec import field_names
 from ftnode.protocol.participant import Participant
+from ftnode.protocol.records import Presence
 from ftnode.protocol.settings import Settings
 from ftnode.protocol.types import Attempt, Peer, initial_version
 from ftnode.protocol.view import Lineage, View
@@ -89,6 +90,26 @@ def test_no_message_breaks_a_participant(name: str, me: Peer) -> None:
                     encode_frame(effect.message, 0)
             assert core.view is None or well_formed(core.view, SETTINGS)
             assert len(core.contacts) < 50
+
+
+@pytest.mark.parametrize("me", [PEERS[0], PEERS[1], PEERS[4], STRANGER], ids=["leader", "member", "standby", "alone"])
+def test_no_record_breaks_a_participant(me: Peer) -> None:
+    """As tests/sim/test_odd_records.py, for any situation and without a swarm around."""
+    chance = Random(me.id)
+    for _ in range(30):
+        core, now = participant(me), 0.2
+        if me == STRANGER:
+            core = Participant(me, SETTINGS, Random(1), hold=4)
+            core.handle(ev.ComputeReady(4, True, 1.0), 0.0)
+        for _ in range(4):
+            presences = tuple(some(Presence, chance) for _ in range(3))
+            views = tuple(some(View, chance) for _ in range(2))
+            now += chance.choice([0.1, 3.0, 20.0])
+            for event in (ev.Directory(presences, views), ev.Wake(), ev.LinkDown(PEERS[3], True, "refused")):
+                for effect in core.handle(event, now):
+                    if isinstance(effect, fx.Send):
+                        encode_frame(effect.message, 0)
+            assert core.view is None or well_formed(core.view, SETTINGS)
 
 
 def test_what_honest_peers_say_is_let_in() -> None:

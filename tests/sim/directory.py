@@ -9,6 +9,8 @@ from ftnode.protocol.records import LIFETIME_SECONDS_MAX, Presence
 from ftnode.protocol.view import View
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.sim.host import Host
     from tests.sim.world import World
 
@@ -31,13 +33,15 @@ class Shelf:
 class DirectoryService:
     """One eventually consistent map for all."""
 
-    __slots__ = ("down", "miss", "shelves", "world")
+    __slots__ = ("down", "lies", "miss", "shelves", "world")
 
     def __init__(self, world: World, miss: float) -> None:
         self.world = world
         self.miss = miss
         """Chance that a search does not find a record that is there."""
         self.down = False
+        self.lies: Callable[[], Directory] | None = None
+        """What strangers say in it, at every search."""
         self.shelves: dict[str, list[Shelf]] = {}
         """By PeerId; a new life's presence replaces the old one's, its certificates stay until they expire."""
 
@@ -101,7 +105,8 @@ class DirectoryService:
                     views[view.lineage.id, view.number] = view
             if presence is not None:
                 presences.append(presence)
-        return tuple(presences), tuple(views[key] for key in sorted(views))
+        told = self.lies() if self.lies is not None else Directory((), ())
+        return (*presences, *told.presences), (*(views[key] for key in sorted(views)), *told.certificates)
 
 
 def newest(records: list[tuple[float, Record]], seen_before: float) -> Record | None:

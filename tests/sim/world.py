@@ -336,7 +336,7 @@ class World:
             raise Violation("I3", effect.text)
         if self.alike and "different gradients" in effect.text:
             raise Violation("I4", f"{host.peer} hears of two sums of honest peers: {effect.text}")
-        if effect.kind == "nonsense":
+        if effect.kind == "nonsense" and self.directory.lies is None:
             raise Violation("core", f"{host.peer} hears nonsense from an honest peer: {effect.text}")
         if effect.kind == "stand":
             self.bereaved.on_stand(effect.text)
