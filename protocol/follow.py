@@ -286,7 +286,7 @@ class Follow:
         self._windows = 0
 
     def _revive(self) -> bool:
-        """Rule 16 for a former holder: when no voter is left and we have newest weights, go on with them."""
+        """Rule 16 for a former holder of newest weights when no voter is left: True if it goes on or waits its turn."""
         core, view, settings = self.core, self.core.view, self.core.settings
         assert view is not None
         newest, held = core.highest_step(), core.holder.ours
@@ -295,10 +295,10 @@ class Follow:
         if not stages or core.leaving or not core.holder.compute_ready or core.liveness.alive(view.voters, core.now):
             return False
         others = [p.peer.id for p in core.presences.values() if any(v.step == newest for _, v in p.exact)]
-        rank = sum(other < core.me.id for other in others)
+        rank = min(sum(other < core.me.id for other in others), len(view.holders))  # anybody may claim to have some
         waited = core.now - self.quorate_at
         if waited < settings.minority_wait_seconds + 2 * (1 + rank) * settings.lease_seconds:
-            return False
+            return True
         listed = ", ".join(map(str, stages))
         reason = f"no voter of view {view.number} is left; a former holder goes on with stage {listed} of step {newest}"
         core.note("fork", reason)

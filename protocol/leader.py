@@ -118,7 +118,7 @@ class Leader:
             return
         self.halted = self.restart.waiting = ""
         told = {peer: status.copies for peer, status in self.statuses.items()}
-        copies = usable_copies(self.recruiting.outside_copies() | told, where.base)
+        copies = usable_copies(self.recruiting.lent(told), where.base)
         disks = self.restart.kept(where.base)
         plans = plan_installs(self.view, where, core.settings, core.contacts, copies, disks)
         if isinstance(plans, Hopeless):
@@ -207,7 +207,8 @@ class Leader:
             learners=learners,
         )
         self.base, self.ready, self._begun = base, {}, set()
-        self.memory.unstick()
+        if not self.recruiting.borrows(installs):
+            self.memory.unstick()
         self.learning.waits_no_longer()
         for _, peer in learners:
             core.send(peer, core.certificate())

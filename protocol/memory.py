@@ -13,6 +13,9 @@ from ftnode.protocol.types import Peer, Version
 DOUBLINGS_MAX = 6
 FAILED_MAX = 4096
 """Of whom failures are remembered: ids in the directory cost nothing."""
+FAILURES_MAX = 2
+"""After so many failures to get it a snapshot or a copy is not counted on; after so many versions of a peer, nor is the
+peer, or after the square of it that somebody failed to get at all: it may tell of another one each time."""
 
 
 @dataclass(slots=True)
@@ -50,7 +53,7 @@ class Memory:
     disks_heard: float | None = None
     """When somebody last told of snapshots, reachable or not."""
     broken: Counter[tuple[str, int, Version]] = field(default_factory=Counter)
-    """(PeerId of a donor, stage, version) → how often somebody did not get the snapshot that the donor tells of."""
+    """(PeerId of a donor, stage, version) → how often somebody did not get the snapshot or copy that it tells of."""
     broken_at: float = 0.0
     """When the last of those failures was."""
     forgave: int = 0
@@ -72,6 +75,27 @@ class Memory:
     """(lineage, number) of the view that this peer led last."""
     attempts: int = 0
     """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
+
+    def not_lent(self, donors: Iterable[Peer], stage: int, version: Version, now: float) -> None:
+        """Somebody did not get it from any of them."""
+        self.broken.update((donor.id, stage, version) for donor in donors)
+        self.broken_at = now
+
+    def doubted(self) -> frozenset[str]:
+        """PeerIds that are not counted on, whatever they tell of."""
+        asked = {(name, version) for name, _, version in self.broken}
+        failed = {(name, version) for (name, _, version), count in self.broken.items() if count >= FAILURES_MAX}
+        tried, lost = Counter(name for name, _ in asked), Counter(name for name, _ in failed)
+        return frozenset(name for name in tried if lost[name] >= FAILURES_MAX or tried[name] >= FAILURES_MAX**2)
+
+    def forgive(self, now: float, wait_seconds: float) -> bool:
+        """Nothing is possible without those who did not lend, and a line may be to blame: they are asked again, this
+        long after the last failure, and each time after twice as long."""
+        if not self.broken or now - self.broken_at < wait_seconds * (1 << min(self.forgave, DOUBLINGS_MAX)):
+            return False
+        self.broken.clear()
+        self.forgave += 1
+        return True
 
     def unstick(self) -> None:
         """Disks are not looked at any more."""

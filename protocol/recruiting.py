@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.keeping import steps_of
-from ftnode.protocol.messages import Answer, Contact, Offer
+from ftnode.protocol.memory import FAILURES_MAX
+from ftnode.protocol.messages import Answer, Contact, Offer, Plan
 from ftnode.protocol.paths import neighbours
 from ftnode.protocol.records import Presence
 from ftnode.protocol.recovery import choose_rung, how_to_go_on
@@ -15,6 +16,9 @@ from ftnode.protocol.vacancy import Offering, assign
 
 if TYPE_CHECKING:
     from ftnode.protocol.leader import Leader
+
+Told = tuple[tuple[int, Version], ...]
+"""(stage, version) of each copy that a peer keeps."""
 
 
 class Recruiting:
@@ -65,17 +69,39 @@ class Recruiting:
         return found
 
     def _copied(self, base: int) -> dict[int, int]:
-        """Stage → step of the newest copy of it, not later than `base`, that a member has which stays."""
-        reports = [report.copies for peer, report in self.core.reports.items() if peer not in self.losses.gone]
-        told = [[(copy.stage, copy.step) for copy in copies] for copies in (*reports, self.core.holder.copies.told())]
-        outside = [steps_of(kept) for kept in self.outside_copies().values()]
-        every = (entry for copies in (*told, *outside) for entry in copies)
+        """Stage → step of the newest copy of it, not later than `base`, that somebody lends: a member which stays, or
+        a peer outside the view."""
+        core, broken, doubted = self.core, self.leader.memory.broken, self.leader.memory.doubted()
+        failed = {(name, stage, version.step) for (name, stage, version), n in broken.items() if n >= FAILURES_MAX}
+        told = {peer: report.copies for peer, report in core.reports.items() if peer not in self.losses.gone}
+        told[core.me] = core.holder.copies.told()
+        every = [
+            (copy.stage, copy.step)
+            for peer, copies in told.items()
+            for copy in copies
+            if peer.id not in doubted and (peer.id, copy.stage, copy.step) not in failed
+        ]
+        every += (entry for kept in self.lent({}).values() for entry in steps_of(kept))
         return dict(sorted((stage, step) for stage, step in every if step <= base))
 
-    def outside_copies(self) -> dict[Peer, tuple[tuple[int, Version], ...]]:
-        """What peers outside the view keep: a keeper that lost its compute, and with it its stage, has its copies."""
-        lineage = self.view.lineage.id
-        return {p.peer: p.copies for p in self.outside() if p.copies and p.lineage == lineage}
+    def lent(self, told: Mapping[Peer, Told]) -> dict[Peer, Told]:
+        """The copies that members tell of, and what peers outside the view keep: a keeper that lost its compute, and
+        with it its stage, has its copies. Not those that were asked for in vain: to be heard is not to lend."""
+        lineage, memory = self.view.lineage.id, self.leader.memory
+        outside = {p.peer: p.copies for p in self.outside() if p.copies and p.lineage == lineage}
+        doubted = memory.doubted()
+        return {
+            peer: tuple(
+                (stage, version) for stage, version in copies if memory.broken[peer.id, stage, version] < FAILURES_MAX
+            )
+            for peer, copies in (outside | dict(told)).items()
+            if peer.id not in doubted
+        }
+
+    def borrows(self, installs: Sequence[Plan]) -> bool:
+        """Whether these need copies from outside the view, of which nobody knows yet that they are lent."""
+        members, copied = self.core.members, (Rung.HEAD, Rung.SHADOW)
+        return any(donor.peer not in members for plan in installs if plan.rung in copied for donor in plan.donors)
 
     def outside(self) -> list[Presence]:
         """Peers outside the view that may lend something: their addresses do not refuse, nor have they failed to."""
@@ -90,15 +116,15 @@ class Recruiting:
 
     def on_given_up(self, peer: Peer, stage: int, not_lent: bool) -> None:
         """Whoever was to rebuild a stage did not: peers outside the view that were to lend a copy may be gone, which
-        nobody else would notice. They are counted on again when they are heard. `not_lent`: nobody gave it."""
+        nobody else would notice. They are asked again when they are heard, and what they tell of is counted on until it
+        was not lent FAILURES_MAX times. `not_lent`: nobody gave it."""
         begin, core = self.leader.begin, self.core
         for plan in begin.installs if begin is not None else ():
             if (plan.stage, plan.peer) == (stage, peer):
                 outside = [donor.peer for donor in plan.donors if donor.peer not in core.members]
                 self.leader.memory.unheard.update(dict.fromkeys(outside, core.now))
-                if begin is not None and plan.rung is Rung.SNAPSHOT and not_lent:
-                    self.leader.memory.broken.update((donor.peer.id, stage, begin.base) for donor in plan.donors)
-                    self.leader.memory.broken_at = core.now
+                if plan.copy is not None and not_lent:
+                    self.leader.memory.not_lent((donor.peer for donor in plan.donors), stage, plan.copy, core.now)
 
     def halt_reason(self, rungs: Mapping[int, tuple[bool, str]]) -> str:
         stuck = {stage: why for stage, (possible, why) in rungs.items() if not possible}

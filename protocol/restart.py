@@ -8,13 +8,12 @@ version that the disks make possible. The version is a part of the lineage, so t
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.barrier import Standing
-from ftnode.protocol.memory import DOUBLINGS_MAX
+from ftnode.protocol.memory import FAILURES_MAX
 from ftnode.protocol.records import Presence
 from ftnode.protocol.snapshots import (
     PEERS_MAX,
@@ -32,9 +31,6 @@ from ftnode.protocol.types import Peer, Snapshot, Version, spoken_stage
 
 if TYPE_CHECKING:
     from ftnode.protocol.leader import Leader
-
-FAILURES_MAX = 2
-"""After so many failures to get it a snapshot is not counted on; after so many versions of a peer, nor is the peer."""
 
 Known = Mapping[Peer, tuple[Snapshot, ...]]
 
@@ -77,14 +73,13 @@ class Restart:
         told = {peer: status.snapshots for peer, status in leader.statuses.items() if peer not in gone}
         told[core.me] = core.disk.told()
         told |= {presence.peer: presence.snapshots for presence in leader.recruiting.outside()}
-        versions = {(name, version) for (name, _, version), count in broken.items() if count >= FAILURES_MAX}
-        doubted = Counter(name for name, _ in versions)
+        doubted = leader.memory.doubted()
         listed = {
             peer: tuple(
                 s for s in snapshots[:TOLD_MAX]
                 if sensible(s, settings) and broken[peer.id, s.stage, s.version] < FAILURES_MAX
             )
-            for peer, snapshots in islice(told.items(), PEERS_MAX) if doubted[peer.id] < FAILURES_MAX
+            for peer, snapshots in islice(told.items(), PEERS_MAX) if peer.id not in doubted
         }  # fmt: skip
         if any(presence.snapshots for presence in core.presences.values()) or any(listed.values()):
             leader.memory.disks_heard = core.now
@@ -134,11 +129,8 @@ class Restart:
             sight = f"step {highest} is whole on the disks here" if whole else self._in_sight(best, highest)
             self.waiting = f"others who {'start at this moment' if whole else 'were there'}: {sight}"
         elif best is None:
-            pause = settings.restart_wait_seconds * ((1 << min(memory.forgave, DOUBLINGS_MAX)) - 1)
-            # Who did not get them may be to blame, or a line.
-            if memory.broken and core.now - memory.broken_at >= pause:
-                memory.broken.clear()
-                memory.forgave, self._looked = memory.forgave + 1, ()
+            if memory.forgive(core.now, settings.restart_wait_seconds):
+                self._looked = ()
             self.waiting = f"halted: {self._in_sight(best, highest)}"
             if fresh:
                 leader.halted = self.waiting
@@ -200,9 +192,13 @@ class Restart:
                 leader.decide()
         elif not leader.halted:
             self.waiting = ""
-            memory.unstick()
+            if not memory.broken:  # else what makes it possible may be only said
+                memory.unstick()
         else:
             memory.stuck_since = now if memory.stuck_since is None else memory.stuck_since
-            asked = leader.recruiting.pending or leader.recruiting.fills  # who may have the very weights
-            if self.known() and not asked:
+            if leader.recruiting.pending or leader.recruiting.fills:  # who may have the very weights
+                return
+            if self.known():
                 self.look()
+            elif memory.forgive(now, self.core.settings.restart_wait_seconds):
+                self._looked = ()

@@ -17,6 +17,7 @@ from ftnode.protocol import (
     installs,
     keeping,
     leader,
+    memory,
     outbox,
     participant,
     paths,
@@ -356,8 +357,8 @@ def hearsay_does_not_matter() -> Any:
 
 
 def liars_are_believed() -> Any:
-    """A snapshot that nobody gets is counted on for ever (rule 35)."""
-    return patched((restart, "FAILURES_MAX", 10**9))
+    """A snapshot or a copy that nobody gets is counted on for ever (rules 29, 35)."""
+    return patched(*((module, "FAILURES_MAX", 10**9) for module in (memory, recruiting, restart)))
 
 
 ANY = SOFT
