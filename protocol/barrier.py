@@ -18,7 +18,7 @@ from ftnode.protocol.types import Attempt, Peer, Recovered, Rung, Version, initi
 from ftnode.protocol.view import View
 
 KEEPERS_MAX = 4
-"""Donors that a plan names of a snapshot that many have."""
+"""Donors that a plan names of a copy or a snapshot that many have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def plan_installs(
             continue
         copy = copies[stage][0] if rung in (Rung.HEAD, Rung.SHADOW) else None
         if copy is not None:
-            lending = [(stage, keeper) for keeper in copies[stage][1]]
+            lending = [(stage, keeper) for keeper in _nearest(copies[stage][1], peer, view)]
         else:
             lending = [
                 (lender, min(view.holders[lender], key=lambda other: (lender, other) in missing)) for lender in lenders
@@ -205,14 +205,18 @@ def plan_installs(
     return tuple(plans)
 
 
+def _nearest(keepers: tuple[Peer, ...], peer: Peer, view: View) -> list[Peer]:
+    """Whom to ask, first to last: itself, members, anybody. A Begin has no room for all who say so."""
+    return sorted(keepers, key=lambda keeper: (keeper != peer, keeper not in view.members(), keeper))[:KEEPERS_MAX]
+
+
 def _from_disks(
     stage: int, peer: Peer, kept: tuple[str, tuple[Peer, ...]], base: Version, contacts: Mapping[Peer, tuple[str, ...]],
     view: View,
 ) -> Plan:  # fmt: skip
     """The snapshot of the base: from the peer's own disk, else from a member's, else from anybody's."""
     digest, keepers = kept
-    order = sorted(keepers, key=lambda keeper: (keeper != peer, keeper not in view.members(), keeper))[:KEEPERS_MAX]
-    donors = tuple(Donor(stage, keeper, contacts.get(keeper, ())) for keeper in order)
+    donors = tuple(Donor(stage, keeper, contacts.get(keeper, ())) for keeper in _nearest(keepers, peer, view))
     reason = f"a snapshot of step {base.step} is on {'its own disk' if peer in keepers else 'a disk'}"
     return Plan(stage, peer, Rung.SNAPSHOT, donors, 1.0, reason, base, digest)
 
