@@ -184,9 +184,15 @@ class SnapshotSaver:
             troubles.append(reason)
             look()
 
+        before = dict(self._later)
         for stage in stages:
             self._now(stage, done, failed)
-        await settled.wait()
+        ours = {stage: later for stage, later in self._later.items() if before.get(stage) is not later}
+        try:
+            await settled.wait()
+        finally:  # who is not waited for any more is not saved again
+            for stage in [stage for stage, later in ours.items() if self._later.get(stage) is later]:
+                del self._later[stage]
         if troubles or len({snapshot.version for snapshot in kept}) > 1:
             return troubles[0] if troubles else "its stages are of different steps"
         for stage in stages:

@@ -67,8 +67,8 @@ class Departing:
             self.core.emit(Stop(self.core.leaving))
 
     def waited_enough(self) -> None:
-        """Nobody who might learn from us has done so in the time that the pause has."""
-        if self._loses_all():
+        """Nobody who might learn from us has done so in the time that the pause has, or nobody does after the end."""
+        if self._loses_all() or (self.pauses and last_copies(self.core, self.core.now)):
             self.stay("nobody has learnt what it holds in time")
 
     def stay(self, reason: str) -> None:

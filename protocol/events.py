@@ -167,7 +167,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """The time that a pause has for handing over has passed: who would lose the training stays instead."""
+    """It stands still in its pause: who would lose the training, or the last copy of a model, stays."""
 
 
 Event = (

@@ -136,7 +136,8 @@ class Learning:
     def _forget_lost(self) -> None:
         core = self.core
         for peer, learner in list(self.learners.items()):
-            gone = peer in core.liveness.refused or core.liveness.silent(peer, core.now)
+            silent = peer in core.liveness.refused or core.liveness.silent(peer, core.now)
+            gone = silent and peer != core.me  # who leads learns, too, and does not hear itself
             if gone or core.now > learner.until:
                 del self.learners[peer]
                 self.leader.memory.failed(peer, learner.stage, core.now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ftnode.protocol.events import Leave
+from ftnode.protocol.events import Leave, Stay
 from tests.sim.test_every_moment import view_of
 from tests.sim.test_moments_of_change import ALONE, world_of
 
@@ -24,3 +24,17 @@ def test_the_run_ends_while_the_only_holder_of_a_stage_hands_over(who: str) -> N
     world.deliver(last, Leave("Ctrl-C"))
     world.run(world.now + 1.0)
     assert not last.alive, "asked again, it goes"
+
+
+def test_who_stands_still_with_a_last_copy_in_a_pause_is_not_on_its_way_any_more() -> None:
+    world = world_of(ALONE, 4)
+    world.run(world.now + 60.0, lambda: world.ledger.top_commit() == ALONE.steps - 1)
+    last = world.by_id[view_of(world).leader.id]
+    world.deliver(last, Leave("pauses, a game", pauses=True))
+    world.run(world.now + 60.0, lambda: world.ledger.top_commit() == ALONE.steps)
+    world.deliver(last, Stay())
+    world.run(world.now + 1.0)
+    assert last.alive and not last.participant.leaving and last.participant.departing.stayed
+    world.deliver(last, Stay())
+    world.run(world.now + 10 * ALONE.lease_seconds)
+    assert last.alive and last.participant.departing.stayed == 1

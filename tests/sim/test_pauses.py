@@ -11,9 +11,9 @@ import pytest
 
 from ftnode.protocol.departing import Departing
 from ftnode.protocol.events import Leave, Stay
+from ftnode.protocol.types import Rung
 from tests.sim.host import Host
 from tests.sim.test_restart import SETTINGS, Swarm
-from tests.sim.world import World
 
 RUN = replace(SETTINGS, steps=4000, snapshot_every=0)
 WORD = Leave("pauses, on battery", pauses=True)
@@ -52,13 +52,16 @@ def alone(seed: int, learner: bool) -> tuple[Swarm, Host, Host | None]:
     return swarm, host, heir
 
 
-def stays(world: World, host: Host, seconds: float = 60.0) -> None:
-    """It is there, holds all stages of the newest step, and is not leaving; it could go on."""
+def stays(swarm: Swarm, host: Host, seconds: float = 60.0) -> None:
+    """It is there, holds all stages of the newest step as they were, and is not leaving; it could go on."""
+    world = swarm.world
     world.run(world.now + seconds, lambda: host.participant.departing.stayed > 0 and host.participant.mine == STAGES)
     world.run(world.now + 5.0)
     core = host.participant
     assert host.alive and core.departing.stayed and not core.leaving, "\n".join(list(world.notes)[-20:])
     assert core.mine == STAGES and core.members == {core.me}
+    rebuilt = [rung for _, _, rung, _ in swarm.installed if rung not in (Rung.INITIAL, Rung.REPLICA)]
+    assert not rebuilt, "\n".join(list(world.notes)[-20:])
     before = world.ledger.top_commit()
     assert {version.step for version in core.holder.versions.values()} <= {before, before - 1}
     world.run(world.now + 20.0)
@@ -70,9 +73,20 @@ def both_pause(seed: int) -> None:
     for host in (leads, other) if seed % 2 else (other, leads):
         swarm.world.deliver(host, WORD)
         swarm.world.run(swarm.world.now + 0.05 * (seed % 5))
-    swarm.world.run(swarm.world.now + 60.0, lambda: not (leads.alive and other.alive))
+    swarm.world.run(swarm.world.now + 90.0, lambda: not (leads.alive and other.alive))
     (left,) = swarm.world.live()
-    stays(swarm.world, left)
+    stays(swarm, left)
+
+
+def only_the_other_pauses(seed: int) -> None:
+    """The leader takes over, which takes longer than a lease."""
+    swarm, leads, other = two(seed)
+    swarm.world.rebuilding.seconds = RUN.lease_seconds + 0.5 * seed
+    swarm.world.deliver(other, WORD)
+    swarm.world.run(swarm.world.now + 90.0, lambda: not other.alive)
+    assert not other.alive
+    swarm.world.deliver(leads, WORD)
+    stays(swarm, leads)
 
 
 def the_other_is_killed(seed: int) -> None:
@@ -94,7 +108,7 @@ def the_learner_pauses_too(seed: int) -> None:
     swarm.world.deliver(host, WORD)
     swarm.world.run(swarm.world.now + 0.1 * seed)
     swarm.world.deliver(heir, WORD)
-    stays(swarm.world, host)
+    stays(swarm, host)
 
 
 def the_learner_is_slow(seed: int) -> None:
@@ -107,16 +121,23 @@ def the_learner_is_slow(seed: int) -> None:
     swarm.world.run(swarm.world.now + 0.1)
     assert host.alive and not host.participant.leaving and host.participant.departing.stayed == 1
     swarm.world.kill(heir, "power", silently=False)
-    stays(swarm.world, host)
+    stays(swarm, host)
 
 
 def nobody_else_is_there(seed: int) -> None:
     swarm, host, _ = alone(seed, False)
     swarm.world.deliver(host, WORD)
-    stays(swarm.world, host)
+    stays(swarm, host)
 
 
-WAYS = (both_pause, the_other_is_killed, the_learner_pauses_too, the_learner_is_slow, nobody_else_is_there)
+WAYS = (
+    both_pause,
+    only_the_other_pauses,
+    the_other_is_killed,
+    the_learner_pauses_too,
+    the_learner_is_slow,
+    nobody_else_is_there,
+)
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
@@ -137,7 +158,7 @@ def test_of_several_who_pause_in_the_same_seconds_one_stays_with_all_of_it(seed:
         world.at(world.now + spread * chance.random(), world.deliver, (host, WORD))
     world.run(world.now + 90.0, lambda: len(world.live()) == 1)
     (left,) = world.live()
-    stays(world, left)
+    stays(swarm, left)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
