@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from ftnode.protocol.events import Event, Leave, Stay
-from ftnode.protocol.last_copy import last_copies, names_of
+from ftnode.protocol.last_copy import last_copies, names_of, trained
 
 if TYPE_CHECKING:
     from ftnode.node.core_clock import CoreClock
@@ -219,7 +219,7 @@ class Departure:
             if kept := self._last_copies():
                 break
         if not kept and core.members == {core.me}:  # who was to learn it has not in time
-            kept = self._trained()
+            kept = trained(core)
         if kept:
             self._deliver(Stay())
             self.pausing = ""
@@ -266,11 +266,7 @@ class Departure:
         hopeful = core.leader is not None and core.leader.leavers.hopeful()
         if not core.member or core.members != {core.me} or hopeful:
             return ()
-        return self._trained()
-
-    def _trained(self) -> tuple[int, ...]:
-        """Our stages with training in them."""
-        return tuple(stage for stage, version in sorted(self._core.holder.versions.items()) if version.step > 0)
+        return trained(core)
 
     async def _stand_still(self, why: str, kept: tuple[int, ...], seconds: float) -> None:
         """With its stages on the disk and without compute, or else with all in memory."""

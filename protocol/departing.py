@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ftnode.protocol.effects import Stop
 from ftnode.protocol.events import Leave
-from ftnode.protocol.last_copy import last_copies
+from ftnode.protocol.last_copy import last_copies, trained
 
 if TYPE_CHECKING:
     from ftnode.protocol.participant import Participant
@@ -84,6 +84,4 @@ class Departing:
     def _loses_all(self) -> bool:
         """It pauses alone in a run with training in it, which would be gone."""
         core = self.core
-        if not self.pauses or core.members != {core.me} or core.holder.finished:
-            return False
-        return any(version.step > 0 for version in core.holder.versions.values())
+        return self.pauses and core.members == {core.me} and not core.holder.finished and bool(trained(core))

@@ -28,6 +28,11 @@ def last_copies(core: Participant, now: float) -> tuple[int, ...]:
     return tuple(stage for stage in core.mine if not has_it(stage))
 
 
+def trained(core: Participant) -> tuple[int, ...]:
+    """Our stages with training in them."""
+    return tuple(stage for stage, version in sorted(core.holder.versions.items()) if version.step > 0)
+
+
 def names_of(stages: Sequence[int]) -> str:
     """`the head, stage 1 and stage 2`."""
     names = [spoken_stage(stage) for stage in stages]

@@ -81,6 +81,10 @@ class Memory:
         self.broken.update((donor.id, stage, version) for donor in donors)
         self.broken_at = now
 
+    def is_broken(self, peer: Peer, stage: int, version: Version) -> bool:
+        """It was asked for this in vain too often to be counted on."""
+        return self.broken[peer.id, stage, version] >= FAILURES_MAX
+
     def doubted(self) -> frozenset[str]:
         """PeerIds that are not counted on, whatever they tell of."""
         asked = {(name, version) for name, _, version in self.broken}

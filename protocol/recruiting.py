@@ -91,9 +91,7 @@ class Recruiting:
         outside = {p.peer: p.copies for p in self.outside() if p.copies and p.lineage == lineage}
         doubted = memory.doubted()
         return {
-            peer: tuple(
-                (stage, version) for stage, version in copies if memory.broken[peer.id, stage, version] < FAILURES_MAX
-            )
+            peer: tuple((stage, version) for stage, version in copies if not memory.is_broken(peer, stage, version))
             for peer, copies in (outside | dict(told)).items()
             if peer.id not in doubted
         }

@@ -13,7 +13,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.barrier import Standing
-from ftnode.protocol.memory import FAILURES_MAX
 from ftnode.protocol.records import Presence
 from ftnode.protocol.snapshots import (
     PEERS_MAX,
@@ -69,20 +68,20 @@ class Restart:
 
     def _ask_all(self) -> Known:
         core, settings, leader = self.core, self.core.settings, self.leader
-        gone, broken = leader.losses.gone, leader.memory.broken
+        gone, memory = leader.losses.gone, leader.memory
         told = {peer: status.snapshots for peer, status in leader.statuses.items() if peer not in gone}
         told[core.me] = core.disk.told()
         told |= {presence.peer: presence.snapshots for presence in leader.recruiting.outside()}
-        doubted = leader.memory.doubted()
+        doubted = memory.doubted()
         listed = {
             peer: tuple(
                 s for s in snapshots[:TOLD_MAX]
-                if sensible(s, settings) and broken[peer.id, s.stage, s.version] < FAILURES_MAX
+                if sensible(s, settings) and not memory.is_broken(peer, s.stage, s.version)
             )
             for peer, snapshots in islice(told.items(), PEERS_MAX) if peer.id not in doubted
         }  # fmt: skip
         if any(presence.snapshots for presence in core.presences.values()) or any(listed.values()):
-            leader.memory.disks_heard = core.now
+            memory.disks_heard = core.now
         return {peer: snapshots for peer, snapshots in listed.items() if snapshots}
 
     def _possible(self) -> tuple[int, list[Common], list[Common]]:

@@ -16,7 +16,7 @@ from ftnode.lab.trial import Trial
 from ftnode.node.configuration import running_nodes
 from ftnode.node.snapshots_store import SnapshotStore
 from ftnode.protocol.errors import UserError
-from ftnode.protocol.manifest import Manifest
+from ftnode.protocol.manifest import Manifest, parse
 from ftnode.protocol.types import Rung
 from tests.swarm.conftest import OpenTrial
 
@@ -46,15 +46,8 @@ def common(trial: Trial, run: str) -> set[int]:
 
 
 def test_two_nodes_that_were_killed_go_on_from_the_newest_common_step(open_swarm: OpenTrial) -> None:
-    runs: list[str] = []
-
-    def change(manifest: Manifest) -> Manifest:
-        changed = with_snapshots(manifest)
-        runs.append(changed.run_id)
-        return changed
-
-    trial = open_swarm(volunteers=2, hold=2, change=change)
-    (run,) = runs
+    trial = open_swarm(volunteers=2, hold=2, change=with_snapshots)
+    run = parse(trial.swarm.manifest.read_text()).run_id
     trial.wait("two snapshots of all stages", lambda story: len(common(trial, run)) >= 2, 60.0)
 
     def is_between_snapshots(story: Story) -> bool:
@@ -90,21 +83,15 @@ def test_two_nodes_that_were_killed_go_on_from_the_newest_common_step(open_swarm
 
 
 def test_who_leaves_last_saves_first_and_its_next_life_goes_on_from_there(open_swarm: OpenTrial) -> None:
-    runs: list[str] = []
-
-    def change(manifest: Manifest) -> Manifest:
-        changed = with_snapshots(manifest)
-        runs.append(changed.run_id)
-        return changed
-
-    trial = open_swarm(volunteers=1, stages=2, hold=3, change=change)
+    trial = open_swarm(volunteers=1, stages=2, hold=3, change=with_snapshots)
+    run = parse(trial.swarm.manifest.read_text()).run_id
     process = trial.swarm.processes["v1"]
     trial.wait_for_step(EVERY + 3)
     trial.expected_dead.add("v1")
     assert "has left" in command("leave", process.home)
     assert "saves the head, stage 1 and stage 2 first" in process.output.read_text()
     trial.story.read()
-    (step,) = {max(steps) for steps in kept_steps(trial, runs[0], "v1").values()}
+    (step,) = {max(steps) for steps in kept_steps(trial, run, "v1").values()}
     assert trial.story.committed - 1 <= step <= trial.story.committed and step > EVERY
     commits = len(trial.story.commits)
     home = process.home
