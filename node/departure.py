@@ -275,7 +275,8 @@ class Departure:
             return
         (version,) = self._versions()
         self._clock.stop()  # nothing more is ordered of compute: what is copied is of one version
-        self._say("pausing", f"{why}; nobody else is in the run: saves {names_of(kept)}, for {seconds:g} s at most")
+        limit = f"for {round(seconds, 1):g} s at most"
+        self._say("pausing", f"{why}; nobody else is in the run: saves {names_of(kept)}, {limit}")
         trouble = await self._save(seconds)
         if trouble is None or self.leaving:  # it is to go on, or ends in another way
             self._clock.go()
