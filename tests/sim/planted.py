@@ -358,7 +358,7 @@ def hearsay_does_not_matter() -> Any:
 
 def liars_are_believed() -> Any:
     """A snapshot or a copy that nobody gets is counted on for ever (rules 29, 35)."""
-    return patched(*((module, "FAILURES_MAX", 10**9) for module in (memory, recruiting, restart)))
+    return patched(*((module, "FAILURES_MAX", 10**9) for module in (memory, recruiting)))
 
 
 ANY = SOFT
