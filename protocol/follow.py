@@ -12,6 +12,7 @@ from ftnode.protocol.events import Directory
 from ftnode.protocol.founding import found, founded_for_us, on_disks, start_again
 from ftnode.protocol.last_copy import last_copies
 from ftnode.protocol.messages import Certificate, Heartbeat
+from ftnode.protocol.past import Past
 from ftnode.protocol.rank import Strangers, own_step
 from ftnode.protocol.succession import fork, next_view, revive
 from ftnode.protocol.types import Peer, Version
@@ -42,6 +43,7 @@ class Follow:
         self._searched_empty, self._strangers = False, Strangers(core)
         self._rivals: tuple[Peer, ...] = ()
         self._followed: Lineage | None = None
+        self._past = Past(core)
 
     # -- quorum
 
@@ -97,7 +99,8 @@ class Follow:
         if view.run != core.settings.run or len(view.holders) != core.settings.stage_count:
             return
         if mine is None:
-            if message.quorate or view.lineage.id != self._given_up:
+            wrong = view.lineage.id in self._past.lineages and sender in message.view.members()
+            if message.quorate or wrong or not self._is_given_up(view):
                 core.install(view)
         elif view.lineage.id == mine.lineage.id:
             if view.number > mine.number:
@@ -172,13 +175,14 @@ class Follow:
 
     def on_directory(self, event: Directory) -> None:
         core, view = self.core, self.core.view
-        for certificate in event.certificates:
+        certificates = self._past.read(event.certificates)
+        for certificate in certificates:
             if certificate.run == core.settings.run and len(certificate.holders) == core.settings.stage_count:
                 self._consider(certificate)
         self._rivals = tuple(
             presence.peer for presence in event.presences if presence.lineage or presence.peer.id < core.me.id
         )
-        self._searched_empty = not event.certificates
+        self._searched_empty = not certificates and not self._past.doubtful()
         if core.view is None and self._searched_empty and core.holder.compute_ready:
             core.timers.set_if_clear("found", core.now + core.settings.found_window_seconds)
         if view is None and core.view is not None:
@@ -188,12 +192,13 @@ class Follow:
         if self.core.view is None:
             self.core.emit(Search("ready to hold a stage"))
 
-    def _consider(self, certificate: View) -> None:
+    def _consider(self, listed: View) -> None:
         """A certificate from the directory is a hint: enough to follow, never enough to yield to."""
         core, mine = self.core, self.core.view
-        certificate = core.election.newest_of(certificate)
-        if mine is None and certificate.lineage.id == self._given_up:
-            core.send(certificate.leader, core.watch.heartbeat(True))  # its word is enough, a record of it is not
+        certificate = core.election.newest_of(listed)
+        if mine is None and self._is_given_up(certificate):
+            # a record of it is not enough, a word is
+            core.watch.ask(set(listed.members()) - core.liveness.refused)
         elif mine is None:
             core.install(certificate)
         elif certificate.lineage.id == mine.lineage.id:
@@ -269,18 +274,29 @@ class Follow:
 
     def _watch_as_standby(self) -> None:
         """A swarm that nobody hears any more is not advertised any longer."""
-        core = self.core
+        core, view = self.core, self.core.view
+        assert view is not None
         if self._everybody_gone():
             core.note("gone", "no member of the view answers; waits for its members or for a new certificate")
             core.emit(PublishView(None))
         if self._revive():
             return
-        if core.now - self.quorate_at > core.settings.minority_wait_seconds + 3 * core.settings.lease_seconds:
+        if not core.liveness.alive(core.members, core.now):
+            core.emit(Search("no member of the view is heard"))
+        if self._past.is_over(view, self.quorate_at):
+            self._past.give_up(view)
+            self._give_up_view("all of its members have begun another life")
+        elif core.now - self.quorate_at > core.settings.look_for_seconds:
             self._give_up_view()
 
-    def _give_up_view(self) -> None:
+    def _is_given_up(self, view: View) -> bool:
+        return view.lineage.id == self._given_up or view.lineage.id in self._past.lineages
+
+    def _give_up_view(self, reason: str = "nobody has answered for too long") -> None:
         core = self.core
-        core.note("gone", "the view is given up: nobody has answered for too long")
+        core.note("gone", f"the view is given up: {reason}")
+        core.emit(PublishView(None))
+        core.holder.abandon()
         self._given_up = core.view.lineage.id if core.view is not None else ""
         core.view, core.members, core.mine, core.balloting, core.leader = None, frozenset(), (), None, None
         self._windows = 0
@@ -350,8 +366,6 @@ class Follow:
             # A newcomer without weights has nothing to go on with. When no voter is left, others may have.
             alone = core.now - self._alone_since > settings.minority_wait_seconds + 5 * settings.lease_seconds
             if alone and not core.liveness.alive(view.voters, core.now):
-                core.holder.abandon()
-                core.emit(PublishView(None))
                 self._give_up_view()
             return
         patience = settings.minority_wait_seconds + founders.index(core.me) * 2 * settings.lease_seconds

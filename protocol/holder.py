@@ -139,9 +139,8 @@ class Holder:
 
     def abandon(self) -> None:
         """The view is given up before we had any weights of it."""
-        self._stop_work()
+        self._stop_learning()
         self.told = None
-        self.installs.keep_only(())
 
     def yield_to(self, winner: Lineage) -> None:
         """Our lineage loses: what it made must not mix with the winner's (rule 16); what is older is the winner's."""

@@ -118,6 +118,11 @@ class Settings:
         return min(3.0, self.lease_seconds / 2)
 
     @property
+    def look_for_seconds(self) -> float:
+        """How long somebody outside of a view looks for its members."""
+        return self.minority_wait_seconds + 3 * self.lease_seconds
+
+    @property
     def restart_wait_seconds(self) -> float:
         """How long a swarm that starts again waits for disks that could bring it further: those who were switched off
         together start within minutes. Twice what a minority waits for the others."""

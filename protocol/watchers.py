@@ -13,6 +13,8 @@ from ftnode.protocol.types import Peer
 from ftnode.protocol.view import View
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ftnode.protocol.participant import Participant
 
 ALL_TO_ALL_MAX = 16
@@ -90,11 +92,17 @@ class Watch:
                 core.send(peer, heartbeat)
             self._suspect_silent()
         elif view is not None:
-            reachable = core.liveness.alive(core.members, core.now)
-            targets = {view.leader} if view.leader in reachable else set(view.members())
-            heartbeat = self.heartbeat(True)
-            for peer in sorted(targets - {core.me})[:ALL_TO_ALL_MAX]:
-                core.send(peer, heartbeat)
+            if view.leader in core.liveness.alive(core.members, core.now):
+                core.send(view.leader, self.heartbeat(True))
+            else:
+                self.ask(view.members())
+
+    def ask(self, peers: Collection[Peer]) -> None:
+        """Is anybody of them there? Those first whose addresses have not refused us yet."""
+        core, heartbeat = self.core, self.heartbeat(True)
+        others = sorted({*peers} - {core.me}, key=lambda peer: (peer in core.liveness.refused, peer))
+        for peer in others[:ALL_TO_ALL_MAX]:
+            core.send(peer, heartbeat)
 
     def paces(self) -> dict[tuple[Peer, int], float]:
         """(peer, stage) → seconds that a microbatch takes there, by the holders' own word, and our own."""

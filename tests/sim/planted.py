@@ -20,6 +20,7 @@ from ftnode.protocol import (
     memory,
     outbox,
     participant,
+    past,
     paths,
     rank,
     recruiting,
@@ -354,6 +355,11 @@ def hearsay_does_not_matter() -> Any:
         return where.base.step == 0 and bool(self.known())
 
     return patched((restart.Restart, "concerns", concerns))
+
+
+def the_past_is_waited_for() -> Any:
+    """Who starts again looks for the members of a view that are all earlier lives of those who are here (rule 37)."""
+    return patched((past.Past, "is_over", lambda self, view, heard_at: False))
 
 
 def liars_are_believed() -> Any:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
 from ftnode.protocol.events import Snapshots
+from ftnode.protocol.past import Past
 from ftnode.protocol.types import Attempt, Rung, Snapshot, Version
 from ftnode.protocol.view import View
 from tests.sim.host import Host
+from tests.sim.planted import patched, the_past_is_waited_for
 from tests.sim.scenario import run_seed
-from tests.sim.test_restart import SETTINGS, Swarm, TwoSides
+from tests.sim.targets import best_view
+from tests.sim.test_restart import SETTINGS, Swarm, TwoSides, cut
 from tests.sim.test_restart_misfortunes import from_disks
 
 
@@ -69,7 +73,7 @@ def test_a_liar_that_tells_of_another_step_each_time_is_not_listened_to_for_long
         count += 1
         version = Version(399, f"lie{count}", Attempt(1, 1))
         world.deliver(world.by_id["liar"], Snapshots(tuple(Snapshot(stage, version, "1", 1) for stage in range(4))))
-        world.at(world.now + 20.0, lie, ())
+        world.at(world.now + 6.0, lie, ())
 
     world.start("liar", 1, True)
     world.at(world.now + 0.1, lie, ())
@@ -135,3 +139,78 @@ def test_the_head_that_only_a_liar_has_is_not_given_and_taken_again_and_again() 
     outcome = run_seed(2539)
     assert outcome.halted and not outcome.violation
     assert outcome.losses < 300, "ten a second, were it offered as if nothing had been committed"
+
+
+USUAL = replace(SETTINGS, steps=60, lease_seconds=10.0, minority_wait_seconds=60.0)
+
+
+def all_start_again_at_once() -> None:
+    """Within two seconds of each other, and the next step is done in little more than three leases."""
+    swarm = Swarm(USUAL)
+    swarm.until(8)
+    swarm.power_cut()
+    swarm.until(7, 3.5 * USUAL.lease_seconds)
+    assert swarm.rungs() == dict.fromkeys(range(4), Rung.SNAPSHOT)
+
+
+def test_who_starts_again_does_not_look_for_its_own_past() -> None:
+    all_start_again_at_once()
+
+
+def test_planted_the_past_is_waited_for() -> None:
+    with the_past_is_waited_for(), pytest.raises(AssertionError):
+        all_start_again_at_once()
+
+
+def test_who_does_not_come_back_may_live_on_elsewhere_and_is_looked_for() -> None:
+    swarm = Swarm(USUAL)
+    swarm.until(8)
+    (before,) = followed(swarm)
+    swarm.power_cut(away=[swarm.holder_of(3)])
+    swarm.world.run(swarm.world.now + USUAL.minority_wait_seconds)
+    assert followed(swarm) == {before}
+    swarm.world.run(swarm.world.now + 6 * USUAL.lease_seconds)
+    assert len(followed(swarm) - {before}) == 1
+
+
+def one_lives_on(phase: float) -> set[int]:
+    """Cut off from the others, which go on without it and lose power at once. It has a stage, the copy of the head, and
+    an older view than they had; its line comes back with them, and nothing is on disks yet. Steps done after that."""
+    swarm = Swarm(replace(USUAL, steps=3000, stages=2, snapshot_every=10**6))
+    world = swarm.world
+    swarm.until(20)
+    world.run(world.now + phase)
+    alone, leader = swarm.holder_of(1), best_view(world)
+    assert leader is not None and leader.leader.id != alone
+    near = {host.peer.id for host in world.live()} - {alone}
+    pairs = cut(swarm, near, {alone})
+    left = world.by_id[leader.leader.id]
+    world.run(world.now + 60.0, lambda: left.view is not None and alone not in {p.id for p in left.view.members()})
+    done = len(swarm.commits)
+    for name in sorted(near):
+        world.kill(world.by_id[name], "power", silently=False)
+        world.at(world.now + 0.5, world.start, (name, 1, True))
+    world.network.heal(pairs)
+    world.run(world.now + 150.0)
+    return {step for _, step in swarm.commits[done:]}
+
+
+PHASES = (0.0, 2.5, 5.0, 7.5)
+"""It reads the directory now and then."""
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_who_lives_on_with_weights_is_not_taken_for_the_past(phase: float) -> None:
+    assert min(one_lives_on(phase)) > 10
+
+
+def test_planted_only_the_newest_view_is_looked_at() -> None:
+    """A lineage that was given up is of the past, whoever is told of later."""
+
+    def read(self: Past, listed: Iterable[View]) -> list[View]:
+        self._read_at = self.core.now
+        return [view for view in listed if view.lineage.id not in self.lineages]
+
+    with patched((Past, "read", read), (Past, "doubtful", lambda self: False)), pytest.raises(AssertionError):
+        for phase in PHASES:
+            assert min(one_lives_on(phase)) > 10
