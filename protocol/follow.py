@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 FOUNDER_PATIENCE_WINDOWS = 4
 """How many windows a peer waits for a rival with a lower PeerId that is alive but does not found."""
 
+FORMER_HOLDERS_MAX = 256
+"""How many of those who say that they have the newest weights are told of a lineage that goes on with them."""
+
 
 class Follow:
     """Which view this peer goes by, and whether a quorum stands behind it."""
@@ -206,7 +209,9 @@ class Follow:
                 core.install(certificate)
         elif not core.member and not self.quorate and not core.liveness.alive(core.members, core.now):
             other = certificate.lineage.origin != mine.lineage.origin
-            if (certificate.lineage.beats(mine.lineage) or self._everybody_gone()) and not (other and own_step(core)):
+            if founded_for_us(core, certificate.leader, certificate):
+                core.install(certificate)
+            elif (certificate.lineage.beats(mine.lineage) or self._everybody_gone()) and not (other and own_step(core)):
                 self._yield(certificate)
         elif core.member:
             core.send(certificate.leader, core.watch.heartbeat(True))
@@ -310,8 +315,10 @@ class Follow:
         stages = sorted(stage for stage in held if held[stage].step == newest > 0)[:room]
         if not stages or core.leaving or not core.holder.compute_ready or core.liveness.alive(view.voters, core.now):
             return False
-        others = [p.peer.id for p in core.presences.values() if any(v.step == newest for _, v in p.exact)]
-        rank = min(sum(other < core.me.id for other in others), len(view.holders))  # anybody may claim to have some
+        others = [
+            peer for peer, p in core.presences.items() if peer != core.me and any(v.step == newest for _, v in p.exact)
+        ]
+        rank = min(sum(other.id < core.me.id for other in others), len(view.holders))  # anybody may claim to have some
         waited = core.now - self.quorate_at
         if waited < settings.minority_wait_seconds + 2 * (1 + rank) * settings.lease_seconds:
             return True
@@ -319,7 +326,13 @@ class Follow:
         reason = f"no voter of view {view.number} is left; a former holder goes on with stage {listed} of step {newest}"
         core.note("fork", reason)
         self._founded += 1
+        before = core.certificate()
         core.install(revive(view, core.me, self._founded, stages, reason))
+        for peer in others[
+            :FORMER_HOLDERS_MAX
+        ]:  # whose weights go on in the lineage that comes out of the view they know
+            core.send(peer, before)
+            core.send(peer, core.certificate())
         return True
 
     def _take_over(self) -> None:

@@ -30,6 +30,8 @@ class Losses:
         self._inquiry_number = 0
         self._stalled: dict[Peer, tuple[float, float]] = {}
         """Who is said not to make progress: when first, and when last."""
+        self._strays: dict[Peer, float] = {}
+        """Who speaks of another lineage, and since when."""
         self._broken = BrokenLinks(settings.broken_link_seconds, 3 * settings.heartbeat_seconds)
 
     def __bool__(self) -> bool:
@@ -170,8 +172,19 @@ class Losses:
         victim = self._broken.victim(self.view, core.now)
         if victim is not None:
             self.lose(*victim)
+        self._lose_strays()
         limit = 1.5 * core.settings.task_seconds
         for peer in sorted(core.members):
             report = core.reports.get(peer)
             if report is not None and report.view == self.view.number and report.busy_seconds > limit:
                 self.lose(peer, f"its compute has been on one task for {report.busy_seconds:.0f} s")
+
+    def _lose_strays(self) -> None:
+        """Whoever accepted two leaders' offers follows one of them: it is alive, and the other one would wait for its
+        Status for ever. Who is only late has our certificate within two leases."""
+        core, ours, told = self.core, self.view.lineage.id, self.core.liveness.lineages
+        strays = [peer for peer in sorted(core.members - {core.me}) if told.get(peer, ours) != ours]
+        self._strays = {peer: self._strays.get(peer, core.now) for peer in strays}
+        for peer, since in self._strays.items():
+            if core.now - since > 2 * core.settings.lease_seconds:
+                self.lose(peer, f"it follows lineage {told[peer][:6]}")

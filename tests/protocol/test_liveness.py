@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from ftnode.protocol import effects as fx
@@ -82,3 +84,31 @@ def test_a_peer_that_nobody_hears_is_lost() -> None:
     for voter in (A, C):
         core.leader.losses.on_poll_reply(voter, ms.PollReply(VIEW.lineage.id, VIEW.number, 1, B, False, False))
     assert B in core.leader.losses.gone
+
+
+def led_while_heard(elsewhere: Callable[[float], bool], seconds: float) -> Participant:
+    """A leads B and C. Both are heard each second, and C at times as a member of another lineage."""
+    core = Participant(A, SETTINGS, Random(1))
+    core.install(VIEW)
+    fork_of_b = replace(VIEW, lineage=fork(VIEW, B, 1, (B, C), "no quorum").lineage)
+    for now in range(1, int(seconds)):
+        core.handle(heard(B, VIEW, False), now)
+        core.handle(heard(C, fork_of_b if elsewhere(now) else VIEW, False), now)
+        core.handle(ev.Wake(), now + 0.5)
+    assert core.leader is not None and core.liveness.alive((B, C), seconds) == {B, C}
+    return core
+
+
+def test_who_follows_another_lineage_for_two_leases_is_lost_alive_or_not() -> None:
+    """Two leaders' offers were accepted by one; it took up one of the views, and the other leader waited for its Status
+    for ever, without a word of its own steps by which the first would have yielded."""
+    lease = SETTINGS.lease_seconds
+    core = led_while_heard(lambda now: True, 2 * lease)
+    assert core.leader is not None and not core.leader.losses.gone
+    core = led_while_heard(lambda now: True, 3 * lease)
+    assert core.leader is not None and C in core.leader.losses.gone and B not in core.leader.losses.gone
+
+
+def test_who_is_late_or_comes_back_is_not() -> None:
+    core = led_while_heard(lambda now: now % 9 != 0, 60.0)
+    assert core.leader is not None and not core.leader.losses.gone
