@@ -26,6 +26,9 @@ READY_LOSS_MAX: Final = 1e24
 READY_TOKENS_MAX: Final = 2**30
 """Of one Ready, so that what all members say together, 257 * 512 at most, is a Commit that everybody lets in."""
 SECONDS_MAX: Final = 1e9
+EXACT_PER_STAGE: Final = 3
+"""What may be announced of a stage: the weights, what the attempt in progress makes of them, and what one that was left
+would."""
 GROUP_MAX: Final = 512
 """Holders of one stage, and voters; beyond about 400 holders views would have to be hierarchical."""
 LISTED_MAX: Final = 64
@@ -60,8 +63,7 @@ def well_formed(view: View, settings: Settings) -> bool:
 
 
 def sensible_presence(presence: Presence, settings: Settings) -> bool:
-    """A record of the directory that every part of the core can work with. What is announced of a stage may be the
-    weights, what the attempt in progress makes of them, and what an attempt that was left would."""
+    """A record of the directory that every part of the core can work with."""
     exact = presence.exact
     return (
         -1 <= presence.view < NUMBER_MAX
@@ -69,7 +71,7 @@ def sensible_presence(presence: Presence, settings: Settings) -> bool:
         and presence.tokens_per_second >= 0
         and len(presence.lineage) <= NAME_MAX
         and _stages(presence.refuses, settings)
-        and len(exact) <= 3 * settings.stage_count
+        and len(exact) <= EXACT_PER_STAGE * settings.stage_count
         and all(_number(stage, settings.stage_count) and _kept(version, settings) for stage, version in exact)
         and _stages((stage for stage, _ in presence.copies), settings)
         and all(_kept(version, settings) for _, version in presence.copies)

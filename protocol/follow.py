@@ -12,6 +12,7 @@ from ftnode.protocol.events import Directory
 from ftnode.protocol.founding import found, founded_for_us, on_disks, start_again
 from ftnode.protocol.last_copy import last_copies
 from ftnode.protocol.messages import Certificate, Heartbeat
+from ftnode.protocol.outside import Outside
 from ftnode.protocol.past import Past
 from ftnode.protocol.rank import Strangers, own_step
 from ftnode.protocol.succession import fork, next_view, revive
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 
 FOUNDER_PATIENCE_WINDOWS = 4
 """How many windows a peer waits for a rival with a lower PeerId that is alive but does not found."""
-
-FORMER_HOLDERS_MAX = 256
-"""How many of those who say that they have the newest weights are told of a lineage that goes on with them."""
 
 
 class Follow:
@@ -46,7 +44,7 @@ class Follow:
         self._searched_empty, self._strangers = False, Strangers(core)
         self._rivals: tuple[Peer, ...] = ()
         self._followed: Lineage | None = None
-        self._past = Past(core)
+        self._past, self.outside = Past(core), Outside(core)
 
     # -- quorum
 
@@ -89,6 +87,7 @@ class Follow:
         self._leader_silent_at = self._alone_since = None
         if self.core.leader is None or before is None:
             self.core.memory.unstick()
+        self.outside.on_view(view, before is not None)
         self.core.timers.clear("found")
         last, self._followed = self._followed, view.lineage
         if last is not None and last.origin != view.lineage.origin:
@@ -315,10 +314,7 @@ class Follow:
         stages = sorted(stage for stage in held if held[stage].step == newest > 0)[:room]
         if not stages or core.leaving or not core.holder.compute_ready or core.liveness.alive(view.voters, core.now):
             return False
-        others = [
-            peer for peer, p in core.presences.items() if peer != core.me and any(v.step == newest for _, v in p.exact)
-        ]
-        rank = min(sum(other.id < core.me.id for other in others), len(view.holders))  # anybody may claim to have some
+        rank = min(self.outside.ahead(newest), len(view.holders))
         waited = core.now - self.quorate_at
         if waited < settings.minority_wait_seconds + 2 * (1 + rank) * settings.lease_seconds:
             return True
@@ -328,11 +324,7 @@ class Follow:
         self._founded += 1
         before = core.certificate()
         core.install(revive(view, core.me, self._founded, stages, reason))
-        for peer in others[
-            :FORMER_HOLDERS_MAX
-        ]:  # whose weights go on in the lineage that comes out of the view they know
-            core.send(peer, before)
-            core.send(peer, core.certificate())
+        self.outside.tell(before)
         return True
 
     def _take_over(self) -> None:

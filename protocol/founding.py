@@ -49,10 +49,14 @@ def founded_for_us(core: Participant, sender: Peer, view: View) -> bool:
     """A lineage out of our view: by survivors while we hear no quorum, with us in it or, when we are outside anyway, by
     others who are, since their weights and ours have one past; or from disks by our leader, which alone knows that
     nobody can go on."""
-    mine, inside = core.view, core.me in view.members()
-    if mine is None or view.previous != mine.digest() or (core.member and not inside):
+    mine = core.view
+    if mine is None:
+        return False
+    if not core.member and not view.lineage.from_disks:
+        return core.follow.outside.shares_past(view) and not core.liveness.alive(mine.voters, core.now)
+    if core.me not in view.members() or view.previous != mine.digest():
         return False
     if view.lineage.from_disks:
         led = sender == mine.leader or (sender in mine.voters and not core.follow.quorate)
-        return inside and led and sender == view.leader
+        return led and sender == view.leader
     return not core.follow.quorate

@@ -97,7 +97,7 @@ class Holder:
         if forked:
             self.retired.forked(view.lineage.id)
         if view.lineage.id not in self._lineages:
-            if not forked:  # a copy may be of a past that is not this lineage's
+            if not (forked and (was or view.leader == core.me)):  # a copy may be of a past that is not this lineage's
                 self.copies.forget(None)
             self._lineages = [*self._lineages[-LINEAGES_KEPT:], view.lineage.id]
         self.resigning.on_view(set(core.mine) & set(was))

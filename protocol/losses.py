@@ -183,8 +183,9 @@ class Losses:
         """Whoever accepted two leaders' offers follows one of them: it is alive, and the other one would wait for its
         Status for ever. Who is only late has our certificate within two leases."""
         core, ours, told = self.core, self.view.lineage.id, self.core.liveness.lineages
-        strays = [peer for peer in sorted(core.members - {core.me}) if told.get(peer, ours) != ours]
+        others = core.members - {core.me} if core.follow.quorate else ()  # else it is we who are out of it
+        strays = [peer for peer in sorted(others) if told.get(peer, ours) != ours]
         self._strays = {peer: self._strays.get(peer, core.now) for peer in strays}
         for peer, since in self._strays.items():
             if core.now - since > 2 * core.settings.lease_seconds:
-                self.lose(peer, f"it follows lineage {told[peer][:6]}")
+                self.lose(peer, f"it follows lineage {told[peer][:6]}" if told[peer] else "it follows no lineage")

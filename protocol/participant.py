@@ -186,7 +186,7 @@ class Participant:
 
     def install(self, view: View) -> None:
         """Take up a chosen view: ours or, as a standby, the one to follow."""
-        old, self.view = self.view, view
+        old, self.view, ours = self.view, view, self.follow.outside.shares_past(view)
         self.presence_changed = True
         self.members = frozenset(view.members())
         was, self.mine = self.mine, view.stages_of(self.me)
@@ -198,7 +198,7 @@ class Participant:
         self.reports = {peer: report for peer, report in self.reports.items() if peer in self.members}
         strangers.forget(self)
         same = old is not None and old.lineage == view.lineage
-        forked = old is not None and not same and view.previous == old.digest()
+        forked = old is not None and not same and (view.previous == old.digest() or ours)
         self.note("view", f"view {view.number} of {view.lineage.id[:6]}: {view.reason}", view=str(view.number))
         self.follow.on_view(old if same else None, view, forked)
         if self.leaving and (not self.member or self.members == {self.me}):

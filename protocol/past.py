@@ -23,12 +23,15 @@ class Past:
         self.core = core
         self.lineages: set[str] = set()
         """Those that it gave up, at most one in a lease."""
-        self._given_up_at = self._read_at = float("-inf")
+        self._given_up_at = self._read_at = self._weights_at = float("-inf")
+        """When a lineage was given up, the directory was read, and somebody told there of weights."""
         self._listed: tuple[View, ...] = ()
 
     def read(self, listed: Iterable[View]) -> list[View]:
         """What the directory says now, without that with which nobody can go on."""
         self._listed, self._read_at = tuple(listed), self.core.now
+        if any(presence.exact for presence in self.core.presences.values()):
+            self._weights_at = self.core.now
         return [view for view in self._listed if view.lineage.id not in self.lineages or not self._ended(view)]
 
     def is_over(self, view: View, heard_at: float) -> bool:
@@ -55,4 +58,5 @@ class Past:
         return replaced and not self._weights_outside()
 
     def _weights_outside(self) -> bool:
-        return any(presence.exact for presence in self.core.presences.values())
+        """A reading of the directory may miss a record that is there."""
+        return self.core.now - self._weights_at <= self.core.settings.lease_seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.admission import usable_addresses
+from ftnode.protocol.admission import EXACT_PER_STAGE, usable_addresses
 from ftnode.protocol.messages import StageStatus, Status
 from ftnode.protocol.records import Presence
 from ftnode.protocol.view import View
@@ -26,7 +26,7 @@ def presence_of(core: Participant) -> Presence:
         capacity=core.room,
         head=holder.may_head,
         refuses=tuple(sorted(holder.refuses)),
-        exact=exact,
+        exact=exact[: EXACT_PER_STAGE * core.settings.stage_count],
         copies=() if core.member else holder.copies.versions(),
         tokens_per_second=holder.tokens_per_second,
         snapshots=() if core.member else core.disk.told(),

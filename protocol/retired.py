@@ -4,6 +4,7 @@ reduced gradient are exactly what the swarm misses (rules 15, 18 ii)."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 from ftnode.protocol.step import StepWork
 from ftnode.protocol.types import Attempt, Version, next_version
@@ -46,9 +47,11 @@ class Retired:
         return work.begin.attempt if work is not None and work.has_reduced(stage) else None
 
     def promised(self, versions: Mapping[int, Version], lineage: str) -> tuple[tuple[int, Version], ...]:
-        """The versions that its commit would make of our weights."""
+        """The versions that its commit would make of our weights, by the names that it has in any of these lineages: it
+        may have been committed before one was founded out of the other."""
         work = self.work_in(lineage)
-        return () if work is None else promised_by(work, versions, lineage)
+        named = (promised_by(work, versions, each) for each in sorted(self._lineages)) if work is not None else ()
+        return tuple(dict.fromkeys(chain.from_iterable(named)))
 
 
 def promised_by(work: StepWork, versions: Mapping[int, Version], lineage: str) -> tuple[tuple[int, Version], ...]:

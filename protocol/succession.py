@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Final
 
 from ftnode.protocol.types import Peer, Version
 from ftnode.protocol.view import Lineage, View
+
+SERIALS_MAX: Final = 8
+"""Lineages that one life of a peer founds out of one view, at most, as far as their names are recognised."""
 
 
 def genesis(run: str, me: Peer, stages: Collection[int], stage_count: int, serial: int = 0) -> View:
@@ -78,10 +82,25 @@ def fork(view: View, founder: Peer, serial: int, survivors: Collection[Peer], re
     lineages of one name would have two views of one number.
     """
     parent = parent or view.digest()
-    text = f"{parent}/{founder.id}/{founder.nonce}/{serial}"
     holders = tuple(tuple(peer for peer in group if peer in survivors) for group in view.holders)
-    name, exact = hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), sum(map(bool, holders))
+    name, exact = _name(parent, founder, serial), sum(map(bool, holders))
     lineage = Lineage(name, view.lineage.forks + 1, exact, view.lineage.origin, view.lineage.start)
     staying = {founder, *(peer for group in holders for peer in group)}  # not a leader of before that held nothing
     voters = tuple(peer for peer in view.voters if peer in survivors and peer in staying) or (founder,)
     return View(view.run, lineage, view.number + 1, parent, founder, holders, voters, view.epochs, reason)
+
+
+def _name(parent: str, founder: Peer, serial: int) -> str:
+    text = f"{parent}/{founder.id}/{founder.nonce}/{serial}"
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def descends(view: View, mine: View) -> bool:
+    """Was the lineage of `view`, whichever view of it this is, founded out of `mine` without a quorum (rule 16)? Its
+    name tells, as long as its founder votes in it."""
+    theirs, ours = view.lineage, mine.lineage
+    if (theirs.origin, theirs.forks) != (ours.origin, ours.forks + 1) or view.number <= mine.number:
+        return False
+    parent, founders = mine.digest(), {view.leader, *view.voters}
+    names = (_name(parent, peer, serial) for peer in founders for serial in range(1, SERIALS_MAX + 1))
+    return view.previous == parent or theirs.id in names

@@ -112,3 +112,15 @@ def test_who_follows_another_lineage_for_two_leases_is_lost_alive_or_not() -> No
 def test_who_is_late_or_comes_back_is_not() -> None:
     core = led_while_heard(lambda now: now % 9 != 0, 60.0)
     assert core.leader is not None and not core.leader.losses.gone
+
+
+def test_nobody_is_lost_for_it_while_the_leader_itself_has_no_quorum() -> None:
+    """It is the leader that is out of it then: those that it would remove would have to vote for that."""
+    core = Participant(A, SETTINGS, Random(1))
+    core.install(VIEW)
+    fork_of_b = replace(VIEW, lineage=fork(VIEW, B, 1, (B, C), "no quorum").lineage)
+    for now in range(1, 30):
+        for peer in (B, C):
+            core.handle(heard(peer, fork_of_b, False), now)
+        core.handle(ev.Wake(), now + 0.5)
+        assert core.leader is None or not core.leader.losses.gone

@@ -12,7 +12,7 @@ from ftnode.protocol.messages import Certificate
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.records import Presence
 from ftnode.protocol.settings import Settings
-from ftnode.protocol.succession import genesis
+from ftnode.protocol.succession import genesis, revive
 from ftnode.protocol.types import Attempt, Peer, Version
 
 SETTINGS = Settings("r", stages=2, steps=100, microbatches=2, window=1)
@@ -57,6 +57,28 @@ def test_each_former_holder_has_its_turn(rank: int, until: float) -> None:
     went_on = goes_on_after(core, lambda now: Directory(there if now < until else (), ()))
     assert core.view is not None and (core.view.lineage.forks, core.view.leader) == (1, core.me)
     assert went_on <= PATIENCE + 2 * (1 + rank) * LEASE + 3.0
+
+
+def test_who_tells_of_later_weights_goes_first() -> None:
+    core = former_holder()
+    later = Presence(Peer("z", 1), ("/x",), "", 0, 1, True, (), ((2, Version(9, "d", Attempt(0, 9))),), (), 1.0, ())
+    went_on = goes_on_after(core, lambda now: Directory((later,), ()))
+    assert went_on > PATIENCE + 4 * LEASE
+
+
+def test_what_it_keeps_of_others_goes_on_with_the_founder_alone() -> None:
+    """Another one's copy may be of a commit that the founder does not have."""
+    for follows in (False, True):
+        core = former_holder()
+        core.holder.copies.held[0] = NEWEST
+        core.holder.copies._made_in[0] = VIEW.lineage.id
+        if follows:
+            founder = Peer("q", 1)
+            core.handle(Received(founder, Certificate(revive(VIEW, founder, 1, (2,), "why"), True, ()), None), 100.0)
+        else:
+            goes_on_after(core, lambda now: Directory((), ()))
+        assert core.view is not None and core.view.lineage.forks == 1
+        assert bool(core.holder.copies.held) != follows and core.holder.ours == {1: NEWEST}
 
 
 def test_strangers_who_claim_the_weights_do_not_put_it_off_for_ever() -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from random import Random
+from typing import Any
+
 import pytest
 
-from ftnode.protocol import follow
+from ftnode.protocol import follow, founding, leader, outside, retired
+from ftnode.protocol.participant import Participant
 from ftnode.protocol.settings import Settings
+from ftnode.protocol.types import Peer, Version
+from ftnode.protocol.view import View
 from tests.sim.planted import patched
 from tests.sim.targets import best_view
 from tests.sim.test_restart import Swarm, cut, lineages
@@ -16,10 +23,11 @@ SETTINGS = Settings(
 )  # fmt: skip
 
 
-def parted(seed: int, come_back: bool) -> Swarm:
+def parted(seed: int, come_back: bool, miss: float) -> Swarm:
     """Each part has one holder of each stage. The leader's part goes on, learns that the other one is gone, and loses
-    power; the line comes back, and with `come_back` those who lost power do, with nothing."""
-    swarm = Swarm(SETTINGS, peers=6, seed=seed)
+    power; the line comes back, and with `come_back` those who lost power do, with nothing. The directory shows a record
+    with a chance of 1 - `miss` from the cut on."""
+    swarm, chance = Swarm(SETTINGS, peers=6, seed=seed), Random(seed)
     world = swarm.world
 
     def whole() -> bool:
@@ -28,14 +36,16 @@ def parted(seed: int, come_back: bool) -> Swarm:
 
     world.run(100.0, whole)
     swarm.until(max(step for _, step in swarm.commits) + 10)
+    world.run(world.now + chance.uniform(0.0, 0.6))
     view = best_view(world)
     assert view is not None
     leader = view.leader.id
     with_leader = [max((peer.id for peer in group), key=lambda name: name == leader) for group in view.holders]
     near, far = set(with_leader), {peer.id for peer in view.members()} - set(with_leader)
     pairs = cut(swarm, near, far)
+    world.directory.miss = miss
     world.run(world.now + 60.0, lambda: not far & {peer.id for peer in (best_view(world) or view).members()})
-    world.run(world.now + 5.0)
+    world.run(world.now + chance.uniform(0.2, 5.2))
     swarm.commits.clear()
     for name in sorted(near):
         world.kill(world.by_id[name], "power", silently=False)
@@ -45,36 +55,88 @@ def parted(seed: int, come_back: bool) -> Swarm:
     return swarm
 
 
-@pytest.mark.parametrize("seed", [1, 2, 4])
-@pytest.mark.parametrize("come_back", [False, True], ids=["gone", "anew"])
-def test_former_holders_go_on_together(seed: int, come_back: bool) -> None:
+def go_on_together(seed: int, come_back: bool, miss: float) -> None:
     """From the commit that they have, with the weights that they have: nothing is rebuilt."""
-    swarm = parted(seed, come_back)
+    swarm = parted(seed, come_back, miss)
     before = len(swarm.installed)
-    swarm.until(5, 60.0)
+    swarm.until(5, 90.0)
     assert min(step for _, step in swarm.commits) > 5
     rungs = {rung.value for *_, rung, _ in swarm.installed[before:]}
     assert rungs <= {"replica", "kept"}, rungs
-    swarm.world.run(swarm.world.now + 20.0)
+    swarm.world.run(swarm.world.now + 30.0)
     swarm.goes_on()
     assert len(lineages(swarm)) == 1
 
 
+SEEDS = range(12)
+LEFT, LATE = 31, 118
+"""The others have committed what a former holder has left, and it can make that commit of its weights; and the lineage
+comes out of a view that was not the last one that the others heard of."""
+
+
+@pytest.mark.parametrize("miss", [0.0, 0.4], ids=["all", "some"])
+@pytest.mark.parametrize("come_back", [False, True], ids=["gone", "anew"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_former_holders_go_on_together(seed: int, come_back: bool, miss: float) -> None:
+    go_on_together(seed, come_back, miss)
+
+
+@pytest.mark.parametrize("seed", [LEFT, LATE])
+def test_some_know_more_than_others(seed: int) -> None:
+    go_on_together(seed, False, 0.0)
+
+
+def with_planted(planted: Any, seeds: Iterable[int], miss: float) -> None:
+    with planted, pytest.raises(AssertionError):
+        for seed in seeds:
+            go_on_together(seed, False, miss)
+
+
 def test_planted_who_is_outside_takes_it_for_another_lineage() -> None:
     """And drops its weights: the run halts, with all of them in memory a moment ago."""
-    original = follow.founded_for_us
-    members_only = patched(
-        (
-            follow,
-            "founded_for_us",
-            lambda core, sender, view: core.me in view.members() and original(core, sender, view),
-        )
-    )
-    with members_only, pytest.raises(AssertionError):
-        test_former_holders_go_on_together(1, False)
+
+    def for_members(core: Participant, sender: Peer, view: View) -> bool:
+        return core.member and founding.founded_for_us(core, sender, view)
+
+    with_planted(patched((follow, "founded_for_us", for_members)), (1,), 0.0)
 
 
-def test_planted_nobody_is_told() -> None:
-    with patched((follow, "FORMER_HOLDERS_MAX", 0)), pytest.raises(AssertionError):
-        for seed in (1, 2, 4):
-            test_former_holders_go_on_together(seed, False)
+def test_planted_only_the_first_view_of_a_lineage_tells_where_it_comes_from() -> None:
+    """Whoever the directory did not show to the founder hears of the second one."""
+
+    def first(view: View, mine: View) -> bool:
+        return view.previous == mine.digest()
+
+    with_planted(patched((outside, "descends", first)), SEEDS, 0.4)
+
+
+def test_planted_offers_before_the_leader_knows_where_the_swarm_stands() -> None:
+    """Whoever has the weights of one stage takes another one, and has no room left."""
+
+    def advance(self: leader.Leader) -> None:
+        told, self.statuses = self.statuses, {**self.statuses, self.core.me: None}
+        try:
+            original(self)
+        finally:
+            self.statuses = told
+
+    original = leader.Leader.advance
+    with_planted(patched((leader.Leader, "advance", advance)), SEEDS, 0.0)
+
+
+def test_planted_what_was_left_has_one_name() -> None:
+    """What an attempt would make is named by the lineage that we follow now, though the others committed it before."""
+
+    def promised(self: retired.Retired, versions: Mapping[int, Version], lineage: str) -> Any:
+        work = self.work_in(lineage)
+        return () if work is None else retired.promised_by(work, versions, lineage)
+
+    with_planted(patched((retired.Retired, "promised", promised)), (LEFT,), 0.0)
+
+
+def test_planted_only_the_last_view_is_remembered() -> None:
+
+    def last(self: outside.Outside, view: View) -> bool:
+        return not self.core.mine and self.core.view is not None and outside.descends(view, self.core.view)
+
+    with_planted(patched((outside.Outside, "shares_past", last)), (LATE,), 0.0)

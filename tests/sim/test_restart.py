@@ -1,4 +1,4 @@
-"""Whole swarms that are switched off and start again from their disks (rules 34 to 36)."""
+"""Whole swarms that are switched off and start again from their disks (rules 34 to 37)."""
 
 from __future__ import annotations
 
