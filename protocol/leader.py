@@ -320,12 +320,12 @@ class Leader:
         """Move losses and vacancies forward: offers first, then one view that settles all of them (rules 10, 11)."""
         if not (self._vacant or self.losses) or self.finished or self.core.balloting.proposing:
             return
-        if self.core.me not in self.statuses:  # offers name the base, so that who has exactly that is asked first
-            return
         stages = self.recruiting.open_stages()
         rungs = self.recruiting.rungs(stages)
         self.halted = self.recruiting.halt_reason(rungs)
         self.recruiting.close(stages)
+        if self.core.me not in self.statuses:  # offers name the base, so that who has exactly that is asked first
+            return
         self.recruiting.offer(stages, rungs)
         if self.recruiting.pending:
             return

@@ -191,8 +191,10 @@ class Restart:
                 leader.decide()
         elif not leader.halted:
             self.waiting = ""
-            if not memory.broken:  # else what makes it possible may be only said
+            if not memory.broken:
                 memory.unstick()
+            elif memory.stuck_since is not None and self._possible()[1]:  # what it does without disks may be only said
+                memory.possible(now, self.core.settings.restart_wait_seconds)
         else:
             memory.stuck_since = now if memory.stuck_since is None else memory.stuck_since
             if leader.recruiting.pending or leader.recruiting.fills:  # who may have the very weights
