@@ -1,6 +1,6 @@
 """Finding the run and keeping up with it: genesis, certificates, lineages that meet, a leader or a quorum that is gone.
 
-Rules 11, 14, 16 and the genesis paragraph of docs/protocol.md.
+Rules 11, 14, 16, 37 and the genesis paragraph of docs/protocol.md.
 """
 
 from __future__ import annotations

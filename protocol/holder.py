@@ -138,7 +138,7 @@ class Holder:
             self.forget(stage)
 
     def abandon(self) -> None:
-        """The view is given up before we had any weights of it."""
+        """The view is given up, and what is learnt or fetched for it with it; what we held before stays."""
         self._stop_learning()
         self.told = None
 
