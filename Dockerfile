@@ -1,4 +1,4 @@
-# A volunteer, and a meeting point (docs/service.md):
+# A volunteer, and a meeting point (docs/how-to/run-as-a-service.md):
 #   docker build --target volunteer -t ftnode .
 #   docker build --target bootstrap -t ftnode-bootstrap .
 # PIP_ARGUMENTS: for pip, as another index with torch for CPUs only.
@@ -41,5 +41,5 @@ CMD ["bootstrap", "--listen", "/ip4/0.0.0.0/tcp/31337", "--metrics", "none", "--
 
 FROM base AS volunteer
 EXPOSE 31338/tcp
-# What it joins and gives comes after the image's name; see docs/service.md.
+# What it joins and gives comes after the image's name; see docs/how-to/run-as-a-service.md.
 CMD ["join", "--help"]

@@ -9,14 +9,16 @@ PACKAGES := protocol models node bootstrap lab
 # tests/conftest.py says how many workers, which is none for a selection; ARGS='-n 0' keeps all tests in one process.
 SIDE_BY_SIDE := -n auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup demo test test-swarm lint format clean
+.PHONY: help setup demo quick test test-swarm lint format messages clean
 
 help:
 	@echo "make demo        a swarm on this machine trains, loses a stage and heals (ARGS='--steps 100' are passed on)"
-	@echo "make test        lint, types and all tests but those with real swarms, side by side (ARGS='-k name' selects)"
-	@echo "make test-swarm  tests with real processes, minutes each"
-	@echo "make lint        ruff and mypy"
+	@echo "make quick       tests of the rooms that you changed, the core's tables, 50 seeds: half a minute"
+	@echo "make test        all tests but those with real swarms, side by side (ARGS='-k name' selects)"
+	@echo "make test-swarm  tests with real swarms, side by side"
+	@echo "make lint        ruff and mypy, which looks again at what has changed only"
 	@echo "make format      ruff's formatter"
+	@echo "make messages    protobuf's Python for node/links/p2pd_wire.proto, after a change of it"
 	@echo "make setup       only the virtual environment in $(VENV)"
 	@echo "make clean       remove $(VENV), caches and build folders"
 
@@ -35,11 +37,14 @@ $(STAMP): pyproject.toml constraints.txt .ci/gmp
 demo: $(STAMP)
 	"$(BIN)/ftnode" demo $(ARGS)
 
-test: lint
+quick: $(STAMP)
+	"$(BIN)/python" -m tests.quick $(ARGS)
+
+test: $(STAMP)
 	"$(BIN)/python" -m pytest -rs -m "not swarm" $(SIDE_BY_SIDE) $(ARGS)
 
 test-swarm: $(STAMP)
-	"$(BIN)/python" -m pytest -m swarm $(ARGS)
+	"$(BIN)/python" -m pytest -rs -m swarm $(SIDE_BY_SIDE) $(ARGS)
 
 # mypy looks for the packages under the names that they are imported by; on disk they stand at the top.
 lint: $(STAMP)
@@ -52,6 +57,9 @@ lint: $(STAMP)
 format: $(STAMP)
 	"$(BIN)/ruff" check --fix .
 	"$(BIN)/ruff" format .
+
+messages: $(STAMP)
+	"$(BIN)/python" -m grpc_tools.protoc --proto_path=node/links --python_out=node/links --pyi_out=node/links node/links/p2pd_wire.proto
 
 clean:
 	rm -rf "$(VENV)" build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Sequence
 
-from ftnode.node.addresses import full_addresses
+from ftnode.node.links.addresses import full_addresses
 
 
 def rank(address: str) -> int:

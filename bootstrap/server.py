@@ -18,22 +18,22 @@ from pathlib import Path
 import trio
 
 from ftnode.bootstrap.addresses import join_lines, shown_addresses
-from ftnode.node.acquaintances import WHO_PROTOCOL, who_handler
-from ftnode.node.addresses import full_addresses, parse_peers, remember_peers, remembered_peers
-from ftnode.node.configuration import Running, forget_running
-from ftnode.node.directory import read_statements
-from ftnode.node.directory_link import DirectoryDown, DirectoryLink
-from ftnode.node.directory_records import RUNS_KEY, RunNotice, Statement
-from ftnode.node.identity import BOOTSTRAP_NAME, Identity, take_identity
-from ftnode.node.knock import KNOCK_PROTOCOL, knock_handler
-from ftnode.node.metrics_server import NONE, MetricsServer
-from ftnode.node.p2pd import P2pd
-from ftnode.node.relay import start_relay
-from ftnode.node.running_note import RunningNote
-from ftnode.node.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
-from ftnode.node.supervisor import Supervisor, state_of
-from ftnode.node.waiting import tell_waits
-from ftnode.protocol.errors import UserError
+from ftnode.node.directory.directory import read_statements
+from ftnode.node.directory.link import DirectoryDown, DirectoryLink
+from ftnode.node.directory.records import RUNS_KEY, RunNotice, Statement
+from ftnode.node.home.identity import BOOTSTRAP_NAME, Identity, take_identity
+from ftnode.node.home.waiting import tell_waits
+from ftnode.node.links.addresses import full_addresses, parse_peers, remember_peers, remembered_peers
+from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.links.p2pd import P2pd
+from ftnode.node.links.relay import start_relay
+from ftnode.node.owner.join_options import Running, forget_running
+from ftnode.node.owner.running_note import RunningNote
+from ftnode.node.owner.systemd import Supervisor, state_of
+from ftnode.node.watch.metrics_server import NONE, MetricsServer
+from ftnode.node.watch.peer_latency import WHO_PROTOCOL, who_handler
+from ftnode.node.watch.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
+from ftnode.protocol.words.errors import UserError
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""Experiments and benchmarks on the same code: demo, audit, replay and the measurements of docs/performance.md."""
+"""Experiments and benchmarks on the same code: demo, audit, replay, and what docs/reference/performance.md measures."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 PRECISIONS: Final = {"float32": 4, "float64": 8}
 """Bytes of one number of weights, gradients and moments."""
@@ -40,6 +43,11 @@ class ModelConfig:
         for name in ("rope_theta", "norm_eps"):
             if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number, not {getattr(self, name)}")
+
+    @classmethod
+    def of(cls, section: DataclassInstance) -> ModelConfig:
+        """The model that a dataclass describes which has these fields: the model section of a manifest, or more."""
+        return cls(**{field.name: getattr(section, field.name) for field in fields(cls)})
 
     @property
     def head_dim(self) -> int:

@@ -20,8 +20,8 @@ from ftnode.models.initial import initialise
 from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.models.llama import BlockWeights, HeadWeights
 from ftnode.models.optimiser import OptimiserConfig, adam, learning_rate_at
-from ftnode.models.reduction import Staged, stage_gradient
 from ftnode.models.tensors import Layout, is_finite
+from ftnode.models.whole_gradient import Staged, stage_gradient
 
 WEIGHTS, MOMENT_1, MOMENT_2, GRADIENT = range(4)
 ROWS: Final = 4

@@ -7,19 +7,19 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from ftnode.protocol.errors import FtnodeError
-from ftnode.protocol.events import Received
-from ftnode.protocol.messages import Message
-from ftnode.protocol.records import Presence
-from ftnode.protocol.types import Handle, Peer
-from ftnode.protocol.view import View
+from ftnode.protocol.words.errors import FtnodeError
+from ftnode.protocol.words.events import Received
+from ftnode.protocol.words.messages import Message
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.types import Handle, Peer
+from ftnode.protocol.words.view import View
 
 REASON_TEXT_MAX: Final = 500
 """Reasons travel in messages, whose texts have a limit."""
 
 
 class ComputeError(FtnodeError):
-    """The compute process says no. `kind`: oom, fault or invalid (docs/architecture.md); `lost` when it is gone."""
+    """The compute process says no. `kind`: oom, fault, invalid; lost: it is gone (docs/explanation/architecture.md)."""
 
     def __init__(self, kind: str, reason: str, stage: int = -1) -> None:
         reason = reason[:REASON_TEXT_MAX]
@@ -80,3 +80,14 @@ class DirectoryPort(Protocol):
     def publish_view(self, view: View | None) -> None: ...
 
     def search(self) -> None: ...
+
+
+class Admission(Protocol):
+    """Who may take part in the run."""
+
+    @property
+    def refusal(self) -> str:
+        """What a peer is told that may not."""
+        ...
+
+    def admits(self, peer_id: str) -> bool: ...

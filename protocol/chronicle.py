@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ftnode.protocol.messages import Begin, Commit
-from ftnode.protocol.recovery import LOSSY
-from ftnode.protocol.types import Peer, Recovered, Rung
-from ftnode.protocol.view import View
+from ftnode.protocol.recovery.rungs import LOSSY
+from ftnode.protocol.words.messages import Begin, Commit
+from ftnode.protocol.words.types import Peer, Recovered, Rung
+from ftnode.protocol.words.view import View
 
 ENTRIES_KEPT = 10_000
 """Of the commits, which travel with copies of the head, so that whoever comes late sees the whole curve."""

@@ -14,38 +14,58 @@ A participant is always in one of four situations, told apart by `view` and `mem
 
 Messages of another view or attempt are not errors: the lower side is sent the certificate, early tensors are kept
 until their Begin arrives, late ones are dropped. Everything is sent again until it is answered, so any message may be
-lost, doubled or late. Rules are those of docs/protocol.md.
+lost, doubled or late. Rules are those of docs/explanation/protocol.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
-from typing import Any, Final
+from typing import Final, assert_never
 
-from ftnode.protocol import effects as fx
-from ftnode.protocol import events as ev
-from ftnode.protocol import messages as ms
-from ftnode.protocol import strangers
-from ftnode.protocol.admission import objection
-from ftnode.protocol.candidate import Candidate
 from ftnode.protocol.chronicle import Chronicle
-from ftnode.protocol.departing import Departing
-from ftnode.protocol.election import Election
-from ftnode.protocol.follow import Follow
-from ftnode.protocol.holder import Holder
-from ftnode.protocol.leader import Leader
-from ftnode.protocol.liveness import Errand, Liveness
-from ftnode.protocol.memory import Memory
-from ftnode.protocol.presence import move, presence_of, waiting_for
-from ftnode.protocol.rank import told_step
-from ftnode.protocol.records import Presence
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.snapshots import Disk
-from ftnode.protocol.timers import Timers
-from ftnode.protocol.types import Handle, Peer
-from ftnode.protocol.view import View
-from ftnode.protocol.watchers import Watch
+from ftnode.protocol.holder.candidacy import Candidacy
+from ftnode.protocol.holder.heartbeats import Heartbeats, asked, heartbeat_of
+from ftnode.protocol.holder.holder import Holder
+from ftnode.protocol.holder.presence import presence_of, waiting_for
+from ftnode.protocol.leader.leader import Leader
+from ftnode.protocol.leader.leader_memory import LeaderMemory
+from ftnode.protocol.liveness.liveness import Liveness
+from ftnode.protocol.picture import Picture, picture_of
+from ftnode.protocol.situation import (
+    AskAround,
+    Beat,
+    BeatNow,
+    ClearTimer,
+    Decision,
+    ExpectToHear,
+    ForgetWeights,
+    GiveViewUp,
+    GoBack,
+    GoOnFromDisks,
+    LetUsGo,
+    MakeOffer,
+    Remember,
+    SetTimer,
+    ShowView,
+    Situation,
+    TakeUp,
+    YieldTo,
+)
+from ftnode.protocol.views.ballot import Balloting
+from ftnode.protocol.views.election import Election
+from ftnode.protocol.views.following import Following
+from ftnode.protocol.views.peer_table import PeerTable
+from ftnode.protocol.wire.admission import objection, usable_addresses
+from ftnode.protocol.words import effects as fx
+from ftnode.protocol.words import events as ev
+from ftnode.protocol.words import messages as ms
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.timers import Timers
+from ftnode.protocol.words.types import Handle, Peer
+from ftnode.protocol.words.view import View
 
 NOTES_KEPT = 256
 
@@ -63,25 +83,24 @@ class Participant:
         self.mine: tuple[int, ...] = ()
         self.timers = Timers()
         self.liveness = Liveness(settings.lease_seconds, 0.0)
-        self.balloting: Any = None
+        self.balloting: Balloting | None = None
         self.leader: Leader | None = None
-        self.memory = Memory()
-        self.contacts: dict[Peer, tuple[str, ...]] = {me: addresses}
-        self.presences: dict[Peer, Presence] = {}
+        self.memory = LeaderMemory()
+        self.peers = PeerTable(me, addresses)
         self.reports: dict[Peer, ms.Heartbeat] = {}
         self.chronicle = Chronicle()
-        self.errands: dict[Peer, Errand] = {}
-        self.holder = Holder(self)
-        self.candidate = Candidate(self)
-        self.election = Election(self)
-        self.follow = Follow(self)
-        self.watch = Watch(self)
-        self.departing = Departing(self)
-        self.leaving, self.disk = "", Disk()
+        self.holder = Holder(settings)
+        self.candidacy = Candidacy()
+        self.election = Election(me)
+        self.following = Following(self.chronicle)
+        self.heartbeats = Heartbeats()
+        self.departure = self.holder.departure
         self._started, self._out = False, list[fx.Effect]()
-        self._to_self: list[tuple[ms.Message, Handle | None]] = []
+        self._to_self: list[fx.Send] = []
         self._last_notes: dict[str, str] = {}
         self._announced: Presence | None = None
+        self._situation: Situation | None = None
+        self._picture: Picture | None = None
         self.presence_changed = True
         """What we announce may be different; looked at after every event but messages and results, and every beat."""
 
@@ -92,19 +111,28 @@ class Participant:
         """When it next wants a Wake."""
         return self.timers.deadline
 
+    @property
+    def picture(self) -> Picture:
+        """What we show between two events. Made when somebody asks, once for each event."""
+        if self._picture is None:
+            self.changed()
+            s = self.situation
+            ours = self.heartbeat(wants_reply=False)
+            self._picture = picture_of(s, ours, self.memory.leavers, self.departure.stayed, self.chronicle)
+        return self._picture
+
     def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
         """Take one event at time `now` (seconds, never going back) and return what is to be done, in order."""
         self._out = []
-        self.now = now
+        self.now, self._situation, self._picture = now, None, None
         if not self._started:
             self._start()
-        if self.liveness.woke(now, self.deadline):
-            self.follow.on_blocked()
-        if isinstance(event, ev.Received):
-            self._receive(event.sender, event.message, event.handle)
-        else:
-            self.presence_changed = self.presence_changed or not isinstance(event, ev.Done)
-            _EVENTS[type(event)](self, event)
+        if self.liveness.woke(now, self.timers.deadline):
+            self.carry_out(self.following.on_blocked(self.situation))
+            if self.leader is not None:
+                self.leader.on_blocked()
+        self.presence_changed = self.presence_changed or not isinstance(event, (ev.Received, ev.Done))
+        self._hear(event)
         self._finish()
         if now >= self.timers.deadline:
             for name in self.timers.expired(now):
@@ -117,14 +145,15 @@ class Participant:
     def _finish(self) -> None:
         """Deliver what we told ourselves, and let every role move on until nothing changes."""
         for _ in range(1000):
-            self.holder.advance()
-            if self.leader is not None:
-                self.leader.advance()
+            if self.holder.unsettled:
+                self.carry_out(self.holder.advance(self.situation))
+            if self.leader is not None and self.leader.unsettled:
+                self.carry_out(self.leader.advance(self.situation))
             if not self._to_self:
                 return
             pending, self._to_self = self._to_self, []
-            for message, handle in pending:
-                self._receive(self.me, message, handle)
+            for sent in pending:
+                self._receive(self.me, sent.message, sent.handle)
         raise AssertionError("messages to self do not end")
 
     def _start(self) -> None:
@@ -132,26 +161,83 @@ class Participant:
         self.liveness = Liveness(self.settings.lease_seconds, self.now)
         self.timers.set("beat", self.now + self.settings.heartbeat_seconds * self.chance.random())
         self.timers.set("search", self.now)
-        self.follow.started()
+        self.following.started(self.now)
 
-    # -- what roles use
+    # -- roles: a situation goes in, an outcome comes out
 
-    def emit(self, effect: fx.Effect) -> None:
-        self._out.append(effect)
+    @property
+    def situation(self) -> Situation:
+        """What is the case now. Made once for each event, and anew when what it says has changed."""
+        if self._situation is None:
+            self._situation = Situation(
+                self.me, self.settings, self.now, self.chance, self.view, self.members, self.mine, self.hold,
+                self.peers.contacts, self.peers.presences, self.reports, self.liveness, self.holder, self.balloting,
+                self.departure.leaving, self.departure.pauses, self.following.quorate_at, self.chronicle, self.leader,
+            )  # fmt: skip
+        return self._situation
 
-    def send(self, to: Peer, message: ms.Message, handle: Handle | None = None) -> None:
-        if to == self.me:
-            self._to_self.append((message, handle))
+    def changed(self) -> None:
+        """The situation is another one from now on."""
+        self._situation = None
+
+    def _heard_of_quorum(self) -> None:
+        """The situation is another one if we have just learnt that a quorum stands behind our view."""
+        if self._situation is not None and self._situation.quorate_at != self.following.quorate_at:
+            self.changed()
+
+    def carry_out(self, outcome: Iterable[fx.Effect | Decision]) -> None:
+        """What a role has answered, in order; what it sends to us comes back as a message. Who hears which decision."""
+        for each in outcome:
+            match each:
+                case fx.Send():
+                    self._send(each)
+                case fx.Note():
+                    self.note(each.kind, each.text, **dict(each.fields))
+                case fx.Compute() | fx.Release():  # the most common of the others
+                    self._out.append(each)
+                case SetTimer():
+                    (self.timers.set_if_clear if each.keep else self.timers.set)(each.name, each.at)
+                case ClearTimer():
+                    self.timers.clear(each.name)
+                case ShowView():
+                    self.send(each.to, self.certificate())
+                case Remember():
+                    self._remember(each.peer, each.addresses)
+                case MakeOffer():
+                    self.send(each.to, replace(each.offer, neighbours=self.contacts_of(each.near)))
+                case ExpectToHear():
+                    self.liveness.expect(each.peer, self.now)
+                case TakeUp():
+                    self._take_up(each)
+                case YieldTo():
+                    self._yield_to(each)
+                case GoBack():
+                    self._go_back(each)
+                case GiveViewUp():
+                    self._give_view_up()
+                case ForgetWeights():
+                    self.carry_out(self.holder.forget_all(self.situation))
+                case GoOnFromDisks():
+                    self._go_on_from_disks(each)
+                case Beat():
+                    self._beat_to(each)
+                case BeatNow():
+                    self._beat_watch()
+                case AskAround():
+                    self._beat_to(Beat(tuple(asked(self.situation, each.peers)), True))
+                case LetUsGo():
+                    self._depart(self.departure.let_go(self.situation, each.everybody))
+                case _:
+                    self._out.append(each)
+
+    def send(self, to: Peer, message: ms.Message) -> None:
+        self._send(fx.Send(to, message, None))
+
+    def _send(self, sent: fx.Send) -> None:
+        if sent.to == self.me:
+            self._to_self.append(sent)
         else:
-            self._out.append(fx.Send(to, message, handle))
-
-    def route(self, effects: Iterable[fx.Effect]) -> None:
-        """Emit effects made by a pure part; what it sends to us comes back as a message."""
-        for effect in effects:
-            if isinstance(effect, fx.Send):
-                self.send(effect.to, effect.message, effect.handle)
-            else:
-                self._out.append(effect)
+            self._out.append(sent)
 
     def note(self, kind: str, text: str, **fields: str) -> None:
         """A decision and its reason; repeated only when it changes."""
@@ -162,129 +248,298 @@ class Participant:
             self._last_notes[subject] = text
             self._out.append(fx.Note(kind, text, tuple(fields.items())))
 
-    def know(self, peer: Peer, addresses: tuple[str, ...]) -> None:
-        strangers.know(self, peer, addresses)
-
-    def highest_step(self) -> int:
-        """The highest committed step that we know of."""
-        begun = self.holder.begin.base.step if self.holder.begin is not None else 0
-        held = max((version.step for version in self.holder.ours.values()), default=0)
-        return max(begun, held, self.chronicle.newest_step)
-
     @property
     def member(self) -> bool:
         return self.me in self.members
 
-    @property
-    def room(self) -> int:
-        """How many more stages we would hold."""
-        if self.leaving or not self.holder.compute_ready:
-            return 0
-        return max(0, min(self.hold, self.holder.capacity) - len(self.mine))
+    def waiting(self) -> str:
+        """What this peer waits for, in words; the leader says it for the run. Empty while it works."""
+        return waiting_for(self.situation)
 
-    # -- views
+    def _remember(self, peer: Peer, addresses: tuple[str, ...]) -> None:
+        if self.peers.contacts.get(peer) != addresses:
+            self.carry_out(self.peers.remember(peer, addresses, self.members, self.memory.pupils()))
+
+    # -- decisions about views
 
     def install(self, view: View) -> None:
         """Take up a chosen view: ours or, as a standby, the one to follow."""
-        old, self.view, ours = self.view, view, self.follow.outside.shares_past(view)
+        old, self.view = self.view, view
+        ours = not self.mine and self.following.former.shares_past(view)
         self.presence_changed = True
         self.members = frozenset(view.members())
         was, self.mine = self.mine, view.stages_of(self.me)
         self.balloting = self.election.balloting_of(view)
-        self.errands.clear()
+        self.heartbeats.on_view()
         for name in ("poll", "offer", "join"):
             self.timers.clear(name)
-        self.leader = Leader(self, view, self.memory) if view.leader == self.me else None
+        self.changed()
+        self.leader = None
+        if view.leader == self.me:
+            self.leader = Leader(self.situation, view, self.memory, self.chronicle, self.balloting)
         self.reports = {peer: report for peer, report in self.reports.items() if peer in self.members}
-        strangers.forget(self)
+        self.peers.on_view(self.members, self.memory.pupils(), self.liveness)
+        self.changed()
         same = old is not None and old.lineage == view.lineage
         forked = old is not None and not same and (view.previous == old.digest() or ours)
+        if self.leader is None or not same:
+            self.memory.unstick()
         self.note("view", f"view {view.number} of {view.lineage.id[:6]}: {view.reason}", view=str(view.number))
-        self.follow.on_view(old if same else None, view, forked)
-        if self.leaving and (not self.member or self.members == {self.me}):
-            self.departing.on_view(old is not None and old.leader == self.me)
-        self.holder.on_view(view, was, forked)
+        self.carry_out(self.following.on_view(self.situation, old if same else None, view, forked))
+        self.changed()
+        self._depart(self.departure.on_view(self.situation, was, old is not None and old.leader == self.me))
+        self.carry_out(self.holder.on_view(self.situation, view, was, forked))
         self.chronicle.view(view)
-        self.emit(fx.PublishView(view))
+        self._out.append(fx.PublishView(view))
         if self.leader is not None:
-            self.emit(fx.Search("leads a new view"))
+            self._out.append(fx.Search("leads a new view"))
+
+    def _take_up(self, taken: TakeUp) -> None:
+        before = self.certificate() if taken.both else None
+        self.install(taken.view)
+        after = self.certificate() if taken.tell else None
+        for peer in taken.tell:
+            for certificate in (before, after):
+                if certificate is not None:
+                    self.send(peer, certificate)
+
+    def _yield_to(self, winner: YieldTo) -> None:
+        self.carry_out(self.holder.yield_to(self.situation, winner.view.lineage))
+        self.install(winner.view)
+
+    def _go_back(self, back: GoBack) -> None:
+        self.holder.go_back()
+        self.changed()
+        self.install(back.view)
+
+    def _give_view_up(self) -> None:
+        self.carry_out(self.holder.abandon(self.situation))
+        self.view, self.members, self.mine, self.balloting, self.leader = None, frozenset(), (), None, None
+        self.changed()
+
+    def _go_on_from_disks(self, go: GoOnFromDisks) -> None:
+        assert self.view is not None and self.leader is not None
+        self.memory.unstick()
+        if self.leader.base is None or self.leader.base != self.view.lineage.start:  # which may be a lie
+            self.memory.known_step = self.situation.highest_step
+        follow = self.following.go_on_from_disks
+        self.carry_out(follow(self.situation, go.number, go.start, go.exact_stages, go.reason))
 
     def certificate(self) -> ms.Certificate:
         assert self.view is not None
-        known = tuple(ms.Contact(peer, self.contacts.get(peer, ())) for peer in self.view.members())
-        return ms.Certificate(self.view, self.follow.vouches, known, told_step(self))
+        s = self.situation
+        known = self.contacts_of(self.view.members())
+        told = self.leader.told_step(s) if self.leader is not None else 0
+        return ms.Certificate(self.view, self.following.vouches(s), known, told)
+
+    def contacts_of(self, peers: Iterable[Peer]) -> tuple[ms.Contact, ...]:
+        return tuple(ms.Contact(peer, self.peers.contacts.get(peer, ())) for peer in peers)
+
+    def presence(self) -> Presence:
+        """What we say of ourselves in the directory."""
+        return presence_of(self.situation, self.holder, self.addresses)
+
+    def status(self) -> ms.Status:
+        """What we say to the leader of our view (rule 17)."""
+        assert self.view is not None
+        return self.holder.status(self.situation, self.view)
+
+    def heartbeat(self, wants_reply: bool) -> ms.Heartbeat:
+        """What we say of ourselves now."""
+        return heartbeat_of(self.situation, self.holder, self.waiting(), wants_reply)
+
+    def _beat_to(self, beat: Beat) -> None:
+        heartbeat = self.heartbeat(beat.wants_reply)
+        for peer in beat.to:
+            self.send(peer, heartbeat)
+
+    def _depart(self, outcome: Iterable[fx.Effect | Decision]) -> None:
+        """What has become of our own way out; whoever stays after all leaves no more."""
+        self.changed()
+        if not self.departure.leaving:
+            self.memory.leavers.pop(self.me, None)
+        self.carry_out(outcome)
 
     # -- events
+
+    def _hear(self, event: ev.Event) -> None:
+        match event:
+            case ev.Received():
+                self._receive(event.sender, event.message, event.handle)
+            case ev.Done():
+                self.carry_out(self.holder.on_done(self.situation, event))
+            case ev.Wake():
+                pass
+            case ev.LinkUp():
+                self._on_link_up(event)
+            case ev.LinkDown():
+                self._on_link_down(event)
+            case ev.ComputeReady():
+                self._on_compute_ready(event)
+            case ev.ComputeLost():
+                lost = self.holder.on_compute_lost
+                self.carry_out(lost(self.situation, event.reason, event.out_of_memory_stage))
+            case ev.Installed():
+                self.carry_out(self.holder.on_installed(self.situation, event))
+            case ev.InstallFailed():
+                self.carry_out(self.holder.on_install_failed(self.situation, event))
+            case ev.Kept():
+                self.holder.copies.on_kept(event)
+            case ev.KeepFailed():
+                self.carry_out(self.holder.copies.on_failed(event))
+            case ev.Snapshots():
+                self.holder.disk.replace(event.kept)
+            case ev.History():
+                self.chronicle.learn(event.commits, self.now)
+            case ev.Directory():
+                self._on_directory(event)
+            case ev.DirectoryLost():
+                self.note("directory", f"the directory does not answer: {event.reason}")
+            case ev.Moved():
+                self._on_moved(event)
+            case ev.Leave():
+                self._on_leave(event)
+            case ev.Stay():
+                self._depart(self.departure.waited_enough(self.situation))
+            case _:
+                assert_never(event)
 
     def _receive(self, sender: Peer, message: ms.Message, handle: Handle | None) -> None:
         if sender != self.me:
             reason = objection(sender, message, self.view, self.settings)
             if reason:
                 self.note("nonsense", f"{sender} sends {reason}", peer=sender.id)
-                self.emit(fx.Strike(sender, reason))
+                self._out.append(fx.Strike(sender, reason))
                 if handle is not None:
                     self._out.append(fx.Release((handle,)))
                 return
             self.liveness.on_message(sender, ms.lineage_of(message), self.now)
-            if sender in self.errands:
-                self.watch.answer(self.errands.pop(sender), heard=True)
-        if isinstance(message, ms.Boundary):
-            assert handle is not None
-            self.holder.on_boundary(sender, message, handle)
-            return
-        _MESSAGES[type(message)](self, sender, message)
+            if self.heartbeats.errands:
+                self.carry_out(self.heartbeats.on_message(self.situation, sender))
+        match message:
+            case ms.Boundary():
+                assert handle is not None
+                self.carry_out(self.holder.on_boundary(self.situation, sender, message, handle))
+            case ms.Stored():
+                self.carry_out(self.holder.on_stored(self.situation, sender, message))
+            case ms.Heartbeat():
+                self._on_heartbeat(sender, message)
+            case ms.Begin():
+                self._on_begin(sender, message)
+            case ms.Share():
+                self.carry_out(self.holder.on_share(self.situation, sender, message))
+            case ms.Certificate():
+                self._on_certificate(sender, message)
+            case ms.Poll():
+                self.carry_out(self.heartbeats.on_poll(self.situation, sender, message))
+            case ms.Offer():
+                self.carry_out(self.candidacy.on_offer(self.situation, sender, message))
+            case ms.Prepare() | ms.Promise() | ms.Propose() | ms.Accepted() | ms.Outbid():
+                self.carry_out(self.election.on_vote(self.situation, sender, message))
+            case _:
+                self._tell_leader(sender, message)
 
     def _on_link_up(self, event: ev.LinkUp) -> None:
         self.liveness.on_link_up(event.peer, self.now)
-        self.holder.on_link_up(event.peer)
-        self.candidate.on_link_up(event.peer)
+        self.carry_out(self.holder.on_link_up(self.situation, event.peer))
+        self.carry_out(self.candidacy.on_link_up(self.situation, event.peer))
         if self.view is not None and (event.peer in self.members or not self.member):
-            self.watch.greet(event.peer)
+            self._beat_to(Beat((event.peer,), False))  # whoever is behind learns of it at once
 
     def _on_link_down(self, event: ev.LinkDown) -> None:
         self.liveness.on_link_down(event.peer, event.refused, self.now)
-        self.candidate.on_link_down(event.peer, event.reason)
-        self.watch.on_link_down(event.peer, event.refused, event.reason)
+        self.carry_out(self.candidacy.on_link_down(self.situation, event.peer, event.reason))
+        self.carry_out(self.heartbeats.on_link_down(self.situation, event.peer, event.refused, event.reason))
         if self.leader is not None:
-            self.leader.recruiting.on_candidate_lost(event.peer)
+            self.leader.on_candidate_lost(event.peer)
 
     def _on_directory(self, event: ev.Directory) -> None:
-        event = strangers.sensible_part(self, event)
-        self.presences = {presence.peer: presence for presence in event.presences if presence.peer != self.me}
+        event, outcome = self.peers.read(event, self.settings, self.members, self.memory.pupils(), self.liveness)
+        self.changed()
+        self.carry_out(outcome)
         for presence in event.presences:
-            self.know(presence.peer, presence.addresses)
+            self._remember(presence.peer, presence.addresses)
         if self.leader is not None:
-            self.leader.recruiting.forget_tries()
-        self.follow.on_directory(event)
+            self.leader.on_directory()
+        before = self.view
+        for listed in self.following.on_directory(self.situation, event.certificates):
+            self.carry_out(self.following.consider(self.situation, listed, self.election.newest_of(listed)))
+        self.carry_out(self.following.after_directory(self.situation, event, before))
 
-    # -- messages of views
+    def _on_compute_ready(self, event: ev.ComputeReady) -> None:
+        self.holder.on_compute_ready(event)
+        self.carry_out(self.following.on_compute_ready(self.situation))
 
-    def of_this_view(self, lineage: str, number: int) -> bool:
-        return self.view is not None and self.view.lineage.id == lineage and self.view.number == number
+    def _on_moved(self, event: ev.Moved) -> None:
+        """Present ourselves at other addresses from now on, in the directory and in certificates."""
+        self.addresses = self.peers.contacts[self.me] = usable_addresses(event.addresses)
+
+    def _on_leave(self, event: ev.Leave) -> None:
+        self.departure.wish(event)
+        self.changed()
+        self._depart(self.departure.leave(self.situation, event))
+
+    # -- messages
 
     def _on_certificate(self, sender: Peer, message: ms.Certificate) -> None:
-        self.follow.on_certificate(sender, message)
+        newest = self.election.newest_of(message.view)
+        self.carry_out(self.following.on_certificate(self.situation, sender, message, newest))
         for contact in message.contacts:
-            trusted = sender in self.members or contact.peer not in self.contacts
+            trusted = sender in self.members or contact.peer not in self.peers.contacts
             if contact.peer in self.members and trusted:
-                self.know(contact.peer, contact.addresses)
+                self._remember(contact.peer, contact.addresses)
 
-    def _on_leader_message(self, sender: Peer, message: Any) -> None:
-        """Status, Ready, Suspect, PollReply, Answer, Poisoned, Resign: for the leader of their view."""
-        if not self.of_this_view(message.lineage, message.view):
-            return
+    def _on_heartbeat(self, sender: Peer, heartbeat: ms.Heartbeat) -> None:
+        if sender in self.members:
+            self.reports[sender] = heartbeat
         if self.leader is not None:
-            _LEADER[type(message)](self.leader, sender, message)
+            self.carry_out(self.leader.on_heartbeat(self.situation, sender, heartbeat))
+        leads = self.view is not None and sender == self.view.leader
+        if leads:
+            self.holder.on_leader_at(heartbeat.step, self.now)
+        begin = self.holder.begin
+        s = self.situation
+        self.carry_out(self.following.on_heartbeat(s, sender, heartbeat))
+        self._heard_of_quorum()
+        here = leads and s.member and s.of_view(heartbeat.lineage, heartbeat.view)
+        if begin is not None and here and begin.view == heartbeat.view and heartbeat.step < begin.step:
+            assert self.view is not None  # it has come back to a view that it led, and forgotten the Begin
+            self.send(self.view.leader, self.status())
+        if heartbeat.wants_reply:
+            self._beat_to(Beat((sender,), False))
+
+    def _tell_leader(self, sender: Peer, message: ms.ToLeader) -> None:
+        s, leader = self.situation, self.leader
+        if leader is None or not s.of_view(message.lineage, message.view):
+            return
+        match message:
+            case ms.Ready():
+                outcome = leader.on_ready(s, sender, message)
+            case ms.Status():
+                outcome = leader.on_status(s, sender, message)
+            case ms.Suspect():
+                outcome = leader.on_suspect(s, sender, message)
+            case ms.PollReply():
+                outcome = leader.on_poll_reply(s, sender, message)
+            case ms.Answer():
+                outcome = leader.on_answer(s, sender, message)
+            case ms.Poisoned():
+                outcome = leader.on_poisoned(s, sender, message)
+            case ms.Resign():
+                outcome = leader.on_resign(s, sender, message)
+            case _:
+                assert_never(message)
+        self.carry_out(outcome)
 
     def _on_begin(self, sender: Peer, message: ms.Begin) -> None:
         learner = any(peer == self.me for _, peer in message.learners)
         if self.view is None or sender != self.view.leader or not (self.member or learner):
             return
-        if self.of_this_view(message.lineage, message.view):
+        if self.situation.of_view(message.lineage, message.view):
             for commit in message.commits:
                 self.chronicle.commit(commit, self.now)
             self.chronicle.begin(message, self.view, self.now)
-            self.holder.on_begin(message)
+            self.carry_out(self.holder.on_begin(self.situation, message))
 
     # -- timers
 
@@ -292,99 +547,55 @@ class Participant:
         idle = self.view is not None and not self.member and not self.holder.learning
         period = self.settings.lease_seconds / 2 if idle else self.settings.heartbeat_seconds
         self.timers.set("beat", self.now + period)
-        strangers.forget_many(self)
-        self.watch.beat()
-        self.follow.beat()
-        self.holder.beat()
+        self.peers.beat(self.members, self.memory.pupils(), self.liveness)
+        self._beat_watch()
+        self.carry_out(self.departure.beat(self.situation))
+        self.carry_out(self.following.beat(self.situation, self.balloting))
+        self._heard_of_quorum()
+        self.carry_out(self.holder.beat(self.situation))
         if self.leader is not None:
-            self.leader.beat()
+            self.carry_out(self.leader.beat(self.situation))
+
+    def _beat_watch(self) -> None:
+        self.carry_out(self.heartbeats.beat(self.situation, self.waiting()))
 
     def _poll_due(self) -> None:
         if self.leader is not None:
-            self.leader.losses.conclude_inquiries()
+            self.carry_out(self.leader.poll_due(self.situation))
 
     def _offer_due(self) -> None:
         if self.leader is not None:
-            self.leader.recruiting.expire_offers()
+            self.carry_out(self.leader.offer_due(self.situation))
+
+    def _join_due(self) -> None:
+        if self.leader is not None:
+            self.carry_out(self.leader.join_due(self.situation))
 
     # -- presence
-
-    def waiting(self) -> str:
-        """What this peer waits for, in words; the leader says it for the run. Empty while it works."""
-        return waiting_for(self)
 
     def _announce(self) -> None:
         """Keep our presence in the directory as it is now; renewals are the directory's business."""
         if self._announced is None and not self.holder.compute_ready:
             return
         self.presence_changed = False
-        presence = presence_of(self)
+        presence = self.presence()
         if presence != self._announced:
             self._announced = presence
             self._out.append(fx.Announce(presence))
-        if self.room:
-            self.presences[self.me] = presence
+        if presence.capacity:
+            self.peers.presences[self.me] = presence
         else:
-            self.presences.pop(self.me, None)
+            self.peers.presences.pop(self.me, None)
 
 
-_EVENTS: Final[dict[type, Callable[[Participant, Any], None]]] = {
-    ev.Wake: lambda core, event: None,
-    ev.LinkUp: Participant._on_link_up,
-    ev.LinkDown: Participant._on_link_down,
-    ev.ComputeReady: lambda core, event: core.holder.on_compute_ready(event),
-    ev.ComputeLost: lambda core, event: core.holder.on_compute_lost(event.reason, event.out_of_memory_stage),
-    ev.Done: lambda core, event: core.holder.on_done(event),
-    ev.Installed: lambda core, event: core.holder.on_installed(event),
-    ev.InstallFailed: lambda core, event: core.holder.on_install_failed(event),
-    ev.Kept: lambda core, event: core.holder.copies.on_kept(event),
-    ev.KeepFailed: lambda core, event: core.holder.copies.on_failed(event),
-    ev.Snapshots: lambda core, event: core.disk.replace(event.kept),
-    ev.History: lambda core, event: core.chronicle.learn(event.commits, core.now),
-    ev.Directory: Participant._on_directory,
-    ev.DirectoryLost: lambda core, event: core.note("directory", f"the directory does not answer: {event.reason}"),
-    ev.Moved: lambda core, event: move(core, event.addresses),
-    ev.Leave: lambda core, event: core.departing.leave(event),
-    ev.Stay: lambda core, event: core.departing.waited_enough(),
-}
-_MESSAGES: Final[dict[type, Callable[[Participant, Peer, Any], None]]] = {
-    ms.Heartbeat: lambda core, sender, message: core.watch.on_heartbeat(sender, message),
-    ms.Certificate: Participant._on_certificate,
-    ms.Poll: lambda core, sender, message: core.watch.on_poll(sender, message),
-    ms.Offer: lambda core, sender, message: core.candidate.on_offer(sender, message),
-    ms.Prepare: lambda core, sender, message: core.election.on_vote(sender, message),
-    ms.Promise: lambda core, sender, message: core.election.on_vote(sender, message),
-    ms.Propose: lambda core, sender, message: core.election.on_vote(sender, message),
-    ms.Accepted: lambda core, sender, message: core.election.on_vote(sender, message),
-    ms.Outbid: lambda core, sender, message: core.election.on_vote(sender, message),
-    ms.Begin: Participant._on_begin,
-    ms.Stored: lambda core, sender, message: core.holder.on_stored(sender, message),
-    ms.Share: lambda core, sender, message: core.holder.on_share(sender, message),
-    ms.Suspect: Participant._on_leader_message,
-    ms.PollReply: Participant._on_leader_message,
-    ms.Answer: Participant._on_leader_message,
-    ms.Status: Participant._on_leader_message,
-    ms.Ready: Participant._on_leader_message,
-    ms.Poisoned: Participant._on_leader_message,
-    ms.Resign: Participant._on_leader_message,
-}
-_LEADER: Final[dict[type, Callable[[Leader, Peer, Any], None]]] = {
-    ms.Suspect: lambda leader, sender, message: leader.losses.on_suspect(sender, message),
-    ms.PollReply: lambda leader, sender, message: leader.losses.on_poll_reply(sender, message),
-    ms.Answer: lambda leader, sender, message: leader.recruiting.on_answer(sender, message),
-    ms.Status: Leader.on_status,
-    ms.Ready: Leader.on_ready,
-    ms.Poisoned: Leader.on_poisoned,
-    ms.Resign: lambda leader, sender, message: leader.losses.on_resign(sender, message),
-}
 _TIMERS: Final[dict[str, Callable[[Participant], None]]] = {
     "beat": Participant._beat,
-    "search": lambda core: core.follow.search(),
+    "search": lambda core: core.carry_out(core.following.search(core.situation)),
     "poll": Participant._poll_due,
     "offer": Participant._offer_due,
-    "errand": lambda core: core.watch.errands_due(),
-    "candidacy": lambda core: core.candidate.expire(),
-    "found": lambda core: core.follow.found_due(),
-    "leave": lambda core: core.departing.due(),
-    "join": lambda core: core.leader.join_due() if core.leader is not None else None,
+    "errand": lambda core: core.carry_out(core.heartbeats.errands_due(core.situation)),
+    "candidacy": lambda core: core.carry_out(core.candidacy.expire(core.situation)),
+    "found": lambda core: core.carry_out(core.following.found_due(core.situation)),
+    "leave": lambda core: core._depart(core.departure.due(core.situation)),
+    "join": Participant._join_due,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 from collections.abc import Generator
 from pathlib import Path
 
@@ -11,12 +12,19 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from ftnode.node.children import thread_environment
+from ftnode.lab.swarms.template import use_template
+from ftnode.node.machine import child_processes
+from ftnode.node.machine.child_processes import thread_environment
 
 os.environ.update(thread_environment(1))
 """Threads that wait for each other on busy cores take ten times as long. Before torch is loaded, and for children."""
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-"""Hundreds of processes start, and a node's modules take nearly twice as long to load without bytecode."""
+sys.dont_write_bytecode = False
+"""Hundreds of processes start, and a node's modules take nearly twice as long to load without bytecode. What pytest
+makes of the tests' assertions takes 8 s of processor time anew."""
+
+use_template()
+"""Nodes, compute and directory processes are forks of a process that has torch loaded, but in tests marked `fresh`."""
 
 DOOR, ROOM = Path(__file__).parent, Path(__file__)
 """Everybody comes through the door. Who wants the room alone keeps it shut while the others leave, so that nobody who
@@ -26,6 +34,8 @@ WORKERS_MAX = 8
 """Each takes half a gigabyte."""
 WORLD = Path(__file__).parent / "sim"
 SEEDS = "test_virtual_world.py"
+LONG = ("test_exactness.py", "test_slow_lines.py")
+"""Swarms that take minutes."""
 
 
 def lock(path: Path, how: int) -> int:
@@ -54,6 +64,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         unlock(room)
 
 
+@pytest.fixture(autouse=True)
+def started_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("fresh"):
+        monkeypatch.setattr(child_processes, "starter", None)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """For `-n auto`: twice the cores, since many tests wait; none for a selection, which is not worth their start."""
@@ -63,18 +79,27 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The virtual world takes longest and comes first, its seeds before all else."""
+    """Those alone come first, one after the other, so that nobody waits for the end of others' tests. The virtual world
+    takes longest and comes before the rest, its seeds before all else."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: (WORLD not in item.path.parents, item.path.name != SEEDS))
+        items.sort(
+            key=lambda item: (
+                item.get_closest_marker("alone") is None or not item.get_closest_marker("swarm"),
+                item.path.name not in LONG,
+                WORLD not in item.path.parents,
+                item.path.name != SEEDS,
+            )
+        )
 
 
 class ByFile(LoadScopeScheduling):
-    """A worker takes a whole file; of the virtual world a test at a time, but for those that look at the same seeds."""
+    """A worker takes a whole file; of the virtual world and of the swarms a test at a time, but for those that look at
+    the same seeds, and for swarms of nine that compute."""
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, name = nodeid.partition("::")
-        shared = file.endswith(SEEDS) and "[" not in name
-        return nodeid if "tests/sim/" in file and not shared else file
+        shared = (file.endswith(SEEDS) and "[" not in name) or file.endswith("test_exactness.py")
+        return nodeid if file.startswith(("tests/sim/", "tests/swarm/")) and not shared else file
 
 
 @pytest.hookimpl(optionalhook=True)

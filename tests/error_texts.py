@@ -6,9 +6,12 @@ Prior art: the index of Rust's compiler errors, which is generated from the sour
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
+
+from tests.syntax_trees import nodes, trees_of
 
 PACKAGES = ("protocol", "models", "node", "bootstrap", "lab")
 USAGE = 64
@@ -36,15 +39,18 @@ class ErrorText:
         return self.text.rpartition("; ")[2] if "; " in self.text else ""
 
 
-def error_texts(root: Path) -> list[ErrorText]:
-    trees = [
-        (path.stem, ast.parse(path.read_text(encoding="utf-8")))
-        for package in PACKAGES
-        for path in sorted((root / package).rglob("*.py"))
-        if "__pycache__" not in path.parts
-    ]
+def error_texts() -> list[ErrorText]:
+    trees = [(stem(Path(path), tree), tree) for package in PACKAGES for path, tree in trees_of(package).items()]
     numbers = {name: value for _, tree in trees for name, value in _constants(tree).items()}
     return sorted({text for file, tree in trees for text in texts_of(file, tree, numbers)})
+
+
+def stem(path: Path, tree: ast.Module) -> str:
+    """What the codes of a file end with: its `ERRORS`, else its name."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ERRORS":
+            return str(ast.literal_eval(node.value))
+    return path.stem
 
 
 def texts_of(file: str, tree: ast.Module, imported: Mapping[str, int]) -> Iterator[ErrorText]:
@@ -53,18 +59,25 @@ def texts_of(file: str, tree: ast.Module, imported: Mapping[str, int]) -> Iterat
     those that the file has no name of its own for."""
     names = {"UserError"} | {
         node.name
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "UserError" for base in node.bases)
     }
+    if not any(_makes(node, names) for node in nodes(tree)):
+        return
     numbers = {**imported, **_constants(tree)}
-    for function in ast.walk(tree):
+    for function in nodes(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
-            known = _assigned(function)
-            for node in _own(function):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+            own = list(_own(function))
+            known = _assigned(own)
+            for node in own:
+                if _makes(node, names):
                     text = _template(node.args[0], known) if node.args else ""
                     if text.strip("…"):
                         yield ErrorText(_number(node, numbers), file, text)
+
+
+def _makes(node: ast.AST, names: set[str]) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
 
 
 def _constants(tree: ast.Module) -> dict[str, int]:
@@ -86,11 +99,11 @@ def _own(function: ast.AST) -> Iterator[ast.AST]:
             yield from _own(child)
 
 
-def _assigned(function: ast.AST) -> dict[str, ast.expr]:
+def _assigned(own: Iterable[ast.AST]) -> dict[str, ast.expr]:
     """Texts that are put together in a variable first."""
     return {
         target.id: node.value
-        for node in _own(function)
+        for node in own
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name) and isinstance(node.value, ast.JoinedStr | ast.Constant)

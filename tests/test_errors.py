@@ -1,32 +1,28 @@
-"""Every error has a code, a cause and a next step, and docs/errors.md lists them all."""
+"""Every error has a code, a cause and a next step, and docs/reference/errors.md lists them all."""
 
 from __future__ import annotations
 
 import ast
 import os
 import re
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "node")]
+from ftnode.protocol.words.errors import UserError
+from tests import error_texts
+from tests.node.cli.cli_runner import Seen, runner
+from tests.syntax_trees import ROOT
 
-import error_texts  # noqa: E402
-from cli_runner import Seen, runner  # noqa: E402
-
-from ftnode.protocol.errors import UserError  # noqa: E402
-
-PAGE = ROOT / "docs" / "errors.md"
+PAGE = ROOT / "docs" / "reference" / "errors.md"
 HEAD = "| code | what it says | what to do |"
 
 
 @cache
 def texts_of_the_tree() -> list[error_texts.ErrorText]:
-    return error_texts.error_texts(ROOT)
+    return error_texts.error_texts()
 
 
 @pytest.fixture
@@ -49,7 +45,7 @@ def test_the_page_lists_every_error_with_what_to_do() -> None:
 
 def test_every_text_says_something_of_its_own() -> None:
     """Else its row on the page would be one of dots, and nobody finds what was shown."""
-    texts = error_texts.error_texts(ROOT)
+    texts = texts_of_the_tree()
     assert [text for text in texts if not any(letter.isalpha() for letter in text.text)] == []
     source = 'def f(where, text):\n    raise UserError(f"{where}: {text}", 78)'
     (found,) = error_texts.texts_of("x", ast.parse(source), {})

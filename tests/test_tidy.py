@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,27 +10,20 @@ from pathlib import Path
 import click
 import pytest
 
-from ftnode.node.cli import LazyGroup, cli
-
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests"))
-
-import tidy_rules as rules  # noqa: E402
+from ftnode.node.cli.main import LazyGroup, cli
+from tests import tidy_rules as rules
+from tests.syntax_trees import ROOT, trees_of
 
 ALONE = ("hivemind", "libp2p")
 """Each is imported by one file of the node, since one process cannot hold both; benches of the lab may compare them."""
-COMPARING = {"lab/transport_paths.py", "lab/reduction_peers.py", "lab/allreduce_peer.py"}
-DOCUMENTED_IN = ("README.md", "docs/commands.md")
+COMPARING = {"lab/parts/transport_paths.py", "lab/parts/reduction_peers.py", "lab/parts/allreduce_peer.py"}
+DOCUMENTED_IN = ("README.md", "docs/reference/commands.md")
 SKIPPED = {".git", ".venv", "build", "dist", "__pycache__", "reports"}
 
 
 @cache
 def python_files() -> dict[str, ast.Module]:
-    found = {}
-    for package in (*rules.PACKAGES, "tests"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            if "__pycache__" not in path.parts:
-                found[path.relative_to(ROOT).as_posix()] = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    found = {path: tree for package in (*rules.PACKAGES, "tests") for path, tree in trees_of(package).items()}
     assert len(found) > 20
     return found
 
@@ -74,12 +66,12 @@ def test_the_tree_keeps(rule: rules.Rule) -> None:
 @pytest.mark.parametrize(
     ("rule", "path", "source"),
     [
-        (rules.packages_import_downwards, "protocol/x.py", "import ftnode.node.cli"),
+        (rules.packages_import_downwards, "protocol/x.py", "import ftnode.node.cli.main"),
         (rules.packages_import_downwards, "protocol/x.py", "from ftnode import models"),
         (rules.packages_import_downwards, "models/x.py", "from ftnode.protocol import types"),
         (rules.packages_import_downwards, "node/x.py", "from ftnode.bootstrap import server"),
-        (rules.packages_import_downwards, "node/cli.py", "def f():\n    import ftnode.lab.demo"),
-        (rules.packages_import_downwards, "bootstrap/x.py", "from ftnode.node.driver import Driver"),
+        (rules.packages_import_downwards, "node/cli/main.py", "def f():\n    import ftnode.lab.demo.demo"),
+        (rules.packages_import_downwards, "bootstrap/x.py", "from ftnode.node.driver.driver import Driver"),
         (rules.packages_import_downwards, "bootstrap/x.py", "import ftnode.models.llama"),
         (rules.packages_import_downwards, "node/x.py", "from .driver import Driver"),
         (rules.packages_import_downwards, "node/x.py", "from node.driver import Driver"),
@@ -91,6 +83,17 @@ def test_the_tree_keeps(rule: rules.Rule) -> None:
         (rules.core_is_pure, "protocol/x.py", "import random\nx = random.random()"),
         (rules.core_is_pure, "protocol/x.py", "from random import choice"),
         (rules.core_is_pure, "protocol/x.py", "def f():\n    return open('x')"),
+        (rules.only_its_picture_is_read, "node/life/x.py", "def f(self): return self.participant.holder.versions"),
+        (rules.only_its_picture_is_read, "lab/demo/x.py", "def f(core): return core.members"),
+        (rules.only_its_picture_is_read, "node/life/x.py", "def f(one: Participant | None): one.situation"),
+        (rules.only_its_picture_is_read, "node/life/x.py", "one: 'Participant'\none.chronicle"),
+        (rules.only_its_picture_is_read, "node/life/x.py", "a, b = 1, self._core\nc = b\nc.leader"),
+        (
+            rules.only_its_picture_is_read,
+            "node/life/x.py",
+            "self.one = Participant(me, settings)\nself.one.view",
+        ),
+        (rules.only_its_picture_is_read, "node/life/x.py", "def f(self): return getattr(self.participant, name)"),
         (rules.errors_are_not_swallowed, "node/x.py", "try:\n    f()\nexcept Exception:\n    pass"),
         (rules.errors_are_not_swallowed, "node/x.py", "try:\n    f()\nexcept:\n    x = 1"),
         (rules.errors_are_not_swallowed, "node/x.py", "try:\n    f()\nexcept (OSError, BaseException):\n    x = 1"),
@@ -99,8 +102,18 @@ def test_the_tree_keeps(rule: rules.Rule) -> None:
         (rules.tests_do_not_sleep, "tests/node/test_x.py", "import time\ntime.sleep(1)"),
         (rules.tests_do_not_sleep, "tests/node/test_x.py", "async def f():\n    await trio.sleep(0.1)"),
         (rules.tests_do_not_sleep, "tests/node/test_x.py", "from time import sleep\nsleep(1)"),
-        (rules.files_hold_one_concept, "node/x.py", "x = 1\n" * 401),
-        (rules.files_hold_one_concept, "node/x.py", "def f():\n" + "    x = 1\n" * 90),
+        (rules.rooms_import_downwards, "node/links/x.py", "from ftnode.node.driver.driver import Driver"),
+        (rules.rooms_import_downwards, "node/links/x.py", "from ftnode.node import driver"),
+        (rules.rooms_import_downwards, "protocol/words/x.py", "import ftnode.protocol.participant"),
+        (
+            rules.rooms_import_downwards,
+            "protocol/step/x.py",
+            "if TYPE_CHECKING:\n    from ftnode.protocol.leader.leader import Leader",
+        ),
+        (rules.rooms_import_downwards, "node/attic/x.py", ""),
+        (rules.rooms_import_downwards, "node/x.py", ""),
+        (rules.tests_mirror_the_rooms, "tests/node/attic/test_x.py", ""),
+        (rules.functions_fit_on_a_screen, "node/x.py", "def f():\n" + "    x = 1\n" * 90),
         (rules.names_are_of_the_domain, "node/utils.py", ""),
         (rules.names_are_of_the_domain, "node/stage_helpers.py", ""),
         (rules.names_are_of_the_domain, "node/x.py", "class StageManager: ..."),
@@ -114,10 +127,13 @@ def test_a_planted_violation_is_found(rule: rules.Rule, path: str, source: str) 
 @pytest.mark.parametrize(
     ("rule", "path", "source"),
     [
-        (rules.packages_import_downwards, "node/cli_bootstrap.py", "from ftnode.bootstrap import server"),
-        (rules.packages_import_downwards, "lab/demo.py", "import ftnode.node.cli, ftnode.models.llama"),
+        (rules.packages_import_downwards, "node/cli/bootstrap.py", "from ftnode.bootstrap import server"),
+        (rules.packages_import_downwards, "lab/demo/demo.py", "import ftnode.node.cli.main, ftnode.models.llama"),
         (rules.core_is_pure, "protocol/x.py", "import random\ndef f(chance: random.Random): return chance.random()"),
         (rules.core_is_pure, "node/x.py", "import time"),
+        (rules.only_its_picture_is_read, "node/life/x.py", "core.handle(event, core.deadline)\ncore.picture.members"),
+        (rules.only_its_picture_is_read, "node/life/x.py", "def f(look: Callable[[], Picture]): return look().members"),
+        (rules.only_its_picture_is_read, "protocol/leader/x.py", "core.members"),
         (rules.errors_are_not_swallowed, "node/x.py", "try:\n    f()\nexcept Exception:\n    log.exception('x')"),
         (rules.errors_are_not_swallowed, "node/x.py", "try:\n    f()\nexcept Exception:\n    raise Other from None"),
         (rules.errors_are_not_swallowed, "tests/x.py", "try:\n    f()\nexcept Exception as error:\n    x = error"),
@@ -130,6 +146,23 @@ def test_what_is_allowed_is_not_found(rule: rules.Rule, path: str, source: str) 
     assert list(rule(path, ast.parse(source))) == []
 
 
+def test_no_files_import_each_other() -> None:
+    packages = {path: tree for path, tree in python_files().items() if not path.startswith("tests/")}
+    assert rules.import_circles(packages) == []
+
+
+def test_a_circle_is_found() -> None:
+    sources = {
+        "node/a.py": "from ftnode.node import b",
+        "node/b.py": "if TYPE_CHECKING:\n    from ftnode.node.c import C",
+        "node/c.py": "def f():\n    import ftnode.node.a",
+        "node/d.py": "import ftnode.node.a",
+    }
+    planted = {path: ast.parse(source) for path, source in sources.items()}
+    assert rules.import_circles(planted) == [["node/a.py", "node/b.py", "node/c.py"]]
+    assert rules.import_circles({path: tree for path, tree in planted.items() if path != "node/b.py"}) == []
+
+
 def test_torch_stays_in_the_compute_process() -> None:
     assert rules.torch_outside_compute(python_files()) == []
 
@@ -138,14 +171,18 @@ def test_torch_that_leaks_is_found() -> None:
     sources = {
         "models/llama.py": "import torch.nn",
         "models/config.py": "import dataclasses",
-        "node/compute_process.py": "from ftnode.models.llama import Block",
-        "node/cli.py": "from ftnode.models.config import ModelConfig",
-        "node/driver.py": "def f():\n    from ftnode.models import llama",
-        "node/daemon.py": "import ftnode.node.driver",
+        "node/compute/process.py": "from ftnode.models.llama import Block",
+        "node/cli/main.py": "from ftnode.models.config import ModelConfig",
+        "node/driver/driver.py": "def f():\n    from ftnode.models import llama",
+        "node/life/lives.py": "import ftnode.node.driver.driver",
         "bootstrap/server.py": "import torch",
     }
     planted = {path: ast.parse(source) for path, source in sources.items()}
-    assert rules.torch_outside_compute(planted) == ["bootstrap/server.py", "node/daemon.py", "node/driver.py"]
+    assert rules.torch_outside_compute(planted) == [
+        "bootstrap/server.py",
+        "node/driver/driver.py",
+        "node/life/lives.py",
+    ]
 
 
 @pytest.mark.parametrize("library", ALONE)

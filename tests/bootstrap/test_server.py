@@ -17,15 +17,16 @@ import psutil
 import pytest
 import trio
 
-from ftnode.node.addresses import parse_peer, remembered_peers
-from ftnode.node.configuration import RUNNING_FOLDER, Running, note_running, running_nodes
-from ftnode.node.directory import Membership, SwarmDirectory
-from ftnode.node.identity import BOOTSTRAP_NAME, take_identity
-from ftnode.node.p2pd import P2pd
-from ftnode.node.status import STATUS_PROTOCOL, Speaker, SwarmStatus, status_handler
-from ftnode.protocol.events import Directory, DirectoryLost
-from ftnode.protocol.records import Presence
-from ftnode.protocol.types import Peer
+from ftnode.node.directory.directory import RecordKeeper, SwarmDirectory
+from ftnode.node.home.identity import BOOTSTRAP_NAME, take_identity
+from ftnode.node.links.addresses import parse_peer, remembered_peers
+from ftnode.node.links.p2pd import P2pd
+from ftnode.node.owner.join_options import RUNNING_FOLDER, Running, note_running, running_nodes
+from ftnode.node.watch.status import STATUS_PROTOCOL, Speaker, SwarmStatus, status_handler
+from ftnode.protocol.words.events import Directory, DirectoryLost
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.types import Peer
+from tests.node.watch.watching import COMMAND, finished
 
 RUN = "0123456789abcdef"
 
@@ -94,7 +95,7 @@ async def volunteer(nursery: trio.Nursery, folder: Path, name: str, start: str) 
         peer = Peer(p2pd.peer_id, 1)
         send, receive = trio.open_memory_channel[Directory | DirectoryLost](100)
         directory = SwarmDirectory(
-            Membership(RUN, "tiny", peer, 10.0), p2pd, identity.sign, [parse_peer(start)], send.send_nowait
+            RecordKeeper(RUN, "tiny", peer, 10.0), p2pd, identity.sign, [parse_peer(start)], send.send_nowait
         )
         directory.announce(Presence(peer, addresses, "", -1, 1, True, (), (), (), 1.0))
         nursery.start_soon(directory.run)
@@ -106,10 +107,9 @@ async def volunteer(nursery: trio.Nursery, folder: Path, name: str, start: str) 
 
 async def ask(home: Path, address: str, wanted: str) -> None:
     """`ftnode status --peer ADDRESS --json` until the one who answers is `wanted`."""
-    command = [sys.executable, "-m", "ftnode.node.cli", "status", "--peer", address, "--json"]
     with trio.fail_after(30):
         while True:
-            done = await trio.run_process([*command, "--home", str(home)], capture_stdout=True, check=False)
+            done = await finished(COMMAND, "status", "--peer", address, "--json", "--home", str(home))
             if done.returncode == 0 and json.loads(done.stdout)["speaker"]["peer"] == wanted:
                 return
 

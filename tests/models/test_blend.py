@@ -10,7 +10,7 @@ import torch
 
 from ftnode.models.blend import Blend
 from ftnode.models.faults import Misuse, StageFault
-from ftnode.protocol.shares import shares
+from ftnode.protocol.words.donor_shares import shares
 
 SIZE, CHUNK = 1000, 64
 OMEGAS = (0.3, 1.7)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from cli_runner import Seen, runner
+from tests.node.cli.cli_runner import Seen, runner
 
 
 @pytest.fixture(autouse=True)

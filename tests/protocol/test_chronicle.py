@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol import wire
-from ftnode.protocol.admission import credible
 from ftnode.protocol.chronicle import BEFORE_US, ENTRIES_KEPT, REBUILDS_KEPT, Chronicle
-from ftnode.protocol.messages import Begin, Commit, Donor, Plan
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Attempt, Peer, Recovered, Rung, Version
-from ftnode.protocol.view import Lineage, View
+from ftnode.protocol.wire import frames
+from ftnode.protocol.wire.admission import credible
+from ftnode.protocol.words.messages import Begin, Commit, Donor, Plan
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Attempt, Peer, Recovered, Rung, Version
+from ftnode.protocol.words.view import Lineage, View
 
 A, B, C = Peer("a", 1), Peer("b", 1), Peer("c", 1)
 VIEW = View("r", Lineage("one", 0, 3), 3, "", A, ((A,), (B,), (C,)), (A, B, C), (0, 2, 3), "")
@@ -104,11 +104,11 @@ def test_the_newest_commits_and_rebuilds_are_kept_and_travel() -> None:
     told = chronicle.after(0)
     assert (len(told), told[0].step, told[-1].step) == (ENTRIES_KEPT, 2501, last)
     assert len(chronicle.rebuilds) == REBUILDS_KEPT and min(chronicle.rebuilds) == (last - 10 * (REBUILDS_KEPT - 1), 1)
-    pieces = list(wire.history_pieces(told))
+    pieces = list(frames.history_pieces(told))
     for piece in pieces:
-        frame = wire.encode_frame(piece)
-        size, payload = wire.read_prefix(frame[:8])
-        assert wire.read_transfer(frame[8 : 8 + size], payload, 1) == piece
+        frame = frames.encode_frame(piece)
+        size, payload = frames.read_prefix(frame[:8])
+        assert frames.read_transfer(frame[8 : 8 + size], payload, 1) == piece
     assert sum(len(piece.commits) for piece in pieces) == ENTRIES_KEPT
 
 

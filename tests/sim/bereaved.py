@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.types import Rung
-from ftnode.protocol.view import View
+from ftnode.protocol.words.types import Rung
+from ftnode.protocol.words.view import View
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -9,7 +9,7 @@ import multiprocessing
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 
-from ftnode.protocol.effects import Send
+from ftnode.protocol.words.effects import Send
 from tests.sim.checks import Violation
 from tests.sim.host import Host
 from tests.sim.world import World

@@ -1,14 +1,14 @@
-"""What must hold whatever happens, as an onlooker who sees everything can check it (docs/protocol.md)."""
+"""What must hold whatever happens, as an onlooker who sees everything can check it (docs/explanation/protocol.md)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
 
-from ftnode.protocol.messages import Begin, Status
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Attempt, Peer, Version
-from ftnode.protocol.view import View
+from ftnode.protocol.words.messages import Begin, Status
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Attempt, Peer, Version
+from ftnode.protocol.words.view import View
 
 
 class Violation(Exception):

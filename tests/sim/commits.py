@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.messages import Begin
-from ftnode.protocol.types import Attempt, Peer
+from ftnode.protocol.words.messages import Begin
+from ftnode.protocol.words.types import Attempt, Peer
 from tests.sim.checks import Violation
 
 if TYPE_CHECKING:

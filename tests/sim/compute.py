@@ -11,9 +11,9 @@ import zlib
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ftnode.protocol.effects import Apply, Backward, Forward, Reduce, Task
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Attempt, Handle, Version
+from ftnode.protocol.words.effects import Apply, Backward, Forward, Reduce, Task
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Attempt, Handle, Version
 from tests.sim.checks import Ledger, Violation
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from ftnode.protocol.events import Directory, DirectoryLost
-from ftnode.protocol.records import LIFETIME_SECONDS_MAX, Presence
-from ftnode.protocol.view import View
+from ftnode.protocol.words.events import Directory, DirectoryLost
+from ftnode.protocol.words.records import LIFETIME_SECONDS_MAX, Presence
+from ftnode.protocol.words.view import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,20 +4,20 @@ end of has never been."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ftnode.protocol.events import Snapshots
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.snapshots import EPOCH_MAX
-from ftnode.protocol.types import Attempt, Peer, Snapshot, Version
-from ftnode.protocol.view import View
+from ftnode.protocol.words.events import Snapshots
+from ftnode.protocol.words.records import EPOCH_MAX
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Attempt, Peer, Snapshot, Version
+from ftnode.protocol.words.view import View
 from tests.sim.checks import Violation, hopeless
 from tests.sim.compute import Weights
 
 if TYPE_CHECKING:
-    from ftnode.protocol.effects import Install
+    from ftnode.protocol.words.effects import Install
     from tests.sim.host import Host
     from tests.sim.world import World
 
@@ -64,6 +64,15 @@ class Disks:
         snapshot = Snapshot(stage, weights.version, digest, host.view.epochs[stage])
         seconds = self.seconds * self.chance.random()
         self.world.at(self.world.now + seconds, self._whole, (host, host.compute_life, Saved(snapshot, history)))
+
+    def save(self, host: Host, stages: Iterable[int]) -> None:
+        """A node that stops or stands still writes what it holds, whatever step it is of."""
+        view = host.participant.view
+        for stage in stages:
+            weights = host.compute.weights[stage]
+            epoch = 0 if view is None else view.epochs[stage]
+            snapshot = Snapshot(stage, weights.version, f"{weights.history & 0xFFFFFFFFFFFFFFFF:x}", epoch)
+            self._whole(host, host.compute_life, Saved(snapshot, weights.history))
 
     def _whole(self, host: Host, life: int, saved: Saved) -> None:
         if not host.alive or host.compute_life != life:

@@ -10,8 +10,8 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from ftnode.protocol.events import Leave
-from ftnode.protocol.view import View
+from ftnode.protocol.words.events import Leave
+from ftnode.protocol.words.view import View
 from tests.sim.compute import Poison
 from tests.sim.host import Host
 from tests.sim.targets import best_view, holders, would_halt

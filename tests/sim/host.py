@@ -6,10 +6,10 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from ftnode.protocol.effects import Apply, Reduce
 from ftnode.protocol.participant import Participant
-from ftnode.protocol.types import Attempt, Handle, Peer
-from ftnode.protocol.view import View
+from ftnode.protocol.words.effects import Apply, Reduce
+from ftnode.protocol.words.types import Attempt, Handle, Peer
+from ftnode.protocol.words.view import View
 from tests.sim.compute import Compute, Reduction, Tensor, Weights
 from tests.sim.network import Link
 

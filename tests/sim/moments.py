@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from ftnode.protocol.effects import Send
-from ftnode.protocol.messages import Message
-from ftnode.protocol.view import View
+from ftnode.protocol.words.effects import Send
+from ftnode.protocol.words.messages import Message
+from ftnode.protocol.words.view import View
 from tests.sim.faults import Faults
 from tests.sim.host import Host
 from tests.sim.targets import best_view, holders, would_halt

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.events import LinkDown, LinkUp
-from ftnode.protocol.messages import Boundary, Message
-from ftnode.protocol.types import Peer
+from ftnode.protocol.words.events import LinkDown, LinkUp
+from ftnode.protocol.words.messages import Boundary, Message
+from ftnode.protocol.words.types import Peer
 from tests.sim.checks import Violation
 from tests.sim.compute import Tensor
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.effects import DropCopy, Install, Keep
-from ftnode.protocol.events import History, Installed, InstallFailed, KeepFailed, Kept
-from ftnode.protocol.messages import Donor
-from ftnode.protocol.types import Peer, Rung
+from ftnode.protocol.words.effects import DropCopy, Install, Keep
+from ftnode.protocol.words.events import History, Installed, InstallFailed, KeepFailed, Kept
+from ftnode.protocol.words.messages import Donor
+from ftnode.protocol.words.types import Peer, Rung
 from tests.sim.checks import Violation
 from tests.sim.compute import Weights, initial_history
 from tests.sim.host import Host

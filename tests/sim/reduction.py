@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.effects import Reduce
+from ftnode.protocol.words.effects import Reduce
 from tests.sim.checks import Violation
 from tests.sim.compute import Gradients
 from tests.sim.host import Host
@@ -30,12 +30,13 @@ class _Part:
 class Reductions:
     """Those under way. A newer one of the same stage, a Discard or the loss of compute ends a host's part in one."""
 
-    __slots__ = ("_parts", "seconds", "world")
+    __slots__ = ("_parts", "complete", "seconds", "world")
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.seconds = ALONE_SECONDS
         """Mean time of one, for whoever needs another's part."""
+        self.complete: set[tuple[str, Reduce]] = set()
         self._parts: dict[tuple[str, Reduce], dict[str, _Part]] = {}
 
     def start(self, host: Host, task: Reduce) -> None:
@@ -71,6 +72,7 @@ class Reductions:
         commits = {part.commit for part in givers if part is not None}
         if len(commits) != 1:
             raise Violation("I1", f"{task} adds gradients of {sorted(commits)}")
+        self.complete.add((host.peer.id, task))
         self.world.finish(host, life, task, host.compute.reduce(task, total, commits.pop()))
 
     def _takes_part(self, host: Host, life: int, task: Reduce) -> bool:

@@ -7,7 +7,7 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 
 from tests.sim.scenario import SOFT, Outcome, Scenario, run_seed
@@ -16,7 +16,7 @@ REPORT_EVERY = 1000
 """Seeds after which a long run says how far it is."""
 
 
-def run_seeds(seeds: range, processes: int, faults: Sequence[str] = SOFT) -> Iterator[Outcome]:
+def run_seeds(seeds: Iterable[int], processes: int, faults: Sequence[str] = SOFT) -> Generator[Outcome, None, None]:
     """Outcomes as they come, in no order. Processes are forked, so what is patched here is patched there."""
     one = partial(run_seed, faults=tuple(faults))
     if processes == 1:

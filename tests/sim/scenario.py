@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Version
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Version
 from tests.sim.blackouts import Blackouts
 from tests.sim.checks import Violation
 from tests.sim.directory import LIFETIME_SECONDS_MAX
@@ -209,11 +209,14 @@ class Scenario:
         return {host.view.lineage.id for host in self.world.live() if host.view is not None}
 
     def rightly_halted(self) -> str:
-        """The reason that a leader halts with, if nobody has, or was Ready for, what it misses (docs/recovery.md)."""
+        """Why a leader halts, if nobody has, or was Ready for, what it misses (docs/explanation/recovery.md)."""
         if self.settings.snapshot_every:
             said = [host.participant.waiting() for host in self.world.live()]
             halted = [text for text in said if text.startswith("halted: ")]
-            if startable(self.world, max(host.participant.highest_step() for host in self.world.live())) is not None:
+            if (
+                startable(self.world, max(host.participant.situation.highest_step for host in self.world.live()))
+                is not None
+            ):
                 return ""
             if self.world.disks.liars and self.is_hopeless_without_disks():
                 return "nobody but a liar tells of what is missing, and is asked again and again"
@@ -229,7 +232,7 @@ class Scenario:
             base = host.participant.leader.base
             if (
                 waiting.startswith("halted: steps up to")
-                and self.newest_weights() + 1 < host.participant.highest_step()
+                and self.newest_weights() + 1 < host.participant.situation.highest_step
             ):
                 return waiting
             exact = {stage for stage in range(self.settings.stage_count) if base and self.has_exact(stage, base)}

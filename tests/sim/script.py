@@ -19,11 +19,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from ftnode.protocol.effects import Install, Send
-from ftnode.protocol.messages import Message
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Version
-from ftnode.protocol.view import View
+from ftnode.protocol.words.effects import Install, Send
+from ftnode.protocol.words.messages import Message
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Version
+from ftnode.protocol.words.view import View
 from tests.sim.compute import Poison
 from tests.sim.host import Host
 from tests.sim.targets import best_view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ftnode.protocol.view import View
+from ftnode.protocol.words.view import View
 from tests.sim.checks import hopeless
 from tests.sim.host import Host
 from tests.sim.world import World

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.admission import objection
-from ftnode.protocol.messages import Contact, Offer
-from ftnode.protocol.paths import neighbours
-from ftnode.protocol.types import Peer, initial_version
-from ftnode.protocol.view import Lineage, View
+from ftnode.protocol.holder.holder import Holder
+from ftnode.protocol.step.routes import neighbours
+from ftnode.protocol.wire.admission import objection
+from ftnode.protocol.words.messages import Contact, Offer
+from ftnode.protocol.words.types import Peer, initial_version
+from ftnode.protocol.words.view import Lineage, View
 from tests.sim.host import Host
 from tests.sim.targets import best_view, holders
 from tests.sim.test_groups import SETTINGS, leave, sizes
@@ -83,6 +84,35 @@ def test_a_copy_may_take_longer_than_a_step(every: int) -> None:
     commit = world.ledger.top_commit()
     world.run(world.now + 30.0)
     assert world.ledger.top_commit() > commit and "head" in rungs(world)
+
+
+@pytest.mark.parametrize("transfer", [0.5, 2.5, 6.0])
+def test_a_fetch_of_the_stage_that_is_reduced_last_may_take_longer_than_a_step(transfer: float) -> None:
+    """The holders are Ready, and the next step begins, before the head's sum has reached the learner."""
+    assert seconds_to_take_over_the_head(transfer) < 30.0
+
+
+def test_planted_a_learner_begins_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Holder, "_waits_for_sum", lambda self, s, begin: False)
+    assert seconds_to_take_over_the_head(6.0) >= 60.0
+
+
+def seconds_to_take_over_the_head(transfer: float) -> float:
+    """From the order to leave until the head's holder is gone; 60 at most."""
+    world = World(replace(LONG, microbatches=2, window=2, head_every=1), 1, delay_max=0.02)
+    world.forward_seconds = 0.1
+    for index in range(4):
+        world.start(f"peer{index}", 1, True)
+    world.run(20.0)
+    world.rebuilding.seconds, world.reductions.seconds = transfer, 0.05
+    world.start("heir", 1, True)
+    world.run(world.now + 6.0)
+    (giver,) = holders(world, seen(world))[0]
+    since = world.now
+    leave(world, giver)
+    world.run(since + 60.0, lambda: not giver.alive)
+    assert world.losses == 0
+    return world.now - since
 
 
 def test_a_standby_that_was_cut_off_for_a_while_is_asked_again() -> None:

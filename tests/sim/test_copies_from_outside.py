@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.events import Received
-from ftnode.protocol.messages import Heartbeat
-from ftnode.protocol.records import Presence
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Attempt, Peer, Rung, Version
-from ftnode.protocol.view import View
+from ftnode.protocol.words.events import Received
+from ftnode.protocol.words.messages import Heartbeat
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Attempt, Peer, Rung, Version
+from ftnode.protocol.words.view import View
 from tests.sim.directory import DirectoryService
 from tests.sim.host import Host
 from tests.sim.test_restart import SETTINGS, Swarm

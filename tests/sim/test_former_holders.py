@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from ftnode.protocol import follow, founding, leader, outside, retired
-from ftnode.protocol.participant import Participant
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Peer, Version
-from ftnode.protocol.view import View
-from tests.sim.planted import patched
+from ftnode.protocol.leader import leader
+from ftnode.protocol.situation import Outcome, Situation
+from ftnode.protocol.step import completed_attempt
+from ftnode.protocol.views import following, former_holders, founding
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Peer, Version
+from ftnode.protocol.words.view import View
+from tests.sim.planted import nothing_said, patched
 from tests.sim.targets import best_view
 from tests.sim.test_restart import Swarm, cut, lineages
 
@@ -86,6 +88,25 @@ def test_some_know_more_than_others(seed: int) -> None:
     go_on_together(seed, False, 0.0)
 
 
+@pytest.mark.parametrize("come_back", [False, True], ids=["gone", "anew"])
+def test_a_founder_that_a_reading_does_not_show_later_weights_remembers_them(come_back: bool) -> None:
+    go_on_together(LEFT, come_back, 0.4)
+
+
+def last_reading(self: former_holders.FormerHolder, s: Situation) -> None:
+    """What one of them knows of the others is what the last reading of the directory has shown."""
+    self._reported = {}
+    READ(self, s)
+
+
+READ = former_holders.FormerHolder.read
+FORGETS = (former_holders.FormerHolder, "read", last_reading)
+
+
+def test_planted_only_the_last_reading_of_the_directory_counts() -> None:
+    with_planted(patched(FORGETS), (LEFT,), 0.4)
+
+
 def with_planted(planted: Any, seeds: Iterable[int], miss: float) -> None:
     with planted, pytest.raises(AssertionError):
         for seed in seeds:
@@ -95,10 +116,10 @@ def with_planted(planted: Any, seeds: Iterable[int], miss: float) -> None:
 def test_planted_who_is_outside_takes_it_for_another_lineage() -> None:
     """And drops its weights: the run halts, with all of them in memory a moment ago."""
 
-    def for_members(core: Participant, sender: Peer, view: View) -> bool:
-        return core.member and founding.founded_for_us(core, sender, view)
+    def for_members(s: Situation, former: former_holders.FormerHolder, sender: Peer, view: View) -> bool:
+        return s.member and founding.founded_for_us(s, former, sender, view)
 
-    with_planted(patched((follow, "founded_for_us", for_members)), (1,), 0.0)
+    with_planted(patched((following, "founded_for_us", for_members)), (1,), 0.0)
 
 
 def test_planted_only_the_first_view_of_a_lineage_tells_where_it_comes_from() -> None:
@@ -107,18 +128,19 @@ def test_planted_only_the_first_view_of_a_lineage_tells_where_it_comes_from() ->
     def first(view: View, mine: View) -> bool:
         return view.previous == mine.digest()
 
-    with_planted(patched((outside, "descends", first)), SEEDS, 0.4)
+    with_planted(patched((former_holders, "descends", first), FORGETS), SEEDS, 0.4)
 
 
 def test_planted_offers_before_the_leader_knows_where_the_swarm_stands() -> None:
     """Whoever has the weights of one stage takes another one, and has no room left."""
 
-    def advance(self: leader.Leader) -> None:
-        told, self.statuses = self.statuses, {**self.statuses, self.core.me: None}
+    def advance(self: leader.Leader, s: Situation) -> Outcome:
+        told = self.progress.statuses
+        self.progress.statuses = {**told, s.me: nothing_said(self.view)}
         try:
-            original(self)
+            return original(self, s)
         finally:
-            self.statuses = told
+            self.progress.statuses = told
 
     original = leader.Leader.advance
     with_planted(patched((leader.Leader, "advance", advance)), SEEDS, 0.0)
@@ -127,16 +149,16 @@ def test_planted_offers_before_the_leader_knows_where_the_swarm_stands() -> None
 def test_planted_what_was_left_has_one_name() -> None:
     """What an attempt would make is named by the lineage that we follow now, though the others committed it before."""
 
-    def promised(self: retired.Retired, versions: Mapping[int, Version], lineage: str) -> Any:
+    def promised(self: completed_attempt.CompletedAttempt, versions: Mapping[int, Version], lineage: str) -> Any:
         work = self.work_in(lineage)
-        return () if work is None else retired.promised_by(work, versions, lineage)
+        return () if work is None else completed_attempt.promised_by(work, versions, lineage)
 
-    with_planted(patched((retired.Retired, "promised", promised)), (LEFT,), 0.0)
+    with_planted(patched((completed_attempt.CompletedAttempt, "promised", promised)), (LEFT,), 0.0)
 
 
 def test_planted_only_the_last_view_is_remembered() -> None:
 
-    def last(self: outside.Outside, view: View) -> bool:
-        return not self.core.mine and self.core.view is not None and outside.descends(view, self.core.view)
+    def last(self: former_holders.FormerHolder, view: View) -> bool:
+        return bool(self._views) and former_holders.descends(view, self._views[-1])
 
-    with_planted(patched((outside.Outside, "shares_past", last)), (LATE,), 0.0)
+    with_planted(patched((former_holders.FormerHolder, "shares_past", last)), (LATE,), 0.0)

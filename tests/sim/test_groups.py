@@ -9,14 +9,14 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from ftnode.protocol import moving
-from ftnode.protocol.events import Leave
-from ftnode.protocol.learning import Learning
-from ftnode.protocol.leaving import Leavers
-from ftnode.protocol.losses import Losses
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Peer, Version
-from ftnode.protocol.view import View
+from ftnode.protocol.leader import replica_moves
+from ftnode.protocol.leader.learners import Learners
+from ftnode.protocol.leader.leavers import Leavers
+from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.words.events import Leave
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Peer, Version
+from ftnode.protocol.words.view import View
 from tests.sim.host import Host
 from tests.sim.targets import best_view, holders
 from tests.sim.world import World
@@ -150,6 +150,8 @@ def test_a_spare_replica_takes_a_lost_stage_when_nobody_stands_by() -> None:
 
 def test_replicas_move_to_the_stage_that_limits_the_throughput_and_stay_there() -> None:
     world = grown(replace(SETTINGS, steps=100_000, replicas=4, microbatches=8, window=8, head_every=0))
+    for host in world.live():
+        host.forward_seconds = 0.1  # of seven minutes, fewer steps
     before = best_view(world)
     assert before is not None
     for host in holders(world, before)[2][1:]:
@@ -290,8 +292,8 @@ def test_leaving_without_handing_over_would_be_noticed(monkeypatch: pytest.Monke
 
 def test_a_learner_that_joins_before_it_has_learnt_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ready for the stage that it holds, it is taken for Ready for the one that it learns."""
-    everybody = lambda self: tuple((stage, peer) for stage, peer in self.named() if peer in self.leader.ready)  # noqa: E731
-    monkeypatch.setattr(Learning, "ready", everybody)
+    everybody = lambda self: tuple((stage, peer) for stage, peer in self.named() if peer in self.progress.ready)  # noqa: E731
+    monkeypatch.setattr(Learners, "ready", everybody)
     world = go_home(replace(SETTINGS, replicas=1, head_every=0), holder_of(2), room=2)
     assert {rung for _, rung in world.met} - {"initial", "replica"}
 
@@ -337,5 +339,5 @@ def test_holders_do_not_flap_when_a_tenth_of_them_goes_every_hour(seed: int, mon
 
 
 def test_with_a_threshold_that_lets_every_move_pass_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "GAIN_MIN", 0.5)
+    monkeypatch.setattr(replica_moves, "GAIN_MIN", 0.5)
     assert moves_per_peer_hour(churning(8), 8, 1.0, monkeypatch) > 0.1

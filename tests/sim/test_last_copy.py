@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ftnode.protocol.events import Leave, Stay
+from ftnode.protocol.words.events import Leave, Stay
 from tests.sim.test_every_moment import view_of
 from tests.sim.test_moments_of_change import ALONE, world_of
 
@@ -19,7 +19,7 @@ def test_the_run_ends_while_the_only_holder_of_a_stage_hands_over(who: str) -> N
     world.deliver(last, Leave("Ctrl-C"))
     world.run(world.now + 60.0, lambda: world.ledger.top_commit() == ALONE.steps)
     world.run(world.now + 10 * ALONE.lease_seconds)
-    assert last.alive and last.participant.mine == (stage,) and last.participant.leaving
+    assert last.alive and last.participant.mine == (stage,) and last.participant.departure.leaving
     assert last.participant.holder.versions[stage].step == ALONE.steps
     world.deliver(last, Leave("Ctrl-C"))
     world.run(world.now + 1.0)
@@ -34,7 +34,7 @@ def test_who_stands_still_with_a_last_copy_in_a_pause_is_not_on_its_way_any_more
     world.run(world.now + 60.0, lambda: world.ledger.top_commit() == ALONE.steps)
     world.deliver(last, Stay())
     world.run(world.now + 1.0)
-    assert last.alive and not last.participant.leaving and last.participant.departing.stayed
+    assert last.alive and not last.participant.departure.leaving and last.participant.departure.stayed
     world.deliver(last, Stay())
     world.run(world.now + 10 * ALONE.lease_seconds)
-    assert last.alive and last.participant.departing.stayed == 1
+    assert last.alive and last.participant.departure.stayed == 1

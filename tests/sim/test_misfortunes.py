@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ftnode.protocol import effects as fx
-from ftnode.protocol.effects import Send
-from ftnode.protocol.messages import Status
-from ftnode.protocol.types import Attempt, Version
+from ftnode.protocol.words import effects as fx
+from ftnode.protocol.words.effects import Send
+from ftnode.protocol.words.messages import Status
+from ftnode.protocol.words.types import Attempt, Version
 from tests.sim import reduction
 from tests.sim import world as world_module
 from tests.sim.compute import Poison
@@ -65,7 +65,7 @@ def test_a_leader_that_comes_back_to_the_view_that_it_led_is_told_where_everybod
     lineage = world.by_id[other.id].participant.view
     assert lineage is not None and lineage.lineage != view.lineage and view.leader == leader
     world.network.block({(peer, leader.id) for peer in everybody if peer not in (leader.id, other.id)})
-    world.run(world.now + 30.0, lambda: not core.follow.quorate)
+    world.run(world.now + 30.0, lambda: not core.situation._replace(now=world.now).quorate)
     world.network.heal({(other.id, leader.id), (leader.id, other.id)})
     world.run(world.now + 10.0, lambda: core.view is not None and core.view.lineage == lineage.lineage)
     world.network.heal({(peer, leader.id) for peer in everybody})
@@ -85,7 +85,7 @@ def test_a_validation_that_is_not_finite_costs_no_step() -> None:
     world.run(200.0)
     assert world.ledger.top_commit() == settings.steps and skipped == []
     leader = world.by_id[seen(world).leader.id].participant.leader
-    assert leader is not None and leader.finished and not leader.core.chronicle.validation
+    assert leader is not None and leader.finished and not leader.chronicle.validation
 
 
 def test_a_sum_may_take_as_long_as_its_gradient_takes_on_a_slow_line(monkeypatch: pytest.MonkeyPatch) -> None:

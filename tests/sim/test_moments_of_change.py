@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.events import Leave
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Peer
+from ftnode.protocol.words.events import Leave
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Peer
 from tests.sim.branches import Branches, at_every_event, before_every_send
 from tests.sim.host import Host
 from tests.sim.targets import best_view, holders
@@ -22,8 +22,10 @@ from tests.sim.world import World
 pytestmark = pytest.mark.timeout(600)
 THREE = replace(QUIET, replicas=3, steps=12, microbatches=2, window=2)
 ALONE = replace(QUIET, replicas=1, steps=14, microbatches=2, window=2, head_every=1)
-EVERY = int(os.environ.get("FTNODE_EVERY", "3"))
-"""Events; FTNODE_EVERY=1 looks at all of them, in some minutes."""
+EVERY = int(os.environ.get("FTNODE_EVERY", "6"))
+"""Events between two deaths of the same peer, of which the first differs; FTNODE_EVERY=1 looks at all of them."""
+WHO_LEARNS = ("leader", "learner", "first donor", "second donor")
+WHO_HANDS_OVER = ("leader", "learner", "giver")
 ELECTION = frozenset({"Prepare", "Promise", "Propose", "Accepted", "Certificate", "Status", "Begin", "Suspect", "Poll",
                       "PollReply", "Resign", "Offer", "Answer"})  # fmt: skip
 """What is said from a death until the step goes on."""
@@ -45,8 +47,8 @@ def learner(world: World) -> tuple[int, Peer, Peer | None] | None:
     """(stage, who learns it, in whose place)."""
     for host in leader(world, view_of(world)):
         leads = host.participant.leader
-        for peer, item in leads.memory.learners.items() if leads is not None else ():
-            return item.stage, peer, item.giver
+        for (stage, peer), item in leads.memory.learners.items() if leads is not None else ():
+            return stage, peer, item.giver
     return None
 
 
@@ -85,9 +87,10 @@ def outcome(world: World, wanted: Weights) -> str:
 
 
 def deaths_until_it_joined(
-    world: World, who: Callable[[tuple[int, Peer, Peer | None]], Peer], judge: Callable[[World], str]
+    world: World, who: Callable[[tuple[int, Peer, Peer | None]], Peer], judge: Callable[[World], str], first: int
 ) -> dict[str, str]:
-    """One peer dies, at every event from the offer until the learner has joined and worked, or EVERY so many."""
+    """One peer dies, at every EVERY-th event from the offer until the learner has joined and worked. `first`: a number
+    of the test's own."""
     branches, found = Branches(), asked(world)
     victim = host_of(world, who(found))
 
@@ -96,7 +99,7 @@ def deaths_until_it_joined(
         return judge(world)
 
     def look(event: int) -> None:
-        if victim.alive and event % EVERY == 0:
+        if victim.alive and event % EVERY == first % EVERY:
             branches.off(f"event {event}", dies)
 
     at_every_event(world, joined(world, found[0], found[1]), 60.0, look)
@@ -104,7 +107,7 @@ def deaths_until_it_joined(
     return branches.wrong()
 
 
-@pytest.mark.parametrize("who", ["leader", "learner", "first donor", "second donor"])
+@pytest.mark.parametrize("who", WHO_LEARNS)
 def test_a_death_while_a_replica_learns_leaves_no_trace(who: str) -> None:
     """Whoever it fetches from has another beside it."""
     wanted, world = final_weights(ended(world_of(THREE, 8))), world_of(THREE, 8)
@@ -116,11 +119,12 @@ def test_a_death_while_a_replica_learns_leaves_no_trace(who: str) -> None:
         one, other = view.holders[stage]
         return {"leader": view.leader, "learner": peer, "first donor": one, "second donor": other}[who]
 
-    assert deaths_until_it_joined(world, victim, lambda world: trace(world, wanted)) == {}
+    first = WHO_LEARNS.index(who)
+    assert deaths_until_it_joined(world, victim, lambda world: trace(world, wanted), first) == {}
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["of several stages one", "by one that leaves"])
-@pytest.mark.parametrize("who", ["leader", "learner", "giver"])
+@pytest.mark.parametrize("who", WHO_HANDS_OVER)
 def test_a_death_while_a_stage_is_handed_over(who: str, leaves: bool) -> None:
     """Its giver is the only one who has it: what is lost is rebuilt, and what is not is exact."""
     peers, room = (4, 1) if leaves else (3, 2)
@@ -138,7 +142,8 @@ def test_a_death_while_a_stage_is_handed_over(who: str, leaves: bool) -> None:
         assert giver is not None
         return {"leader": view.leader, "learner": peer, "giver": giver}[who]
 
-    assert deaths_until_it_joined(world, victim, lambda world: outcome(world, wanted)) == {}
+    first = 3 * leaves + WHO_HANDS_OVER.index(who)
+    assert deaths_until_it_joined(world, victim, lambda world: outcome(world, wanted), first) == {}
 
 
 @pytest.mark.parametrize("in_flight", [True, False], ids=["in flight arrives", "in flight is lost"])

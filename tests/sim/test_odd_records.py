@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from ftnode.protocol.events import Directory
-from ftnode.protocol.records import Presence
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import INITIAL_ATTEMPT, Peer, Version
-from ftnode.protocol.view import View
-from tests.protocol.test_admission import some
+from ftnode.protocol.words.events import Directory
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import INITIAL_ATTEMPT, Peer, Version
+from ftnode.protocol.words.view import View
+from tests.protocol.wire.test_admission import some
 from tests.sim.targets import best_view
 from tests.sim.test_restart import Swarm
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 import pytest
 
-from ftnode.protocol.departing import Departing
-from ftnode.protocol.events import Leave, Stay
-from ftnode.protocol.types import Rung
+from ftnode.protocol.holder.own_departure import OwnDeparture
+from ftnode.protocol.situation import Situation
+from ftnode.protocol.words.events import Leave, Stay
+from ftnode.protocol.words.types import Rung
 from tests.sim.host import Host
 from tests.sim.test_restart import SETTINGS, Swarm
 
@@ -47,18 +47,18 @@ def alone(seed: int, learner: bool) -> tuple[Swarm, Host, Host | None]:
     if not learner:
         return swarm, host, None
     heir = world.start("zlate", 1, True)
-    world.run(world.now + 30.0, lambda: bool(host.participant.leader and host.participant.leader.learning.learners))
-    assert host.participant.leader is not None and host.participant.leader.learning.learners
+    world.run(world.now + 30.0, lambda: bool(host.participant.leader and host.participant.leader.learners.learners))
+    assert host.participant.leader is not None and host.participant.leader.learners.learners
     return swarm, host, heir
 
 
 def stays(swarm: Swarm, host: Host, seconds: float = 60.0) -> None:
     """It is there, holds all stages of the newest step as they were, and is not leaving; it could go on."""
     world = swarm.world
-    world.run(world.now + seconds, lambda: host.participant.departing.stayed > 0 and host.participant.mine == STAGES)
+    world.run(world.now + seconds, lambda: host.participant.departure.stayed > 0 and host.participant.mine == STAGES)
     world.run(world.now + 5.0)
     core = host.participant
-    assert host.alive and core.departing.stayed and not core.leaving, "\n".join(list(world.notes)[-20:])
+    assert host.alive and core.departure.stayed and not core.departure.leaving, "\n".join(list(world.notes)[-20:])
     assert core.mine == STAGES and core.members == {core.me}
     rebuilt = [rung for _, _, rung, _ in swarm.installed if rung not in (Rung.INITIAL, Rung.REPLICA)]
     assert not rebuilt, "\n".join(list(world.notes)[-20:])
@@ -97,7 +97,7 @@ def the_other_is_killed(seed: int) -> None:
     world.at(world.now + 0.3 * seed, lambda: world.kill(other, "power", silently=False), ())
     world.run(world.now + 60.0, lambda: not leads.alive)
     if leads.alive:
-        assert leads.participant.members == {leads.participant.me} and not leads.participant.leaving
+        assert leads.participant.members == {leads.participant.me} and not leads.participant.departure.leaving
     else:
         assert world.ledger.top_commit() >= 6 and seed > 3, "it had handed over before"
 
@@ -116,10 +116,10 @@ def the_learner_is_slow(seed: int) -> None:
     assert heir is not None
     swarm.world.deliver(host, WORD)
     swarm.world.run(swarm.world.now + 2.0)
-    assert host.participant.leaving
+    assert host.participant.departure.leaving
     swarm.world.deliver(host, Stay())
     swarm.world.run(swarm.world.now + 0.1)
-    assert host.alive and not host.participant.leaving and host.participant.departing.stayed == 1
+    assert host.alive and not host.participant.departure.leaving and host.participant.departure.stayed == 1
     swarm.world.kill(heir, "power", silently=False)
     stays(swarm, host)
 
@@ -165,11 +165,11 @@ def test_of_several_who_pause_in_the_same_seconds_one_stays_with_all_of_it(seed:
 def test_a_core_that_stops_all_the_same_would_be_noticed(
     way: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def only_stops(core: Any) -> bool:
+    def only_stops(self: OwnDeparture, s: Situation) -> bool:
         return False
 
-    monkeypatch.setattr(Departing, "_loses_all", only_stops)
-    monkeypatch.setattr(Departing, "stay", lambda core, reason: core.core.holder.resigning.at_once())
+    monkeypatch.setattr(OwnDeparture, "_loses_all", only_stops)
+    monkeypatch.setattr(OwnDeparture, "_stay", lambda self, s, reason: self._go(s))
     with pytest.raises((AssertionError, ValueError)):
         for seed in range(1, 4):
             way(seed)

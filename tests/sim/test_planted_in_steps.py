@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ftnode.protocol.messages import Boundary, Message
-from ftnode.protocol.types import Direction
+from ftnode.protocol.words.messages import Boundary, Message
+from ftnode.protocol.words.types import Direction
 from tests.sim.host import Host
 from tests.sim.planted import (
     admitted_between_status_and_begin,

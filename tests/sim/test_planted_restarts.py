@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.types import Rung
-from ftnode.protocol.view import View
+from ftnode.protocol.words.types import Rung
+from ftnode.protocol.words.view import View
 from tests.sim.checks import Violation
 from tests.sim.planted import (
     any_weights_block,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.effects import Reduce
+from ftnode.protocol.words.effects import Reduce
 from tests.sim.checks import Violation
 from tests.sim.planted import other_sums, replicas_at_odds
 from tests.sim.test_every_moment import ended

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.effects import Install
-from ftnode.protocol.records import Presence
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Peer, Rung, Version
-from ftnode.protocol.view import View
+from ftnode.protocol.words.effects import Install
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Peer, Rung, Version
+from ftnode.protocol.words.view import View
 from tests.sim.directory import DirectoryService
 from tests.sim.host import Host
 from tests.sim.targets import best_view

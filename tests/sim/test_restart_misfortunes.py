@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from ftnode.protocol.effects import Send
-from ftnode.protocol.messages import Begin
-from ftnode.protocol.types import Rung
+from ftnode.protocol.words.effects import Send
+from ftnode.protocol.words.messages import Begin
+from ftnode.protocol.words.records import LIFETIME_SECONDS_MAX
+from ftnode.protocol.words.types import Rung
 from tests.sim.targets import best_view
 from tests.sim.test_groups import final_weights
 from tests.sim.test_restart import (
@@ -194,6 +195,25 @@ def test_disks_that_never_come_are_given_up_and_the_run_begins() -> None:
     swarm.world.run(400.0, lambda: len(swarm.installed) == 4)
     assert {rung for _, _, rung, _ in swarm.installed} == {Rung.INITIAL}
     assert not any("halted" in text or "disks" in text for text in swarm.waiting())
+
+
+def test_one_disk_without_the_head_does_not_keep_the_run_from_beginning_anew() -> None:
+    """A liar's, or what one peer alone has left. It is waited for all the same, and nobody takes it from the disk."""
+    swarm = Swarm()
+    swarm.until(8)
+    keeper, world = swarm.holder_of(1), swarm.world
+    swarm.power_cut(away=[host.peer.id for host in world.live()])
+    kept = list(world.disks.held[keeper])
+    world.directory.shelves.clear()
+    began, wait = world.now, SETTINGS.restart_wait_seconds + LIFETIME_SECONDS_MAX
+    for name in (keeper, "stranger0", "stranger1", "stranger2"):
+        world.start(name, 1, True)
+    world.run(began + wait)
+    assert not swarm.installed and any(text.startswith("halted: of step 6") for text in swarm.waiting())
+    world.run(began + wait + 30.0, lambda: len(swarm.installed) >= 4)
+    assert {rung for _, _, rung, _ in swarm.installed} == {Rung.INITIAL}
+    assert world.disks.held[keeper] == kept
+    swarm.until(3)
 
 
 def test_a_snapshot_is_not_blamed_for_those_who_were_to_load_it() -> None:

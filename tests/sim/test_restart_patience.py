@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.events import Snapshots
-from ftnode.protocol.past import Past
-from ftnode.protocol.types import Attempt, Rung, Snapshot, Version
-from ftnode.protocol.view import View
+from ftnode.protocol.situation import Situation
+from ftnode.protocol.views.given_up import GivenUpLineages
+from ftnode.protocol.words.events import Snapshots
+from ftnode.protocol.words.types import Attempt, Rung, Snapshot, Version
+from ftnode.protocol.words.view import View
 from tests.sim.host import Host
 from tests.sim.planted import patched, the_past_is_waited_for
 from tests.sim.scenario import run_seed
@@ -20,19 +21,17 @@ from tests.sim.test_restart_misfortunes import from_disks
 
 
 def test_the_first_who_could_do_without_the_others_is_given_time_for_them() -> None:
-    """One without the head has halted for long when the head comes, and the others seconds later."""
+    """Two without the head have halted for long when the head comes, and the last one seconds later."""
     swarm = Swarm(replace(SETTINGS, steps=60))
     swarm.until(8)
-    head, second, third = (swarm.holder_of(stage) for stage in (0, 2, 3))
-    swarm.power_cut(away=[head, second, third])
+    head, late = swarm.holder_of(0), swarm.holder_of(2)
+    swarm.power_cut(away=[head, late])
     for index in range(3):
         swarm.world.start(f"without{index}", 1, True)
     swarm.world.run(swarm.world.now + 10 * SETTINGS.restart_wait_seconds)
     assert any("halted" in text for text in swarm.waiting())
-    began = swarm.world.now
     swarm.world.start(head, 1, True)
-    for name in (second, third):
-        swarm.world.at(began + 5.0, swarm.world.start, (name, 1, True))
+    swarm.world.at(swarm.world.now + 5.0, swarm.world.start, (late, 1, True))
     swarm.until(9, 300.0)
     assert from_disks(swarm, 6) and len(swarm.installed) == 4
 
@@ -207,10 +206,11 @@ def test_who_lives_on_with_weights_is_not_taken_for_the_past(phase: float) -> No
 def test_planted_only_the_newest_view_is_looked_at() -> None:
     """A lineage that was given up is of the past, whoever is told of later."""
 
-    def read(self: Past, listed: Iterable[View]) -> list[View]:
-        self._read_at = self.core.now
+    def read(self: GivenUpLineages, s: Situation, listed: Iterable[View]) -> list[View]:
+        self._read_at = s.now
         return [view for view in listed if view.lineage.id not in self.lineages]
 
-    with patched((Past, "read", read), (Past, "doubtful", lambda self: False)), pytest.raises(AssertionError):
+    bugs = (GivenUpLineages, "read", read), (GivenUpLineages, "doubtful", lambda self, s: False)
+    with patched(*bugs), pytest.raises(AssertionError):
         for phase in PHASES:
             assert min(one_lives_on(phase)) > 10

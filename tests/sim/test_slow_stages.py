@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.view import View
+from ftnode.protocol.words.view import View
 from tests.sim.targets import best_view, holders
 from tests.sim.test_groups import SETTINGS, leads, sizes
 from tests.sim.world import World

@@ -1,4 +1,4 @@
-"""Schedules that broke earlier drafts (docs/protocol.md, section 8), played to the real core.
+"""Schedules that broke earlier drafts (docs/explanation/protocol.md, section 9), played to the real core.
 
 A transcript is a script, a line of dashes, and what happened. With FTNODE_UPDATE=1 in the environment that part is
 written anew; read the difference before you commit it.

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.node.presets import PRESETS
-from ftnode.node.snapshot import Surroundings, snapshot
-from ftnode.protocol.manifest_sections import Manifest
+from ftnode.node.manifests.presets import PRESETS
+from ftnode.node.watch.run_status import Surroundings, run_status
+from ftnode.protocol.manifest.sections import Manifest
 from tests.sim.test_comings_and_goings import LONG, seen, started
 from tests.sim.world import World
 
@@ -36,7 +36,7 @@ def test_a_run_that_halts_says_why_and_what_can_be_done(lost: tuple[int, ...], w
     waiting = leader.participant.waiting()
     assert waiting.startswith("halted: ") and f"a former holder of stage {listed}" in waiting, waiting
     assert any(" halt" in note and why in note for note in world.notes), list(world.notes)
-    status = snapshot(leader.participant, MANIFEST, Surroundings("cpu"), world.now)
+    status = run_status(leader.participant.picture, MANIFEST, Surroundings("cpu"), world.now)
     assert (status.state, status.waiting) == ("halted", waiting)
 
 
@@ -58,7 +58,9 @@ def test_who_comes_late_is_told_of_recoveries_before_its_time() -> None:
     assert seen(world).stages_of(late.me) == (1,)
     rebuild = late.chronicle.rebuilds[step, 0]
     assert rebuild.newcomer is None and rebuild.rung == "head" and rebuild.seconds is not None
-    row = next(row for row in snapshot(late, MANIFEST, Surroundings("cpu"), world.now).recoveries if row.stage == 0)
+    row = next(
+        row for row in run_status(late.picture, MANIFEST, Surroundings("cpu"), world.now).recoveries if row.stage == 0
+    )
     assert (row.step, row.rung, row.newcomer, row.bytes_fetched) == (
         step,
         "head",
@@ -72,7 +74,7 @@ def test_the_bytes_of_copies_are_counted_by_keeper_and_stage() -> None:
     world = started(World(replace(LONG, head_every=2), 3, delay_max=0.01), 4)
     view = seen(world)
     leader = world.by_id[view.leader.id].participant
-    rows = snapshot(leader, MANIFEST, Surroundings("cpu"), world.now).copies
+    rows = run_status(leader.picture, MANIFEST, Surroundings("cpu"), world.now).copies
     keepers = {view.holders[1][0].id, view.holders[3][0].id}
     assert {row.peer for row in rows} == keepers and {row.stage for row in rows} == {0}
     copies = world.ledger.top_commit() // 2

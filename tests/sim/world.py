@@ -13,13 +13,13 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
-from ftnode.protocol import effects as fx
-from ftnode.protocol.events import ComputeLost, ComputeReady, Done, Event, Received, Wake
-from ftnode.protocol.messages import Begin, Message, Ready, Status
 from ftnode.protocol.participant import Participant
-from ftnode.protocol.settings import Settings
-from ftnode.protocol.types import Peer, Version
-from ftnode.protocol.view import View
+from ftnode.protocol.words import effects as fx
+from ftnode.protocol.words.events import ComputeLost, ComputeReady, Done, Event, Received, Wake
+from ftnode.protocol.words.messages import Begin, Message, Ready, Status
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Peer, Version
+from ftnode.protocol.words.view import View
 from tests.sim.bereaved import Bereaved
 from tests.sim.checks import Ledger, Violation, check_kept, handles_bound
 from tests.sim.commits import check_commit
@@ -187,6 +187,9 @@ class World:
             CARRY_OUT[type(effect)](self, host, effect)
             if not host.alive:
                 return
+        if len(host.tensors) != participant.holder.tensors:
+            held = participant.holder.tensors
+            raise Violation("I6", f"{host.peer} has {len(host.tensors)} tensors and knows of {held} after {event}")
         deadline = participant.deadline
         if deadline < host.wake_at:
             self._schedule_wake(host, deadline)
@@ -291,8 +294,11 @@ class World:
     def _discard(self, host: Host, effect: fx.Discard) -> None:
         host.working = effect.keep
         host.compute.discard(effect.keep)
-        host.reducing = {stage: task for stage, task in host.reducing.items() if task.attempt == effect.keep}
-        host.tensors = {handle: item for handle, item in host.tensors.items() if item.attempt == effect.keep}
+        complete = self.reductions.complete
+        host.reducing = {
+            stage: task for stage, task in host.reducing.items()
+            if task.attempt == effect.keep or (host.peer.id, task) in complete
+        }  # fmt: skip
 
     def _release(self, host: Host, effect: fx.Release) -> None:
         for handle in effect.handles:
@@ -392,6 +398,7 @@ COST = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5}
 CARRY_OUT: dict[type[fx.Effect], Callable[[World, Host, Any], None]] = {
     fx.Send: World._send, fx.Dial: World._dial, fx.Know: World._know, fx.Compute: World._task, fx.Apply: World._apply,
     fx.Discard: World._discard, fx.Release: World._release, fx.Forget: World._forget, fx.Stop: World._stop,
+    fx.Save: lambda world, host, effect: world.disks.save(host, effect.stages),
     fx.Install: lambda world, host, effect: world.rebuilding.install(host, effect),
     fx.Keep: lambda world, host, effect: world.rebuilding.keep(host, effect),
     fx.DropCopy: lambda world, host, effect: world.rebuilding.drop_copy(host, effect),

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from ftnode.lab.audit import audit
-from ftnode.lab.demo_kills import Planned, strike
-from ftnode.lab.report import SURVIVORS, recover
-from ftnode.lab.story import Story
-from ftnode.lab.trial import Trial, open_trial, trial_manifest
-from ftnode.node.presets import preset
-from ftnode.protocol.manifest import Manifest
+from ftnode.lab.audit.audit import audit
+from ftnode.lab.demo.kills import Planned, strike
+from ftnode.lab.demo.report import SURVIVORS, recover
+from ftnode.lab.swarms.trial import Trial, open_trial, trial_manifest
+from ftnode.lab.traces.story import Story
+from ftnode.node.manifests.presets import preset
+from ftnode.protocol.manifest.parse import Manifest
 
 STAGES = 3
 FOREVER = 1_000_000
+PACED = ("--compute", "paced", "--paced-seconds", "0.02", "0.04")
+"""A step takes half a second, in which the machine has time for other swarms: torch would take all that there is."""
 OpenTrial = Callable[..., Trial]
+WAIT_SECONDS = 60.0
+TAIL_LINES = 15
+"""Of each process of a swarm, for whoever reads why a test failed."""
+Seen = TypeVar("Seen")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -73,12 +81,25 @@ def kill_replicas(trial: Trial, *stages: int, seconds: float) -> None:
         assert recovery is not None and recovery.rung == SURVIVORS
 
 
+def wait(
+    what: str, look: Callable[[], Seen], holds: Callable[[Seen], object] = bool, seconds: float = WAIT_SECONDS
+) -> Seen:
+    """What `look` sees as soon as it `holds`. What was seen last is told when it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not holds(seen := look()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}; seen last: {seen!r}"
+        time.sleep(0.02)
+    return seen
+
+
 @pytest.fixture
 def open_swarm(tmp_path: Path, text: Path) -> Iterator[OpenTrial]:
-    """`open_swarm(volunteers=…, stages=…, steps=…, hold=…, change=…)`: a swarm that has committed its first steps;
-    without volunteers, a meeting point. `change` may make another manifest of the small one.
+    """`open_swarm(volunteers=…, stages=…, steps=…, hold=…, change=…, numbers=…)`: a swarm that has committed its first
+    steps; without volunteers, a meeting point. `change` may make another manifest of the small one. Volunteers sleep
+    instead of computing, unless it is `numbers` that the test is about.
 
-    At the end everything is stopped, nothing that was started is left, and the audit of the whole run passes.
+    At the end everything is stopped, nothing that was started is left, and the audit of the whole run passes. What the
+    processes said last is printed, which pytest shows when the test failed.
     """
     opened: list[Trial] = []
     with ExitStack() as stack:
@@ -89,9 +110,11 @@ def open_swarm(tmp_path: Path, text: Path) -> Iterator[OpenTrial]:
             steps: int = FOREVER,
             hold: int = 1,
             change: Callable[[Manifest], Manifest] = lambda manifest: manifest,
+            numbers: bool = False,
         ) -> Trial:
             manifest = change(small_manifest(text, stages, steps))
-            trial = stack.enter_context(open_trial(manifest, tmp_path, text, hash_every=1))
+            options = () if numbers else PACED
+            trial = stack.enter_context(open_trial(manifest, tmp_path, text, hash_every=1, options=options))
             opened.append(trial)
             for number in range(1, volunteers + 1):
                 trial.volunteer(f"v{number}", hold=hold)
@@ -100,6 +123,8 @@ def open_swarm(tmp_path: Path, text: Path) -> Iterator[OpenTrial]:
             return trial
 
         yield start
+        for process in [process for trial in opened for process in trial.swarm.processes.values()]:
+            print(f"{process.name} said last:\n{process.tail(TAIL_LINES)}")
     for trial in opened:
         findings = audit(trial.swarm.directory / "logs")
         assert findings.passed, [str(finding) for finding in findings.findings[:10]]

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from ftnode.lab.allreduce import Runners
+from ftnode.lab.parts.allreduce import Runners
 
 PEERS, NUMBERS = 3, 250_000
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from ftnode.lab.demo_kills import Planned, strike
-from ftnode.lab.report import recover
-from tests.swarm.conftest import OpenTrial
+from ftnode.lab.demo.kills import Planned, strike
+from ftnode.lab.demo.report import recover
+from tests.swarm.conftest import OpenTrial, wait
 
 pytestmark = pytest.mark.timeout(240)
 SECONDS = 60.0
@@ -28,7 +27,16 @@ Look = dict[str, Any]
 @contextmanager
 def dashboard(address: str, home: Path) -> Iterator[Callable[[], Look]]:
     """A dashboard; what it yields looks at it as a new page does. It must end by Ctrl-C."""
-    command = [sys.executable, "-m", "ftnode.node.cli", "dashboard", "--listen", "127.0.0.1:0", "--home", str(home)]
+    command = [
+        sys.executable,
+        "-m",
+        "ftnode.node.cli",
+        "dashboard",
+        "--listen",
+        "127.0.0.1:0",
+        "--home",
+        str(home),
+    ]
     process = subprocess.Popen([*command, "--peer", address], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -47,14 +55,6 @@ def dashboard(address: str, home: Path) -> Iterator[Callable[[], Look]]:
         process.wait()
 
 
-def wait(look: Callable[[], Look], condition: Callable[[Look], bool]) -> Look:
-    deadline = time.monotonic() + SECONDS
-    while not condition(told := look()):
-        assert time.monotonic() < deadline, told
-        time.sleep(0.2)
-    return told
-
-
 def steps(told: Look) -> set[int]:
     """Those that a history told of, with their tokens."""
     return {row[0] for row in told["commits"]["rows"] if row[2]}
@@ -70,16 +70,22 @@ def test_who_comes_late_sees_it_all_and_the_loss_of_a_stage_as_it_happens(
     trial = open_swarm(volunteers=4, stages=2)
     trial.wait_for_step(20)
     with dashboard(trial.swarm.address, tmp_path / "watcher") as look:
-        told = wait(look, lambda told: told["status"] is not None and steps(told) >= set(range(1, 21)))
+        told = wait(
+            "the page to tell of it", look, lambda told: told["status"] is not None and steps(told) >= set(range(1, 21))
+        )
         assert told["trouble"] == ""
         assert [row["stage"] for row in told["status"]["stages"]] == [0, 1, 2]
-        wait(look, lambda told: bool(said(told, "found")))
+        wait("the page to tell of it", look, lambda told: bool(said(told, "found")))
         (kill,) = strike(trial.swarm, trial.story, [Planned(2, trial.story.committed + 2)])
         trial.expected_dead.add(kill.node)
         trial.wait("stage 2 to come back", lambda story: recover(story, kill) is not None, SECONDS)
-        told = wait(look, lambda told: any(row["seconds"] for row in (told["status"] or {}).get("recoveries", ())))
+        told = wait(
+            "the page to tell of it",
+            look,
+            lambda told: any(row["seconds"] for row in (told["status"] or {}).get("recoveries", ())),
+        )
         assert [row["stage"] for row in told["status"]["recoveries"]] == [2]
-        told = wait(look, lambda told: bool(said(told, "lost") and said(told, "rebuild")))
+        told = wait("the page to tell of it", look, lambda told: bool(said(told, "lost") and said(told, "rebuild")))
         assert any("stage 2" in text for text in said(told, "lost"))
         newest = told["status"]["step"]
-        wait(look, lambda told: steps(told) >= set(range(1, newest + 1)))
+        wait("the page to tell of it", look, lambda told: steps(told) >= set(range(1, newest + 1)))

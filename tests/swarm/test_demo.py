@@ -11,16 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from ftnode.lab.report import SURVIVORS
-from ftnode.lab.swarm import descendants, wait_until_gone
-from ftnode.node.children import start_child
+from ftnode.lab.demo.report import SURVIVORS
+from ftnode.lab.swarms.swarm import descendants, wait_until_gone
+from ftnode.node.machine.child_processes import start_child
 
 pytestmark = pytest.mark.timeout(240)
 PARTS = ("detect_seconds", "elect_seconds", "fetch_seconds", "blend_seconds", "first_step_seconds")
 
 
+FORKING = """
+from ftnode.lab.swarms.template import use_template
+from ftnode.node.cli.main import run_and_exit
+use_template()
+run_and_exit()
+"""
+"""The command line, whose volunteers are forks of a process that has torch loaded."""
+
+
 def demo(text: Path, report: Path, *arguments: str) -> list[str]:
-    return [sys.executable, "-m", "ftnode.node.cli", "demo", "--data", str(text), "--report", str(report), *arguments]
+    return [sys.executable, "-c", FORKING, "demo", "--data", str(text), "--report", str(report), *arguments]
 
 
 def test_two_losses_are_healed_and_the_report_says_how(text: Path, tmp_path: Path) -> None:
@@ -70,11 +79,13 @@ def test_replicas_take_a_kill_and_a_stage_without_holders_is_rebuilt(text: Path,
     assert (1, SURVIVORS) in rungs and (2, "copy") in rungs, rungs
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_demo_that_is_ended_leaves_no_process(text: Path, tmp_path: Path, number: signal.Signals) -> None:
     # Who runs these tests in the background of a shell ignores SIGINT, and so would the child.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = start_child(demo(text, tmp_path / "report", "--stages", "2"), log=tmp_path / "output")
+    options = ("--data", str(text), "--report", str(tmp_path / "report"), "--stages", "2")
+    process = start_child([sys.executable, "-m", "ftnode.node.cli", "demo", *options], log=tmp_path / "output")
     signal.signal(signal.SIGINT, before)
     try:
         while len(family := descendants(process.pid)) < 8:
@@ -92,16 +103,7 @@ def test_a_demo_that_is_ended_leaves_no_process(text: Path, tmp_path: Path, numb
 
 def test_a_demo_whose_volunteers_cannot_compute_says_why(tmp_path: Path) -> None:
     """No machine has a hundred graphics cards."""
-    command = [
-        sys.executable,
-        "-m",
-        "ftnode.node.cli",
-        "demo",
-        "--device",
-        "cuda:99",
-        "--report",
-        str(tmp_path / "out"),
-    ]
+    command = [sys.executable, "-c", FORKING, "demo", "--device", "cuda:99", "--report", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "cannot compute on cuda:99" in done.stdout
     assert "choose another --device" in done.stdout and "Traceback" not in done.stdout + done.stderr

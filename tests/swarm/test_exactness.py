@@ -17,17 +17,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from ftnode.lab.audit import audit
-from ftnode.lab.story import Story
-from ftnode.lab.trial import Trial, open_trial
-from ftnode.lab.whole_model import Size, WholeModel
+from ftnode.lab.audit.audit import audit
+from ftnode.lab.recovery.whole_model import Size, WholeModel
+from ftnode.lab.swarms.trial import Trial, open_trial
+from ftnode.lab.traces.story import Story
+from ftnode.models.config import ModelConfig
 from ftnode.models.data import load_corpus
 from ftnode.models.optimiser import OptimiserConfig
-from ftnode.node.cli_run import model_config
-from ftnode.protocol.manifest import Manifest
+from ftnode.protocol.manifest.parse import Manifest
 from tests.swarm.conftest import kill_replicas, sizes, small_manifest
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.alone]
+pytestmark = pytest.mark.timeout(900)
 
 STAGES = 2
 HOLDERS = 3
@@ -83,7 +83,7 @@ def trained(folder: Path, text: Path, precision: str, holders: int, kills: tuple
 
 def last_weights(trial: Trial, manifest: Manifest) -> Weights:
     """Of each stage, from the files that its holders wrote; replicas are equal to the byte."""
-    model, found = model_config(manifest), {}
+    model, found = ModelConfig.of(manifest.model), {}
     for stage in range(STAGES + 1):
         size = model.number_bytes * model.stage_parameters(STAGES, stage)
         logs = [trial.swarm.processes[name].log for name in trial.story.holders(stage)]
@@ -131,7 +131,15 @@ def references(manifest: Manifest, text: Path) -> dict[str, Weights]:
     torch.set_num_threads(1)  # two that wait for each other on busy cores take ten times as long
     batch = manifest.batch
     size = Alone(
-        "trial", model_config(manifest), STAGES, batch.microbatches, batch.sequences, 1.0, 0, 1, manifest=manifest
+        "trial",
+        ModelConfig.of(manifest.model),
+        STAGES,
+        batch.microbatches,
+        batch.sequences,
+        1.0,
+        0,
+        1,
+        manifest=manifest,
     )
     model = Spoilt(size, load_corpus(str(text)), manifest.run.seed)
     found = {"start": weights_of(model)}

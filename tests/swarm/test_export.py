@@ -14,17 +14,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from ftnode.lab.trial import Trial, open_trial
+from ftnode.lab.swarms.trial import Trial, open_trial
 from ftnode.models import llama
+from ftnode.models.config import ModelConfig
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.shards import read_index
 from ftnode.models.stage import Stage
-from ftnode.node.checkpoint import model_config
-from ftnode.node.data_build import build
-from ftnode.node.data_records import find_sources
-from ftnode.node.data_tokenizers import open_tokenizer
-from ftnode.protocol.manifest import Manifest, parse
-from tests.node.corpora import tokenizer_file
+from ftnode.node.data.build import build
+from ftnode.node.data.records import find_sources
+from ftnode.node.data.tokenizers import open_tokenizer
+from ftnode.protocol.manifest.parse import Manifest, parse
+from tests.node.data.corpora import tokenizer_file
 from tests.swarm.conftest import small_manifest
 
 pytestmark = pytest.mark.timeout(280)
@@ -59,7 +59,7 @@ def dumped_stages(trial: Trial) -> list[Stage]:
     stages = []
     for index in range(STAGES + 1):
         (path,) = trial.swarm.directory.glob(f"logs/*/last-{index}-{STEPS}.weights")
-        stage = Stage(model_config(manifest), STAGES, index, OptimiserConfig(1e-3, STEPS), 1, "cpu")
+        stage = Stage(ModelConfig.of(manifest.model), STAGES, index, OptimiserConfig(1e-3, STEPS), 1, "cpu")
         stage.weights.copy_(torch.frombuffer(bytearray(path.read_bytes()), dtype=stage.dtype))
         stages.append(stage)
     return stages
@@ -69,12 +69,12 @@ def logits_of(stages: list[Stage], manifest: Manifest, tokens_bt: Tensor) -> Ten
     x = stages[0].forward(((0, 0), 0, 0), tokens_bt, save=False)
     for stage in stages[1:]:
         x = stage.forward(((0, 0), 0, stage.index), x, save=False)
-    return llama.logits(x, llama.head_weights(stages[0].layout, stages[0].weights), model_config(manifest))
+    return llama.logits(x, llama.head_weights(stages[0].layout, stages[0].weights), ModelConfig.of(manifest.model))
 
 
 def test_the_model_while_it_trains_and_when_it_is_done(open_swarm: OpenTrial, text: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    trial = open_swarm(volunteers=0, stages=STAGES, steps=STEPS, change=evaluated)
+    trial = open_swarm(volunteers=0, stages=STAGES, steps=STEPS, change=evaluated, numbers=True)
     for number in range(STAGES + 1):
         trial.volunteer(f"v{number}", options=("--until-exported",) if number == 1 else ())
     trial.wait_for_step(3)

@@ -7,18 +7,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from ftnode.lab.swarm import descendants, wait_until_gone
-from ftnode.lab.trial import open_trial
-from tests.swarm.conftest import small_manifest
+from ftnode.lab.swarms.swarm import descendants, wait_until_gone
+from ftnode.lab.swarms.trial import open_trial
+from tests.swarm.conftest import PACED, WAIT_SECONDS, small_manifest, wait
 
-WAIT_SECONDS = 60.0
 pytestmark = [
     pytest.mark.timeout(280),
     pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="only root can mount a small disk"),
@@ -51,17 +49,11 @@ def command(verb: str, home: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
 
 
-def wait(what: str, condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited for {what}"
-        time.sleep(0.05)
-
-
 def test_a_volunteer_on_a_full_disk_trains_pauses_resumes_and_leaves(tmp_path: Path, text: Path) -> None:
     heard = tmp_path / "heard.log"
     home, logs = tmp_path / "homes" / "v2", tmp_path / "logs" / "v2"
-    with small_disk(home), small_disk(logs), open_trial(small_manifest(text, 1), tmp_path, text) as trial:
+    manifest = small_manifest(text, 1)
+    with small_disk(home), small_disk(logs), open_trial(manifest, tmp_path, text, options=PACED) as trial:
         trial.volunteer("v1", hold=2)
         trial.wait_for_step(3)
         (home / "output.log").symlink_to(heard)  # what it says is the test's
@@ -75,7 +67,7 @@ def test_a_volunteer_on_a_full_disk_trains_pauses_resumes_and_leaves(tmp_path: P
         fill(home)
         fill(logs)
         for name in ("metrics.jsonl", "trace.jsonl"):
-            wait(name, lambda name=name: f"{logs / name}: No space left" in told())  # type: ignore[misc]
+            wait(name, told, lambda said, name=name: f"{logs / name}: No space left" in said)  # type: ignore[misc]
         trial.wait_for_step(trial.story.committed + 5)
         assert trial.story.view is not None and len(trial.story.view.members()) == 2, "it takes part as before"
 
@@ -85,7 +77,7 @@ def test_a_volunteer_on_a_full_disk_trains_pauses_resumes_and_leaves(tmp_path: P
         assert wait_until_gone(descendants(process.process.pid), 2.0) == () and process.alive
         resumed = command("resume", home)
         assert resumed.returncode == 73 and "Traceback" not in resumed.stderr
-        wait("its next life", lambda: told().count("  join ") == 2)
+        wait("its next life", told, lambda said: said.count("  join ") == 2)
         trial.wait("it to be back", lambda story: story.view is not None and len(story.view.members()) == 2)
         trial.wait_for_step(trial.story.committed + 3)
         process.process.send_signal(signal.SIGTERM)

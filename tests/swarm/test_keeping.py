@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ftnode.lab.swarm import Process
-from ftnode.lab.trial import Trial, open_trial
-from ftnode.node.snapshots_store import SnapshotStore
-from ftnode.protocol.manifest import Manifest, parse
-from tests.swarm.conftest import small_manifest
+from ftnode.lab.swarms.swarm import Process
+from ftnode.lab.swarms.trial import Trial, open_trial
+from ftnode.node.snapshots.store import SnapshotStore
+from ftnode.protocol.manifest.parse import Manifest, parse
+from tests.swarm.conftest import PACED, small_manifest
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -42,7 +42,7 @@ def newest(process: Process, run: str) -> dict[int, int]:
 @pytest.fixture
 def trial(tmp_path: Path, text: Path) -> Iterator[Trial]:
     """Somebody alone; killed at the end, so that no audit of the whole run can pass."""
-    with open_trial(keeping(small_manifest(text, STAGES)), tmp_path, text) as opened:
+    with open_trial(keeping(small_manifest(text, STAGES)), tmp_path, text, options=PACED) as opened:
         opened.volunteer("v1", hold=STAGES + 1)
         yield opened
 

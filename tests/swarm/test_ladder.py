@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from ftnode.lab.demo_kills import Planned, strike
-from ftnode.lab.report import Kill, Recovery, recover
-from ftnode.lab.story import Story, Told
-from ftnode.lab.swarm import descendants
-from ftnode.lab.trial import Trial
+from ftnode.lab.demo.kills import Planned, strike
+from ftnode.lab.demo.report import Kill, Recovery, recover
+from ftnode.lab.swarms.swarm import descendants
+from ftnode.lab.swarms.trial import Trial
+from ftnode.lab.traces.story import Story, Told
 from ftnode.models.encoded_size import encoded_bytes
-from ftnode.node.trace import TraceTail
-from ftnode.protocol.manifest import Manifest
+from ftnode.node.driver.trace import TraceTail
+from ftnode.protocol.manifest.parse import Manifest
 from tests.swarm.conftest import OpenTrial
 
 pytestmark = pytest.mark.timeout(240)
@@ -59,7 +59,7 @@ def records(trial: Trial, node: str, kind: str) -> list[dict[str, Any]]:
 
 
 def test_the_head_comes_back_bit_exact_with_its_place_in_the_data(open_swarm: OpenTrial) -> None:
-    trial = open_swarm(volunteers=5)
+    trial = open_swarm(volunteers=5, numbers=True)
     (kill,) = kills = lose(trial, 0)
     (recovery,) = come_back(trial, kills)
     assert recovery.rung == "head"
@@ -73,14 +73,14 @@ def test_the_head_comes_back_bit_exact_with_its_place_in_the_data(open_swarm: Op
 
 @pytest.mark.parametrize("stage", [1, 3])
 def test_an_end_of_the_pipeline_is_copied_from_its_neighbour(open_swarm: OpenTrial, stage: int) -> None:
-    trial = open_swarm(volunteers=5)
+    trial = open_swarm(volunteers=5, numbers=True)
     (recovery,) = come_back(trial, lose(trial, stage))
     assert recovery.rung == "copy"
     assert [donor[0] for donor in installed(trial, stage).record["donors"]] == [2]
 
 
 def test_adjacent_stages_are_interpolated_between_the_nearest_survivors(open_swarm: OpenTrial) -> None:
-    trial = open_swarm(volunteers=7, stages=4)
+    trial = open_swarm(volunteers=7, stages=4, numbers=True)
     found = come_back(trial, lose(trial, 2, 3))
     assert [one.rung for one in found] == ["interpolate", "interpolate"]
     for stage in (2, 3):
@@ -88,7 +88,7 @@ def test_adjacent_stages_are_interpolated_between_the_nearest_survivors(open_swa
 
 
 def test_swapped_routes_let_the_partner_take_an_ends_place(open_swarm: OpenTrial) -> None:
-    trial = open_swarm(volunteers=6, stages=4, change=swapped)
+    trial = open_swarm(volunteers=6, stages=4, change=swapped, numbers=True)
     (recovery,) = come_back(trial, lose(trial, 4))
     assert recovery.rung == "copy" and "swapped routes" in recovery.reason
 
@@ -102,7 +102,7 @@ def shadowed(manifest: Manifest) -> Manifest:
 
 
 def test_adjacent_stages_come_back_from_their_shadows(open_swarm: OpenTrial) -> None:
-    trial = open_swarm(volunteers=7, stages=4, change=shadowed)
+    trial = open_swarm(volunteers=7, stages=4, change=shadowed, numbers=True)
     kills = lose(trial, 2, 3)
     found = come_back(trial, kills)
     assert [one.rung for one in found] == ["shadow", "shadow"]

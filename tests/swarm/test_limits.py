@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from ftnode.lab.limits import VRAM_BYTES, own_bytes, processor_seconds, trained
-from ftnode.lab.memory import process_kind
-from ftnode.lab.story import Story
-from ftnode.lab.swarm import descendants
-from ftnode.lab.trial import Trial
+from ftnode.lab.benchmarks.limits import VRAM_BYTES, own_bytes, processor_seconds, trained
+from ftnode.lab.swarms.memory import process_kind
+from ftnode.lab.swarms.swarm import descendants
+from ftnode.lab.swarms.trial import Trial
+from ftnode.lab.traces.story import Story
 from tests.swarm.conftest import OpenTrial
 
 pytestmark = pytest.mark.timeout(180)
@@ -80,8 +80,9 @@ def test_health_and_service_managers_are_told_how_it_is(open_swarm: OpenTrial, m
 
 
 @pytest.mark.alone
+@pytest.mark.fresh
 def test_a_swarm_trains_within_narrow_limits_and_loses_nobody(open_swarm: OpenTrial) -> None:
-    trial: Trial = open_swarm(volunteers=0, stages=STAGES)
+    trial: Trial = open_swarm(volunteers=0, stages=STAGES, numbers=True)
     nodes = [trial.volunteer(f"v{number}", options=LIMITS) for number in range(1, STAGES + 2)]
     trial.wait_for_step(1)
     families = [(node.process.pid, *descendants(node.process.pid)) for node in nodes]
@@ -101,6 +102,7 @@ def test_a_swarm_trains_within_narrow_limits_and_loses_nobody(open_swarm: OpenTr
 
 
 @pytest.mark.alone
+@pytest.mark.fresh
 def test_who_has_everything_to_do_keeps_to_one_core_and_its_memory() -> None:
     """All processes of a node that holds a whole run, which nothing but its limits holds up."""
     found = trained(8.0)

@@ -7,11 +7,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from ftnode.lab.trial import Trial
-from ftnode.node.authorship import author_key, sign
-from ftnode.node.identity import home_directory, take_identity
-from ftnode.node.invitation import Invitation
-from ftnode.protocol.manifest import Manifest, Membership, parse, render
+from ftnode.lab.swarms.trial import Trial
+from ftnode.node.home.identity import home_directory, take_identity
+from ftnode.node.manifests.authorship import author_key, sign
+from ftnode.node.manifests.invitation import Invitation
+from ftnode.protocol.manifest.parse import Manifest, Membership, parse, render
 from tests.swarm.conftest import FOREVER, OpenTrial, small_manifest
 
 HEAL_SECONDS = 60.0

@@ -11,26 +11,28 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ftnode.lab.swarm import Process, descendants, wait_until_gone
-from ftnode.lab.trial import Trial
-from ftnode.node.children import is_running
-from ftnode.node.cli_run import manifest_text
-from ftnode.node.configuration import running_nodes
-from ftnode.node.identity import home_directory, take_identity
-from tests.swarm.conftest import OpenTrial, small_manifest
+from ftnode.lab.swarms.swarm import Process, descendants, wait_until_gone
+from ftnode.lab.swarms.trial import Trial
+from ftnode.node.cli.manifest import manifest_text
+from ftnode.node.home.identity import home_directory, take_identity
+from ftnode.node.machine.child_processes import is_running
+from ftnode.node.owner.join_options import running_nodes
+from tests.swarm.conftest import WAIT_SECONDS, OpenTrial, small_manifest, wait
 
 pytestmark = pytest.mark.timeout(240)
 
 FREE_SECONDS = 2.0
 """After the hand-over, for the memory to be free."""
-WAIT_SECONDS = 60.0
+HAND_OVER_SECONDS = 30.0
+"""A node that pauses goes without handing over then, so that it rests within WAIT_SECONDS, however slow all others
+are."""
 
 
 @pytest.fixture(autouse=True)
@@ -50,13 +52,6 @@ def command(*arguments: object) -> str:
 
 def told(process: Process) -> str:
     return process.output.read_text(errors="replace")
-
-
-def wait(what: str, condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(0.02)
 
 
 def again(trial: Trial, process: Process, life: int) -> str:
@@ -173,7 +168,7 @@ def nvmlShutdown(): ...
 def nvmlDeviceGetHandleByIndex(index): return index
 def nvmlDeviceGetTemperature(handle, sensor): return 50
 def nvmlDeviceGetComputeRunningProcesses(handle):
-    ours = [each for each in Path("/proc").glob("[0-9]*/cmdline") if b"\\0ftnode.node.compute_process\\0" in read(each)]
+    ours = [each for each in Path("/proc").glob("[0-9]*/cmdline") if b"\\0ftnode.node.compute.process\\0" in read(each)]
     found = [int(each.parent.name) for each in ours]
     found += [int(pid) for pid in Path(os.environ["FAKE_GPU"]).read_text().split()]
     return [SimpleNamespace(pid=pid) for pid in found]
@@ -189,23 +184,28 @@ def read(path):
 def test_a_program_on_the_gpu_comes_first(
     open_swarm: OpenTrial, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Paced compute, which needs no GPU, and NVML faked: the programs and the pause are real."""
+    """Paced compute needs no GPU, and NVML is faked: the programs and the pause are real."""
     (tmp_path / "fake").mkdir()
     (tmp_path / "fake" / "pynvml.py").write_text(FAKE_NVML)
     users = tmp_path / "users"
     users.write_text("")
-    paced = ("--compute", "paced", "--paced-seconds", "0.01", "0.02")
     trial = open_swarm(volunteers=0, stages=1)
-    trial.volunteer("v1", hold=2, options=paced)
+    trial.volunteer("v1", hold=2)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'fake'}:{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setenv("FAKE_GPU", str(users))
-    process = trial.volunteer("v2", hold=2, options=(*paced, "--device", "cuda", "--pause-for-gpu"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    options = ("--device", "cuda", "--pause-for-gpu", "--hand-over", str(HAND_OVER_SECONDS))
+    process = trial.volunteer("v2", hold=2, options=options)
     both_hold_something(trial)
     game = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         assert "paused" not in told(process), "its own compute process and that of another node are no reason"
         users.write_text(str(game.pid))
-        wait("it to rest", lambda: "uses the GPU" in running_nodes(process.home)[0].paused, WAIT_SECONDS)
+        wait("it to see the game", lambda: told(process), lambda said: "uses the GPU" in said)
+        (rests,) = wait(
+            "it to rest", lambda: running_nodes(process.home), lambda nodes: "uses the GPU" in nodes[0].paused
+        )
+        assert "stays in memory" not in rests.paused, "it had nobody to hand over to"
         assert descendants(process.process.pid) == () and process.alive
         trial.story.read()
         trial.wait_for_step(trial.story.committed + 3, WAIT_SECONDS)
@@ -246,7 +246,7 @@ class Resting:
                 start_new_session=True, preexec_fn=None if terminal is None else own_terminal,
             )  # fmt: skip
         self.started.append(process)
-        wait("it to rest", lambda: bool(self.note(process)), 30)
+        wait("it to rest", lambda: self.note(process), seconds=30)
         return process
 
     def note(self, process: subprocess.Popen[bytes]) -> str:
@@ -323,7 +323,7 @@ def test_a_pause_that_is_over_ends_by_itself_and_hours_are_kept(resting: Resting
     assert process.wait(10) == 0
     command("pause", "20s", "--home", resting.home)
     process = resting.join()
-    wait("the node to begin", lambda: "joins trial" in resting.log.read_text(), 60)
+    wait("the node to begin", resting.log.read_text, lambda said: "joins trial" in said)
     assert len(descendants(process.pid)) >= 1 and is_running(process.pid)
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGINT)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ftnode.lab.trial import Trial
+from ftnode.lab.swarms.trial import Trial
 from tests.swarm.conftest import STAGES, OpenTrial
 
 pytestmark = pytest.mark.timeout(240)
@@ -29,7 +29,7 @@ def stage_of(trial: Trial, name: str) -> int | None:
 
 
 def test_a_volunteer_behind_a_relay_trains_and_can_be_replaced(open_swarm: OpenTrial, other_text: Path) -> None:
-    trial = open_swarm(volunteers=0)
+    trial = open_swarm(volunteers=0, numbers=True)
     # With other data it cannot hold the head, whose loss would end the run.
     hidden = trial.volunteer("hidden", options=("--listen", "none", "--data", str(other_text)))
     trial.wait("it to found the run", lambda story: stage_of(trial, "hidden") is not None)

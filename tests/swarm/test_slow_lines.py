@@ -11,12 +11,12 @@ from itertools import pairwise
 
 import pytest
 
-from ftnode.lab.demo_kills import Planned, strike
-from ftnode.lab.report import SURVIVORS, Recovery, recover
-from ftnode.lab.story import Story, first_commits
-from ftnode.lab.trial import Trial
-from ftnode.protocol.manifest import Manifest, settings
-from ftnode.protocol.settings import Settings
+from ftnode.lab.demo.kills import Planned, strike
+from ftnode.lab.demo.report import SURVIVORS, Recovery, recover
+from ftnode.lab.swarms.trial import Trial
+from ftnode.lab.traces.story import Story, first_commits
+from ftnode.protocol.manifest.parse import Manifest, settings
+from ftnode.protocol.words.settings import Settings
 from tests.swarm.conftest import OpenTrial, small_manifest
 from tests.swarm.slow_lines import Lines, Quality, free_port, open_lines
 
@@ -99,7 +99,7 @@ def kinds(story: Story, since: float) -> list[str]:
 
 
 def test_slow_is_not_dead(open_swarm: OpenTrial, lines: Lines) -> None:
-    trial: Trial = open_swarm(volunteers=0, stages=STAGES, change=pairs)
+    trial: Trial = open_swarm(volunteers=0, stages=STAGES, change=pairs, numbers=True)
     put_meeting_point_behind(trial, lines)
     for number in range(1, VOLUNTEERS + 1):
         volunteer_behind(trial, lines, f"v{number}")

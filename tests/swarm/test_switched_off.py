@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ftnode.lab.story import Story
-from ftnode.lab.swarm import descendants, wait_until_gone
-from ftnode.lab.trial import Trial
-from ftnode.node.configuration import running_nodes
-from ftnode.node.snapshots_store import SnapshotStore
-from ftnode.protocol.errors import UserError
-from ftnode.protocol.manifest import Manifest, parse
-from ftnode.protocol.types import Rung
+from ftnode.lab.swarms.swarm import descendants, wait_until_gone
+from ftnode.lab.swarms.trial import Trial
+from ftnode.lab.traces.story import Story
+from ftnode.node.owner.join_options import running_nodes
+from ftnode.node.snapshots.store import SnapshotStore
+from ftnode.protocol.manifest.parse import Manifest, parse
+from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.types import Rung
 from tests.swarm.conftest import OpenTrial
 
 pytestmark = pytest.mark.timeout(280)
@@ -46,7 +46,7 @@ def common(trial: Trial, run: str) -> set[int]:
 
 
 def test_two_nodes_that_were_killed_go_on_from_the_newest_common_step(open_swarm: OpenTrial) -> None:
-    trial = open_swarm(volunteers=2, hold=2, change=with_snapshots)
+    trial = open_swarm(volunteers=2, hold=2, change=with_snapshots, numbers=True)
     run = parse(trial.swarm.manifest.read_text()).run_id
     trial.wait("two snapshots of all stages", lambda story: len(common(trial, run)) >= 2, 60.0)
 
@@ -104,7 +104,7 @@ def test_who_leaves_last_saves_first_and_its_next_life_goes_on_from_there(open_s
 def computes(pid: int) -> tuple[int, ...]:
     """The compute processes below a node."""
     found = descendants(pid)
-    return tuple(each for each in found if b"compute_process" in Path(f"/proc/{each}/cmdline").read_bytes())
+    return tuple(each for each in found if b"ftnode.node.compute.process" in Path(f"/proc/{each}/cmdline").read_bytes())
 
 
 def command(verb: str, home: Path) -> str:

@@ -1,0 +1,1 @@
+"""Whether a swarm kept its promises, from its traces."""

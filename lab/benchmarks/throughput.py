@@ -1,0 +1,150 @@
+"""`ftnode lab throughput`: what a swarm on one machine costs against one torch process, and its bubbles.
+
+Three measurements on two pinned cores: a four-stage swarm against the better of one and two threads of a single
+process, at the demo's size and at a compute-bound one; and a swarm whose compute only sleeps, because two busy cores
+hide how well a pipeline overlaps. Its step is held against 1F1B's (N_pp + N_m - 1)(T_f + T_b) (Odyssey's section 3).
+
+The better single process runs again after the swarm, so that a machine that changes its speed meanwhile shows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from statistics import mean, median
+from typing import Any
+
+from ftnode.lab.benchmarks.throughput_cores import read_core_time, shares
+from ftnode.lab.demo.report import tokens_per_second
+from ftnode.lab.swarms.trial import open_trial, trial_manifest
+from ftnode.lab.traces.story import first_commits
+from ftnode.node.manifests.presets import preset
+from ftnode.protocol.manifest.parse import Manifest
+from ftnode.protocol.words.errors import UserError
+
+STAGES = 4
+CORES = 2
+WARM_UP_COMMITS = 3
+SWARM_STEPS = {"tiny": 60, "compute-bound": 9}
+SINGLE_STEPS = {"tiny": 10, "compute-bound": 2}
+PACED_STEPS = 15
+FORWARD_SECONDS, BACKWARD_SECONDS = 0.02, 0.04
+RUN_SECONDS = 600.0
+BUDGETS = {"compute-bound": 0.85, "paced": 1.15}
+
+
+def run(json_output: bool = False, presets: tuple[str, ...] = ("tiny", "compute-bound")) -> dict[str, Any]:
+    """Measure, print a table or JSON, and return the figures. Takes about six minutes."""
+    with pinned(CORES) as cores:
+        figures: dict[str, Any] = {"cores": cores, "sizes": {name: compare(name, cores) for name in presets}}
+        figures["paced"] = pace()
+    if json_output:
+        print(json.dumps(figures, indent=2))
+    else:
+        print(table(figures))
+    return figures
+
+
+@contextmanager
+def pinned(count: int) -> Iterator[list[int]]:
+    """This process and all that it starts run on the first `count` of its cores."""
+    if not hasattr(os, "sched_setaffinity"):
+        raise UserError("this benchmark pins cores, which needs Linux", 69)
+    before = os.sched_getaffinity(0)
+    chosen = sorted(before)[:count]
+    os.sched_setaffinity(0, chosen)
+    try:
+        yield chosen
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def compare(name: str, cores: Sequence[int]) -> dict[str, Any]:
+    """One preset: tokens per second of the swarm and of the better single process, and the cores' time per step."""
+    best = max((_single(name, threads) for threads in (1, 2)), key=lambda found: float(found["tokens_per_second"]))
+    swarm, spent = _swarm_rate(_manifest(name), cores)
+    again = _single(name, best["threads"])
+    single = mean(float(found["tokens_per_second"]) for found in (best, again))
+    return {
+        "swarm_tokens_per_second": swarm,
+        "single_tokens_per_second": single,
+        "single_before_and_after": [best["tokens_per_second"], again["tokens_per_second"]],
+        "single_threads": best["threads"],
+        "single_core_seconds_per_step": mean(float(found["core_seconds_per_step"]) for found in (best, again)),
+        "swarm_core_seconds_per_step": spent,
+        "ratio": swarm / single,
+    }
+
+
+def _manifest(name: str) -> Manifest:
+    """The preset as a run would use it, its lease included: shorter ones cost processor time, and nobody dies here."""
+    start = preset(name)
+    return replace(trial_manifest(start, steps=SWARM_STEPS.get(name, 20), stages=STAGES), liveness=start.liveness)
+
+
+def _single(name: str, threads: int) -> dict[str, Any]:
+    asked = json.dumps({"preset": name, "threads": threads, "steps": SINGLE_STEPS.get(name, 4)})
+    argv = [sys.executable, "-m", "ftnode.lab.parts.single_process", asked]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+    if done.returncode != 0:
+        raise UserError(f"the single process failed: {done.stderr.strip().splitlines()[-1:]}", 70)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _swarm_rate(manifest: Manifest, cores: Sequence[int]) -> tuple[float, dict[str, float]]:
+    """Tokens per second after the warm-up, and the core-seconds per step of what runs."""
+    with open_trial(manifest) as trial:
+        nodes = [trial.volunteer(f"volunteer-{number + 1}").process.pid for number in range(STAGES + 1)]
+        nodes.append(trial.swarm.processes["bootstrap"].process.pid)
+        trial.wait_for_step(WARM_UP_COMMITS)
+        before, first = read_core_time(nodes, cores), trial.story.committed
+        trial.wait_for_step(manifest.run.steps - 1, RUN_SECONDS)
+        after, last = read_core_time(nodes, cores), trial.story.committed
+        trial.wait_for_step(manifest.run.steps, RUN_SECONDS)
+        spent = shares(before, after, len(cores), last - first)
+        return tokens_per_second(first_commits(trial.story.commits)[WARM_UP_COMMITS - 1 :]), spent
+
+
+def pace() -> dict[str, Any]:
+    """Median step time of a swarm that sleeps T_f and T_b per stage and microbatch."""
+    manifest = trial_manifest(preset("tiny"), steps=PACED_STEPS, stages=STAGES)
+    options = ("--compute", "paced", "--paced-seconds", str(FORWARD_SECONDS), str(BACKWARD_SECONDS))
+    with open_trial(manifest) as trial:
+        for number in range(STAGES + 1):
+            trial.volunteer(f"volunteer-{number + 1}", options=options)
+        trial.wait_for_step(1)
+        trial.wait_for_step(PACED_STEPS, RUN_SECONDS)
+        times = [told.time for told in first_commits(trial.story.commits)][WARM_UP_COMMITS:]
+    microbatches = manifest.batch.microbatches
+    ideal = (STAGES + microbatches - 1) * (FORWARD_SECONDS + BACKWARD_SECONDS)
+    step = median(later - earlier for earlier, later in pairwise(times))
+    return {"step_seconds": step, "ideal_seconds": ideal, "ratio": step / ideal, "microbatches": microbatches,
+            "forward_seconds": FORWARD_SECONDS, "backward_seconds": BACKWARD_SECONDS}  # fmt: skip
+
+
+def table(figures: dict[str, Any]) -> str:
+    lines = [
+        f"{STAGES} stages on cores {figures['cores']}",
+        f"{'size':<16}{'swarm':>12}{'one process':>14}{'ratio':>8}",
+    ]
+    for name, found in figures["sizes"].items():
+        budget = f"  (at least {BUDGETS[name]})" if name in BUDGETS else ""
+        lines.append(
+            f"{name:<16}{found['swarm_tokens_per_second']:>8,.0f} t/s{found['single_tokens_per_second']:>10,.0f} t/s"
+            f"{found['ratio']:>8.2f}{budget}"
+        )
+        spent = ", ".join(f"{kind} {seconds:.2f}" for kind, seconds in found["swarm_core_seconds_per_step"].items())
+        lines.append(f"  core-seconds a step: one process {found['single_core_seconds_per_step']:.2f}; swarm: {spent}")
+    paced = figures["paced"]
+    lines.append(
+        f"paced: a step takes {paced['step_seconds']:.3f} s, 1F1B's formula {paced['ideal_seconds']:.3f} s: "
+        f"{paced['ratio']:.2f} (at most {BUDGETS['paced']})"
+    )
+    return "\n".join(lines)

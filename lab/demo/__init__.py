@@ -1,0 +1,1 @@
+"""`ftnode demo`, its report and its pictures, and replays."""

@@ -1,0 +1,1 @@
+"""Benchmarks of single parts: links, sums, snapshots, data, dashboard."""

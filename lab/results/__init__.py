@@ -1,0 +1,1 @@
+"""Results on disk, and work that is cut off and goes on."""

@@ -1,0 +1,53 @@
+"""Results on disk: one file per run of the recovery lab, written whole or not at all, so that a lab goes on where it
+was stopped; and a new folder for the labs that measure a swarm several times."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ftnode.protocol.words.errors import UserError
+
+
+def write_atomically(path: Path, content: str) -> None:
+    """Into a temporary neighbour first, then renamed: a file that is there is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(content)
+    os.replace(temporary, path)
+
+
+def kept_or_made(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The result at `path` where there is one, else what `make` gives, which is kept there."""
+    if path.exists():
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+    made = make()
+    write_atomically(path, json.dumps(made) + "\n")
+    return made
+
+
+def folder_for(given: Path, option: str, empty: bool = True) -> Path:
+    """The folder that a person named with `option`, made where it is missing. Raises UserError (73) when it cannot be,
+    or has something in it and two runs would mix (`empty`)."""
+    directory = given.absolute()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        used = empty and any(directory.iterdir())
+    except OSError as error:
+        raise UserError(f"cannot write to {directory}: {error.strerror}; choose another {option}", 73) from None
+    if used:
+        raise UserError(f"{directory} is not empty; choose another {option}, nothing is written over", 73)
+    return directory
+
+
+def measured(measure: Callable[[Path | None], dict[str, Any]], runs: int, out: Path | None) -> list[dict[str, Any]]:
+    """What `measure` finds each time; with `out`, it is given a folder `run-1`, `run-2`, ... there.
+
+    Raises UserError (73) when `out` is no new or empty folder.
+    """
+    folder = None if out is None else folder_for(out, "--out")
+    return [measure(None if folder is None else folder / f"run-{number + 1}") for number in range(runs)]

@@ -1,0 +1,54 @@
+"""`ftnode bootstrap` and `ftnode id`: who this machine is, and a meeting point for others."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from ftnode.node.cli.options import check_metrics, home_option, json_option, metrics_option
+
+
+@click.command()
+@click.option(
+    "--listen", multiple=True, metavar="ADDR", default=("/ip4/0.0.0.0/tcp/31337",), show_default=True,
+    help="Multiaddr to listen on; repeats.",
+)  # fmt: skip
+@metrics_option
+@home_option
+def bootstrap(listen: tuple[str, ...], metrics: str, home: str | None) -> int | None:
+    """Host a meeting point: newcomers dial it first. It trains nothing and holds nothing of a run. Ctrl-C ends it."""
+    from ftnode.bootstrap.server import run
+    from ftnode.node.home.identity import home_directory
+    from ftnode.node.links.listening import check_listen
+
+    check_metrics(metrics)
+    check_listen(listen)
+    return run(listen=listen, home=home_directory(home), metrics=metrics)
+
+
+@click.command("id")
+@json_option
+@home_option
+def identity(as_json: bool, home: str | None) -> None:
+    """Print the PeerId that the next node of this home will have, made when there is none yet, and those of nodes that
+    run now."""
+    from ftnode.node.home.identity import BOOTSTRAP_NAME, VOLUNTEER_NAME, home_directory, is_taken, take_identity
+    from ftnode.node.owner.join_options import running_nodes
+
+    folder = home_directory(home)
+    running = [
+        node
+        for node in running_nodes(folder)
+        if is_taken(folder, node.peer, VOLUNTEER_NAME if node.run else BOOTSTRAP_NAME)
+    ]
+    taken = take_identity(folder)
+    taken.release()
+    if as_json:
+        nodes = [{"peer": node.peer, "process": node.pid, "run": node.run} for node in running]
+        click.echo(json.dumps({"format": 1, "next": taken.peer_id, "running": nodes}))
+        return
+    for node in running:
+        what = f"volunteer of run {node.run[:12]}" if node.run else "meeting point"
+        click.echo(f"{node.peer}  runs now: {what}, process {node.pid}")
+    click.echo(f"{taken.peer_id}  the next node of this home" if running else taken.peer_id)

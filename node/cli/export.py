@@ -1,0 +1,204 @@
+"""`ftnode export` and `ftnode generate`: the model out of a swarm, and a first look at it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ftnode.node.cli.options import (
+    FiniteRange,
+    device_option,
+    home_option,
+    json_option,
+    peer_option,
+    unused_home_option,
+)
+from ftnode.node.home.waiting import spoken
+from ftnode.protocol.words.errors import UserError
+
+if TYPE_CHECKING:
+    from ftnode.node.export.client import TakenModel, WantedModel
+    from ftnode.node.export.folder import ExportFolder
+
+REASONS_SHOWN_MAX: Final = 50
+
+
+@click.command()
+@click.argument("run", metavar="MANIFEST|LINK")
+@click.argument("out", type=click.Path(path_type=Path))
+@peer_option
+@click.option(
+    "--tokenizer",
+    metavar="T",
+    help="tokenizer.json of the run's data, or the folder that has it; default: this home's, or the run's holders'.",
+)
+@click.option(
+    "--timeout", type=FiniteRange(0, min_open=True), default=120.0, show_default=True,
+    help="Seconds to look for peers, and to try again while stages are missing or do not fit together.",
+)  # fmt: skip
+@json_option
+@home_option
+def export(
+    run: str, out: Path, peers: tuple[str, ...], tokenizer: str | None, timeout: float, as_json: bool,
+    home: str | None,
+) -> None:  # fmt: skip
+    """Take the model of a run, of the file MANIFEST or the ftnode: LINK, out of its swarm into the new folder OUT, as a
+    Hugging Face checkpoint."""
+    from ftnode.node.manifests.joining import find_run
+
+    manifest, text, invited = find_run(run, home, timeout, allow_unsigned=True)
+
+    from ftnode.models.config import ModelConfig
+    from ftnode.node.cli.status import whom_to_ask
+    from ftnode.node.export.checkpoint import creating, stage_sizes
+    from ftnode.node.export.client import WantedModel
+    from ftnode.node.export.folder import ExportFolder
+    from ftnode.node.export.tokenizer_files import find_tokenizer
+    from ftnode.node.home.identity import home_directory
+
+    known = find_tokenizer(manifest, tokenizer, home_directory(home))
+    addresses = whom_to_ask(home_directory(home), (*peers, *invited))
+    sizes = stage_sizes(manifest)
+    wanted = WantedModel(manifest.run_id, manifest.run.steps, sizes, ModelConfig.of(manifest.model).number_bytes)
+    started = time.monotonic()
+    with creating(out, manifest) as checkpoint, shown_progress(sum(sizes), as_json) as shown:
+        model = take(wanted, addresses, timeout, ExportFolder(checkpoint, out, known, text), shown)
+    seconds = time.monotonic() - started
+    if as_json:
+        from ftnode.node.export.model_card import provenance
+
+        click.echo(
+            json.dumps(
+                {"out": str(out), "seconds": seconds, "receiving_seconds": model.seconds, **provenance(manifest, model)}
+            )
+        )
+        return
+    click.echo(
+        f"step {model.step} of {manifest.run.steps}: {sum(sizes) / 1e6:,.1f} MB in {seconds:.1f} s into {out}\n"
+        f'try it: ftnode generate {out} "…"; or AutoModelForCausalLM.from_pretrained("{out}")'
+    )
+
+
+def take(
+    wanted: WantedModel, addresses: tuple[str, ...], seconds: float, folder: ExportFolder, shown: Shown
+) -> TakenModel:
+    """Through a p2pd of our own that listens nowhere, with an identity that is gone afterwards. Raises UserError."""
+    import tempfile
+
+    import trio
+
+    from ftnode.node.export.client import ModelReader
+    from ftnode.node.home.identity import take_identity
+    from ftnode.node.links.addresses import parse_peers
+    from ftnode.node.links.p2pd import P2pd
+
+    async def main(home: str) -> TakenModel | UserError:
+        """Errors for the user are returned, since nurseries would wrap them."""
+        identity = take_identity(Path(home))
+        async with trio.open_nursery() as nursery:
+            try:
+                p2pd = await P2pd.start(nursery, identity.path, listen=())
+                try:
+                    await folder.complete(p2pd, parse_peers(addresses), seconds, shown.tell)
+                    reader = ModelReader(p2pd, wanted, folder.open_stage, shown.progress, shown.tell)
+                    return await reader.take(parse_peers(addresses), seconds, folder.keep)
+                finally:
+                    p2pd.close()
+            except UserError as error:
+                return error
+            finally:
+                identity.release()
+                nursery.cancel_scope.cancel()
+
+    with tempfile.TemporaryDirectory(prefix="ftnode-export-") as home:
+        result = trio.run(main, home)
+    if isinstance(result, UserError):
+        raise result
+    return result
+
+
+class Shown:
+    """What a person sees of an export. `progress`: what is being done, and how many more bytes are here. `tell`: why
+    it is not done yet; each reason is shown once, and on stderr also without a terminal."""
+
+    def __init__(self, progress: Callable[[str, int], None], write: Callable[[str], None]) -> None:
+        self.progress, self._write = progress, write
+        self._told: set[str] = set()
+
+    def tell(self, reason: str) -> None:
+        if reason not in self._told and len(self._told) < REASONS_SHOWN_MAX:
+            self._told.add(reason)
+            self._write(f"{reason}; trying again")
+
+
+@contextmanager
+def shown_progress(total: int, as_json: bool) -> Iterator[Shown]:
+    """On a terminal also a bar of the bytes."""
+    if as_json or not sys.stderr.isatty():
+        doing, done = "the search for the run", 0
+
+        def note(what: str, size: int) -> None:
+            nonlocal doing, done
+            doing, done = what or doing, done + size
+
+        with spoken(lambda: f"the export: {doing}, {done / 1e6:,.1f} of {total / 1e6:,.1f} MB"):
+            yield Shown(note, lambda line: click.echo(f"ftnode: {line}", err=True))
+        return
+
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        def show(what: str, size: int) -> None:
+            if what:
+                bar.reset(task, description=what, total=total)
+            bar.advance(task, size)
+
+        yield Shown(show, lambda line: bar.console.print(line, markup=False, highlight=False))
+
+
+@click.command()
+@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("prompt")
+@click.option("--tokens", type=click.IntRange(1, 100_000), default=100, show_default=True,
+    help="How many to add at most; a document's end ends the text.",
+)  # fmt: skip
+@click.option(
+    "--temperature", type=FiniteRange(0, 100), default=0.8, show_default=True,
+    help="0: always the most probable token.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), help="Draws the same tokens again; default: others each time.")
+@device_option
+@json_option
+@unused_home_option
+def generate(
+    folder: Path, prompt: str, tokens: int, temperature: float, seed: int | None, device: str, as_json: bool,
+    home: str | None,
+) -> None:  # fmt: skip
+    """Let the exported model in OUT go on with PROMPT. Needs torch, and `tokenizers` where tokens are not bytes."""
+    generation: Any = import_module("ftnode.node.export.generate")  # by name: torch is loaded there and only there
+    with spoken(f"the model in {folder} to load"):
+        pieces = generation.generate(folder, prompt, tokens, temperature, seed, device)
+    if as_json:
+        click.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}))
+        return
+    click.echo(prompt, nl=False)
+    for piece in pieces:
+        click.echo(_harmless(piece), nl=False)
+    click.echo()
+
+
+def _harmless(text: str) -> str:
+    """What a model says must not steer a terminal."""
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "�" for letter in text)

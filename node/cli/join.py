@@ -1,0 +1,215 @@
+"""`ftnode join`: check all that can be checked here, then become a node."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import click
+
+from ftnode.node.cli.limits import limits_options
+from ftnode.node.cli.options import (
+    FiniteRange,
+    check_metrics,
+    device_option,
+    home_option,
+    json_option,
+    metrics_option,
+    peer_option,
+    readable_data,
+    snapshot_limit_option,
+)
+from ftnode.node.home.paths import whole_path
+from ftnode.node.owner.join_options import JoinConfig, log_root
+from ftnode.node.owner.limits import Limits, check_limits
+from ftnode.protocol.manifest.parse import Manifest
+from ftnode.protocol.words.errors import UserError
+
+ERRORS = "cli_join"
+
+
+@click.command()
+@click.argument("run", metavar="MANIFEST|LINK")
+@peer_option
+@click.option("--allow-unsigned", is_flag=True, help="Join a run whose manifest nobody has signed.")
+@click.option("--hold", type=click.IntRange(1), help="Stages to hold at most; default: as many as fit into memory.")
+@click.option(
+    "--data", metavar="PATH",
+    help="Corpus, a text file or a folder of them, needed to hold the head; of token shards those that are here, or an "
+    "http(s) address of their folder.",
+)  # fmt: skip
+@click.option(
+    "--data-limit", metavar="GB", type=FiniteRange(0, 1e9, min_open=True), default=50.0, show_default=True,
+    help="Fetch the run's token shards only when they are not larger.",
+)  # fmt: skip
+@click.option(
+    "--keep-snapshots", type=click.IntRange(0, 1000), default=2, show_default=True, metavar="N",
+    help="Snapshots of each of its own stages that this node keeps on its disk, where the run asks for them; 0: none.",
+)  # fmt: skip
+@snapshot_limit_option
+@device_option
+@click.option("--threads", type=click.IntRange(1, 1024), help="Processor cores to use; default: all.")
+@limits_options
+@click.option(
+    "--listen", multiple=True, metavar="ADDR", default=("/ip4/0.0.0.0/tcp/0",), show_default=True,
+    help="Multiaddr to listen on; repeats. none: nowhere, others reach us through a relay.",
+)  # fmt: skip
+@click.option(
+    "--announce", multiple=True, metavar="ADDR",
+    help="Multiaddr where others reach us instead of where we listen, as behind a forwarded port; repeats.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=FiniteRange(0, min_open=True), default=60.0, show_default=True,
+    help="Seconds to look for a peer before giving up.",
+)  # fmt: skip
+@click.option(
+    "--log-dir",
+    metavar="DIR",
+    help="Folder for log and trace, beside earlier ones; default: a new one in the platform's state folder.",
+)
+@click.option("--dump-rebuilds", is_flag=True, help="Keep weights of rebuilds and of the end as files.")
+@click.option("--until-exported", is_flag=True, help="Leave when all steps are done and somebody has the model.")
+@click.option(
+    "--hash-every", type=click.IntRange(0), default=0, show_default=True, metavar="STEPS",
+    help="Hash the weights after every so many steps, for the audit; 0: never.",
+)  # fmt: skip
+@click.option(
+    "--compute", type=click.Choice(["torch", "paced"]), default="torch", show_default=True,
+    help="paced sleeps instead of computing, to measure pipelines.",
+)  # fmt: skip
+@click.option(
+    "--paced-seconds", type=(FiniteRange(0, 60), FiniteRange(0, 60)), default=(0.02, 0.04), show_default=True,
+    metavar="FORWARD BACKWARD", help="Of a paced stage, per microbatch.",
+)  # fmt: skip
+@click.option(
+    "--schedule", multiple=True, metavar="[DAYS] HH:MM-HH:MM",
+    help="Hours of local time to work in, as 22:00-07:00 or 'sat,sun 00:00-24:00'; repeats. Outside of them it pauses.",
+)  # fmt: skip
+@click.option(
+    "--max-temp", type=FiniteRange(0, 150, min_open=True), metavar="DEGREES",
+    help="Pause while the device (the GPU, else the processor) is hotter, in Celsius.",
+)  # fmt: skip
+@click.option(
+    "--max-load", type=FiniteRange(0, 100, min_open=True), metavar="PERCENT",
+    help="Pause while other programs use more of all cores.",
+)  # fmt: skip
+@click.option(
+    "--pause-on-battery/--run-on-battery", default=True, show_default=True, help="Pause while no charger is plugged in."
+)
+@click.option(
+    "--pause-for-gpu/--share-gpu", default=True, show_default=True,
+    help="Pause while another program computes on the same GPU.",
+)  # fmt: skip
+@click.option(
+    "--hand-over", type=FiniteRange(0), default=60.0, show_default=True, metavar="SECONDS",
+    help="A pause waits so long at most for others to learn what only this node holds.",
+)  # fmt: skip
+@metrics_option
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of node.log."
+)
+@json_option
+@home_option
+def join(
+    run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, data_limit: float,
+    keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None, listen: tuple[str, ...],
+    announce: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool, until_exported: bool,
+    hash_every: int, compute: str, paced_seconds: tuple[float, float], schedule: tuple[str, ...],
+    max_temp: float | None, max_load: float | None, pause_on_battery: bool, pause_for_gpu: bool, hand_over: float,
+    metrics: str, log_format: str, as_json: bool, home: str | None, limits: Limits,
+) -> int | None:  # fmt: skip
+    """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
+    cleanly."""
+    url = data if data is not None and data.startswith(("http://", "https://")) else ""
+    path = readable_data(None if url else data)
+
+    from ftnode.node.home.identity import home_directory
+    from ftnode.node.links.listening import check_announce, check_listen
+    from ftnode.node.manifests.joining import find_run
+    from ftnode.node.owner.hours import parse_schedule
+    from ftnode.node.owner.pause_rules import OwnerRules
+
+    rules = OwnerRules(parse_schedule(schedule), max_temp, pause_on_battery, pause_for_gpu, max_load)
+
+    check_metrics(metrics)
+    listen = listen_addresses(listen)
+    check_listen(listen)
+    check_announce(announce, listen)
+    checked, text, invited = find_run(run, home, timeout, allow_unsigned)
+    _check_data(checked, path, url)
+    check_limits(limits, checked)
+    folder = home_directory(home)
+    config = JoinConfig(
+        manifest=checked,
+        manifest_text=text,
+        peers=_peers(folder, (*peers, *invited)),
+        hold=min(hold or checked.pipeline.stages + 1, checked.pipeline.stages + 1),
+        data=path,
+        device=device,
+        threads=threads or os.cpu_count() or 1,
+        listen=listen,
+        announce=announce,
+        home=folder,
+        timeout=timeout,
+        log_directory=_log_directory(log_dir, home, checked),
+        dump_rebuilds=dump_rebuilds,
+        hash_every=hash_every,
+        compute_backend=compute,
+        forward_seconds=paced_seconds[0],
+        backward_seconds=paced_seconds[1],
+        json=as_json,
+        metrics=metrics,
+        log_format=log_format,
+        until_exported=until_exported,
+        data_url=url,
+        data_bytes_max=int(data_limit * 1e9),
+        keep_snapshots=keep_snapshots,
+        snapshot_bytes_max=int(snapshot_limit * 1e9),
+        rules=rules,
+        hand_over_seconds=hand_over,
+        limits=limits,
+    )
+
+    from ftnode.node.life.lives import run as volunteer
+
+    return volunteer(config)
+
+
+def _check_data(manifest: Manifest, path: Path | None, url: str) -> None:
+    """Raises UserError when what was passed as --data is nothing for this run."""
+    kind = manifest.data.kind
+    if url and kind != "shards":
+        raise UserError(f"--data {url}: only token shards come over http, and this run's data.kind is {kind}")
+    if path is not None and kind == "shards":
+        from ftnode.node.data.corpus import check_shards
+
+        check_shards(path, manifest)
+
+
+def listen_addresses(given: tuple[str, ...]) -> tuple[str, ...]:
+    """`none`, by itself, is no address. Raises UserError (64)."""
+    if "none" not in given:
+        return given
+    if len(given) > 1:
+        raise UserError("--listen none stands alone; leave the other --listen out, or none", 64)
+    return ()
+
+
+def _peers(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Those given first, then those remembered. Raises UserError (64) when an address is none, or there is no peer."""
+    from ftnode.node.links.addresses import full_addresses, parse_peers, remembered_peers
+
+    checked = [full for peer in parse_peers(given) for full in full_addresses(peer.peer_id, peer.addresses)]
+    peers = tuple(dict.fromkeys([*checked, *remembered_peers(home)]))
+    if not peers:
+        raise UserError("no peer to start from; pass --peer ADDR, or start a meeting point with: ftnode bootstrap")
+    return peers
+
+
+def _log_directory(option: str | None, home: str | None, manifest: Manifest) -> Path:
+    """A folder of this node's own, so that no trace is ever written over."""
+    if option is not None:
+        return whole_path(option)
+    started = time.strftime("%Y%m%d-%H%M%S")
+    return log_root(home) / f"{manifest.run.name}-{manifest.run_id[:8]}" / f"{started}-{os.getpid()}"

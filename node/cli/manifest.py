@@ -1,0 +1,236 @@
+"""`ftnode run`: the manifest of a run, before anybody joins it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from secrets import token_hex
+
+import click
+
+from ftnode.models.config import ModelConfig
+from ftnode.node.cli.options import home_option, json_option, peer_option, readable_data, unused_home_option
+from ftnode.node.home.identity import home_directory
+from ftnode.node.home.waiting import spoken
+from ftnode.node.manifests.authorship import author_key, sign, signer
+from ftnode.node.manifests.invitation import Invitation
+from ftnode.node.manifests.presets import PRESETS, adapt, preset
+from ftnode.node.manifests.reading import read_manifest
+from ftnode.protocol.manifest.parse import Manifest, parse, render
+from ftnode.protocol.words.errors import UserError
+
+ERRORS = "cli_run"
+
+STATE_NUMBERS = 4
+"""Numbers that a holder keeps per parameter: weight, gradient, and Adam's two moments."""
+
+
+@click.command()
+@click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
+@click.option(
+    "--data",
+    metavar="PATH",
+    help="Text file, folder of them, or folder of token shards; default: Python's standard library.",
+)
+@click.option("--stages", type=click.IntRange(1, 256), help="Block stages; layers become the nearest multiple.")
+@click.option("--steps", type=click.IntRange(1), help="Optimiser steps of the run.")
+@click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
+@home_option
+def init(
+    manifest: Path, start: str, data: str | None, stages: int | None, steps: int | None, seed: int | None,
+    home: str | None,
+) -> None:  # fmt: skip
+    """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
+    An existing file stays as it is."""
+    if manifest.exists():
+        raise UserError(f"{manifest} is already there and stays as it is; choose another name", 73)
+    from ftnode.node.data.corpus import corpus_facts
+
+    first, path = preset(start), readable_data(data)
+    with spoken("the corpus to be read and hashed"):
+        facts = corpus_facts(path, first.model.context)
+    text = manifest_text(adapt(
+        first, **asdict(facts), name=_run_name(manifest, start), steps=steps,
+        stages=stages, seed=seed,
+    ))  # fmt: skip
+    signed = _signed(text, manifest.name, home)
+    write_new(manifest, signed)
+    click.echo(f"wrote {manifest}")
+    click.echo(describe(parse(signed, manifest.name)))
+    click.echo(f"signed by {signer(parse(signed), signed)}")
+
+
+@click.command()
+@click.argument("manifest", type=click.Path(path_type=Path))
+@unused_home_option
+def validate(manifest: Path, home: str | None) -> None:
+    """Check MANIFEST and say what it needs."""
+    checked, text = read_manifest(manifest)
+    author = signer(checked, text, manifest.name)
+    click.echo(f"{manifest} is a valid manifest")
+    click.echo(describe(checked))
+    click.echo(_who_signed(author))
+
+
+@click.command("sign")
+@click.argument("manifest", type=click.Path(path_type=Path))
+@home_option
+def sign_manifest(manifest: Path, home: str | None) -> None:
+    """Sign MANIFEST after an edit, with this machine's author key. Comments stay; an edit of who may join raises
+    membership.revision."""
+    checked, text = read_manifest(manifest)
+    signed = _signed(text, manifest.name, home)
+    if signed == text:
+        click.echo(f"{manifest} is signed already, by {checked.run.author}")
+        return
+    _replace(manifest, signed)
+    now = parse(signed, manifest.name)
+    click.echo(f"signed {manifest} as {now.run.author}")
+    if now.membership.revision > checked.membership.revision:
+        click.echo(f"revision {now.membership.revision} of who may join; tell the swarm: ftnode run push {manifest}")
+    click.echo(describe(now))
+
+
+@click.command()
+@click.argument("manifest", type=click.Path(path_type=Path))
+@peer_option
+@json_option
+@unused_home_option
+def show(manifest: Path, peers: tuple[str, ...], as_json: bool, home: str | None) -> None:
+    """Print the values of MANIFEST and the sizes that follow from them, and with --peer the link that invites to it
+    through these peers."""
+    from ftnode.node.links.addresses import parse_peers
+
+    checked, text = read_manifest(manifest)
+    author = signer(checked, text, manifest.name)
+    parse_peers(peers)
+    link = str(Invitation(checked.run_id, author, peers)) if peers else ""
+    if as_json:
+        more = {"run_id": checked.run_id, "signer": author, "link": link, "sizes": sizes(checked)}
+        click.echo(json.dumps(asdict(checked) | more, indent=2))
+        return
+    for section, values in asdict(checked).items():
+        click.echo(f"{section}: " + ", ".join(f"{name} {_shown(value)}" for name, value in values.items()))
+    click.echo(describe(checked))
+    click.echo(_who_signed(author))
+    if link:
+        click.echo(f"others join with: ftnode join '{link}'")
+
+
+def manifest_text(manifest: Manifest, source: str = "the manifest of these options") -> str:
+    """What `init` writes: the manifest under a heading that says what to do with it. Raises UserError (78)."""
+    text = render(
+        manifest,
+        "A run of ftnode. Everybody who joins needs this same file: its values make the run id, comments do not.\n"
+        "Share it with: ftnode join THIS-FILE --peer ADDRESS-OF-A-MEETING-POINT",
+    )
+    parse(text, source)
+    return text
+
+
+def sizes(manifest: Manifest) -> dict[str, int]:
+    """Parameters, and bytes of what a holder keeps and sends."""
+    config, stages = ModelConfig.of(manifest.model), manifest.pipeline.stages
+    return {
+        "parameters": config.total_parameters(),
+        "parameters_per_stage": config.stage_parameters(stages, 1),
+        "parameters_head": config.stage_parameters(stages, 0),
+        "state_bytes_per_stage": config.stage_parameters(stages, 1) * STATE_NUMBERS * config.number_bytes,
+        "boundary_bytes": manifest.boundary_bytes,
+        "tokens_per_step": manifest.tokens_per_step,
+    }
+
+
+def describe(manifest: Manifest) -> str:
+    """The run id and the sizes, for people."""
+    found = sizes(manifest)
+    return (
+        f"run {manifest.run.name}, id {manifest.run_id}\n"
+        f"{found['parameters']:,} parameters: {manifest.pipeline.stages} block stages of "
+        f"{found['parameters_per_stage']:,} ({found['state_bytes_per_stage'] / 1e6:,.1f} MB of state each) "
+        f"and a head of {found['parameters_head']:,}\n"
+        f"{manifest.run.steps:,} steps of {found['tokens_per_step']:,} tokens; "
+        f"{found['boundary_bytes'] / 1e3:,.1f} kB per boundary tensor"
+    )
+
+
+def _signed(text: str, source: str, home: str | None) -> str:
+    key = author_key(home_directory(home))
+    try:
+        return sign(text, key, source)
+    finally:
+        key.release()
+
+
+def _who_signed(author: str) -> str:
+    if author:
+        return f"signed by {author}"
+    return "not signed: it is joined with --allow-unsigned only; sign it with: ftnode run sign"
+
+
+def _shown(value: object) -> object:
+    """A list of peers is counted, not printed."""
+    return f"({len(value)})" if isinstance(value, tuple) and len(value) > 2 else value
+
+
+def _replace(path: Path, text: str) -> None:
+    """Another text in the same file, whole or not at all, with the same rights. Raises UserError (73)."""
+    try:
+        with _drafted(path, text, path.stat().st_mode & 0o777) as draft:
+            draft.replace(path)
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+def _run_name(path: Path, fallback: str) -> str:
+    """The file's name where it can be a run's name, else the preset's."""
+    name = "".join(letter for letter in path.stem if letter.isascii() and (letter.isalnum() or letter in "._-"))
+    return name[:64] if name[:1].isalnum() else fallback
+
+
+def write_new(path: Path, text: str) -> None:
+    """A new file, whole or not at all. Raises UserError (73) when the name is taken, or it cannot be written."""
+    try:
+        with _drafted(path, text) as draft:
+            _rename_new(draft, path)
+    except FileExistsError:
+        raise UserError(f"{path} is already there and stays as it is; choose another name", 73) from None
+    except OSError as error:
+        raise _not_written(path, error) from None
+
+
+@contextmanager
+def _drafted(path: Path, text: str, mode: int | None = None) -> Iterator[Path]:
+    """The text beside `path`, on the disk; what is still there in the end goes. `mode`: rights, else the usual ones."""
+    draft = path.with_name(f".{path.name}.{token_hex(4)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _rename_new(draft: Path, path: Path) -> None:
+    """Raises FileExistsError when there is one of that name, even when it came this moment."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(path):
+            raise FileExistsError from None
+        draft.rename(path)
+
+
+def _not_written(path: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write {path}: {error.strerror}; check the folder, its rights and the disk", 73)

@@ -1,0 +1,86 @@
+"""Options that several commands share, and checks of what was typed into them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ftnode.node.home.paths import whole_path
+from ftnode.protocol.words.errors import UserError
+
+ERRORS = "cli_options"
+
+DEVICE = re.compile(r"cpu|cuda(:\d{1,2})?")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class FiniteRange(click.FloatRange):
+    """Without nan, which lies in every range, and infinity, which lies in the open ones."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
+
+
+home_option = click.option(
+    "--home", metavar="DIR", help="Folder for identities and remembered peers; default: the platform's data folder."
+)
+unused_home_option = click.option("--home", metavar="DIR", hidden=True, help="Not used; every command takes it.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+snapshot_limit_option = click.option(
+    "--snapshot-limit", metavar="GB", type=FiniteRange(0, 1e9, min_open=True), default=20.0, show_default=True,
+    help="Disk for all snapshots below --home.",
+)  # fmt: skip
+peer_option = click.option(
+    "--peer", "peers", multiple=True, metavar="ADDR", help="Multiaddr of a peer, /ip4/…/p2p/12D3…; repeats."
+)
+volunteer_option = click.option(
+    "--peer", "peer", metavar="PEERID", help="Only this one of several; as much of its PeerId as is unique."
+)
+"""Of this machine's volunteers; `peer_option` names others."""
+metrics_option = click.option(
+    "--metrics", default="127.0.0.1:9464", show_default=True, metavar="HOST:PORT",
+    help="Where Prometheus finds /metrics; the default takes the next port when that one is in use. none: nowhere.",
+)  # fmt: skip
+
+
+def check_metrics(listen: str) -> None:
+    """Raises UserError (64) when it is neither an address nor none."""
+    from ftnode.node.watch.metrics_server import parse_listen
+
+    parse_listen(listen)
+
+
+def _known_device(_context: click.Context, _option: click.Parameter, device: str) -> str:
+    if not DEVICE.fullmatch(device):
+        raise UserError(f"--device {device} is unknown; use cpu, cuda or cuda:N")
+    return device
+
+
+device_option = click.option(
+    "--device", default="cpu", show_default=True, callback=_known_device, help="cpu, cuda or cuda:N."
+)
+
+
+def readable_data(option: str | None) -> Path | None:
+    """--data as a path whose file or folder can be opened. Raises UserError (66)."""
+    if option is None:
+        return None
+    path = whole_path(option)
+    try:
+        if path.is_dir():
+            next(path.iterdir(), None)
+        else:
+            path.open("rb").close()
+    except OSError as error:
+        raise UserError(
+            f"cannot read the data {path}: {error.strerror}; pass a text file or a folder of them", 66
+        ) from None
+    return path

@@ -1,0 +1,62 @@
+"""`ftnode run fetch` and `push`: manifests from a swarm and to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ftnode.node.cli.options import FiniteRange, home_option, peer_option, unused_home_option
+from ftnode.node.manifests.authorship import signer
+from ftnode.node.manifests.reading import read_manifest
+from ftnode.protocol.words.errors import UserError
+
+ERRORS = "cli_run_peers"
+
+timeout_option = click.option(
+    "--timeout", type=FiniteRange(0, min_open=True), default=20.0, show_default=True,
+    help="Seconds to wait for a peer that answers.",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("link")
+@click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@timeout_option
+@unused_home_option
+def fetch(link: str, manifest: Path | None, timeout: float, home: str | None) -> None:
+    """Get the manifest behind the ftnode: LINK from the peers that it names, check it, and write it to MANIFEST, else
+    to standard output. An existing file stays as it is."""
+    from ftnode.node.cli.manifest import write_new
+    from ftnode.node.manifests.fetch import fetch_manifest
+    from ftnode.node.manifests.invitation import parse_link
+
+    if manifest is not None and manifest.exists():
+        raise UserError(f"{manifest} is already there and stays as it is; choose another name", 73)
+    found, text = fetch_manifest(parse_link(link), timeout)
+    if manifest is None:
+        click.echo(text, nl=False)
+        return
+    write_new(manifest, text)
+    click.echo(f"wrote {manifest}: run {found.run.name}, signed by {found.run.author or 'nobody'}")
+
+
+@click.command()
+@click.argument("manifest", type=click.Path(path_type=Path))
+@peer_option
+@timeout_option
+@home_option
+def push(manifest: Path, peers: tuple[str, ...], timeout: float, home: str | None) -> None:
+    """Show a running swarm the signed MANIFEST, so that it admits those who were added. Without --peer: through this
+    machine's node, else through peers remembered."""
+    from ftnode.node.cli.status import whom_to_ask
+    from ftnode.node.home.identity import home_directory
+    from ftnode.node.manifests.fetch import show_manifest
+
+    checked, text = read_manifest(manifest)
+    if not signer(checked, text, manifest.name):
+        raise UserError(
+            f"{manifest} is not signed, so no node would take it; sign it with: ftnode run sign {manifest}", 78
+        )
+    show_manifest(whom_to_ask(home_directory(home), peers), checked, text, timeout)
+    click.echo(f"the swarm has revision {checked.membership.revision} of {checked.run.name}")

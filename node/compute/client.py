@@ -1,0 +1,245 @@
+"""The trio side of the compute process: starts it, orders its commands, matches answers, starts it again when it dies.
+
+Commands go out in the order in which they were given and are carried out in that order, so an Apply given before a
+Forward is applied before it (docs/explanation/architecture.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+import msgpack
+import trio
+
+from ftnode.node.compute.config import ComputeConfig
+from ftnode.node.links.side_messages import read_frame
+from ftnode.node.machine.child_processes import start_child, stop_child, thread_environment
+from ftnode.node.machine.gradient_memory import GradientMemory
+from ftnode.node.machine.snapshot_memory import SnapshotMemory
+from ftnode.node.machine.tensor_slots import Arena
+from ftnode.node.ports import ComputeError
+from ftnode.protocol.wire.length_prefix import framed
+from ftnode.protocol.words.errors import PeerError
+
+log = logging.getLogger(__name__)
+
+START_SECONDS: Final = 120.0
+"""Torch from a cold disk, the corpus's hash and one dry microbatch."""
+FRAME_BYTES_MAX: Final = 1 << 20
+PENDING_MAX: Final = 4096
+BACKOFF_SECONDS_MAX: Final = 30.0
+Answer = Callable[[dict[str, Any] | ComputeError], None]
+
+
+class ComputeProcess:
+    """Run `run` in a nursery. `on_ready` gets the process's report, `on_lost` why it is gone (not after restart)."""
+
+    def __init__(
+        self,
+        config: ComputeConfig,
+        arena: Arena,
+        on_ready: Callable[[dict[str, Any]], None],
+        on_lost: Callable[[str, int], None],
+        log_path: Path | None = None,
+        hang_seconds: float = 60.0,
+        gradients: GradientMemory | None = None,
+        snapshots: SnapshotMemory | None = None,
+    ) -> None:
+        """`hang_seconds`: a process that answers nothing for so long while commands wait is killed, and `on_lost`
+        told. The core notices tasks that do not end by itself; an export for a newcomer is no task. `gradients`: for
+        reductions in groups; `snapshots`: for copies of states on their way to the disk."""
+        self.config = config
+        self.pid = 0
+        self._arena = arena
+        self._on_ready, self._on_lost = on_ready, on_lost
+        self._log_path = log_path
+        self._hang_seconds = hang_seconds
+        self._gradients, self._snapshots = gradients, snapshots
+        self._progress = 0.0
+        """When it last answered, or began to have something to answer."""
+        self._pending: dict[int, Answer] = {}
+        self._outgoing: deque[bytes] = deque()
+        self._wakeup = trio.Event()
+        self._number = 0
+        self._up = False
+        self._ever_up = False
+        self.refusal = ""
+        """Why it cannot start, in its own words, when it never has."""
+        self._scope: trio.CancelScope | None = None
+        self._told = False
+        self._frozen = False
+        self._retired = False
+
+    # -- commands
+
+    def post(self, op: str, answer: Answer, **fields: Any) -> None:
+        """Queue a command; `answer` is called once, with its fields or a ComputeError."""
+        if not self._up or len(self._pending) >= PENDING_MAX:
+            answer(ComputeError("lost", "the compute process is not there"))
+            return
+        if not self._pending:
+            self._progress = trio.current_time()
+        self._number += 1
+        self._pending[self._number] = answer
+        body: bytes = msgpack.packb({"op": op, "id": self._number, **fields}, use_bin_type=True)
+        self._outgoing.append(framed(body))
+        self._wakeup.set()
+
+    async def call(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Queue a command and wait for its answer. Raises ComputeError."""
+        done = trio.Event()
+        result: list[dict[str, Any] | ComputeError] = []
+
+        def answer(found: dict[str, Any] | ComputeError) -> None:
+            result.append(found)
+            done.set()
+
+        self.post(op, answer, **fields)
+        await done.wait()
+        if isinstance(result[0], ComputeError):
+            raise result[0]
+        return result[0]
+
+    def restart(self, reason: str) -> None:
+        """Kill the process; another is started. Pending commands fail; `on_lost` is not called."""
+        log.warning("compute is restarted: %s", reason)
+        self._told = True
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def freeze(self) -> None:
+        """The process keeps its memory and computes nothing until `thaw`; commands wait."""
+        if self._up:
+            self._frozen = True
+            os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        if self._frozen:
+            self._frozen = False
+            self._progress = trio.current_time()
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGCONT)
+
+    def retire(self) -> None:
+        """The process ends, with all its memory, and no other is started. Pending commands fail; nobody is told."""
+        self._retired = True
+        self.restart("its node keeps nothing in memory any more")
+
+    # -- the process
+
+    async def run(self) -> None:
+        """Until cancelled: keep a compute process alive, with a growing pause between failed starts."""
+        pause = 0.5
+        while not self._retired:
+            self._told = False
+            reason, worked = await self._live()
+            if not self._told:
+                self._on_lost(reason, -1)
+            pause = 0.5 if worked else min(2 * pause, BACKOFF_SECONDS_MAX)
+            if not self._retired:
+                await trio.sleep(pause)
+
+    async def _live(self) -> tuple[str, bool]:
+        """One process from start to end: why it ended, and whether it ever worked."""
+        ours, theirs = socket.socketpair()
+        argv = [
+            sys.executable, "-m", "ftnode.node.compute.process", "--socket-fd", str(theirs.fileno()),
+            "--arena-fd", str(self._arena.descriptor),
+        ]  # fmt: skip
+        descriptors = [theirs.fileno(), self._arena.descriptor]
+        if self._gradients is not None:
+            argv += ["--gradients-fd", str(self._gradients.descriptor)]
+            descriptors.append(self._gradients.descriptor)
+        if self._snapshots is not None:
+            argv += ["--snapshots-fd", str(self._snapshots.descriptor)]
+            descriptors.append(self._snapshots.descriptor)
+        with theirs:
+            child = start_child(
+                argv, log=self._log_path, pass_fds=descriptors, own_session=True,
+                environment=thread_environment(self.config.threads),
+            )  # fmt: skip
+        self.pid = child.pid
+        reason, worked = "restarted", False
+        try:
+            with trio.CancelScope() as self._scope:
+                async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as stream:
+                    reason, worked = await self._talk(stream)
+        finally:
+            self._up = self._frozen = False
+            child.kill()
+            status = stop_child(child)
+            self._outgoing.clear()
+            pending, self._pending = self._pending, {}
+            for answer in pending.values():
+                answer(ComputeError("lost", f"the compute process ended ({reason})"))
+        return f"{reason} (exit status {status})", worked
+
+    async def _talk(self, stream: trio.SocketStream) -> tuple[str, bool]:
+        try:
+            with trio.fail_after(START_SECONDS):
+                body = msgpack.packb({"config": self.config.to_dict()}, use_bin_type=True)
+                await stream.send_all(framed(body))
+                first = await _receive(stream)
+        except trio.TooSlowError:
+            return f"it did not start within {START_SECONDS:.0f} s", False
+        except trio.BrokenResourceError:
+            return "it ended while it started", False
+        if first is None or "ready" not in first:
+            failure = (first or {}).get("error") or {}
+            reason = str(failure.get("reason", "it ended while it started; see compute.log"))
+            self.refusal = "" if self._ever_up or not failure else reason
+            return reason, False
+        self._up = self._ever_up = True
+        self._on_ready(first["ready"])
+        hung: list[str] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write, stream)
+            nursery.start_soon(self._watch, nursery.cancel_scope, hung)
+            while (frame := await _receive(stream)) is not None:
+                self._progress = trio.current_time()
+                answer = self._pending.pop(frame.get("id", -1), None)
+                if answer is not None:
+                    failure = frame.get("error")
+                    answer(ComputeError(failure["kind"], failure["reason"], failure["stage"]) if failure else frame)
+            nursery.cancel_scope.cancel()
+        return hung[0] if hung else "the process ended", True
+
+    async def _watch(self, scope: trio.CancelScope, hung: list[str]) -> None:
+        while not hung:
+            await trio.sleep(self._hang_seconds / 20)
+            silent = trio.current_time() - self._progress
+            if self._pending and not self._frozen and silent > self._hang_seconds:
+                hung.append(f"it has answered nothing for {silent:.0f} s")
+        scope.cancel()
+
+    async def _write(self, stream: trio.SocketStream) -> None:
+        while True:
+            await self._wakeup.wait()
+            self._wakeup = trio.Event()
+            while self._outgoing:
+                data = b"".join(self._outgoing)
+                self._outgoing.clear()
+                try:
+                    await stream.send_all(data)
+                except (trio.BrokenResourceError, trio.ClosedResourceError):
+                    return  # the reader sees the end
+
+
+async def _receive(stream: trio.SocketStream) -> dict[str, Any] | None:
+    """The next frame, or None at the end. A paused process may stop in the middle of one; `_watch` notices one that
+    hangs."""
+    try:
+        frame = msgpack.unpackb(await read_frame(stream.receive_some, FRAME_BYTES_MAX, inf), raw=False)
+    except (EOFError, PeerError, trio.BrokenResourceError, trio.ClosedResourceError):
+        return None
+    return frame if isinstance(frame, dict) else None

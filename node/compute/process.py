@@ -1,0 +1,189 @@
+"""The compute process: commands in by a socket pair, answers out, in turn (table: docs/explanation/architecture.md).
+
+    python -m ftnode.node.compute.process --socket-fd N --arena-fd M [--gradients-fd K] [--snapshots-fd L]
+
+The first frame in is {"config": ComputeConfig as a map}, the first out {"ready": {...}}, or {"error": {...}} and the
+process ends. It also ends when the socket closes. Tensors never cross the socket: they lie in the arena's slots,
+and gradients that a group reduces in a memory of their own (gradient_memory.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import logging
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgpack
+
+from ftnode.models.faults import Misuse, StageFault
+from ftnode.node.compute.config import ComputeConfig, config_from_dict
+from ftnode.node.compute.state_shape import gradient_numbers, state_numbers
+from ftnode.node.machine.gradient_memory import GradientMap
+from ftnode.node.machine.tensor_slots import SlotMap
+from ftnode.protocol.wire.length_prefix import LENGTH_BYTES, body_length, framed
+from ftnode.protocol.words.errors import LocalError
+
+FRAME_BYTES_MAX: Final = 1 << 20
+COMMANDS: Final = (
+    "forward", "backward", "reduce", "reduce_open", "reduce_close", "apply", "shelve", "unshelve", "discard",
+    "initialise", "forget",
+    "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
+    "snapshot_copy", "snapshot_load",
+)  # fmt: skip
+_log = logging.getLogger("ftnode.compute")
+
+
+class Backend(Protocol):
+    """Has a method for every one of COMMANDS, with its fields as arguments; they raise StageFault and Misuse."""
+
+    def ready(self) -> dict[str, Any]: ...
+
+    def out_of_memory(self, error: Exception) -> bool: ...
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="torch side of a node; started by it")
+    parser.add_argument("--socket-fd", type=int, required=True)
+    parser.add_argument("--arena-fd", type=int, required=True)
+    parser.add_argument("--gradients-fd", type=int, help="without it, this process reduces in no group")
+    parser.add_argument("--snapshots-fd", type=int, help="without it, this process copies no state for the disk")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s compute %(levelname)s %(message)s")
+    # Ctrl-C reaches the whole group; the node decides when its children end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with socket.socket(fileno=options.socket_fd) as link:
+        return serve(link, options.arena_fd, options.gradients_fd, options.snapshots_fd)
+
+
+def serve(
+    link: socket.socket, arena_descriptor: int, gradients_descriptor: int | None = None,
+    snapshots_descriptor: int | None = None,
+) -> int:  # fmt: skip
+    """Answer commands until the other end closes; returns the exit status."""
+    first = receive(link)
+    if first is None:
+        return 0
+    backend: Backend | None = None
+    try:
+        config = config_from_dict(first.get("config", {}))
+        step_back(config.nice)
+        slots = SlotMap(arena_descriptor, config.slot_bytes, config.slots)
+        os.close(arena_descriptor)
+        gradients = None
+        if gradients_descriptor is not None:
+            gradients = GradientMap(gradients_descriptor, gradient_numbers(config), config.number_bytes)
+        snapshots = (
+            None
+            if snapshots_descriptor is None
+            else GradientMap(snapshots_descriptor, state_numbers(config), config.number_bytes)
+        )
+        backend = make_backend(config, slots, gradients, snapshots)
+        send(link, {"ready": backend.ready()})
+    except Exception as error:  # noqa: BLE001 - the edge of the process: whatever it is, the node must hear of it
+        _log.exception("cannot start")
+        send(link, {"error": _failure(backend, error, stage=-1)})
+        return 1
+    while (command := receive(link)) is not None:
+        send(link, {"id": command.get("id"), **carry_out(backend, command)})
+    return 0
+
+
+def step_back(nice: int) -> None:
+    """Let other programs have the processor first: among all, and where the kernel shares it among sessions first
+    (sched(7), autogroup), our session among the others. Threads begun later inherit it."""
+    if nice <= os.getpriority(os.PRIO_PROCESS, 0):
+        return
+    os.setpriority(os.PRIO_PROCESS, 0, nice)
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(nice))
+
+
+def make_backend(
+    config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None, snapshots: GradientMap | None = None
+) -> Backend:
+    """Torch is loaded here, and only for the backend that needs it."""
+    if config.backend == "paced":
+        from ftnode.node.compute.paced_backend import PacedStages
+
+        return PacedStages(config, slots, gradients, snapshots)
+    from ftnode.node.compute.torch_backend import TorchStages
+
+    return TorchStages(config, slots, gradients, snapshots)
+
+
+def carry_out(backend: Backend, command: dict[str, Any]) -> dict[str, Any]:
+    """The answer's fields, or {"error": ...}. Total: a command that cannot be carried out is answered, not fatal."""
+    fields = {name: value for name, value in command.items() if name not in ("op", "id")}
+    stage = fields.get("stage", -1)
+    try:
+        if command.get("op") not in COMMANDS:
+            raise Misuse(f"there is no command {command.get('op')}", stage)
+        method = getattr(backend, command["op"])
+        try:
+            inspect.signature(method).bind(**fields)
+        except TypeError as error:
+            raise Misuse(f"{command['op']}: {error}", stage) from error
+        answer: dict[str, Any] = method(**fields)
+    except Exception as error:  # noqa: BLE001 - the edge of the process, as above
+        if not isinstance(error, Misuse | StageFault):
+            _log.exception("%s failed", command.get("op"))
+        return {"error": _failure(backend, error, stage)}
+    return answer
+
+
+def _failure(backend: Backend | None, error: Exception, stage: int) -> dict[str, Any]:
+    if isinstance(error, Misuse | StageFault):
+        kind, stage = ("invalid" if isinstance(error, Misuse) else "fault"), error.stage
+    elif isinstance(error, MemoryError) or (backend is not None and backend.out_of_memory(error)):
+        kind = "oom"
+    else:
+        kind = "invalid" if isinstance(error, ValueError | TypeError | KeyError | LocalError) else "fault"
+    return {"kind": kind, "reason": str(error) or type(error).__name__, "stage": stage}
+
+
+def receive(link: socket.socket) -> dict[str, Any] | None:
+    """The next frame, or None when the other end has closed. Blocks: there is nothing else to do."""
+    head = _read(link, LENGTH_BYTES)
+    if head is None:
+        return None
+    body = _read(link, body_length(head, FRAME_BYTES_MAX))
+    if body is None:
+        return None
+    frame = msgpack.unpackb(body, raw=False)
+    if not isinstance(frame, dict):
+        raise Misuse("a command that is no map", -1)
+    return frame
+
+
+def send(link: socket.socket, frame: dict[str, Any]) -> None:
+    body = msgpack.packb(frame, use_bin_type=True)
+    try:
+        link.sendall(framed(body))
+    except (BrokenPipeError, ConnectionResetError):
+        # The node is gone; the next `receive` says so too.
+        _log.info("nobody waits for the answer")
+
+
+def _read(link: socket.socket, size: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        try:
+            part = link.recv(size - len(parts))
+        except ConnectionResetError:
+            return None
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Snapshots on the side of the tensors: from a stage into memory that the node writes down, and back from the disk."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ftnode.models.config import ModelConfig
+from ftnode.models.faults import Misuse
+from ftnode.models.stage import Stage, StageVersion
+from ftnode.models.tensors import as_bytes
+from ftnode.node.machine.gradient_memory import GradientMap
+from ftnode.node.snapshots.format import PARTS, KeptSnapshot, SnapshotError
+from ftnode.node.snapshots.store import check_fits, part_bytes, read_part, read_snapshot
+
+
+class SnapshotCopies:
+    """`memory`: None when this node keeps no snapshots."""
+
+    def __init__(self, memory: GradientMap | None) -> None:
+        self._memory = memory
+        self._places: dict[int, Tensor] = {}
+
+    def copy(self, held: Stage, step: int | None) -> dict[str, Any]:
+        """Weights and moments into the stage's place; they stay as they are until the next copy. `step`: None for
+        whatever is here. Raises Misuse."""
+        if self._memory is None:
+            raise Misuse("this node keeps no snapshots", held.index)
+        if held.version is None or step not in (None, held.version.step):
+            raise Misuse(f"the weights here are of step {held.version and held.version.step}, not {step}", held.index)
+        started = time.perf_counter()
+        state = held.state("all").detach()
+        self._place(held, state).copy_(state)
+        version = held.version
+        return {
+            "version": [version.step, version.commit, list(version.attempt)],
+            "norm_squared": held.norm_squared,
+            "rate_factor": held.rate_factor,
+            "step_count": held.updates,
+            "seconds": time.perf_counter() - started,
+        }
+
+    def _place(self, held: Stage, state: Tensor) -> Tensor:
+        if held.index not in self._places:
+            assert self._memory is not None
+            place = torch.frombuffer(self._memory.view(held.index), dtype=held.dtype)
+            if held.device.type == "cuda":
+                pin(place)
+            self._places[held.index] = place
+        return self._places[held.index]
+
+
+def pin(place: Tensor) -> bool:
+    """Keep this host memory where it is, so that a device copies into it directly. Slower without, and as right."""
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    return int(runtime.cudaHostRegister(place.data_ptr(), place.nbytes, 0)) == 0
+
+
+def load_snapshot(stage: Stage, model: ModelConfig, folder: Path, version: StageVersion) -> KeptSnapshot:
+    """Make `stage` what the snapshot in `folder` holds. Raises Misuse: it is damaged, or of something else; the stage
+    is worth nothing then."""
+    try:
+        kept = read_snapshot(folder)
+        found = kept.version
+        if (
+            StageVersion(found.step, found.commit, (found.attempt.view, found.attempt.n)) != version
+            or kept.stage != stage.index
+        ):
+            raise SnapshotError(
+                f"{folder} is stage {kept.stage} of step {found.step} ({found.commit[:8]}), not stage {stage.index} of "
+                f"step {version.step} ({version.commit[:8]})"
+            )
+        check_fits(kept, model, stage.stages)
+        start = 0
+        for part in PARTS:
+            numbers = part_bytes(kept.index, part) // model.number_bytes
+            _read_into(stage.state("all")[start : start + numbers], kept, part)
+            start += numbers
+    except SnapshotError as error:
+        raise Misuse(str(error), stage.index) from None
+    state = kept.index.state
+    stage.become(version, state.updates, state.rate_factor, state.norm_squared)
+    return kept
+
+
+def _read_into(numbers: Tensor, kept: KeptSnapshot, part: str) -> None:
+    """From the disk to where the numbers lie; through host memory when that is a device."""
+    if numbers.device.type == "cpu":
+        read_part(kept, part, as_bytes(numbers).cast("B"))
+        return
+    host = torch.empty(numbers.shape, dtype=numbers.dtype)
+    read_part(kept, part, as_bytes(host).cast("B"))
+    with torch.no_grad():
+        numbers.copy_(host)

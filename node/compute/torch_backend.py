@@ -1,0 +1,377 @@
+"""The commands of the compute process, carried out with torch on the stages of ftnode.models."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from ftnode.models.blend import Blend
+from ftnode.models.config import ModelConfig
+from ftnode.models.data import Corpus, DataError, corpus_hash, load_corpus, training_batch, validation_batch
+from ftnode.models.encoded_size import encoded_bytes
+from ftnode.models.encoding import decode
+from ftnode.models.faults import Misuse, StageFault
+from ftnode.models.llama import dtype_of
+from ftnode.models.optimiser import OptimiserConfig
+from ftnode.models.shards import is_shard_folder, open_shards
+from ftnode.models.stage import ROWS, SavedKey, Stage, StageVersion
+from ftnode.models.tensors import digest
+from ftnode.node.compute.config import ComputeConfig
+from ftnode.node.compute.exports import Exports, state_of
+from ftnode.node.compute.group_gradients import GroupGradients
+from ftnode.node.compute.measure import device_name, measure, memory_free
+from ftnode.node.compute.memory_cap import MemoryCap
+from ftnode.node.compute.snapshots import SnapshotCopies, load_snapshot
+from ftnode.node.machine.gradient_memory import GradientMap
+from ftnode.node.machine.tensor_slots import SlotMap
+
+OUT_OF_MEMORY: Final = ("can't allocate memory", "bad_alloc", "could not create a memory")
+"""What torch, C++ and oneDNN say on the host."""
+Answer = dict[str, Any]
+PlainAttempt = list[int]
+
+
+@dataclass(slots=True)
+class _Install:
+    stage: Stage
+    blend: Blend
+    version: StageVersion
+    rate_factor: float
+    seconds: float = 0.0
+
+
+class TorchStages:
+    """Any number of stages on one device. Broken numbers are answered with `fault`, and nothing was accumulated."""
+
+    def __init__(
+        self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None,
+        snapshots: GradientMap | None = None,
+    ) -> None:  # fmt: skip
+        torch.set_num_threads(config.threads)
+        self.config, self.slots = config, slots
+        self.memory = MemoryCap(config)
+        self.model = ModelConfig.of(config)
+        self.optimiser = OptimiserConfig(
+            config.learning_rate, config.steps, config.beta1, config.beta2, config.eps, config.weight_decay,
+            config.warmup_steps, config.decay, config.minimum_factor, config.clip,
+        )  # fmt: skip
+        self.last_visit = config.stages + 1
+        self._boundary_type: torch.dtype = getattr(torch, config.boundary_dtype)
+        self._stages: dict[int, Stage] = {}
+        self._installs: dict[int, _Install] = {}
+        self._group = GroupGradients(gradients, self.optimiser, dtype_of(self.model))
+        self._exports = Exports(self._stages, config.chunk_numbers)
+        self._snapshots = SnapshotCopies(snapshots)
+        self._text: Corpus | None = None
+        self._corpus_hash = ""
+
+    def out_of_memory(self, error: Exception) -> bool:
+        return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in OUT_OF_MEMORY)
+
+    # What a node should know before it claims a stage.
+
+    def ready(self) -> Answer:
+        room = self.memory.free(memory_free(torch.device(self.config.device)))
+        figures = replace(measure(self._new_stage(1), self._shape), memory_free=room)
+        corpus, corpus_reason = self._corpus_seen()
+        parameter_bytes = ROWS * self.model.number_bytes
+        return {
+            "device": device_name(self.config.device),
+            "threads": self.config.threads,
+            "stage_bytes": parameter_bytes * self.model.stage_parameters(self.config.stages, 1),
+            "head_bytes": parameter_bytes * self.model.head_parameters,
+            **asdict(figures),
+            "tokens_per_second": self._tokens / (figures.forward_seconds + figures.backward_seconds),
+            "corpus": corpus,
+            "corpus_reason": corpus_reason,
+        }
+
+    def _corpus_seen(self) -> tuple[str, str]:
+        """(hash, "") of the corpus when it is the run's, ("", why not) otherwise. The text itself is not kept.
+
+        Of shards the node knows which are here, and that their hashes fit (shards.py); we map them when they are used.
+        """
+        if self.config.data_kind == "shards":
+            return "", ""
+        if self.config.data and is_shard_folder(Path(self.config.data)):
+            return "", f"{self.config.data} holds token shards, and the run trains on text"
+        try:
+            self._corpus_hash = corpus_hash(self.config.data)
+        except DataError as error:
+            return "", str(error)
+        if self.config.corpus not in ("", self._corpus_hash):
+            return "", f"the corpus here is {self._corpus_hash[:12]}, the run's is {self.config.corpus[:12]}"
+        return self._corpus_hash, ""
+
+    # The step.
+
+    def forward(
+        self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, input: int | None,
+        output: int | None, save: bool, validation: bool,
+    ) -> Answer:  # fmt: skip
+        held = self._held(stage)
+        key = _key(attempt, microbatch, visit)
+        if not validation:
+            self._require_next(held, step)
+        last = stage == 0 and visit == self.last_visit
+        if last and not validation:
+            raise Misuse("the last visit of a training microbatch is a backward", stage)
+        saves = save and not validation
+        if saves and held.saved >= self.config.live_activations:
+            raise Misuse(f"{held.saved} activations are saved already", stage)
+        try:
+            if last:
+                loss = held.evaluate(self._boundary(input, stage), self._batch(step, microbatch, True)[:, 1:])
+                return self._done(value=loss)
+            x = self._tensor_in(stage, visit, step, microbatch, validation, input)
+            self._boundary(output, stage).copy_(held.forward(key, x, saves))
+        except StageFault as fault:
+            return self._done(fault=str(fault))
+        return self._done()
+
+    def backward(
+        self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, gradient: int | None,
+        input: int | None, output: int | None, recompute: bool,
+    ) -> Answer:  # fmt: skip
+        held = self._held(stage)
+        self._require_next(held, step)
+        key = _key(attempt, microbatch, visit)
+        try:
+            if stage == 0 and visit == self.last_visit:
+                targets_bt = self._batch(step, microbatch, False)[:, 1:]
+                lesson = held.learn(key, self._boundary(input, stage), targets_bt)
+            else:
+                again = recompute or stage == 0
+                x = self._tensor_in(stage, visit, step, microbatch, False, input) if again else None
+                lesson = held.backward(key, self._boundary(gradient, stage), x)
+            if lesson.gradient is not None:
+                self._boundary(output, stage).copy_(lesson.gradient)
+        except StageFault as fault:
+            return self._done(fault=str(fault))
+        return self._done(value=lesson.loss)
+
+    def reduce(self, stage: int, step: int, attempt: PlainAttempt) -> Answer:
+        held = self._held(stage)
+        self._require_next(held, step)
+        self._group.drop(stage)
+        try:
+            reduction = held.reduce(_attempt(attempt))
+        except StageFault as fault:
+            return {"norm_squared": 0.0, "gradient": "", "covered": [], "fault": str(fault)}
+        return {
+            "norm_squared": reduction.norm_squared,
+            "gradient": reduction.gradient,
+            "covered": reduction.covered,
+            "fault": "",
+        }
+
+    def reduce_open(self, stage: int, step: int, attempt: PlainAttempt, count: int) -> Answer:
+        """Give what we accumulated, `count` visits, to the group; without any, the stage need not be here."""
+        if count:
+            self._require_next(self._held(stage), step)
+        try:
+            return self._group.open(stage, self._stages.get(stage), _attempt(attempt), count)
+        except StageFault as fault:
+            return {"covered": [], "fault": str(fault)}
+
+    def reduce_close(self, stage: int, step: int, attempt: PlainAttempt) -> Answer:
+        """The group's sum is in the shared memory."""
+        return self._group.close(stage, _attempt(attempt))
+
+    def shelve(self, stage: int, attempt: PlainAttempt) -> Answer:
+        self._group.shelve(stage, _attempt(attempt))
+        return {}
+
+    def unshelve(self, stage: int) -> Answer:
+        self._group.unshelve(stage)
+        return {}
+
+    def apply(self, stage: int, step: int, commit: str, attempt: PlainAttempt, skipped: bool) -> Answer:
+        held = self._held(stage)
+        version = StageVersion(step, commit, _attempt(attempt))
+        self._exports.moves_on(held)
+        rate = held.apply(version, skipped, self._group.take(stage, version.attempt))
+        every = self.config.digest_every
+        return {"digest": digest(held.weights) if every and step % every == 0 else "", "learning_rate": rate}
+
+    def discard(self, keep: PlainAttempt | None) -> Answer:
+        for held in self._stages.values():
+            held.discard(None if keep is None else _attempt(keep))
+        self._group.discard(None if keep is None else _attempt(keep))
+        return {}
+
+    # Weights from nothing, from others, for others.
+
+    def initialise(self, stage: int, commit: str) -> Answer:
+        self._drop_weights(stage)
+        self._group.drop(stage)
+        made = self._new_stage(stage)
+        made.initialise(self.config.seed, commit)
+        self._stages[stage] = made
+        return {"digest": digest(made.weights)}
+
+    def install_begin(
+        self, stage: int, step: int, commit: str, attempt: PlainAttempt, parts: str, rate_factor: float
+    ) -> Answer:
+        """The stage is unusable until `install_end`. Sums that a learner has of it already stay."""
+        self._drop_weights(stage)
+        made = self._new_stage(stage)
+        state = state_of(made, parts)
+        version = StageVersion(step, commit, _attempt(attempt))
+        blend = Blend(state, self.config.chunk_numbers, stage)
+        self._installs[stage] = _Install(made, blend, version, rate_factor)
+        return {"chunks": blend.chunks, "bytes": state.nbytes}
+
+    def install_chunk(
+        self, stage: int, index: int, weight: float, slot: int, length: int, encoding: str = "raw"
+    ) -> Answer:
+        install = self._installing(stage)
+        started = time.perf_counter()
+        numbers = install.blend.numbers(index)
+        if length != encoded_bytes(numbers, encoding, self.config.number_bytes):
+            raise Misuse(f"a chunk of {length} bytes", stage)
+        content = self.slots.view(slot)[:length]
+        raw, dtype = encoding == "raw", install.stage.dtype
+        chunk = torch.frombuffer(content, dtype=dtype) if raw else decode(content, encoding, numbers, dtype)
+        install.blend.add(index, weight, chunk)
+        install.seconds += time.perf_counter() - started
+        return {}
+
+    def install_end(self, stage: int, step_count: int, norm_squared: float = 0.0) -> Answer:
+        """`norm_squared`: of the last committed gradient, when the donor held the same stage."""
+        install = self._installing(stage)
+        started = time.perf_counter()
+        install.blend.finish()
+        install.stage.become(install.version, step_count, install.rate_factor, norm_squared)
+        weights_digest = digest(install.stage.weights)
+        self._stages[stage] = install.stage
+        del self._installs[stage]
+        return {"digest": weights_digest, "blend_seconds": install.seconds + time.perf_counter() - started}
+
+    def export_begin(self, stage: int, step: int, parts: str, encoding: str = "raw", freeze: bool = False) -> Answer:
+        """`freeze`: as it is now, until `export_end`, though the stage moves on."""
+        export, account = self._exports.begin(self._held(stage), step, parts, encoding, freeze)
+        version = account.version
+        return {
+            "export": export,
+            "version": [version.step, version.commit, list(version.attempt)],
+            "norm_squared": account.norm_squared,
+            "rate_factor": account.rate_factor,
+            "chunks": -(-account.numbers // self.config.chunk_numbers),
+            "bytes": self.config.number_bytes * account.numbers,
+            "digest": account.digest,
+            "step_count": account.step_count,
+        }
+
+    def export_chunk(self, export: int, index: int, slot: int) -> Answer:
+        chunk = self._exports.chunk(export, index)
+        self.slots.view(slot)[: len(chunk)] = chunk
+        return {"length": len(chunk), "hash": hashlib.blake2b(chunk, digest_size=16).hexdigest()}
+
+    def export_end(self, export: int) -> Answer:
+        self._exports.end(export)
+        return {}
+
+    def snapshot_copy(self, stage: int, step: int | None) -> Answer:
+        """The state as it is now, into the memory that the node writes snapshots from."""
+        return self._snapshots.copy(self._held(stage), step)
+
+    def snapshot_load(self, stage: int, folder: str, step: int, commit: str, attempt: PlainAttempt) -> Answer:
+        """The stage from the disk; without weights when that fails."""
+        started = time.perf_counter()
+        self._drop_weights(stage)
+        made = self._new_stage(stage)
+        kept = load_snapshot(made, self.model, Path(folder), StageVersion(step, commit, _attempt(attempt)))
+        self._stages[stage] = made
+        return {"digest": kept.digest, "bytes": kept.bytes, "seconds": time.perf_counter() - started}
+
+    def forget(self, stage: int) -> Answer:
+        self._drop_weights(stage)
+        self._group.forget(stage)
+        return {}
+
+    # Parts of the above.
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        return self.config.sequences, self.config.context, self.config.dim
+
+    @property
+    def _tokens(self) -> int:
+        return self.config.sequences * self.config.context
+
+    def _new_stage(self, index: int) -> Stage:
+        if not 0 <= index <= self.config.stages:
+            raise Misuse(f"there is no stage {index}", index)
+        config = self.config
+        return Stage(self.model, config.stages, index, self.optimiser, config.microbatches, config.device)
+
+    def _drop_weights(self, stage: int) -> None:
+        self._stages.pop(stage, None)
+        self._installs.pop(stage, None)
+
+    def _held(self, stage: int) -> Stage:
+        if stage not in self._stages:
+            raise Misuse(f"stage {stage} has no weights here", stage)
+        return self._stages[stage]
+
+    def _installing(self, stage: int) -> _Install:
+        if stage not in self._installs:
+            raise Misuse(f"no install of stage {stage} has begun", stage)
+        return self._installs[stage]
+
+    def _require_next(self, held: Stage, step: int) -> None:
+        if held.version is None or step != held.version.step + 1:
+            raise Misuse(f"step {step} on weights of step {held.version and held.version.step}", held.index)
+
+    def _tensor_in(
+        self, stage: int, visit: int, step: int, microbatch: int, validation: bool, slot: int | None
+    ) -> Tensor:
+        """What the stage reads at this visit: tokens [B, T] at visit 0, else an activation [B, T, D]."""
+        if (stage == 0) != (visit == 0):
+            raise Misuse(f"stage {stage} has no visit {visit}", stage)
+        return self._boundary(slot, stage) if stage else self._batch(step, microbatch, validation)[:, :-1]
+
+    def _boundary(self, slot: int | None, stage: int) -> Tensor:
+        """The boundary tensor in a slot, without a copy."""
+        if slot is None:
+            raise Misuse("a tensor is missing", stage)
+        count = self._tokens * self.config.dim
+        return torch.frombuffer(self.slots.view(slot), dtype=self._boundary_type, count=count).view(self._shape)
+
+    def _batch(self, step: int, microbatch: int, validation: bool) -> Tensor:
+        """Tokens [B, T + 1]."""
+        config, text = self.config, self._corpus()
+        if validation:
+            windows = validation_batch(text, config.seed, microbatch, config.sequences, config.context)
+        else:
+            windows = training_batch(text, config.seed, step, microbatch, config.sequences, config.context)
+        return torch.from_numpy(windows)
+
+    def _corpus(self) -> Corpus:
+        if self._text is None and self.config.data_kind == "shards":
+            self._text = open_shards(self.config.data, self.config.corpus)
+        if self._text is None:
+            text = load_corpus(self.config.data)
+            if text.sha256 != self._corpus_hash or self.config.corpus not in ("", text.sha256):
+                raise Misuse("the corpus is not the run's, or has changed since the start", 0)
+            self._text = text
+        return self._text
+
+    def _done(self, value: float = 0.0, fault: str = "") -> Answer:
+        return {"value": value, "tokens": 0 if fault else self._tokens, "fault": fault}
+
+
+def _attempt(plain: PlainAttempt) -> tuple[int, int]:
+    view, n = plain
+    return view, n
+
+
+def _key(attempt: PlainAttempt, microbatch: int, visit: int) -> SavedKey:
+    return _attempt(attempt), microbatch, visit

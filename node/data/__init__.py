@@ -1,0 +1,1 @@
+"""Training data: building shards, storing and lending them."""

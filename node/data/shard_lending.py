@@ -1,0 +1,82 @@
+"""The lending side of `/ftnode/data/1`: files of the run's corpus that are here and have their hash."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from ftnode.models.shards import BLOCK_BYTES
+from ftnode.node.data.shard_store import ShardStore
+from ftnode.node.data.shard_wire import ShardReply, ShardRequest, hear
+from ftnode.node.links.link import describe
+from ftnode.node.links.side_messages import say
+from ftnode.node.links.streams import STREAM_ERRORS, write_all
+from ftnode.protocol.wire.frames import Refusal
+from ftnode.protocol.words.errors import PeerError
+
+log = logging.getLogger(__name__)
+
+REQUEST_SECONDS: Final = 5.0
+BLOCK_SECONDS: Final = 60.0
+LENDINGS_MAX: Final = 4
+"""At a time: tensors of the step share the line."""
+LENDINGS_PER_PEER_MAX: Final = 2
+
+
+class ShardLender:
+    """`serve` is the stream handler. Who may take part in the run may have its corpus."""
+
+    def __init__(
+        self, run: str, store: ShardStore, strike: Callable[[str, str], None], allowed: Callable[[str], bool]
+    ) -> None:
+        """`allowed`: whether the run's manifest admits a PeerId."""
+        self._run, self._store, self._strike, self._allowed = run, store, strike, allowed
+        self._busy: Counter[str] = Counter()
+
+    async def serve(self, peer_id: str, stream: trio.SocketStream) -> None:
+        """One request, from its first byte to the end of the stream."""
+        try:
+            with trio.fail_after(REQUEST_SECONDS):
+                request = await hear(stream)
+                if not isinstance(request, ShardRequest):
+                    raise PeerError("a stream that does not begin with a ShardRequest")
+                refusal = self._refusal(peer_id, request)
+                if refusal is not None:
+                    await say(stream, refusal)
+                    return
+            self._busy[peer_id] += 1
+            try:
+                await self._send(self._store.have[request.name], stream)
+            finally:
+                self._busy[peer_id] -= 1
+                self._busy += Counter()  # drops those at zero
+        except PeerError as error:
+            self._strike(peer_id, str(error))
+        except STREAM_ERRORS as error:
+            log.info("a shard for %s did not go out: %s", peer_id, describe(error))
+        finally:
+            stream.socket.close()
+
+    def _refusal(self, peer_id: str, request: ShardRequest) -> Refusal | None:
+        if request.run != self._run:
+            return Refusal("another run", retry=False)
+        if not self._allowed(peer_id):
+            return Refusal("you are not on the list of who may join", retry=True)
+        if self._busy.total() >= LENDINGS_MAX or self._busy[peer_id] >= LENDINGS_PER_PEER_MAX:
+            return Refusal("busy with other shards", retry=True)
+        if request.name not in self._store.have:
+            return Refusal("it is not here", retry=False)
+        return None
+
+    async def _send(self, path: Path, stream: trio.SocketStream) -> None:
+        async with await trio.open_file(path, "rb") as file:
+            size = (await trio.Path(path).stat()).st_size
+            await say(stream, ShardReply(size))
+            while block := await file.read(BLOCK_BYTES):
+                with trio.fail_after(BLOCK_SECONDS):
+                    await write_all(stream, [memoryview(block)])

@@ -1,0 +1,98 @@
+"""Where missing shards come from: what every source gives, and a peer that has them (shard_http.py is another)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import trio
+
+from ftnode.models.shards import BLOCK_BYTES
+from ftnode.node.data.shard_wire import DATA_PROTOCOL, ShardReply, ShardRequest, hear
+from ftnode.node.links.link import LinkBroken, describe
+from ftnode.node.links.side_messages import say
+from ftnode.node.links.streams import STREAM_ERRORS, read_exactly
+from ftnode.node.ports import StreamOpener
+from ftnode.protocol.wire.frames import Refusal, clean_reason
+from ftnode.protocol.words.errors import PeerError
+
+ANSWER_SECONDS: Final = 15.0
+BLOCK_SECONDS: Final = 60.0
+"""For BLOCK_BYTES: 17 KB/s."""
+
+
+class NotFetched(Exception):
+    """Why a file did not come. `absent`: the source does not have this one, and may have others."""
+
+    def __init__(self, reason: str, absent: bool = False) -> None:
+        super().__init__(reason)
+        self.absent = absent
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The bytes of a file from `start` on, `size` in all."""
+
+    start: int
+    size: int
+    blocks: AsyncIterator[bytes]
+
+
+class ShardSource(Protocol):
+    label: str
+    resumes: bool
+    """Can begin in the middle of a file."""
+
+    def open(self, name: str, start: int, size_max: int) -> AbstractAsyncContextManager[Delivery]:
+        """The file from `start` on, or from 0. Its use raises NotFetched."""
+        ...
+
+    def blame(self, reason: str) -> None:
+        """It gave something that does not have its hash."""
+        ...
+
+
+class PeerShards:
+    """Another volunteer. What comes from it has one giver, so that a wrong hash is its fault: no resuming."""
+
+    resumes = False
+
+    def __init__(self, run: str, peer_id: str, opener: StreamOpener) -> None:
+        self.label = f"peer {peer_id}"
+        self._run, self._peer_id, self._opener = run, peer_id, opener
+
+    @asynccontextmanager
+    async def open(self, name: str, start: int, size_max: int) -> AsyncIterator[Delivery]:
+        try:
+            stream = await self._opener.open(self._peer_id, DATA_PROTOCOL)
+        except LinkBroken as error:
+            raise NotFetched(error.reason) from None
+        try:
+            with trio.fail_after(ANSWER_SECONDS):
+                await say(stream, ShardRequest(self._run, name))
+                answer = await hear(stream)
+            if isinstance(answer, Refusal):
+                raise NotFetched(clean_reason(answer.reason), absent=not answer.retry)
+            if not isinstance(answer, ShardReply) or answer.size > size_max:
+                raise PeerError("an answer that is not the shard asked for")
+            yield Delivery(0, answer.size, _blocks(stream, answer.size))
+        except PeerError as error:
+            self.blame(str(error))
+            raise NotFetched(str(error)) from None
+        except STREAM_ERRORS as error:
+            raise NotFetched(describe(error)) from None
+        finally:
+            stream.socket.close()
+
+    def blame(self, reason: str) -> None:
+        self._opener.strike(self._peer_id, reason)
+
+
+async def _blocks(stream: trio.SocketStream, size: int) -> AsyncIterator[bytes]:
+    while size:
+        with trio.fail_after(BLOCK_SECONDS):
+            block = await read_exactly(stream, min(size, BLOCK_BYTES))
+        size -= len(block)
+        yield bytes(block)

@@ -1,0 +1,1 @@
+"""The DHT, in a process of its own, and the records in it."""

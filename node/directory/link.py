@@ -1,0 +1,256 @@
+"""The node's end of its directory process: starts it, asks it, starts it again when it dies, and makes it meet peers.
+
+p2pd holds the connections and the directory process the routing table, so meeting a peer takes two steps: connect by
+address here, then `meet` there. Peers given by the user are met again and again, because a bootstrap peer that comes
+back knows nobody, and in a small swarm it is often the only one that newcomers know.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgpack
+import trio
+
+from ftnode.node.links.addresses import PeerAddress, is_dialable
+from ftnode.node.links.side_messages import read_frame
+from ftnode.node.machine.child_processes import child_ended, start_child, thread_environment
+from ftnode.protocol.wire.length_prefix import framed
+from ftnode.protocol.words.errors import FtnodeError, PeerError
+
+log = logging.getLogger(__name__)
+
+FRAME_BYTES_MAX = 1 << 22
+READY_SECONDS = 60.0
+"""hivemind imports torch; on a machine that starts ten nodes at once that takes a while."""
+CALL_SECONDS = 10.0
+CONNECT_SECONDS = 5.0
+BACKOFF_SECONDS = (0.2, 1.0, 5.0, 30.0)
+"""Waits before the second, third, ... start after deaths in a row; the last one repeats."""
+STEADY_SECONDS = 60.0
+"""A process that lived for this long did not die of its start; the count begins again."""
+MET_PEERS_MAX = 32
+"""Other peers that we keep connections to for the directory's sake. The routing table finds the rest through them."""
+CALLS_AT_ONCE = 16
+UNANSWERED_MAX = 3
+"""Calls in a row that got no answer before the process is killed and started again."""
+
+
+class DirectoryDown(FtnodeError):
+    """The directory process is not there, did not answer in time, or answered with an error."""
+
+
+class Dialer(Protocol):
+    """The part of P2pd that the directory needs."""
+
+    @property
+    def control_maddr(self) -> str: ...
+
+    async def connect(self, peer_id: str, addresses: Sequence[str], seconds: float) -> None: ...
+
+
+class DirectoryLink:
+    """Calls to the directory process. `met`: those given or `introduce`d that answered when last met."""
+
+    def __init__(
+        self,
+        dialer: Dialer,
+        peers: Iterable[PeerAddress],
+        *,
+        log_path: Path | None,
+        on_lost: Callable[[str], None],
+        command: tuple[str, ...] = (sys.executable, "-m", "ftnode.node.directory.process"),
+    ) -> None:
+        self.up = trio.Event()
+        """Set while the process answers; a new event after each death."""
+        self.tried = trio.Event()
+        """Set when this life of the process has met somebody, or has tried everybody once."""
+        self.met: set[str] = set()
+        self.given = tuple(peers)
+        self._has_met = False
+        self._unanswered = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self.unreachable: dict[str, str] = {}
+        """Given peers that could not be met, with the reason of the last try."""
+        self._dialer = dialer
+        self._log_path = log_path
+        self._on_lost = on_lost
+        self._command = command
+        self._known: dict[str, PeerAddress] = {}
+        self._stream: trio.SocketStream | None = None
+        self._answers: dict[int, trio.MemorySendChannel[dict[str, Any]]] = {}
+        self._last_id = 0
+        self._writing = trio.Lock()
+        self._calls = trio.CapacityLimiter(CALLS_AT_ONCE)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the directory is more than our own store: this life of it met somebody, or nobody was given to meet.
+
+        It stays so when all others have died since, for then an empty directory is the truth.
+        """
+        return self._has_met or not self.given
+
+    async def run(self) -> None:
+        """Keep the process alive until cancelled."""
+        failures = 0
+        while True:
+            started = trio.current_time()
+            reason = await self._live_once()
+            failures = 0 if trio.current_time() - started > STEADY_SECONDS else failures + 1
+            wait = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS)) - 1] if failures else BACKOFF_SECONDS[0]
+            log.warning("directory: %s; starting it again in %g s", reason, wait)
+            self._on_lost(reason)
+            await trio.sleep(wait)
+
+    async def call(self, op: str, seconds: float = CALL_SECONDS, **fields: Any) -> dict[str, Any]:
+        """Ask the directory process. Raises DirectoryDown."""
+        stream = self._stream
+        if stream is None:
+            raise DirectoryDown("the directory process is not up")
+        self._last_id += 1
+        number = self._last_id
+        send, receive = trio.open_memory_channel[dict[str, Any]](1)
+        self._answers[number] = send
+        try:
+            with trio.fail_after(seconds):
+                async with self._calls:
+                    await self._write(stream, {"id": number, "op": op, **fields})
+                    answer = await receive.receive()
+        except trio.TooSlowError:
+            self._note_unanswered()
+            raise DirectoryDown(f"the directory did not answer {op} within {seconds:g} s") from None
+        except (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError):
+            raise DirectoryDown(f"the directory process died over {op}") from None
+        finally:
+            self._answers.pop(number, None)
+        self._unanswered = 0
+        if "error" in answer:
+            raise DirectoryDown(f"the directory failed at {op}: {answer['error']}")
+        return answer
+
+    def _note_unanswered(self) -> None:
+        """A process that answers nothing any more is as good as dead, but its socket does not say so."""
+        self._unanswered += 1
+        if self._unanswered >= UNANSWERED_MAX and self._process is not None:
+            log.warning("directory: %d calls without an answer", self._unanswered)
+            self._process.kill()
+
+    def introduce(self, peer: PeerAddress) -> bool:
+        """Remember a peer that the directory itself told of; True when it is new and should be met."""
+        addresses = tuple(address for address in peer.addresses if is_dialable(address))
+        new = bool(addresses) and peer.peer_id not in self.met and peer.peer_id not in self._known
+        if new and len(self._known) < MET_PEERS_MAX:
+            self._known[peer.peer_id] = PeerAddress(peer.peer_id, addresses)
+            return True
+        return False
+
+    async def meet_all(self) -> None:
+        """Meet everybody we know of, the given ones first of all. Reasons of failures are in `unreachable`."""
+        async with trio.open_nursery() as nursery:
+            for peer in [*self.given, *self._known.values()]:
+                nursery.start_soon(self.meet, peer)
+        self.tried.set()
+
+    async def meet(self, peer: PeerAddress) -> bool:
+        """Connect to a peer and get into each other's routing tables."""
+        try:
+            await self._dialer.connect(peer.peer_id, peer.addresses, CONNECT_SECONDS)
+            answer = await self.call("meet", peer=peer.peer_id)
+            reason = "" if answer.get("met") is True else "it runs no directory of ours"
+        except FtnodeError as error:
+            reason = str(error)
+        if reason:
+            log.info("cannot meet %s: %s", peer.peer_id, reason)
+            self._known.pop(peer.peer_id, None)
+            self.met.discard(peer.peer_id)
+            if any(peer.peer_id == given.peer_id for given in self.given):
+                self.unreachable[peer.peer_id] = reason
+            return False
+        self.met.add(peer.peer_id)
+        self._has_met = True
+        self.tried.set()
+        self.unreachable.pop(peer.peer_id, None)
+        return True
+
+    async def _live_once(self) -> str:
+        """One life of the process; returns why it ended."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = start_child(
+                [*self._command, str(theirs.fileno()), self._dialer.control_maddr],
+                log=self._log_path,
+                pass_fds=(theirs.fileno(),),
+                environment={"HIVEMIND_LOGLEVEL": "WARNING", **thread_environment(1)},
+            )
+        except OSError as error:
+            ours.close()
+            return f"the directory process cannot be started: {error.strerror}"
+        finally:
+            theirs.close()
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        try:
+            return await self._attend(process, stream)
+        finally:
+            self._down()
+            stream.socket.close()
+            _end(process)
+
+    async def _attend(self, process: subprocess.Popen[bytes], stream: trio.SocketStream) -> str:
+        try:
+            with trio.fail_after(READY_SECONDS):
+                first = await _read(stream)
+        except trio.TooSlowError:
+            return f"the directory process was not ready within {READY_SECONDS:g} s"
+        except (trio.BrokenResourceError, EOFError, PeerError, ValueError):
+            return f"the directory process ended at its start ({await child_ended(process)})"
+        if first.get("ready") is not True:
+            return "the directory process did not say that it is ready"
+        self._stream = stream
+        self._process, self._unanswered = process, 0
+        self.met.clear()
+        self._has_met = False
+        self.up.set()
+        try:
+            while True:
+                frame = await _read(stream)
+                channel = self._answers.get(frame.get("id", 0))
+                if channel is not None:
+                    channel.send_nowait(frame)
+        except (trio.BrokenResourceError, EOFError):
+            return f"the directory process died ({await child_ended(process)})"
+        except (PeerError, ValueError, trio.WouldBlock) as error:
+            return f"the directory process talks nonsense: {error}"
+
+    def _down(self) -> None:
+        self._stream = None
+        self.up, self.tried = trio.Event(), trio.Event()
+        for channel in self._answers.values():
+            channel.close()
+
+    async def _write(self, stream: trio.SocketStream, frame: dict[str, Any]) -> None:
+        data = msgpack.packb(frame)
+        async with self._writing:
+            await stream.send_all(framed(data))
+
+
+async def _read(stream: trio.SocketStream) -> dict[str, Any]:
+    """One frame. Raises EOFError at the end, PeerError and ValueError for what is none. Who asked has the deadline."""
+    frame = msgpack.unpackb(await read_frame(stream.receive_some, FRAME_BYTES_MAX, inf))
+    if not isinstance(frame, dict):
+        raise ValueError("a frame that is no map")
+    return frame
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """It has nothing to save: what it stored, others have too."""
+    if process.poll() is None:
+        process.kill()
+    process.wait()

@@ -1,0 +1,157 @@
+"""Signed records of the directory: who is there, which view is in force, which runs exist.
+
+A record is one peer's statement about itself, signed with the key that its PeerId is. It travels as msgpack
+`[statement, signature]`, where `statement` is the canonical encoding of a `Statement`. The DHT around it proves
+nothing: every reader verifies every record again, by the same function as the peers that store it.
+
+The key of a record is a function of its content (`key_of`), the subkey is the signer, the expiry is signed. So a
+record fits into exactly one place of the DHT for exactly one span of time, whoever carries it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgpack
+
+from ftnode.protocol.words.codec import encode_canonical, from_plain
+from ftnode.protocol.words.errors import PeerError
+from ftnode.protocol.words.records import LIFETIME_SECONDS_MAX, Presence
+from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.view import View
+
+RECORD_BYTES_MAX = 16 * 1024
+LIFETIME_MS_MAX = int(LIFETIME_SECONDS_MAX * 1000)
+CLOCK_SKEW_MS_MAX = 10_000
+"""How far ahead of ours a signer's clock may be. A record of such a peer outlives the 90 s by as much at most."""
+SIGNATURE_BYTES = 64
+ADDRESSES_MAX = 16
+ADDRESS_BYTES_MAX = 256
+NAME_BYTES_MAX = 64
+RUNS_KEY = "ftnode/1/runs"
+"""The one key that is known to somebody who knows no run: a bootstrap peer, or `ftnode status` that asks it."""
+
+Sign = Callable[[bytes], bytes]
+Verify = Callable[[str, bytes, bytes], bool]
+"""(peer_id, data, signature) → whether the key that `peer_id` is made that signature; False for any nonsense."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A holder's hint: it serves `stages` of `view` and can be reached at `addresses` (multiaddrs without /p2p).
+
+    The whole view travels along, so that each claim is also a copy of the certificate (rule 14).
+    """
+
+    stages: tuple[int, ...]
+    addresses: tuple[str, ...]
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class RunNotice:
+    """The run `name` exists and I take part in it; ask me about it (`/ftnode/status/1`)."""
+
+    name: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What is signed. `body` says the kind.
+
+    `sequence`: when it was made, Unix time in milliseconds, strictly increasing per signer; so it orders a peer's
+    records, across restarts too, and bounds the lifetime: expires_ms − sequence ≤ 90,000.
+    """
+
+    run: str
+    peer: Peer
+    sequence: int
+    expires_ms: int
+    body: Presence | Claim | RunNotice
+
+
+def key_of(run: str, kind: type) -> str:
+    """Where records of a kind stand: presences and claims per run, notices of all runs together. The number changes
+    with what a record says, as that of the protocol does whose messages say the same (STEP_PROTOCOL)."""
+    if kind is RunNotice:
+        return RUNS_KEY
+    return f"ftnode/2/{'presence' if kind is Presence else 'view'}/{run}"
+
+
+def next_sequence(previous: int, now_ms: int) -> int:
+    """The wall clock, unless it was set back or asked twice within a millisecond."""
+    return max(previous + 1, now_ms)
+
+
+def sign_record(statement: Statement, sign: Sign) -> bytes:
+    """The record as it travels. Raises ValueError when it is too big to be stored by anybody."""
+    payload = encode_canonical(statement)
+    record = cast(bytes, msgpack.packb([payload, sign(payload)], use_bin_type=True))
+    if len(record) > RECORD_BYTES_MAX:
+        raise ValueError(f"a directory record of {len(record)} bytes exceeds {RECORD_BYTES_MAX}")
+    return record
+
+
+def read_record(record: bytes, now_ms: int, verify: Verify) -> Statement:
+    """The statement in a record that is well-formed, in time, about its signer and truly signed. Raises PeerError."""
+    payload, signature = _read_envelope(record)
+    statement = cast(Statement, from_plain(Statement, _unpack(payload)))
+    if encode_canonical(statement) != payload:
+        raise PeerError("a record that is not in its canonical encoding")
+    _check_time(statement, now_ms)
+    _check_body(statement)
+    if not verify(statement.peer.id, payload, signature):
+        raise PeerError(f"the signature of a record is not by {statement.peer.id[:60]!r}")
+    return statement
+
+
+def _read_envelope(record: bytes) -> tuple[bytes, bytes]:
+    if len(record) > RECORD_BYTES_MAX:
+        raise PeerError(f"a record of {len(record)} bytes exceeds {RECORD_BYTES_MAX}")
+    envelope = _unpack(record)
+    match envelope:
+        case [bytes(payload), bytes(signature)] if len(signature) == SIGNATURE_BYTES:
+            return payload, signature
+    raise PeerError("a record is not [statement, signature]")
+
+
+def _unpack(data: bytes) -> Any:
+    """msgpack without extension types. Its stack is bounded and not the C stack, so depth is an error and no crash."""
+    try:
+        return msgpack.unpackb(data, raw=False, strict_map_key=True, ext_hook=_no_extension)
+    except (ValueError, RecursionError, msgpack.exceptions.UnpackException) as error:
+        raise PeerError(f"a record is not msgpack: {type(error).__name__}") from error
+
+
+def _no_extension(code: int, _data: bytes) -> Any:
+    raise ValueError(f"extension type {code}")
+
+
+def _check_time(statement: Statement, now_ms: int) -> None:
+    if statement.sequence > now_ms + CLOCK_SKEW_MS_MAX:
+        ahead = (statement.sequence - now_ms) / 1000
+        raise PeerError(f"a record from {ahead:.0f} s in the future: whose clock is wrong?")
+    if not 0 < statement.expires_ms - statement.sequence <= LIFETIME_MS_MAX:
+        raise PeerError(f"a record that would live for {statement.expires_ms - statement.sequence} ms")
+    if statement.expires_ms <= now_ms:
+        raise PeerError("an expired record")
+
+
+def _check_body(statement: Statement) -> None:
+    body = statement.body
+    if len(statement.run) > NAME_BYTES_MAX or len(statement.peer.id) > NAME_BYTES_MAX:
+        raise PeerError("a run or peer id that is too long")
+    if len(body.addresses) > ADDRESSES_MAX or any(len(address) > ADDRESS_BYTES_MAX for address in body.addresses):
+        raise PeerError("too many or too long addresses")
+    if isinstance(body, Presence) and body.peer != statement.peer:
+        raise PeerError("a presence of somebody else")
+    if isinstance(body, RunNotice) and len(body.name) > NAME_BYTES_MAX:
+        raise PeerError("a run's name is too long")
+    if isinstance(body, Claim):
+        if body.view.run != statement.run:
+            raise PeerError("a view of another run")
+        if body.stages != body.view.stages_of(statement.peer) or statement.peer not in body.view.members():
+            raise PeerError("a claim that its own view does not grant")

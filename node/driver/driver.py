@@ -1,0 +1,403 @@
+"""Turns what happens into events for the core, and what the core wants into calls of the adapters.
+
+One task, `Driver.run`, owns the participant: it takes events one at a time, writes each to the trace, and carries out
+the effects in order. Adapters deliver events from other tasks and never touch the core.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any, Final
+
+import trio
+
+from ftnode.node.compute.client import ComputeProcess
+from ftnode.node.compute.orders import apply_fields
+from ftnode.node.driver.core_clock import CoreClock
+from ftnode.node.driver.tasks import TaskRunner
+from ftnode.node.driver.trace import TraceWriter
+from ftnode.node.driver.under_way import Errand, Installing, UnderWay
+from ftnode.node.machine.tensor_slots import Arena
+from ftnode.node.ports import REASON_TEXT_MAX, ComputeError, DirectoryPort, TransportPort
+from ftnode.node.snapshots.saver import NoSaver, SnapshotSaver
+from ftnode.node.watch.status import perplexity_of
+from ftnode.node.weights.copies import CopyStore
+from ftnode.node.weights.copy_fetching import CopyFetcher
+from ftnode.node.weights.donor import Exported, StateDonor
+from ftnode.node.weights.installer import Installer, wants_copies
+from ftnode.protocol.participant import Participant
+from ftnode.protocol.words import effects as fx
+from ftnode.protocol.words import events as ev
+from ftnode.protocol.words.codec import to_plain
+from ftnode.protocol.words.types import Peer, Rung, Version
+from ftnode.protocol.words.view import View
+
+log = logging.getLogger(__name__)
+
+EVENTS_MAX: Final = 8192
+"""Waiting events; beyond, messages are dropped (they come again), never our own results."""
+SLEEP_SECONDS_MAX: Final = 5.0
+
+
+class Driver:
+    """The participant's hands. `run` ends when the core says Stop, and returns its reason."""
+
+    def __init__(
+        self,
+        participant: Participant,
+        transport: TransportPort,
+        compute: ComputeProcess,
+        directory: DirectoryPort,
+        arena: Arena,
+        trace: TraceWriter,
+        say: Callable[[fx.Note], None],
+    ) -> None:
+        self.participant = participant
+        picture = participant.picture
+        self._history, self._last_step = picture.history, picture.settings.steps
+        self._leads = False
+        self.tensor_senders: frozenset[Peer] | None = None
+        """Members of our view, who may send us tensors; None while we are in none, and cannot tell who may."""
+        self.transport, self.compute, self.directory = transport, compute, directory
+        self.arena, self.trace, self.say = arena, trace, say
+        self.tasks = TaskRunner(arena, compute, self.deliver, self._fail_compute)
+        self.installer: Installer | None = None
+        self.donor: StateDonor | None = None
+        self.copy_fetcher: CopyFetcher | None = None
+        self.saver: SnapshotSaver | NoSaver = NoSaver()
+        self.on_last: Callable[[int, Version], None] | None = None
+        """Called when a stage has the weights of the run's last step."""
+        self.copies, self.clock = CopyStore(), CoreClock()
+        self._events: deque[ev.Event] = deque()
+        self._arrived = trio.Event()
+        self._installs: UnderWay[Installing] = UnderWay()
+        self._keeps: UnderWay[Errand] = UnderWay()
+        """Copies that are fetched."""
+        self._evaluated: set[int] = set()
+        self.saves: tuple[int, ...] = ()
+        """What the core wants on the disk before this node ends."""
+        self._stopped = ""
+        self._nursery: trio.Nursery | None = None
+
+    # -- events
+
+    def deliver(self, event: ev.Event) -> None:
+        """Queue an event for the core."""
+        if len(self._events) >= EVENTS_MAX and isinstance(event, ev.Received):
+            if event.handle is not None:
+                self.arena.release(event.handle)
+            self.transport.handled(event)
+            return
+        self._events.append(event)
+        self._arrived.set()
+
+    async def run(self, nursery: trio.Nursery) -> str:
+        """Handle events until the core stops."""
+        self._nursery = nursery
+        while not self._stopped:
+            if not self._events:
+                pause = self.participant.deadline - self.clock()
+                self._arrived = trio.Event()
+                with trio.move_on_after(max(0.0, min(pause, SLEEP_SECONDS_MAX))):
+                    await self._arrived.wait()
+                if not self._events and self.clock() < self.participant.deadline:
+                    continue
+            await self.clock.going()  # and others get their turn
+            self._turn(self._events.popleft() if self._events else ev.Wake())
+        return self._stopped
+
+    def _turn(self, event: ev.Event) -> None:
+        if self._is_stale(event):
+            return
+        now = self.clock()
+        self.trace.event(now, event)
+        self._record_result(event, now)
+        for effect in self.participant.handle(event, now):
+            self._perform(effect, now)
+        if isinstance(event, ev.History | ev.Installed) and (known := self._history.commits):
+            self.trace.record("history", now, count=len(known), last=max(known))
+        if self._leads:
+            self._record_evaluations(now)
+        if isinstance(event, ev.Received):
+            self.transport.handled(event)
+        self.tasks.resume()
+
+    def _is_stale(self, event: ev.Event) -> bool:
+        """The end of something that was cancelled: of weights that are no more, or a copy that is dropped."""
+        if isinstance(event, ev.Installed | ev.InstallFailed):
+            return not self._installs.ended_with(event.stage, event)
+        return isinstance(event, ev.Kept | ev.KeepFailed) and not self._keeps.ended_with(event.stage, event)
+
+    def _record_result(self, event: ev.Event, now: float) -> None:
+        """What the audit needs to know about a result, from the adapter that made it."""
+        if isinstance(event, ev.Done) and not event.fault:
+            task = event.task
+            if isinstance(task, fx.Backward):
+                self.trace.record(
+                    "accumulated", now, stage=task.stage, step=task.step, attempt=list(task.attempt),
+                    microbatch=task.microbatch, visit=task.visit,
+                )  # fmt: skip
+            elif isinstance(task, fx.Reduce):
+                self.trace.record(
+                    "reduced", now, stage=task.stage, step=task.step, attempt=list(task.attempt),
+                    covered=self.tasks.covered.pop(task, []), norm_squared=event.value,
+                )  # fmt: skip
+        elif isinstance(event, ev.Installed):
+            self._record_installed(event, now)
+        elif isinstance(event, ev.InstallFailed):
+            self._installs.heard(event.stage)
+        elif isinstance(event, ev.KeepFailed):
+            self._keeps.heard(event.stage)
+        elif isinstance(event, ev.Kept):
+            self._keeps.heard(event.stage)
+            self.trace.record(
+                "kept", now, stage=event.stage, step=event.version.step, bytes_fetched=event.bytes_fetched,
+                seconds=event.seconds,
+            )  # fmt: skip
+
+    def _record_installed(self, event: ev.Installed, now: float) -> None:
+        install = self._installs.heard(event.stage)
+        outcome, effect = install.outcome, install.effect
+        assert outcome is not None
+        self.trace.record(
+            "installed", now, stage=event.stage, step=event.base.step, commit=event.base.commit,
+            rung=effect.plan.rung.value, reason=effect.plan.reason, copy_step=outcome.copy_step,
+            donors=[[donor.stage, list(donor.peer), donor.omega, donor.digest] for donor in outcome.donors],
+            digest=event.digest, dump=outcome.dump, bytes_fetched=event.bytes_fetched,
+            fetch_seconds=event.fetch_seconds, blend_seconds=event.blend_seconds,
+        )  # fmt: skip
+        for late in install.applied:
+            self._record_applied(late, now)
+
+    def _record_evaluations(self, now: float) -> None:
+        for step in self._history.validation.keys() - self._evaluated:
+            self._evaluated.add(step)
+            loss = self._history.validation[step]
+            self.trace.record("evaluated", now, step=step, loss=loss, perplexity=perplexity_of(loss))
+
+    def record_export(self, exported: Exported) -> None:
+        self.trace.record("exported", self.clock(), **asdict(exported))
+
+    # -- effects
+
+    def _perform(self, effect: fx.Effect, now: float) -> None:
+        match effect:
+            case fx.Send(to, message, handle):
+                self.transport.send(to, message, handle)
+            case fx.Compute(task):
+                self.tasks.start(task)
+            case fx.Release(handles):
+                for handle in handles:
+                    self.arena.release(handle)
+            case fx.Dial(peer):
+                self.transport.dial(peer)
+            case fx.Know(peer, addresses):
+                self.transport.know(peer.id, addresses)
+            case fx.Apply():
+                self._apply(effect, now)
+            case fx.Discard(keep):
+                self.tasks.discard(keep)
+            case fx.Install():
+                self._start_install(effect)
+            case fx.Keep():
+                self._start_keep(effect)
+            case fx.DropCopy(stage):
+                self._drop_copy(stage)
+            case fx.Forget(stage):
+                self._cancel_install(stage)
+                if self.tasks.reductions is not None:
+                    self.tasks.reductions.give_up(stage)
+                self.compute.post("forget", self.tasks.check, stage=stage)
+                self.saver.forgotten(stage)
+            case fx.RestartCompute(reason):
+                self._drop_compute_state()
+                self.compute.restart(reason)
+            case fx.Announce(presence):
+                self.directory.announce(presence)
+            case fx.PublishView(view):
+                self._publish(view, now)
+            case fx.Committed():
+                self._record_commit(effect, now)
+            case fx.Search():
+                self.directory.search()
+            case fx.Strike():
+                self.transport.strike(effect.peer.id, effect.reason)
+            case fx.Note():
+                self.trace.note(now, effect)
+                self.say(effect)
+            case fx.Save(stages):
+                self.saves = stages
+            case fx.Stop(reason):
+                self._stopped = reason
+
+    def _apply(self, effect: fx.Apply, now: float) -> None:
+        install = self._installs.get(effect.stage)
+        if install is not None and install.end is None:
+            self._shelve(install, effect)
+            return
+        if install is None:
+            self._record_applied(effect, now)
+        elif isinstance(install.end, ev.InstallFailed):
+            return  # there is nothing to update, as the core is about to hear
+        else:
+            install.applied.append(effect)
+
+        def applied(answer: dict[str, Any] | ComputeError) -> None:
+            self.tasks.check(answer)
+            if not isinstance(answer, ComputeError) and answer["digest"]:
+                self._record_hash(effect, str(answer["digest"]))
+            if self.donor is not None:
+                self.donor.advanced()
+            if self.on_last is not None and effect.version.step == self._last_step:
+                self.on_last(effect.stage, effect.version)
+
+        self.compute.post("apply", applied, **apply_fields(effect))
+        self.saver.applied(effect.stage, effect.version)
+
+    def _record_applied(self, effect: fx.Apply, now: float) -> None:
+        self.trace.record("applied", now, **apply_fields(effect))
+
+    def _record_hash(self, effect: fx.Apply, digest: str) -> None:
+        version = effect.version
+        self.trace.record(
+            "hashed", self.clock(), stage=effect.stage, step=version.step, commit=version.commit, digest=digest
+        )  # fmt: skip
+
+    def _shelve(self, install: Installing, effect: fx.Apply) -> None:
+        """The stage is not here yet. Compute keeps the gradient, whatever becomes of its attempt."""
+
+        def shelved(answer: dict[str, Any] | ComputeError) -> None:
+            if isinstance(answer, ComputeError) and answer.kind != "lost":
+                self._fail_install(install, f"step {effect.version.step} cannot wait for it: {answer.reason}")
+
+        install.wait(effect)
+        if not effect.skipped:
+            self.compute.post("shelve", shelved, stage=effect.stage, attempt=list(effect.attempt))
+
+    def _publish(self, view: View | None, now: float) -> None:
+        if view is not None:
+            self.trace.record("view", now, view=to_plain(view))
+        self.directory.publish_view(view)
+        picture = self.participant.picture  # whoever takes a view up, or gives it up, says so by this effect
+        self._leads = picture.leads
+        self.tensor_senders = picture.members if picture.member else None
+
+    def _record_commit(self, effect: fx.Committed, now: float) -> None:
+        version, commit = effect.version, effect.commit
+        self.trace.record(
+            "commit", now, lineage=effect.lineage, step=version.step, commit=version.commit,
+            attempt=list(version.attempt), skipped=effect.skipped, loss=commit.loss, tokens=commit.tokens,
+            seconds=commit.seconds, norms=list(commit.norms),
+        )  # fmt: skip
+
+    # -- compute and installs
+
+    def _fail_compute(self, reason: str, out_of_memory_stage: int) -> None:
+        """A command failed in a way that leaves compute's state unknown: start it anew and tell the core."""
+        self.compute.restart(reason)
+        self.compute_lost(reason, out_of_memory_stage)
+
+    def compute_lost(self, reason: str, out_of_memory_stage: int) -> None:
+        """The process ended by itself."""
+        self._drop_compute_state()
+        self.deliver(ev.ComputeLost(reason[:REASON_TEXT_MAX], out_of_memory_stage))
+
+    def _drop_compute_state(self) -> None:
+        self.tasks.drop_waiting(None)
+        if self.tasks.reductions is not None:
+            self.tasks.reductions.lost()
+        for stage in self._installs.stages():
+            self._cancel_install(stage)
+
+    def _start_install(self, effect: fx.Install) -> None:
+        assert self._nursery is not None
+        stage = effect.plan.stage
+        self._cancel_install(stage)
+        plan, base = effect.plan, effect.base
+        self.trace.record(
+            "installing", self.clock(), stage=stage, step=base.step, commit=base.commit, rung=plan.rung.value,
+            donors=[[donor.stage, list(donor.peer)] for donor in plan.donors],
+            copies=wants_copies(plan),
+        )  # fmt: skip
+        for donor in plan.donors:
+            self.transport.know(donor.peer.id, donor.contact)
+        install = Installing(stage, effect=effect)
+        self._installs.begin(install)
+        self._nursery.start_soon(self._install, install)
+
+    def _cancel_install(self, stage: int) -> None:
+        """Also when it has just ended: a result that the core has not seen is of weights that are no more."""
+        install = self._installs.cancel(stage)
+        if install is not None:
+            self._unshelve(install)
+
+    def _unshelve(self, install: Installing) -> None:
+        """Nothing will be applied on top of it."""
+        if install.waiting:
+            install.waiting.clear()
+            self.compute.post("unshelve", self.tasks.check, stage=install.stage)
+
+    def _fail_install(self, install: Installing, reason: str) -> None:
+        """It cannot come to a good end, whatever its donors do."""
+        if not self._installs.goes_on(install):
+            return
+        install.scope.cancel()
+        self._unshelve(install)
+        self.compute.post("forget", self.tasks.check, stage=install.stage)
+        install.end = ev.InstallFailed(install.stage, install.effect.base, None, reason[:REASON_TEXT_MAX])
+        self.deliver(install.end)
+
+    async def _install(self, install: Installing) -> None:
+        assert self.installer is not None
+        with install.scope:
+            outcome = await self.installer.install(install.effect)
+            if isinstance(outcome.event, ev.Installed):
+                try:
+                    await self._catch_up(install)
+                except ComputeError as error:
+                    self._fail_install(install, str(error))
+            if self._installs.goes_on(install):
+                self._unshelve(install)
+                install.outcome, install.end = outcome, outcome.event
+                if self.donor is not None and install.effect.plan.rung is not Rung.INITIAL:
+                    self.donor.advanced()
+                for event in (*outcome.history, outcome.event):
+                    self.deliver(event)
+
+    async def _catch_up(self, install: Installing) -> None:
+        """Apply the commits that waited for the weights."""
+        while self._installs.goes_on(install) and install.waiting:
+            late = install.waiting.popleft()
+            await self.compute.call("apply", **apply_fields(late))
+            self.saver.applied(install.stage, late.version)
+            install.applied.append(late)
+
+    # -- copies
+
+    def _start_keep(self, effect: fx.Keep) -> None:
+        assert self._nursery is not None
+        stage = effect.donor.stage
+        self._keeps.cancel(stage)
+        self.transport.know(effect.donor.peer.id, effect.donor.contact)
+        keep = Errand(stage)
+        self._keeps.begin(keep)
+        self._nursery.start_soon(self._keep, effect, keep)
+
+    def _drop_copy(self, stage: int) -> None:
+        """With the word of it that the core has not heard."""
+        self._keeps.cancel(stage)
+        self.copies.held.pop(stage, None)
+
+    async def _keep(self, effect: fx.Keep, keep: Errand) -> None:
+        assert self.copy_fetcher is not None
+        with keep.scope:
+            fetched = await self.copy_fetcher.fetch(effect)
+            if self._keeps.goes_on(keep):
+                keep.end = fetched.event
+                if fetched.copy is not None:
+                    self.copies.held[keep.stage] = fetched.copy
+                for event in (*fetched.history, fetched.event):
+                    self.deliver(event)

@@ -1,0 +1,150 @@
+"""Carries out the core's tasks in the compute process.
+
+A slot that a task reads is pinned until its answer, so that releasing its handle meanwhile frees it only afterwards.
+The slot that it writes belongs to the task until then, and to the core from Done on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from ftnode.node.compute.client import ComputeProcess
+from ftnode.node.machine.tensor_slots import Arena
+from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
+from ftnode.node.reduction.reductions import Reductions
+from ftnode.protocol.words.effects import Backward, Forward, Reduce, Task
+from ftnode.protocol.words.events import Done, Event
+from ftnode.protocol.words.types import Attempt, Handle
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A task on its way to compute. `used`: its inputs, pinned. `slots`: of its input and its gradient."""
+
+    task: Task
+    used: list[Handle]
+    slots: list[int | None]
+
+
+class TaskRunner:
+    """`fail` is told when a command fails in a way that leaves the process's state unknown."""
+
+    def __init__(
+        self,
+        arena: Arena,
+        compute: ComputeProcess,
+        deliver: Callable[[Event], None],
+        fail: Callable[[str, int], None],
+    ) -> None:
+        self._arena, self._compute, self._deliver, self._fail = arena, compute, deliver, fail
+        self._waiting: deque[_Waiting] = deque()
+        """Tasks that got no slot for their output. Bounded by COMPUTE_AHEAD, since the core gives no more."""
+        self.covered: dict[Task, list[list[int]]] = {}
+        """Per reduction, the visits that the compute process itself counted; taken by the trace."""
+        self.reductions: Reductions | None = None
+        """Of groups."""
+
+    def discard(self, keep: Attempt | None) -> None:
+        """Compute forgets all attempts but `keep`: its commands come in order, so it knows of no later one."""
+        self.drop_waiting(keep)
+        if self.reductions is not None:
+            self.reductions.discard(keep)
+        self._compute.post("discard", self.check, keep=list(keep) if keep is not None else None)
+
+    def start(self, task: Task) -> None:
+        """Give a task to compute; Done follows. One whose output finds no slot waits for it, and the next behind it."""
+        inputs = () if isinstance(task, Reduce) else (task.input, task.gradient if isinstance(task, Backward) else None)
+        used = [handle for handle in inputs if handle is not None]
+        for handle in used:
+            self._arena.pin(handle)
+        slots = [None if handle is None else self._arena.slot(handle) for handle in inputs]
+        self._waiting.append(_Waiting(task, used, slots))
+        self.resume()
+        if self._waiting:
+            log.warning("%d tasks wait for a slot: all %d are taken", len(self._waiting), self._arena.slots)
+
+    def resume(self) -> None:
+        """Start the tasks that wait for slots, as far as there are any now."""
+        while self._waiting and (self._arena.free or not self._has_output(self._waiting[0].task)):
+            waiting = self._waiting.popleft()
+            if isinstance(waiting.task, Reduce):
+                self._reduce(waiting.task)
+            else:
+                self._run(waiting.task, waiting.used, waiting.slots)
+
+    def drop_waiting(self, keep: Attempt | None) -> None:
+        """Forget the tasks that wait and are of an attempt before `keep` (None: all). Nothing follows for them."""
+        dropped = [waiting for waiting in self._waiting if keep is None or waiting.task.attempt < keep]
+        for waiting in dropped:
+            self._waiting.remove(waiting)
+            for handle in waiting.used:
+                self._arena.unpin(handle)
+
+    def _run(self, task: Forward | Backward, used: list[Handle], slots: list[int | None]) -> None:
+        output = self._arena.take() if self._has_output(task) else None
+
+        def answered(answer: dict[str, Any] | ComputeError) -> None:
+            for handle in used:
+                self._arena.unpin(handle)
+            if isinstance(answer, ComputeError):
+                if output is not None:
+                    self._arena.release(output)
+                self.check(answer)
+                return
+            value, fault = _number(answer, "value")
+            self._deliver(Done(task, output, value, int(answer["tokens"] or 0), "", fault))
+
+        fields: dict[str, Any] = {
+            "stage": task.stage, "step": task.step, "attempt": list(task.attempt), "microbatch": task.microbatch,
+            "visit": task.visit, "input": slots[0], "output": None if output is None else self._arena.slot(output),
+        }  # fmt: skip
+        if isinstance(task, Forward):
+            self._compute.post("forward", answered, **fields, save=task.save, validation=task.validation)
+        else:
+            self._compute.post("backward", answered, **fields, gradient=slots[1], recompute=task.recompute)
+
+    def _reduce(self, task: Reduce) -> None:
+        def answered(answer: dict[str, Any] | ComputeError) -> None:
+            if isinstance(answer, ComputeError):
+                self.check(answer)
+                return
+            norm, fault = _number(answer, "norm_squared")
+            self.covered[task] = [list(pair) for pair in answer["covered"]]
+            self._deliver(Done(task, None, norm, 0, str(answer["gradient"]), fault))
+
+        if task.group:
+            assert self.reductions is not None
+            self.reductions.start(task, answered)
+            return
+        if self.reductions is not None:
+            self.reductions.replace(task.stage)
+        self._compute.post("reduce", answered, stage=task.stage, step=task.step, attempt=list(task.attempt))
+
+    def _has_output(self, task: Task) -> bool:
+        """Forward makes an activation but at the last visit, backward a gradient but at the first."""
+        if isinstance(task, Forward):
+            return task.visit < self._compute.config.stages + 1
+        return isinstance(task, Backward) and task.visit > 0
+
+    def check(self, answer: dict[str, Any] | ComputeError) -> None:
+        """An answer that should be a success. A process that is gone tells of itself; anything else ends it."""
+        if isinstance(answer, ComputeError) and answer.kind != "lost":
+            self._fail(f"compute: {answer}", answer.stage if answer.kind == "oom" else -1)
+
+
+def _number(answer: dict[str, Any], name: str) -> tuple[float, str]:
+    """(value, fault). The fault of a good answer is the data's, and poisons the step: the process is well.
+
+    A number that is not finite never leaves this peer: others would take it for an offence.
+    """
+    fault, value = str(answer.get("fault") or "")[:REASON_TEXT_MAX], float(answer[name] or 0.0)
+    if not fault and not isfinite(value):
+        fault = f"{name} is {value}"
+    return (0.0, fault) if fault else (value, "")

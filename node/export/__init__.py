@@ -1,0 +1,1 @@
+"""The trained model, taken out of a swarm into a folder."""

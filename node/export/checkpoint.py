@@ -1,0 +1,184 @@
+"""A Hugging Face checkpoint of the run's model, written stage by stage as the weights come.
+
+A safetensors file is 8 bytes length, a JSON header that says which tensor lies where, and the tensors without gaps:
+our stages lie in their flat buffers the same way (models/parameters.py), so the header is written first and the bytes
+go behind it as they are. All is written into a folder beside the final one, which gets its name when everything is on
+the disk (`finish`, then `publish`); only then may anybody be told that the model is here.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from ftnode.models.config import ModelConfig
+from ftnode.models.parameters import places, stage_shapes
+from ftnode.models.safetensors_header import safetensors_header
+from ftnode.node.home.files import json_bytes, sync_folder
+from ftnode.node.home.paths import whole_path
+from ftnode.protocol.manifest.parse import Manifest
+from ftnode.protocol.words.errors import UserError
+
+CANNOT_CREATE: Final = 73
+INDEX_NAME: Final = "model.safetensors.index.json"
+
+
+def stage_sizes(manifest: Manifest) -> tuple[int, ...]:
+    """Bytes of weights, by stage."""
+    model, stages = ModelConfig.of(manifest.model), manifest.pipeline.stages
+    return tuple(model.number_bytes * model.stage_parameters(stages, stage) for stage in range(stages + 1))
+
+
+def huggingface_config(manifest: Manifest, end: int) -> dict[str, Any]:
+    """`config.json` of a LlamaForCausalLM. `end`: the token behind every document. RoPE's base stands in it twice:
+    transformers 5 reads `rope_parameters`, earlier ones `rope_theta`; the same with the numbers' type."""
+    model = manifest.model
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": model.vocabulary,
+        "hidden_size": model.dim,
+        "intermediate_size": model.hidden,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.heads,
+        "head_dim": model.dim // model.heads,
+        "max_position_embeddings": model.context,
+        "rms_norm_eps": model.norm_eps,
+        "rope_theta": model.rope_theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "mlp_bias": False,
+        "tie_word_embeddings": False,
+        "use_cache": True,
+        "bos_token_id": None,
+        "eos_token_id": end,
+        "pad_token_id": None,
+        "dtype": model.precision,
+        "torch_dtype": model.precision,
+    }
+
+
+def generation_config(manifest: Manifest, end: int) -> dict[str, Any]:
+    """`generation_config.json`. The token behind every document ends a text, or the context does."""
+    return {"do_sample": True, "temperature": 0.8, "max_length": manifest.model.context, "eos_token_id": end}
+
+
+class Checkpoint:
+    """A folder that is not there yet. Made by `creating`."""
+
+    def __init__(self, draft: Path, out: Path, manifest: Manifest) -> None:
+        self._draft, self._out, self._manifest = draft, out, manifest
+        self._files: dict[int, BinaryIO] = {}
+        self._names: dict[str, str] = {}
+        """Tensor → file."""
+
+    def open_stage(self, stage: int) -> BinaryIO:
+        """The file of a stage, with its header; the weights go behind it. Anew when it was open before.
+
+        Raises UserError (74).
+        """
+        model, stages = ModelConfig.of(self._manifest.model), self._manifest.pipeline.stages
+        entries, _ = places(*stage_shapes(model, stages, stage))
+        name = f"model-{stage + 1:05}-of-{stages + 1:05}.safetensors"
+        if stage in self._files:
+            self._files[stage].close()
+        try:
+            file = self._files[stage] = (self._draft / name).open("wb")
+            file.write(safetensors_header(entries, model.number_bytes))
+        except OSError as error:
+            raise UserError(f"cannot write {self._draft / name}: {error.strerror}", 74) from None
+        self._names |= dict.fromkeys(entries, name)
+        return file
+
+    def finish(self, files: Mapping[str, bytes], end: int) -> None:
+        """All stages are written; `files` by name come beside them. `end`: the token behind every document.
+
+        Raises UserError (74).
+        """
+        texts = {
+            INDEX_NAME: {
+                "metadata": {"total_size": sum(stage_sizes(self._manifest))},
+                "weight_map": dict(sorted(self._names.items())),
+            },
+            "config.json": huggingface_config(self._manifest, end),
+            "generation_config.json": generation_config(self._manifest, end),
+        }
+        try:
+            for file in self._files.values():
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+            for name, content in {**{name: json_bytes(text) for name, text in texts.items()}, **files}.items():
+                with (self._draft / name).open("wb") as beside:
+                    beside.write(content)
+                    beside.flush()
+                    os.fsync(beside.fileno())
+            sync_folder(self._draft)
+        except OSError as error:
+            raise UserError(f"cannot write the model down: {error.strerror}", 74) from None
+
+    def publish(self) -> None:
+        """What `finish` wrote gets its final name, and stays whatever comes after.
+
+        Raises UserError: 73 when the name is taken meanwhile or cannot be given, 74 when the disk does not confirm it.
+        """
+        try:
+            self._draft.rename(self._out)  # onto an empty folder too; not onto one that has been filled meanwhile
+        except OSError as error:
+            raise UserError(
+                f"cannot create {self._out}: {error.strerror}; choose another folder", CANNOT_CREATE
+            ) from None
+        try:
+            sync_folder(self._out.parent)
+        except OSError as error:
+            raise UserError(f"{self._out} is written, but not safely on the disk: {error.strerror}", 74) from None
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+
+@contextmanager
+def creating(out: Path, manifest: Manifest) -> Iterator[Checkpoint]:
+    """A checkpoint that becomes the folder `out` when it is published within the block, and is nothing otherwise.
+
+    Raises UserError (73) when `out` is there and not an empty folder, cannot be created, or the disk has no room.
+    """
+    out = whole_path(out).resolve()
+    check_is_free(out)
+    draft = out.with_name(f".{out.name}.{secrets.token_hex(4)}.partial")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(out.parent).free
+        draft.mkdir()
+    except OSError as error:
+        raise UserError(f"cannot create {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
+    checkpoint = Checkpoint(draft, out, manifest)
+    try:
+        needed = sum(stage_sizes(manifest))
+        if free < needed:
+            raise UserError(
+                f"the model has {needed / 1e9:.1f} GB, and {out.parent} has room for {free / 1e9:.1f}", CANNOT_CREATE
+            )
+        yield checkpoint
+    finally:
+        checkpoint.close()
+        shutil.rmtree(draft, ignore_errors=True)  # what was published has another name
+
+
+def check_is_free(out: Path) -> None:
+    """Raises UserError (73) unless `out` is missing or an empty folder."""
+    try:
+        taken = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    except OSError as error:
+        raise UserError(f"cannot read {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
+    if taken:
+        raise UserError(f"{out} is there and not empty; choose a new folder, nothing is overwritten", CANNOT_CREATE)

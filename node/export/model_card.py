@@ -1,0 +1,158 @@
+"""Where an exported model comes from: `README.md` for people, `provenance.json` for programs.
+
+What one peer says is said to be its word; its texts appear without anything that Markdown would obey.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from typing import Any, Final
+
+from ftnode.models.config import ModelConfig
+from ftnode.node.export.checkpoint import stage_sizes
+from ftnode.node.export.client import TakenModel
+from ftnode.node.watch.status import RecoveryRow
+from ftnode.protocol.manifest.parse import Manifest
+from ftnode.protocol.wire.frames import clean_reason
+
+RECOVERIES_SHOWN: Final = 100
+MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$])")
+
+CARD: Final = """\
+---
+library_name: transformers
+pipeline_tag: text-generation
+tags:
+- ftnode
+---
+
+# {name}
+
+A LLaMA-style language model of {parameters:,} parameters, trained by volunteers with ftnode {version}: peers held the
+stages of a pipeline, and rebuilt those that were lost.
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("{folder}")
+tokenizer = AutoTokenizer.from_pretrained("{folder}")
+```
+
+| | |
+|---|---|
+| run | `{run}` ({name}) |
+| step | {step} of {steps} |
+| commit | `{commit}` |
+| tokens of these steps | {tokens:,} |
+| training loss | {loss} |
+| validation loss | {validation} |
+| model | {layers} layers of {dim}, {heads} heads, feed-forward {hidden}, context {context}, vocabulary {vocabulary} |
+| numbers | {precision} |
+| data | {data}, sha256 `{corpus}` |
+
+Run, step and commit are equal at all holders that gave their weights. Losses (nats per token) and the list of rebuilt
+stages are as peer `{told_by}` told them.
+
+## Stages
+
+A stage's epoch is the number of the view at which its sole ownership last changed; the hash is BLAKE2b of its weights.
+
+| stage | epoch | given by | hash |
+|---|---|---|---|
+{stages}
+
+## Rebuilt stages
+
+{recoveries}
+"""
+
+
+def model_card(manifest: Manifest, model: TakenModel, folder: str) -> str:
+    """`folder`: the name under which the card's example loads the model."""
+    shape, status = manifest.model, model.status
+    return CARD.format(
+        name=manifest.run.name,
+        parameters=ModelConfig.of(manifest.model).total_parameters(),
+        version=version("ftnode"),
+        folder=folder,
+        run=manifest.run_id,
+        step=model.step,
+        steps=manifest.run.steps,
+        commit=model.commit,
+        tokens=model.step * manifest.tokens_per_step,
+        loss=figure(status.loss),
+        validation=figure(status.validation),
+        dim=shape.dim,
+        layers=shape.layers,
+        heads=shape.heads,
+        hidden=shape.hidden,
+        context=shape.context,
+        vocabulary=shape.vocabulary,
+        precision=shape.precision,
+        data=manifest.data.kind,
+        corpus=manifest.data.sha256,
+        told_by=model.told_by,
+        stages="\n".join(
+            f"| {taken.stage or 'head'} | {taken.epoch} | `{taken.peer}` | `{taken.digest}` |" for taken in model.stages
+        ),
+        recoveries=recoveries(status.recoveries),
+    )
+
+
+def recoveries(rows: tuple[RecoveryRow, ...]) -> str:
+    if not rows:
+        return "None that the peer knew of.\n"
+    lines = [
+        "| stage | step | how | epoch | validation loss before | after | reason |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.stage} | {row.step} | {plain(row.rung)} | {row.epoch} | {figure(row.validation_before)} | "
+        f"{figure(row.validation_after)} | {plain(row.reason)} |"
+        for row in rows[-RECOVERIES_SHOWN:]
+    ]
+    if len(rows) > RECOVERIES_SHOWN:
+        lines.append(f"\n{len(rows) - RECOVERIES_SHOWN} earlier ones are in `provenance.json`.")
+    return "\n".join(lines)
+
+
+def provenance(manifest: Manifest, model: TakenModel) -> dict[str, Any]:
+    """The same for programs."""
+    status = model.status
+    return {
+        "format": 1,
+        "ftnode": version("ftnode"),
+        "run": manifest.run_id,
+        "name": manifest.run.name,
+        "step": model.step,
+        "steps": manifest.run.steps,
+        "commit": model.commit,
+        "parameters": ModelConfig.of(manifest.model).total_parameters(),
+        "bytes": sum(stage_sizes(manifest)),
+        "stages": [
+            {"stage": taken.stage, "epoch": taken.epoch, "peer": taken.peer, "digest": taken.digest}
+            for taken in model.stages
+        ],
+        "told_by": model.told_by,
+        "told_at_step": status.step,
+        "loss": status.loss,
+        "validation": status.validation,
+        "recoveries": [
+            {
+                "stage": row.stage, "step": row.step, "rung": row.rung, "epoch": row.epoch, "lost": row.lost,
+                "newcomer": row.newcomer, "reason": row.reason, "validation_before": row.validation_before,
+                "validation_after": row.validation_after,
+            }
+            for row in status.recoveries
+        ],
+    }  # fmt: skip
+
+
+def plain(text: str) -> str:
+    """A peer's words in one line, that Markdown shows as they are."""
+    return MARKDOWN.sub(r"\\\1", clean_reason(" ".join(text[:400].split())))
+
+
+def figure(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.4f}"

@@ -1,0 +1,1 @@
+"""A node from its start to its end."""

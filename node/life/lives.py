@@ -1,0 +1,176 @@
+"""`ftnode join` from its options to its end: takes the identity, lives as a node as often as its owner lets it, and
+clears away. What a pause ends is one life: compute, directory and p2pd go, this process with the identity stays."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import trio
+
+from ftnode.node.home.identity import Identity, take_identity
+from ftnode.node.home.log_format import LogFile, formatter
+from ftnode.node.life.node import Node
+from ftnode.node.life.owner_wishes import OwnerWishes
+from ftnode.node.links.bandwidth import Bandwidth, Gate
+from ftnode.node.links.dial_back import KNOCK_PROTOCOL
+from ftnode.node.links.p2pd import P2pd
+from ftnode.node.manifests.exchange import MANIFEST_PROTOCOL
+from ftnode.node.manifests.joining import admitted, newest_kept
+from ftnode.node.owner.announcements import Speaking
+from ftnode.node.owner.control_socket import ControlServer, socket_path
+from ftnode.node.owner.join_options import JoinConfig, forget_running
+from ftnode.node.owner.limits import Limits, limits_text
+from ftnode.node.owner.machine_use import MachineUse
+from ftnode.node.owner.systemd import Supervisor, state_of
+from ftnode.node.snapshots.save_request import SnapshotRequests
+from ftnode.node.watch.peer_latency import WHO_PROTOCOL
+from ftnode.protocol.wire.frames import STEP_PROTOCOL
+from ftnode.protocol.words.errors import UserError
+
+ERRORS = "daemon"
+
+log = logging.getLogger(__name__)
+
+LOG_BYTES_MAX: Final = 1 << 26
+"""Of node.log; then it begins anew, and the one before is kept."""
+AGAIN_SECONDS: Final = 30.0
+"""After a pause nobody may answer at first, as when a laptop wakes up elsewhere: it tries again instead of ending."""
+UNAVAILABLE: Final = 69
+
+
+def run(config: JoinConfig) -> int:
+    """Be a node until Ctrl-C, SIGTERM or an error. 0 after a clean leave. Raises UserError."""
+    try:
+        config.log_directory.mkdir(parents=True, exist_ok=True)
+        log_file = LogFile(config.log_directory / "node.log", LOG_BYTES_MAX, _on_stderr)
+    except OSError as error:
+        raise UserError(
+            f"cannot write to {config.log_directory}: {error.strerror}; choose another --log-dir", 73
+        ) from None
+    log_file.setFormatter(formatter(config.log_format))
+    logging.basicConfig(handlers=[log_file], level=logging.INFO)
+    identity = take_identity(config.home)
+    forget_running(config.home, identity.peer_id)  # of who had it before and was killed
+    try:
+        failure = trio.run(_live, admitted(config, identity.peer_id), identity)
+    finally:
+        forget_running(config.home, identity.peer_id)
+        identity.release()
+    if failure is not None:
+        raise failure
+    return 0
+
+
+def _on_stderr(line: str) -> None:
+    with suppress(OSError):  # it may be on the same disk
+        print(f"ftnode: {line}", file=sys.stderr, flush=True)
+
+
+def bandwidth_of(limits: Limits) -> Bandwidth | None:
+    """The gates of a life; None where nothing is limited. Greetings and heartbeats never wait behind tensors."""
+    if not limits.up and not limits.down:
+        return None
+    return Bandwidth(
+        up=Gate(limits.up) if limits.up else None,
+        down=Gate(limits.down) if limits.down else None,
+        urgent=(STEP_PROTOCOL, KNOCK_PROTOCOL, WHO_PROTOCOL, MANIFEST_PROTOCOL),
+    )
+
+
+async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
+    """Errors for the user are returned, since nurseries would wrap them."""
+    speaking = Speaking(config.json)
+    machine = MachineUse(config, speaking.say)
+    owner = OwnerWishes(config, identity.peer_id, speaking, machine.read)
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+        numbers.append(signal.SIGHUP)
+    for number in numbers:  # which the receiver puts back: a second Ctrl-C must not cut short what follows the first
+        signal.signal(number, signal.SIG_IGN)
+    with trio.open_signal_receiver(*numbers) as signals:
+        async with trio.open_nursery() as nursery, _control(config, identity, owner, nursery):
+            nursery.start_soon(owner.listen, signals)
+            nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(owner.running_note.last))
+            nursery.start_soon(owner.running_note.keep)
+            if given := limits_text(config.limits):
+                speaking.say("limits", given)
+            await owner.look()
+            nursery.start_soon(owner.watch)
+            failure = await _lives(config, identity, owner, speaking)
+            nursery.cancel_scope.cancel()
+    machine.close()
+    return failure
+
+
+@asynccontextmanager
+async def _control(
+    config: JoinConfig, identity: Identity, owner: OwnerWishes, nursery: trio.Nursery
+) -> AsyncIterator[None]:
+    """Commands reach the node. Without a socket they still do, by notes and signals, a little later."""
+    try:
+        server = ControlServer(socket_path(config.home, identity.peer_id), owner.handlers)
+    except OSError as error:
+        log.warning("no control socket: %s", error)
+        yield
+        return
+    nursery.start_soon(server.run)
+    try:
+        yield
+    finally:
+        server.close()
+
+
+async def _lives(config: JoinConfig, identity: Identity, owner: OwnerWishes, speaking: Speaking) -> UserError | None:
+    """One life after the other, with pauses in between."""
+    lived, patient = False, owner.verdict.pause
+    """After a rest, too, nobody may answer at first."""
+    while await owner.until_wanted():
+        config = newest_kept(config) if lived else config
+        failure, paused = await _life(config, identity, owner, speaking)
+        gc.collect()  # what the node mapped goes now
+        if failure is not None and patient and failure.exit_code == UNAVAILABLE and not owner.leaving:
+            speaking.say("again", f"tries again in {AGAIN_SECONDS:g} s")
+            with trio.move_on_after(AGAIN_SECONDS):
+                await owner.left()
+        elif failure is not None or not paused:
+            return failure
+        lived = patient = True
+    return None
+
+
+async def _life(
+    config: JoinConfig, identity: Identity, owner: OwnerWishes, speaking: Speaking
+) -> tuple[UserError | None, bool]:
+    """Why it failed, and whether it ended in a pause."""
+    failure, paused = None, False
+    async with trio.open_nursery() as nursery:
+        owner.starts(nursery.cancel_scope)
+        try:
+            p2pd = await P2pd.start(
+                nursery, identity.path, listen=config.listen, announce=config.announce,
+                log_path=config.log_directory / "p2pd.log", bandwidth=bandwidth_of(config.limits),
+            )  # fmt: skip
+        except UserError as error:
+            nursery.cancel_scope.cancel()
+            owner.ended()
+            return error, False
+        try:
+            node = Node(config, identity, p2pd, await p2pd.addresses(), speaking, owner.running_note)
+            try:
+                owner.begin(node.departure, SnapshotRequests(node.saver).handlers)
+                failure = await node.live(nursery)
+                paused = bool(node.departure.pausing) and not node.departure.leaving
+            finally:
+                node.close()
+        finally:
+            p2pd.close()
+            owner.ended()
+        nursery.cancel_scope.cancel()
+    return failure, paused

@@ -1,0 +1,391 @@
+"""A node, put together: p2pd, compute, directory, transport, and the driver between them.
+
+Reads top to bottom as its life: the adapters are wired to the driver, the protocols served, then it waits for its
+owner, for news of its adapters, or for what can end it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections import deque
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ftnode.node.compute.client import ComputeProcess
+from ftnode.node.compute.orders import compute_config, may_hold_head
+from ftnode.node.compute.state_shape import gradient_numbers, shape_of, state_numbers
+from ftnode.node.data.shard_wire import DATA_PROTOCOL
+from ftnode.node.directory.directory import RecordKeeper, SwarmDirectory, lifetime_of
+from ftnode.node.driver.driver import Driver
+from ftnode.node.driver.trace import TraceWriter, new_trace_path
+from ftnode.node.driver.trace_header import trace_header
+from ftnode.node.export.holders import holders_of
+from ftnode.node.export.server import STREAMS_MAX, ExportServer
+from ftnode.node.export.wire import EXPORT_PROTOCOL
+from ftnode.node.home.identity import Identity
+from ftnode.node.life.departure import Departure
+from ftnode.node.life.hand_over_time import too_slow
+from ftnode.node.life.observer import Observer
+from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, saver_for
+from ftnode.node.links.addresses import full_addresses, parse_peers, remember_peers
+from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.links.p2pd import P2pd
+from ftnode.node.links.reachability import Reach, Reachability
+from ftnode.node.links.streams import at_most
+from ftnode.node.links.transport import Transport
+from ftnode.node.machine.gradient_memory import GradientMemory
+from ftnode.node.machine.snapshot_memory import SnapshotMemory
+from ftnode.node.machine.tensor_slots import Arena
+from ftnode.node.manifests.book import ManifestBook, not_listed
+from ftnode.node.manifests.exchange import MANIFEST_PROTOCOL, manifest_handler
+from ftnode.node.manifests.invitation import Invitation
+from ftnode.node.manifests.invited_peers import inviting_peers
+from ftnode.node.manifests.namesakes import find_namesake
+from ftnode.node.manifests.spread import Spreading
+from ftnode.node.owner.announcements import Speaking, capacity_of, describe_compute
+from ftnode.node.owner.join_options import JoinConfig, Running
+from ftnode.node.owner.running_note import RunningNote
+from ftnode.node.reduction.reductions import Reductions
+from ftnode.node.reduction.wire import REDUCE_PROTOCOL
+from ftnode.node.watch.history import HISTORY_PROTOCOL, NodeHistory, history_handler
+from ftnode.node.watch.status import STATUS_PROTOCOL, SwarmStatus, status_handler
+from ftnode.node.weights.copy_fetching import CopyFetcher
+from ftnode.node.weights.donor import StateDonor
+from ftnode.node.weights.installer import Installer
+from ftnode.node.weights.reading import try_to_dump
+from ftnode.node.weights.source import Borrower
+from ftnode.protocol.manifest.parse import Manifest, settings
+from ftnode.protocol.participant import Participant
+from ftnode.protocol.picture import Picture
+from ftnode.protocol.wire.frames import STATE_PROTOCOL
+from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, Moved
+from ftnode.protocol.words.types import Peer, Version
+
+if TYPE_CHECKING:
+    from ftnode.node.data.shards import RunShards
+
+ERRORS = "volunteer"
+
+log = logging.getLogger(__name__)
+
+NONCE_BITS: Final = 48
+READERS_TOLD: Final = 64
+GOODBYE_SECONDS: Final = 0.3
+"""After leaving, for the last messages to reach the wire."""
+
+
+class Node:
+    """The adapters of one node around its driver."""
+
+    def __init__(
+        self, config: JoinConfig, identity: Identity, p2pd: P2pd, addresses: tuple[str, ...], speaking: Speaking,
+        note: RunningNote,
+    ) -> None:  # fmt: skip
+        manifest = config.manifest
+        self.config, self.p2pd, self.addresses = config, p2pd, addresses
+        self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
+        self.speaking, self._noted = speaking, note
+        self.settings = settings(manifest)
+        self.failure: UserError | None = None
+        self._met_somebody = False
+        self._last_trouble = ""
+        self._nursery: trio.Nursery | None = None
+        self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
+        self._link = ""
+        """Which invites to the run, as it was last said."""
+        seed = secrets.randbits(NONCE_BITS)
+        self.arena = Arena(manifest.boundary_bytes, manifest.slots(config.hold))
+        self.trace = TraceWriter(
+            new_trace_path(config.log_directory), trace_header(config, self.me, addresses, self.settings, seed),
+            lambda why: self.speaking.say("trace", why),
+        )  # fmt: skip
+        computing = compute_config(config)
+        self.gradients = GradientMemory(gradient_numbers(computing), computing.number_bytes)
+        snapshots = SnapshotMemory(state_numbers(computing), computing.number_bytes)
+        self.compute = ComputeProcess(
+            computing, self.arena, self._on_compute_ready, self._on_compute_lost,
+            config.log_directory / "compute.log", self.settings.task_seconds, self.gradients, snapshots,
+        )  # fmt: skip
+        self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
+        self.transport = Transport(
+            p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
+            self._may_send_tensors, self.book,
+        )  # fmt: skip
+        self.spreading = Spreading(self.book, self.transport)
+        self.directory = SwarmDirectory(
+            RecordKeeper(manifest.run_id, manifest.run.name, self.me, lifetime_of(self.settings.lease_seconds)),
+            p2pd, identity.sign, parse_peers(config.peers), self._on_directory,
+            log_path=config.log_directory / "directory.log", remember=self._remember,
+        )  # fmt: skip
+        self.participant = Participant(self.me, self.settings, Random(seed), addresses=addresses, hold=config.hold)
+        self.past = NodeHistory(self._look, self.speaking.note)
+        self.driver = Driver(
+            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self.past.note
+        )
+        self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock)
+        self.departure = Departure(
+            self._look, self.driver.clock, self.compute, self._deliver, self.speaking.say, self._note_running
+        )
+        self.reductions = Reductions(
+            manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow
+        )
+        self.driver.tasks.reductions = self.reductions
+        dumps = config.log_directory if config.dump_rebuilds else None
+        self.donor = StateDonor(
+            manifest.run_id, self.arena, self.compute, self.transport.strike, self.driver.record_export, dumps,
+            dumped_parts=("weights",) if self.settings.optimiser_state == "fresh" else ("weights", "all"),
+            copies=self.driver.copies, allowed=self._may_borrow, held=self._held, history=self.past.known.after,
+        )  # fmt: skip
+        self.shards = self._shards() if manifest.data.kind == "shards" else None
+        self._ready: dict[str, Any] = {}
+        """What compute said when it began; empty while there is none."""
+        self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach)
+        borrower = Borrower(
+            self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
+        )
+        self.driver.saver = self.saver = saver_for(config, snapshots, self.compute, self._look, self.speaking.say)
+        self.driver.donor = self.donor
+        self.driver.on_last = self._on_last
+        self.exports = ExportServer(
+            manifest.run_id, manifest.run.steps, self.arena, self.compute, self._held,
+            self.donor.next_advance, lambda: holders_of(self._look(), manifest.run_id), self._on_written,
+        )  # fmt: skip
+        self.driver.copy_fetcher = CopyFetcher(manifest.run_id, borrower)
+        self.driver.installer = Installer(
+            manifest.run_id, self.settings, self.arena, self.compute, borrower,
+            self.past.known.known_up_to, dumps,
+        )  # fmt: skip
+        self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver)
+
+    def _shards(self) -> RunShards:
+        from ftnode.node.data.shards import run_shards  # numpy comes with it, which other runs do without
+
+        return run_shards(
+            self.config, self.transport, self._look, self.speaking, self._tell_ready, self.book.admits,
+            self.p2pd.bandwidth,
+        )  # fmt: skip
+
+    async def live(self, nursery: trio.Nursery) -> UserError | None:
+        """Serve until left, paused (`departure` says which) or failed."""
+        config, self._nursery = self.config, nursery
+        nursery.start_soon(self.compute.run)
+        nursery.start_soon(self.saver.run)
+        self.departure.keep = self.saver.keep_now if self.saver.keeps else None
+        self.departure.hand_over_seconds = self.config.hand_over_seconds
+        self.disk.tell()
+        nursery.start_soon(self.disk.check)
+        self.reductions.begin(nursery)
+        if self.settings.replicas > 1:
+            nursery.start_soon(self.reductions.prepare)
+        await self.transport.start(nursery)
+        await self.p2pd.serve(STATE_PROTOCOL, self.donor.serve)
+        await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
+        await self.p2pd.serve(EXPORT_PROTOCOL, at_most(STREAMS_MAX, self.exports.serve))
+        await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
+        await self.p2pd.serve(HISTORY_PROTOCOL, history_handler(self.past.tell))
+        await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
+        await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
+        nursery.start_soon(self.spreading.run)
+        if self.shards is not None:
+            await self.p2pd.serve(DATA_PROTOCOL, self.shards.lender.serve)
+            nursery.start_soon(self.shards.run)
+        self._note_running()
+        self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
+                          peer=self.me.id, log=str(config.log_directory))  # fmt: skip
+        self.speaking.say("look", f"ftnode status --watch --home {config.home}")
+        self.speaking.say("log", f"{config.log_directory}")
+        await self.observer.start(nursery)
+        nursery.start_soon(self.directory.run)
+        nursery.start_soon(self.reachability.run)
+        nursery.start_soon(self.departure.watch_the_end)
+        nursery.start_soon(self._give_up_alone)
+        nursery.start_soon(self._watch_p2pd)
+        nursery.start_soon(self._drive, nursery)
+        await self.departure.done.wait()
+        self.observer.close()
+        paused = self.departure.pausing and not self.failure and not self.departure.leaving
+        self.trace.close(self.driver.clock(), "paused" if paused else str(self.failure or "left"))
+        if not paused:
+            self.speaking.say("left", str(self.failure or "left the swarm"))
+        return self.failure
+
+    def close(self) -> None:
+        """After its life: give back the memory that is shared with compute."""
+        self.arena.close()
+        self.gradients.close()
+        self.saver.close()
+
+    def _note_running(self) -> None:
+        """Who watches with `ftnode status` cannot dial through a relay, and asks remembered peers then."""
+        direct = [address for address in self.addresses if "/p2p-circuit" not in address]
+        full = full_addresses(self.me.id, direct)
+        run = self.config.manifest.run_id
+        going = self.departure
+        self._noted.write(Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen))
+
+    async def _invite(self, reachable: bool) -> None:
+        """A link to this run, for the owner to pass on, when it is another one than before."""
+        manifest = self.config.manifest
+        rows = await self.observer.meet()
+        peers = inviting_peers(rows, parse_peers(self.config.peers), reachable)
+        link = str(Invitation(manifest.run_id, manifest.run.author, peers))
+        if peers and link != self._link:
+            self._link = link
+            self.speaking.say("invite", f"ftnode join '{link}'")
+
+    async def _drive(self, nursery: trio.Nursery) -> None:
+        await self.driver.run(nursery)
+        await self.departure.save_the_rest(self.driver.saves)
+        self.directory.withdraw()
+        await trio.sleep(GOODBYE_SECONDS)
+        self.departure.done.set()
+
+    def _on_last(self, stage: int, version: Version) -> None:
+        """The stage has the weights of the run's end."""
+        self.speaking.say("finished", f"stage {stage} is done, and kept for `ftnode export` until this node is stopped")
+        if self.config.dump_rebuilds:
+            path = self.config.log_directory / f"last-{stage}-{version.step}.weights"
+            assert self._nursery is not None
+            self._nursery.start_soon(try_to_dump, self.compute, self.arena, stage, version, path)
+
+    def _on_written(self, reader: str, step: int) -> None:
+        """Once for each of our stages, and said once."""
+        if (reader, step) not in self._readers:
+            self._readers.append((reader, step))
+            text = f"{reader} has written down the model of step {step}"
+            self.speaking.say("exported", text, reader=reader, step=str(step))
+        self.departure.on_export(step == self.settings.steps, self.config.until_exported)
+
+    def _fail(self, failure: UserError) -> None:
+        self.failure = self.failure or failure
+        self.departure.done.set()
+
+    # -- what the core shows
+
+    def _look(self) -> Picture:
+        return self.participant.picture
+
+    def _held(self, stage: int) -> Version | None:
+        """Its weights here, or those that compute makes when it has done what it was told."""
+        return self._look().versions.get(stage)
+
+    # -- what can end it
+
+    async def _watch_p2pd(self) -> None:
+        await self.p2pd.died.wait()
+        self._fail(UserError(f"p2pd died; see {self.config.log_directory / 'p2pd.log'} and join again", 69))
+
+    async def _give_up_alone(self) -> None:
+        """Nobody to start from for --timeout is an error that a person can mend."""
+        await trio.sleep(self.config.timeout)
+        if not self._met_somebody:
+            reasons = " ".join(self._last_trouble.split()) or "no answer"
+            cause = f"no peer answered within {self.config.timeout:g} s ({reasons})"
+            self._fail(UserError(f"{cause}; check the address, that the peer runs, and firewalls in between", 69))
+
+    # -- what adapters tell
+
+    def _deliver(self, event: Any) -> None:
+        self.driver.deliver(event)
+
+    def _may_send_tensors(self, peer: Peer) -> bool:
+        """Members of our view may, and while we are in none, we cannot tell."""
+        senders = self.driver.tensor_senders
+        return senders is None or peer in senders
+
+    def _may_borrow(self, peer_id: str) -> bool:
+        """As above; outside of a view we have but copies to lend, to members of a view that we may
+        not know. Learners borrow as members do."""
+        if not self.book.admits(peer_id):
+            return False
+        picture = self._look()
+        learners = (peer for _, peer in picture.learners)
+        return not picture.member or any(peer.id == peer_id for peer in (*picture.members, *learners))
+
+    def _on_refusal(self, peer: Peer, reason: str) -> None:
+        self.speaking.say("refused", f"{peer} refuses us: {reason}", peer=peer.id)
+        if not self.book.admits(self.me.id):
+            self._fail(UserError(not_listed(self.me.id), 77))
+        self.spreading.show_to(peer.id)
+
+    def _on_newer_manifest(self, manifest: Manifest) -> None:
+        self.speaking.say("manifest", f"revision {manifest.membership.revision} of who may join is in force")
+        self.transport.drop_unlisted()
+        self.spreading.show_to(*(peer.id for peer in self._look().members if peer != self.me))
+        if not self.book.admits(self.me.id):
+            self._fail(UserError(not_listed(self.me.id), 77))
+
+    def _on_reach(self, reach: Reach) -> None:
+        self.speaking.say("reachable", str(reach), reach=reach.kind)
+        self.observer.reach = str(reach)
+        if reach.addresses != self.addresses:
+            self.addresses = reach.addresses
+            self.transport.move(reach.addresses)
+            self.driver.deliver(Moved(reach.addresses))
+            self._note_running()
+        if reach.kind != "unknown" and self._nursery is not None:
+            self._nursery.start_soon(self._invite, reach.kind == "direct")
+
+    def _remember(self, addresses: tuple[str, ...]) -> None:
+        remember_peers(self.config.home, addresses)
+
+    def _on_directory(self, event: Directory | DirectoryLost) -> None:
+        if isinstance(event, Directory):
+            event = self.book.admitted(event)
+        if isinstance(event, DirectoryLost):
+            self._last_trouble = event.reason
+        elif not self._met_somebody:
+            self._met_somebody = True
+            remember_peers(self.config.home, self.config.peers)
+            if not event.certificates and not event.presences:
+                self._check_namesakes(event)
+                return
+        self.driver.deliver(event)
+
+    def _check_namesakes(self, event: Directory) -> None:
+        """Nobody of this run is here. If a run of the same name is, somebody has edited the manifest."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._look_for_namesakes, event)
+
+    async def _look_for_namesakes(self, event: Directory) -> None:
+        failure = await find_namesake(self.directory.link, self.config.manifest)
+        if failure is not None:
+            self._fail(failure)
+        else:
+            self.driver.deliver(event)
+
+    def _on_compute_ready(self, ready: dict[str, Any]) -> None:
+        self._ready, self.observer.device = ready, str(ready["device"])
+        self._tell_ready()
+
+    def _tell_ready(self) -> None:
+        """Once both compute and what there is of the corpus are known, and again when there is all of it."""
+        ready = self._ready
+        if not ready or (self.shards is not None and not self.shards.surveyed):
+            return
+        copies = copies_bytes(self.config)
+        fitting = capacity_of(ready, self.config.hold, self.settings.live_activations, copies)
+        head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready)
+        lines = describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, copies, head, why)
+        for line in lines:
+            self.speaking.say("compute", line)
+        if slow := too_slow(self.config.manifest, self.config.limits.up, fitting, head, self.config.hand_over_seconds):
+            self.speaking.say("limits", slow)
+        self.driver.deliver(ComputeReady(fitting, head, float(ready["tokens_per_second"])))
+
+    def _on_compute_lost(self, reason: str, out_of_memory_stage: int) -> None:
+        self._ready = {}
+        self.speaking.say("compute", f"the compute process is lost: {reason}")
+        self.driver.compute_lost(reason, out_of_memory_stage)
+        if self.compute.refusal:  # it would say so again and again
+            cause = f"cannot compute on {self.config.device}: {self.compute.refusal}"
+            self._fail(UserError(f"{cause}; choose another --device or --vram", 69))
+
+    def status(self) -> SwarmStatus:
+        """For watchers."""
+        return self.observer.status()

@@ -1,0 +1,101 @@
+"""The node as its watchers see it: status, metrics, and what is known of other peers. It only looks at the core.
+
+One task looks every second, on the event loop of the driver and so between two turns of the core: what has moved goes
+to `metrics.jsonl`. Status and `/metrics` are made when somebody asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+from ftnode.node.home.waiting import tell_waits
+from ftnode.node.links.addresses import parse_peers
+from ftnode.node.links.p2pd import P2pd, P2pdError
+from ftnode.node.owner.join_options import JoinConfig
+from ftnode.node.watch.metrics_file import METRICS_NAME, MetricsFile
+from ftnode.node.watch.metrics_server import NONE, MetricsServer
+from ftnode.node.watch.peer_latency import WHO_PROTOCOL, Acquaintances, who_handler
+from ftnode.node.watch.progress import Progress
+from ftnode.node.watch.run_status import VERSION, Surroundings, look, run_status
+from ftnode.node.watch.status import PeerRow, Speaker, SwarmStatus
+from ftnode.protocol.picture import Picture
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 1.0
+
+
+class Observer:
+    """Everything that a node tells about itself and its run. `say` is for the owner.
+
+    Raises UserError when `metrics.jsonl` cannot be written, or `/metrics` not be served.
+    """
+
+    def __init__(
+        self, look: Callable[[], Picture], config: JoinConfig, p2pd: P2pd, say: Callable[[str, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._look, self._config, self._p2pd, self._say, self._clock = look, config, p2pd, say, clock
+        self.device = config.device
+        self.reach = ""
+        """How others reach us, in words."""
+        self._progress = Progress()
+        self._acquaintances = Acquaintances(p2pd, self._wanted)
+        self._file = MetricsFile(config.log_directory / METRICS_NAME, lambda why: say("metrics", why))
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Observe until the nursery is cancelled."""
+        manifest = self._config.manifest
+        self._file.start(
+            time.time(), peer=self._look().me.id, run=manifest.run_id, name=manifest.run.name, version=VERSION
+        )
+        await self._p2pd.serve(WHO_PROTOCOL, who_handler(self._speaker))
+        if self._config.metrics != NONE:
+            server = MetricsServer(self._config.metrics, lambda: self.status(curve=False))
+            nursery.start_soon(server.run)
+            self._say("metrics", server.line)
+        nursery.start_soon(self._acquaintances.run)
+        nursery.start_soon(tell_waits, lambda: self._look().waiting, self._say)
+        nursery.start_soon(self._look_again_and_again)
+
+    def status(self, curve: bool = True) -> SwarmStatus:
+        """For watchers."""
+        now, picture = self._clock(), self._look()
+        look(picture, self._progress, now)
+        around = Surroundings(self.device, self._progress, self._acquaintances.known, self.reach, time.time())
+        return run_status(picture, self._config.manifest, around, now, curve)
+
+    async def meet(self) -> tuple[PeerRow, ...]:
+        """The peers of a status, just asked who they are."""
+        try:
+            await self._acquaintances.look()
+        except P2pdError as error:
+            log.info("no look at the connections: %s", error)
+        return self.status(curve=False).peers
+
+    def close(self) -> None:
+        """Write what has happened since the last look."""
+        self._file.look(self._look().history, time.time())
+        self._file.close()
+
+    async def _look_again_and_again(self) -> None:
+        while True:
+            picture = self._look()
+            look(picture, self._progress, self._clock())
+            self._file.look(picture.history, time.time())
+            await trio.sleep(LOOK_SECONDS)
+
+    def _speaker(self) -> Speaker:
+        return Speaker(self._look().me.id, VERSION, self.device, "volunteer", self.reach)
+
+    def _wanted(self) -> list[str]:
+        """Members, who stands by, and the meeting points that we were given."""
+        picture = self._look()
+        known = [*sorted(picture.members), *sorted(picture.presences)]
+        peers = [peer.id for peer in known if peer != picture.me]
+        return [*peers, *(peer.peer_id for peer in parse_peers(self._config.peers))]

@@ -1,0 +1,1 @@
+"""Links to other peers: the libp2p daemon, streams, frames, relays."""

@@ -1,0 +1,105 @@
+"""Addresses of peers: what people type, and those that a home remembers from last time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftnode.node.home.files import folder_of, write_file
+from ftnode.node.home.identity import peer_id_bytes
+from ftnode.node.links.listening import address_bytes
+from ftnode.protocol.words.errors import UserError
+
+EXAMPLE = "/ip4/192.0.2.7/tcp/31337/p2p/12D3KooW…"
+REMEMBERED_FILE = "peers.json"
+REMEMBERED_MAX = 64
+REMEMBERED_BYTES_MAX = 64 * 1024
+ADDRESS_BYTES_MAX = 256
+DIALABLE = ("/ip4/", "/ip6/", "/dns/", "/dns4/", "/dns6/", "/dnsaddr/")
+
+
+@dataclass(frozen=True, slots=True)
+class PeerAddress:
+    """A peer and where to dial it: multiaddrs without the /p2p part."""
+
+    peer_id: str
+    addresses: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The full multiaddr of the first address."""
+        return full_addresses(self.peer_id, self.addresses)[0]
+
+
+def full_addresses(peer_id: str, addresses: Iterable[str]) -> tuple[str, ...]:
+    """With the /p2p part, as people copy them."""
+    return tuple(f"{address.rstrip('/')}/p2p/{peer_id}" for address in addresses)
+
+
+def parse_peer(text: str) -> PeerAddress:
+    """A full multiaddr. Raises UserError (64) that says what is wrong with it."""
+    shown = text if len(text) <= 120 else f"{text[:117]}..."
+    address, found, peer_id = text.strip().rpartition("/p2p/")
+    if not found and text.startswith("/"):
+        raise UserError(f"the address {shown} must end in /p2p/ and the PeerId of whom it is, like {EXAMPLE}")
+    if not is_dialable(address):
+        raise UserError(f"{shown!r} is no multiaddr of a peer; write it like {EXAMPLE}")
+    try:
+        peer_id_bytes(peer_id)
+    except ValueError:
+        raise UserError(f"{shown} does not end in a PeerId; copy the whole address that the peer printed") from None
+    return PeerAddress(peer_id, (address,))
+
+
+def is_dialable(address: str) -> bool:
+    """Whether this is a multiaddr, without /p2p, of a kind that a stranger may ask us to dial."""
+    if len(address) > ADDRESS_BYTES_MAX or not address.startswith(DIALABLE):
+        return False
+    try:
+        address_bytes(address)
+    except ValueError:
+        return False
+    return True
+
+
+def parse_peers(texts: Iterable[str]) -> tuple[PeerAddress, ...]:
+    """Full multiaddrs, those of one peer together, in order of first mention. Raises UserError."""
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        peer = parse_peer(text)
+        found[peer.peer_id] = tuple(dict.fromkeys([*found.get(peer.peer_id, ()), *peer.addresses]))
+    return tuple(PeerAddress(peer_id, addresses) for peer_id, addresses in found.items())
+
+
+def remembered_peers(home: Path) -> tuple[str, ...]:
+    """Full multiaddrs of peers met before, newest first. A file that is missing or spoiled is as good as empty."""
+    try:
+        with (home / REMEMBERED_FILE).open("rb") as file:
+            found = json.loads(file.read(REMEMBERED_BYTES_MAX))
+        texts = found["peers"] if isinstance(found, dict) else []
+    except (OSError, ValueError, KeyError, RecursionError):
+        return ()
+    return tuple(text for text in texts[:REMEMBERED_MAX] if _is_peer(text)) if isinstance(texts, list) else ()
+
+
+def remember_peers(home: Path, peers: Iterable[str]) -> None:
+    """Put these full multiaddrs in front of those remembered. The file is replaced whole, the oldest fall off.
+
+    Nothing is lost but convenience when it cannot be written, so that is not an error.
+    """
+    before = remembered_peers(home)
+    merged = tuple(dict.fromkeys([*(text for text in peers if _is_peer(text)), *before]))[:REMEMBERED_MAX]
+    if merged == before:
+        return
+    text = json.dumps({"format": 1, "peers": list(merged)}, indent=1)
+    with suppress(OSError), folder_of(home) as folder:
+        write_file(home, folder, REMEMBERED_FILE, text)
+
+
+def _is_peer(text: object) -> bool:
+    try:
+        return isinstance(text, str) and bool(parse_peer(text))
+    except UserError:
+        return False

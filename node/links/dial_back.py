@@ -1,0 +1,125 @@
+"""Can you dial me? A peer tries, and says at which address it got through.
+
+Nobody can tell from inside whether a router lets others in. libp2p's AutoNAT asks the same, but only about public
+addresses, and p2pd tells nobody its answer. So that no stranger has us scan others' ports, we knock at no other host
+than the one that the request came from.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgpack
+import trio
+
+from ftnode.node.links.addresses import PeerAddress, is_dialable
+from ftnode.node.links.listening import KINDS, socket_address
+from ftnode.node.links.p2pd import P2pd, P2pdError
+from ftnode.node.links.side_messages import read_frame, write_frame
+from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
+from ftnode.protocol.words.errors import PeerError
+
+log = logging.getLogger(__name__)
+
+KNOCK_PROTOCOL: Final = "/ftnode/knock/1"
+CONNECT_SECONDS: Final = 5.0
+ASK_SECONDS: Final = 8.0
+"""Above what the other side takes at most."""
+KNOCK_SECONDS: Final = 2.0
+REQUEST_SECONDS: Final = 2.0
+ADDRESSES_MAX: Final = 8
+UNSPECIFIED: Final = "0.0.0.0"
+"""In a request: the host that the request comes from, which who asks may not know."""
+HOSTS_MAX: Final = 4
+FRAME_BYTES_MAX: Final = 4096
+ASKERS_MAX: Final = 16
+"""At a time; those beyond get no answer and ask again."""
+
+
+async def ask(p2pd: P2pd, peer: PeerAddress, addresses: Sequence[str]) -> str:
+    """At which of our addresses the peer got through; "" when at none. Raises P2pdError when it does not say."""
+    await p2pd.connect(peer.peer_id, peer.addresses, CONNECT_SECONDS)
+    stream = await p2pd.open(peer.peer_id, KNOCK_PROTOCOL, CONNECT_SECONDS)
+    try:
+        with trio.fail_after(ASK_SECONDS):
+            await write_frame(stream, msgpack.packb(list(addresses[:ADDRESSES_MAX])))
+            opened = _unpack(await read_frame(stream.receive_some, FRAME_BYTES_MAX))
+    except (*STREAM_ERRORS, PeerError) as error:
+        raise P2pdError(f"no answer to whether we can be dialled: {error}") from None
+    finally:
+        await trio.aclose_forcefully(stream)
+    if opened != "" and opened not in addresses:
+        raise P2pdError("it dialled an address that is not ours")
+    return str(opened)
+
+
+def knock_handler(p2pd: P2pd) -> StreamHandler:
+    """Answers whoever asks."""
+
+    async def handle(peer_id: str, stream: trio.SocketStream) -> None:
+        try:
+            with trio.fail_after(REQUEST_SECONDS):
+                asked = _unpack(await read_frame(stream.receive_some, FRAME_BYTES_MAX))
+            if not isinstance(asked, list):
+                raise PeerError("a request that is no list")
+            hosts = {host_of(address) for owner, address in await p2pd.connections() if owner == peer_id}
+            await write_frame(stream, msgpack.packb(await knock(asked[:ADDRESSES_MAX], hosts - {""})))
+        except (PeerError, P2pdError, *STREAM_ERRORS) as error:
+            log.info("%s asked whether it can be dialled, without an answer: %s", peer_id, error)
+        finally:
+            await trio.aclose_forcefully(stream)
+
+    return at_most(ASKERS_MAX, handle)
+
+
+async def knock(addresses: Iterable[Any], hosts: Iterable[str]) -> str:
+    """The first of the addresses, of those on `hosts`, that takes a TCP connection; "" when none does in time.
+
+    For UNSPECIFIED each of `hosts` is tried, and the answer has the one that was dialled."""
+    allowed = set(hosts)
+    opened: list[str] = []
+
+    async def dial(address: str, host: str, port: int, scope: trio.CancelScope) -> None:
+        try:
+            stream = await trio.open_tcp_stream(host, port)
+        except OSError:
+            return
+        stream.socket.close()
+        opened.append(address)
+        scope.cancel()
+
+    with trio.move_on_after(KNOCK_SECONDS):
+        async with trio.open_nursery() as nursery:
+            for address in addresses:
+                target = _target(address) if isinstance(address, str) and is_dialable(address) else None
+                if target is not None and target[0] in allowed:
+                    nursery.start_soon(dial, address, *target, nursery.cancel_scope)
+                elif target is not None and target[0] == UNSPECIFIED:
+                    for host in sorted(allowed)[:HOSTS_MAX]:
+                        seen = f"/{'ip6' if ':' in host else 'ip4'}/{host}/tcp/{target[1]}"
+                        nursery.start_soon(dial, seen, host, target[1], nursery.cancel_scope)
+    return opened[0] if opened else ""
+
+
+def host_of(address: str) -> str:
+    """The IP address in a direct TCP address; "" for any other."""
+    target = _target(address)
+    return target[0] if target is not None else ""
+
+
+def _target(address: str) -> tuple[str, int] | None:
+    try:
+        target = socket_address(address)
+    except ValueError:
+        return None
+    return target[2:] if target is not None and target[1] == KINDS["tcp"] else None
+
+
+def _unpack(data: bytes) -> object:
+    """Raises PeerError."""
+    try:
+        return msgpack.unpackb(data, raw=False)
+    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
+        raise PeerError(f"no msgpack: {type(error).__name__}") from error

@@ -1,0 +1,364 @@
+"""The libp2p host: hivemind's p2pd as a child process, spoken to over unix sockets on trio.
+
+One control connection per request; after a STREAM_OPEN that connection is the stream. Inbound streams come to one
+listening socket of ours, each behind a StreamInfo. p2pd authenticates: the PeerId that it names is the key's owner.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from importlib.util import find_spec
+from math import ceil
+from pathlib import Path
+
+import trio
+
+from ftnode.node.home.identity import peer_id_bytes, peer_id_text
+from ftnode.node.home.waiting import spoken
+from ftnode.node.links import p2pd_messages as messages
+from ftnode.node.links.bandwidth import Bandwidth
+from ftnode.node.links.listening import address_bytes, address_text, check_listen
+from ftnode.node.links.streams import StreamHandler, read_exactly
+from ftnode.node.machine.child_processes import child_ended, start_child
+from ftnode.protocol.words.errors import FtnodeError, LocalError, UserError
+
+log = logging.getLogger(__name__)
+
+LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
+START_SECONDS = 60.0
+CONTROL_SECONDS = 5.0
+"""For requests that p2pd answers by itself."""
+INBOUND_STREAMS_MAX = 1024
+PEER_STREAMS_MAX = 128
+"""Of one peer: a lane or two, and a reduction for each stage that we both hold."""
+SOCKET_BUFFER_BYTES = 1 << 21
+"""Fewer wake-ups per tensor; the kernel caps it at net.core.wmem_max."""
+GO_ENVIRONMENT = {"GOGC": "400", "GOMEMLIMIT": "256MiB", "GOMAXPROCS": "1"}
+"""p2pd allocates a buffer per tensor piece; collecting garbage less often leaves the cores to the tensors. One core
+carries more than 500 MB/s, above any volunteer's line, and with more it burns a sixth on looking for work."""
+RELAY_LIMITS = (
+    "-relayTimeLimit=87600h",
+    f"-relayDataLimit={1 << 62}",
+    f"-relayBufferSize={1 << 18}",
+    "-relayMaxCircuits=256",
+    "-relayMaxReservations=1024",
+)
+"""What a meeting point relays: circuits that last and carry tensors. By default p2pd ends one after half an hour or
+4 GB, gives a peer 16 of them and each two buffers of 16 MB; two of 256 KB carry as much."""
+DIRECTORY_PREFIX = "ftnode-"
+"""Of the private folder for the sockets, whose paths may have 107 bytes at most."""
+
+
+class P2pdError(FtnodeError):
+    """p2pd refused a request, did not answer in time, or is dead; the text says which."""
+
+
+class P2pd:
+    """A running p2pd. `died` is set when the process has ended, for whatever reason."""
+
+    def __init__(
+        self, folder: Path, process: subprocess.Popen[bytes], lock: int, bandwidth: Bandwidth | None = None
+    ) -> None:
+        self.peer_id = ""
+        self.bandwidth = bandwidth
+        """Limits of all streams to and from peers together; None: none."""
+        self.died = trio.Event()
+        self.process = process
+        self._folder = folder
+        self._lock = lock
+        self._handlers: dict[str, StreamHandler] = {}
+        self._streams: Counter[str] = Counter()
+        """PeerId → its inbound streams."""
+        self._inbound = 0
+        self._lifeline: trio.SocketStream | None = None
+        """p2pd lives as long as somebody holds a persistent connection. Without ours it would die with the directory
+        process, which holds the other one; and with ours it dies with us, also where there is no death signal."""
+
+    @classmethod
+    async def start(
+        cls,
+        nursery: trio.Nursery,
+        identity: Path,
+        *,
+        listen: Sequence[str] = LOOPBACK,
+        announce: Sequence[str] = (),
+        relay_service: bool = False,
+        log_path: Path | None = None,
+        bandwidth: Bandwidth | None = None,
+    ) -> P2pd:
+        """Start p2pd with the key in `identity`. `relay_service`: relay for others without the usual small limits.
+
+        With no `listen` address we are reached through a relay only (relay.py). `announce`: told to others instead of
+        where we listen. `bandwidth`: limits of all our streams. Raises UserError when it cannot start.
+        """
+        check_listen(listen)
+        folder, lock = _private_folder()
+        argv = [
+            str(p2pd_binary()),
+            f"-listen=/unix{folder}/control",
+            f"-id={identity}",
+            *_host_flags(listen, announce, relay_service),
+        ]
+        output = log_path or folder / "log"
+        try:
+            process = start_child(argv, log=output, environment=GO_ENVIRONMENT)
+        except OSError as error:
+            raise UserError(f"cannot start {argv[0]}: {error.strerror}; reinstall hivemind", 69) from None
+        daemon = cls(folder, process, lock, bandwidth)
+        try:
+            nursery.start_soon(daemon._watch)
+            await daemon._wait_until_ready(output)
+            daemon._lifeline = await daemon._request(messages.stay_connected(), CONTROL_SECONDS)
+            nursery.start_soon(trio.serve_listeners, daemon._dispatch, [await daemon._listen()])
+        except BaseException:
+            daemon.close()
+            raise
+        return daemon
+
+    @property
+    def control_maddr(self) -> str:
+        """Where another process of this node (the directory) can attach."""
+        return f"/unix{self._folder}/control"
+
+    def close(self) -> None:
+        """End p2pd at once, and with it every stream. Idempotent."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self._lifeline is not None:
+            self._lifeline.socket.close()
+        if self._lock >= 0:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = -1
+
+    async def addresses(self) -> tuple[str, ...]:
+        """Where we listen now, or what we announce instead, without /p2p. Changes when an interface appears."""
+        response = await self._ask(messages.identify(), CONTROL_SECONDS)
+        return _texts(response.addresses)
+
+    async def connect(self, peer_id: str, addresses: Sequence[str], seconds: float) -> None:
+        """Have a connection to the peer. Raises P2pdError, with p2pd's reason, when there is none after `seconds`."""
+        binary = [address_bytes(address) for address in addresses]
+        await self._ask(messages.connect(peer_id_bytes(peer_id), binary, ceil(seconds)), seconds)
+
+    async def open(self, peer_id: str, protocol: str, seconds: float) -> trio.SocketStream:
+        """A stream to a connected peer that speaks `protocol`. Raises P2pdError."""
+        request = messages.stream_open(peer_id_bytes(peer_id), protocol, ceil(seconds))
+        return self._limited(await self._request(request, seconds), protocol)
+
+    def _limited(self, stream: trio.SocketStream, protocol: str) -> trio.SocketStream:
+        return stream if self.bandwidth is None else self.bandwidth.limited(stream, protocol)
+
+    async def serve(self, protocol: str, handler: StreamHandler) -> None:
+        """From now on give every inbound stream of `protocol` to `handler`."""
+        self._handlers[protocol] = handler
+        await self._ask(messages.stream_handler(f"{self._folder}/inbound", protocol), CONTROL_SECONDS)
+
+    async def peers(self) -> tuple[str, ...]:
+        """PeerIds of everybody we are connected to."""
+        return tuple(peer_id for peer_id, _ in await self.connections())
+
+    async def connections(self) -> tuple[tuple[str, str], ...]:
+        """(PeerId, address at the other end) of every connection; the address is empty when we cannot write it."""
+        response = await self._ask(messages.list_peers(), CONTROL_SECONDS)
+        return tuple((peer_id_text(peer), "".join(_texts([address]))) for peer, address in response.connections)
+
+    async def disconnect(self, peer_id: str) -> None:
+        """Close all connections to a peer."""
+        await self._ask(messages.disconnect(peer_id_bytes(peer_id)), CONTROL_SECONDS)
+
+    async def _ask(self, request: bytes, seconds: float) -> messages.Response:
+        stream, response = await self._exchange(request, seconds)
+        await stream.aclose()
+        return response
+
+    async def _request(self, request: bytes, seconds: float) -> trio.SocketStream:
+        return (await self._exchange(request, seconds))[0]
+
+    async def _exchange(self, request: bytes, seconds: float) -> tuple[trio.SocketStream, messages.Response]:
+        stream = None
+        try:
+            with trio.fail_after(seconds):
+                stream = await open_unix_stream(f"{self._folder}/control")
+                await stream.send_all(request)
+                response = messages.read_response(await read_message(stream))
+            if response.error:
+                raise P2pdError(response.error)
+        except BaseException as error:
+            if stream is not None:
+                await trio.aclose_forcefully(stream)
+            if isinstance(error, trio.TooSlowError):
+                raise P2pdError(f"no answer within {seconds:g} s") from None
+            if isinstance(error, OSError | trio.BrokenResourceError | EOFError | ValueError):
+                raise P2pdError(f"p2pd does not answer: {error}") from None
+            raise
+        return stream, response
+
+    async def _wait_until_ready(self, output: Path) -> None:
+        with trio.move_on_after(START_SECONDS), spoken("p2pd to start"):
+            while not self.died.is_set():
+                try:
+                    response = await self._ask(messages.identify(), CONTROL_SECONDS)
+                except P2pdError:
+                    await trio.sleep(0.01)  # its control socket does not exist yet
+                    continue
+                self.peer_id = peer_id_text(response.peer_id)
+                return
+        why = _last_line(output) if self.died.is_set() else f"it does not answer after {START_SECONDS:.0f} s"
+        raise UserError(f"p2pd did not start: {why}", 69)
+
+    async def _watch(self) -> None:
+        status = await child_ended(self.process)
+        log.info("p2pd ended with status %d", status)
+        self.died.set()
+
+    async def _listen(self) -> trio.SocketListener:
+        listening = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        await listening.bind(f"{self._folder}/inbound")
+        listening.listen(128)
+        return trio.SocketListener(listening)
+
+    async def _dispatch(self, stream: trio.SocketStream) -> None:
+        if self._inbound >= INBOUND_STREAMS_MAX:
+            log.warning("inbound stream refused: %d are open", self._inbound)
+            await trio.aclose_forcefully(stream)
+            return
+        self._inbound += 1
+        try:
+            with trio.fail_after(CONTROL_SECONDS):
+                info = messages.read_stream_info(await read_message(stream))
+            peer_id = peer_id_text(info.peer_id)
+            if self._streams[peer_id] >= PEER_STREAMS_MAX:
+                raise ValueError(f"{peer_id} has {PEER_STREAMS_MAX} streams open")
+            self._streams[peer_id] += 1
+            try:
+                _enlarge_buffers(stream)
+                await self._handlers[info.protocol](peer_id, self._limited(stream, info.protocol))
+            finally:
+                self._streams[peer_id] -= 1
+                if not self._streams[peer_id]:
+                    del self._streams[peer_id]
+        except (OSError, trio.BrokenResourceError, trio.TooSlowError, EOFError, ValueError, KeyError) as error:
+            log.info("inbound stream dropped: %s", error)
+        except (LocalError, AssertionError):
+            raise  # an invariant of ours is broken: going on would spread the damage
+        except Exception:
+            log.exception("inbound stream dropped")
+        finally:
+            self._inbound -= 1
+            await trio.aclose_forcefully(stream)
+
+
+def p2pd_binary() -> Path:
+    """The binary in the hivemind wheel, found without importing hivemind. Raises UserError."""
+    spec = find_spec("hivemind")
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        path = Path(folder) / "hivemind_cli" / "p2pd"
+        if path.is_file():
+            return path
+    raise UserError("hivemind's p2pd is not installed; install hivemind from a wheel that has it", 69)
+
+
+def _host_flags(listen: Sequence[str], announce: Sequence[str], relay_service: bool) -> list[str]:
+    """TLS alone: with Noise on, p2pd prefers it, and AES in hardware is up to twice as fast. Every libp2p has TLS."""
+    flags = ["-tls=1", "-noise=0", "-connManager=0", f"-relayService={int(relay_service)}"]
+    flags += [f"-hostAddrs={','.join(listen)}"] if listen else ["-noListenAddrs=1"]
+    if relay_service:
+        flags += ["-forceReachabilityPublic=1", *RELAY_LIMITS]  # a host that doubts its reachability relays nothing
+    if announce:
+        flags.append(f"-announceAddrs={','.join(announce)}")
+    return flags
+
+
+def _private_folder() -> tuple[Path, int]:
+    """A new folder that only we can enter, locked as long as we live; those of dead nodes are removed on the way."""
+    root = Path(tempfile.gettempdir())
+    for stale in root.glob(f"{DIRECTORY_PREFIX}*/lock"):
+        _remove_if_unlocked(stale)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=root))
+    except OSError as error:
+        raise UserError(f"cannot create a folder in {root}: {error.strerror}; make room, or set TMPDIR", 73) from None
+    if len(os.fsencode(folder)) > 90:
+        raise UserError(f"{root} is too long for the path of a unix socket; set TMPDIR to a shorter one", 73)
+    # The lock gets its name when it is already held, so that nobody takes the folder for a dead node's.
+    lock = os.open(folder / "lock.new", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (folder / "lock.new").rename(folder / "lock")
+    return folder, lock
+
+
+def _remove_if_unlocked(path: Path) -> None:
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:  # another user's, or just removed
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(path.parent, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(lock)
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1][:300] if lines else "it said nothing"
+
+
+def _texts(addresses: Sequence[bytes]) -> tuple[str, ...]:
+    texts = []
+    for address in addresses:
+        try:
+            texts.append(address_text(address))
+        except ValueError:
+            log.info("an address of ours is of a kind that we cannot write: %s", address.hex())
+    return tuple(texts)
+
+
+def _enlarge_buffers(stream: trio.SocketStream) -> None:
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        stream.socket.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
+
+
+async def open_unix_stream(path: str) -> trio.SocketStream:
+    connection = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER_BYTES)
+        await connection.connect(path)
+    except BaseException:
+        connection.close()
+        raise
+    return trio.SocketStream(connection)
+
+
+async def read_message(stream: trio.SocketStream) -> bytes:
+    """One varint-delimited message. Reads no byte beyond it, for those belong to the stream.
+
+    Raises EOFError when the stream ends before, ValueError when the length is absurd.
+    """
+    size = shift = 0
+    while True:
+        byte = (await read_exactly(stream, 1))[0]
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            break
+        if shift > 28:
+            raise ValueError("length of a control message does not end")
+    if size > messages.MESSAGE_BYTES_MAX:
+        raise ValueError(f"control message of {size} bytes")
+    return bytes(await read_exactly(stream, size))

@@ -1,0 +1,141 @@
+"""Whether and where others can dial us, found out by asking, and a relay's place when some cannot.
+
+Every few seconds: where do we listen, do the peers that we were given get through to us there, and if one does not (or
+we listen nowhere), does one of them relay for us? `reach_of` turns the answers into what we announce and say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from ftnode.node.links import dial_back
+from ftnode.node.links.addresses import PeerAddress
+from ftnode.node.links.p2pd import P2pd, P2pdError
+from ftnode.node.links.relay import RelayPlace, reserve
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 5.0
+ASK_SECONDS: Final = 60.0
+"""Between questions whether a peer gets through; routers change their minds seldom."""
+RENEW_SECONDS: Final = 60.0
+"""A relay forgets who was disconnected for a moment, which we may not notice; a place lasts for an hour otherwise."""
+ASKED_MAX: Final = 4
+RELAYS_MAX: Final = 2
+"""Places to have, so that one meeting point may go."""
+ANNOUNCED_MAX: Final = 16
+"""As many as a record in the directory may have (directory_records)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What others can do. `kind`: direct, relay, nobody, unknown."""
+
+    kind: str
+    addresses: tuple[str, ...]
+    """To announce."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}"
+
+
+def needs_relay(own: Sequence[str], answers: Mapping[str, str]) -> bool:
+    """`answers`: PeerId to the address where that peer got through, "" for none."""
+    return not own or not all(answers.values())
+
+
+def reach_of(own: tuple[str, ...], answers: Mapping[str, str], places: Sequence[RelayPlace], trouble: str) -> Reach:
+    """`trouble`: why the last peer that we asked for a place, or for an answer, gave none."""
+    if own and answers and all(answers.values()):
+        peer, address = next(iter(answers.items()))
+        return Reach("direct", own[:ANNOUNCED_MAX], f"{peer} got through to us at {address}")
+    if own and not answers:
+        return Reach("unknown", own[:ANNOUNCED_MAX], f"nobody has tried yet{trouble and f' ({trouble})'}")
+    deaf = next((peer for peer, address in answers.items() if not address), "")
+    why = f"{deaf} does not get through to us" if deaf else "we listen nowhere"
+    if places:
+        through = tuple(address for place in places for address in place.addresses)
+        named = " and ".join(place.relay for place in places)
+        return Reach("relay", (*own[: ANNOUNCED_MAX // 2], *through)[:ANNOUNCED_MAX], f"through {named}; {why}")
+    return Reach("nobody", own[:ANNOUNCED_MAX], f"{why}, and no peer relays for us{trouble and f': {trouble}'}")
+
+
+class Reachability:
+    """Looks again and again; `on_change` gets every new verdict. `peers` are asked and may relay, in this order."""
+
+    def __init__(self, p2pd: P2pd, peers: Sequence[PeerAddress], on_change: Callable[[Reach], None]) -> None:
+        self._p2pd = p2pd
+        self._peers = tuple(peers[:ASKED_MAX])
+        self._on_change = on_change
+        self._own: tuple[str, ...] = ()
+        self._answers: dict[str, str] = {}
+        self._asked: float | None = None
+        self._places: dict[str, RelayPlace] = {}
+        self._renewed: dict[str, float] = {}
+        self._trouble = ""
+        self._last: Reach | None = None
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except P2pdError as error:
+                log.warning("cannot tell whether we are reachable: %s", error)
+            await trio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> Reach:
+        """One round. Raises P2pdError when our own p2pd does not answer."""
+        own = await self._p2pd.addresses()
+        now = trio.current_time()
+        if own and (own != self._own or self._asked is None or now - self._asked >= ASK_SECONDS):
+            await self._ask(own)
+            self._asked = now if self._answers else None
+        self._own = own
+        await self._keep_places(now)
+        reach = reach_of(own, self._answers, tuple(self._places.values()), self._trouble)
+        if reach != self._last:
+            log.info("reachable: %s", reach)
+            self._last = reach
+            self._on_change(reach)
+        return reach
+
+    async def _ask(self, own: tuple[str, ...]) -> None:
+        """All at once. Old answers stay when nobody answers now: a peer that is gone proves nothing about us."""
+        answers: dict[str, str] = {}
+
+        async def ask(peer: PeerAddress) -> None:
+            try:
+                answers[peer.peer_id] = await dial_back.ask(self._p2pd, peer, own)
+            except P2pdError as error:
+                self._complain(peer, error)
+
+        async with trio.open_nursery() as nursery:
+            for peer in self._peers:
+                nursery.start_soon(ask, peer)
+        self._answers = answers or ({} if own != self._own else self._answers)
+
+    async def _keep_places(self, now: float) -> None:
+        connected = {peer for peer, address in await self._p2pd.connections() if "p2p-circuit" not in address}
+        wanted = RELAYS_MAX if needs_relay(self._own, self._answers) else 0
+        for gone in [relay for relay in self._places if relay not in connected or not wanted]:
+            del self._places[gone]
+        for peer in self._peers:
+            fresh = now - self._renewed.get(peer.peer_id, 0.0) < RENEW_SECONDS
+            held = peer.peer_id in self._places
+            if (held and fresh) or (not held and len(self._places) >= wanted):
+                continue
+            try:
+                self._places[peer.peer_id] = await reserve(self._p2pd, peer)
+                self._renewed[peer.peer_id] = now
+            except P2pdError as error:
+                self._places.pop(peer.peer_id, None)
+                self._complain(peer, error)
+
+    def _complain(self, peer: PeerAddress, error: P2pdError) -> None:
+        self._trouble = f"{peer.peer_id}: {str(error).splitlines()[-1].strip(' *')}"

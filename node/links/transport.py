@@ -1,0 +1,326 @@
+"""Links between peers: frames in, frames out, and prompt news of who can be reached.
+
+Each peer that we talk to has one outgoing Link (link.py) of two streams; what it tells us comes on streams that it
+opened (inbound.py). When either side of that traffic ends, we ask at once whether the same life still answers: a
+killed peer is known as such within milliseconds, a silent one is the core's business (rule 8). Life of a link:
+
+    send, dial → dialling → LinkUp → carrying → LinkDown → one redial → LinkUp | LinkDown(refused?)
+                    └→ LinkDown(refused?)
+
+Frames that wait in a link are dropped with it: the protocol resends what matters.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import trio
+
+from ftnode.node.links.bans import BAN_SECONDS, Strikes
+from ftnode.node.links.inbound import Intake
+from ftnode.node.links.link import HANDSHAKE_SECONDS, Link, LinkBroken, LinkDialer, describe
+from ftnode.node.links.listening import address_bytes
+from ftnode.node.links.p2pd import P2pd, P2pdError
+from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
+from ftnode.node.machine.tensor_slots import Arena
+from ftnode.node.ports import Admission
+from ftnode.protocol.wire.frames import (
+    ADDRESSES_MAX,
+    PROBE_LANE,
+    STEP_PROTOCOL,
+    TENSOR_LANE,
+    Hello,
+    Refusal,
+    Welcome,
+    clean_reason,
+    encode_frame,
+    read_greeting,
+)
+from ftnode.protocol.words.errors import LocalError, PeerError
+from ftnode.protocol.words.events import LinkDown, LinkUp, Received
+from ftnode.protocol.words.messages import Boundary, Message
+from ftnode.protocol.words.types import Handle, Peer
+
+log = logging.getLogger(__name__)
+
+OPEN_SECONDS: Final = 5.0
+LINKS_MAX: Final = 512
+PEERS_MAX: Final = 4096
+"""Of whom addresses and lives are remembered; the longest unmentioned are forgotten first."""
+
+LinkEvent = Received | LinkUp | LinkDown
+Value = TypeVar("Value")
+
+
+class Transport:
+    """The driver's door to other peers. All calls but `start` and `open` return at once.
+
+    `deliver` gets the events and must only queue them: some come from within `send` and `dial`. Whoever handles a
+    Received says so with `handled`, or we stop reading from its sender. Tensors of whom `may_send_tensors` does not
+    know are dropped, which is no offence: the sender may know a newer view than we.
+    """
+
+    def __init__(
+        self,
+        p2pd: P2pd,
+        arena: Arena,
+        run: str,
+        nonce: int,
+        boundary_bytes: int,
+        deliver: Callable[[LinkEvent], None],
+        on_refusal: Callable[[Peer, str], None] | None = None,
+        may_send_tensors: Callable[[Peer], bool] | None = None,
+        book: Admission | None = None,
+    ) -> None:
+        self._p2pd = p2pd
+        self._arena = arena
+        self._run = run
+        self._me = Peer(p2pd.peer_id, nonce)
+        self._boundary_bytes = boundary_bytes
+        self._deliver = deliver
+        self._intake = Intake(arena, boundary_bytes, deliver, may_send_tensors or (lambda peer: True))
+        self._book = book
+        """Who may take part; without one, everybody."""
+        self._on_refusal = on_refusal or (lambda peer, reason: None)
+        self._own_addresses: tuple[str, ...] = ()
+        self._known: dict[str, tuple[str, ...]] = {}
+        self._lives: dict[str, int] = {}
+        self._links: dict[Peer, Link] = {}
+        self._inbound: dict[tuple[str, str], trio.CancelScope] = {}
+        self._probing: set[Peer] = set()
+        self._strikes = Strikes()
+        self._nursery: trio.Nursery | None = None
+        self._dial = LinkDialer(
+            p2pd, run, nonce, lambda: self._own_addresses, lambda peer_id: self._known.get(peer_id, ()), self._learn
+        )
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Serve until the nursery is cancelled. Calls before this are errors of ours."""
+        self._nursery = nursery
+        self._own_addresses = await self._p2pd.addresses()
+        await self._p2pd.serve(STEP_PROTOCOL, self._serve_inbound)
+
+    def move(self, addresses: tuple[str, ...]) -> None:
+        """From now on tell peers that we can be dialled there."""
+        self._own_addresses = addresses
+
+    # What the driver asks.
+
+    def send(self, peer: Peer, message: Message, handle: Handle | None) -> None:
+        """Queue a message; the tensor `handle` follows a Boundary and stays pinned until it is written."""
+        if (handle is not None) != isinstance(message, Boundary):
+            raise LocalError(f"{type(message).__name__} with handle {handle}")
+        head = encode_frame(message, 0 if handle is None else self._boundary_bytes)
+        link = self._link(peer)
+        if link is not None:
+            link.put(head, handle)
+
+    def handled(self, event: Received) -> None:
+        """An event that we delivered is dealt with, or dropped. Once for every Received."""
+        self._intake.backlog.handled(event.sender.id)
+
+    def dial(self, peer: Peer) -> None:
+        """LinkUp or LinkDown follows; LinkUp at once when there is a link."""
+        link = self._link(peer)
+        if link is not None and link.up:
+            self._deliver(LinkUp(peer))
+
+    def know(self, peer_id: str, addresses: Sequence[str]) -> None:
+        """Remember where a peer can be dialled. The newest word counts; what is no multiaddr is left out."""
+        valid = tuple(address for address in addresses[:ADDRESSES_MAX] if _is_multiaddr(address))
+        if valid and peer_id != self._me.id:
+            _remember(self._known, peer_id, valid)
+
+    def strike(self, peer_id: str, reason: str) -> None:
+        """The peer sent what the protocol forbids; with the third time within a minute it is banned for one."""
+        log.warning("peer %s broke the protocol: %s", peer_id, reason)
+        if not self._strikes.add(peer_id, trio.current_time()):
+            return
+        log.warning("peer %s is banned for %d s", peer_id, BAN_SECONDS)
+        for (owner, _), scope in list(self._inbound.items()):
+            if owner == peer_id:
+                scope.cancel()
+        for peer, link in self._links.items():
+            if peer.id == peer_id:
+                link.fail(LinkBroken(f"banned: {reason}"))
+
+    def drop_unlisted(self) -> None:
+        """Who may no longer take part is cut off."""
+        assert self._book is not None
+        for (owner, _), scope in list(self._inbound.items()):
+            if not self._book.admits(owner):
+                scope.cancel()
+        for peer, link in self._links.items():
+            if not self._book.admits(peer.id):
+                link.fail(LinkBroken("it is not on the run's list any more"))
+
+    async def open(self, peer_id: str, protocol: str) -> trio.SocketStream:
+        """A stream of another protocol to a peer that we know. Raises LinkBroken with the reason."""
+        await self._dial.connect(peer_id)
+        try:
+            return await self._p2pd.open(peer_id, protocol, OPEN_SECONDS)
+        except P2pdError as error:
+            raise LinkBroken(clean_reason(str(error))) from None
+
+    # Outgoing.
+
+    def _link(self, peer: Peer) -> Link | None:
+        """The link to `peer`, dialled when there is none. None when there may be none: LinkDown was delivered."""
+        if self._nursery is None or peer == self._me:
+            raise LocalError("the transport has not started" if self._nursery is None else "a link to ourselves")
+        link = self._links.get(peer)
+        if link is not None:
+            return link
+        verdict = self._forbidden(peer)
+        if verdict is not None:
+            self._report(peer, verdict)
+            return None
+        link = self._links[peer] = Link(peer, self._arena, self._boundary_bytes)
+        self._nursery.start_soon(self._run_link, link)
+        return link
+
+    def _forbidden(self, peer: Peer) -> LinkBroken | None:
+        if peer.id == self._me.id:
+            return LinkBroken("an earlier life of ours", refused=True)
+        if self._strikes.banned(peer.id, trio.current_time()):
+            return LinkBroken("banned")
+        if self._book is not None and not self._book.admits(peer.id):
+            return LinkBroken("it is not on the run's list")
+        if len(self._links) >= LINKS_MAX:
+            return LinkBroken(f"there are {LINKS_MAX} links already")
+        return None
+
+    async def _run_link(self, link: Link) -> None:
+        came_up = False
+
+        def on_up() -> None:
+            nonlocal came_up
+            came_up = True
+            self._deliver(LinkUp(link.peer))
+
+        verdict = await link.run(self._dial, on_up, self._talks_to_another_life(link.peer))
+        del self._links[link.peer]
+        self._report(link.peer, verdict)
+        if came_up and not verdict.refused and link.peer not in self._links:
+            self._link(link.peer)  # one redial tells whether it is gone or was only cut off
+
+    def _talks_to_another_life(self, peer: Peer) -> bool:
+        link = self._links.get(Peer(peer.id, self._lives.get(peer.id, peer.nonce)))
+        return link is not None and link.up
+
+    def _report(self, peer: Peer, verdict: LinkBroken) -> None:
+        if verdict.denied:
+            self._on_refusal(peer, verdict.reason)
+        self._deliver(LinkDown(peer, verdict.refused, verdict.reason))
+
+    def _learn(self, peer_id: str, nonce: int, addresses: tuple[str, ...]) -> None:
+        """Word of a peer itself: where it can be dialled, and which life of it this is. An older life is over."""
+        self.know(peer_id, addresses)
+        before = self._lives.get(peer_id, nonce)
+        _remember(self._lives, peer_id, nonce)
+        if before == nonce:
+            return
+        over = LinkBroken("another life of it began", refused=True)
+        link = self._links.get(Peer(peer_id, before))
+        if link is not None:
+            link.fail(over)
+        else:
+            self._report(Peer(peer_id, before), over)
+
+    def _check(self, peer: Peer) -> None:
+        """A stream of the peer's ended: ask whether it still lives, unless we are dialling it anyway."""
+        link = self._links.get(peer)
+        if peer in self._probing or (link is not None and not link.up) or self._nursery is None:
+            return
+        self._probing.add(peer)
+        self._nursery.start_soon(self._probe, peer, link)
+
+    async def _probe(self, peer: Peer, link: Link | None) -> None:
+        try:
+            (await self._dial.stream(peer, PROBE_LANE)).socket.close()
+        except LinkBroken as verdict:
+            if self._links.get(peer) is not link:
+                return  # its own dial has told, or will
+            if link is not None:
+                link.fail(verdict)
+            else:
+                self._report(peer, verdict)
+        finally:
+            self._probing.discard(peer)
+
+    # Inbound.
+
+    async def _serve_inbound(self, peer_id: str, stream: trio.SocketStream) -> None:
+        """One stream that a peer opened, from its Hello to its end."""
+        reader = FrameReader(stream)
+        try:
+            with trio.fail_after(HANDSHAKE_SECONDS):
+                hello = await self._shake_hands(peer_id, stream, reader)
+        except PeerError as error:
+            self.strike(peer_id, str(error))
+            return
+        if hello is None or hello.lane == PROBE_LANE:
+            return
+        if hello.lane == TENSOR_LANE:
+            carry_bulk(stream)
+        scope = trio.CancelScope()
+        key = (peer_id, hello.lane)
+        if key in self._inbound:
+            self._inbound[key].cancel()  # it opened the lane anew
+        self._inbound[key] = scope
+        try:
+            with scope:
+                await self._receive_all(Peer(peer_id, hello.nonce), hello.lane, reader)
+        finally:
+            if self._inbound.get(key) is scope:
+                del self._inbound[key]
+        if not scope.cancelled_caught:
+            self._check(Peer(peer_id, hello.nonce))
+
+    async def _shake_hands(self, peer_id: str, stream: trio.SocketStream, reader: FrameReader) -> Hello | None:
+        """None when we refuse."""
+        hello = read_greeting(*await reader.header())
+        if not isinstance(hello, Hello):
+            raise PeerError("a stream that does not begin with Hello")
+        if self._strikes.banned(peer_id, trio.current_time()):
+            await write_frame(stream, Refusal("you are banned for a minute", retry=True))
+            return None
+        if hello.run != self._run:
+            reason = f"manifest hash differs: theirs {self._run}, ours {clean_reason(hello.run)[:64]}"
+            await write_frame(stream, Refusal(reason, retry=False))
+            log.info("peer %s refused: its run is %s", peer_id, clean_reason(hello.run)[:64])
+            return None
+        if self._book is not None and not self._book.admits(peer_id):
+            self.know(peer_id, hello.addresses)
+            await write_frame(stream, Refusal(self._book.refusal, retry=True))
+            return None
+        self._learn(peer_id, hello.nonce, hello.addresses)
+        await write_frame(stream, Welcome(self._me.nonce, self._own_addresses))
+        return hello
+
+    async def _receive_all(self, sender: Peer, lane: str, reader: FrameReader) -> None:
+        """Deliver frames until the stream ends."""
+        try:
+            await self._intake.receive_all(sender, lane, reader)
+        except PeerError as error:
+            self.strike(sender.id, str(error))
+        except STREAM_ERRORS as error:
+            log.info("stream of %s ended: %s", sender, describe(error))
+
+
+def _is_multiaddr(address: str) -> bool:
+    try:
+        address_bytes(address)
+    except ValueError:
+        return False
+    return True
+
+
+def _remember(table: dict[str, Value], peer_id: str, value: Value) -> None:
+    """Newest last, so that the first is the one to forget."""
+    table.pop(peer_id, None)
+    table[peer_id] = value
+    if len(table) > PEERS_MAX:
+        del table[next(iter(table))]

@@ -1,0 +1,171 @@
+"""Processes that die with the one that started them, even when that one is killed outright.
+
+Linux delivers the parent-death signal when the *thread* that forked ends, so children are started from the main
+thread. Elsewhere the call is a no-op, and our own children end when their socket pair closes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ftnode.protocol.words.errors import LocalError
+
+logger = logging.getLogger(__name__)
+
+PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h."""
+STOP_SECONDS = 2.0
+"""A child that ignores SIGTERM for this long is killed."""
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS",
+)  # fmt: skip
+"""Of OpenMP, which torch uses, of the two BLAS that numpy comes with, of numexpr, and of the tokenizers."""
+
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A child that is to be started. `environment` is all of it; `output` is a descriptor."""
+
+    argv: tuple[str, ...]
+    output: int
+    pass_fds: tuple[int, ...]
+    environment: Mapping[str, str]
+    own_session: bool
+
+
+starter: Callable[[Order], subprocess.Popen[bytes] | None] | None = None
+"""Another way to start a child, which may decline. Only the lab's tests set it (lab/swarms/template.py)."""
+
+
+def start_child(
+    argv: Sequence[str],
+    *,
+    log: Path | None = None,
+    pass_fds: Sequence[int] = (),
+    environment: Mapping[str, str] | None = None,
+    own_session: bool = False,
+) -> subprocess.Popen[bytes]:
+    """Start `argv` without stdin, its output appended to the file `log` (None: discarded, and so it is when the disk
+    takes no such file).
+
+    `environment` is added to our own. `own_session`: where the kernel shares the processor among sessions first
+    (sched(7), autogroup), a low priority means nothing outside of one's own. Raises OSError when the program cannot be
+    started, and LocalError when called from another thread than the main one.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise LocalError("a child must be started from the main thread, whose end is the node's end")
+    output = _opened(log)
+    order = Order(tuple(argv), output, tuple(pass_fds), {**os.environ, **(environment or {})}, own_session)
+    try:
+        return (starter(order) if starter else None) or _start(order)
+    finally:
+        os.close(output)
+
+
+def _start(order: Order) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        order.argv,
+        stdin=subprocess.DEVNULL,
+        stdout=order.output,
+        stderr=subprocess.STDOUT,
+        pass_fds=order.pass_fds,
+        env=order.environment,
+        # Ctrl-C in a terminal reaches the whole foreground group; the node decides when its children end.
+        process_group=None if order.own_session else 0,
+        start_new_session=order.own_session,
+        preexec_fn=partial(die_with, os.getpid()) if _libc is not None else None,
+    )
+
+
+def _opened(log: Path | None) -> int:
+    if log is not None:
+        try:
+            return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            logger.warning("%s is not written: %s", log, error.strerror)
+    return os.open(os.devnull, os.O_WRONLY)
+
+
+def die_with(parent: int) -> None:
+    """In a child, before anything else: the kernel kills this process when its parent ends, or it ends right here."""
+    if _libc is None:
+        return
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the signal was asked for
+        os._exit(1)
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """For a child: every library with threads of its own keeps to so many."""
+    return {name: str(threads) for name in THREAD_VARIABLES} | {"TOKENIZERS_PARALLELISM": "false"}
+
+
+def stop_child(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> int:
+    """End a child and return its exit status (negative: the signal). Blocks for `seconds` at most before SIGKILL."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return process.wait()
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs, of whosever making; one that only waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        if sys.platform == "linux":
+            return False
+    except OSError:
+        pass
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextmanager
+def process_of(pid: int) -> Iterator[Callable[[int], None]]:
+    """A function that sends signals to the process which has this number now, and to no later one. It and this raise
+    ProcessLookupError when it is gone."""
+    if not hasattr(signal, "pidfd_send_signal"):
+        yield partial(os.kill, pid)
+        return
+    descriptor = os.pidfd_open(pid)
+    try:
+        yield partial(signal.pidfd_send_signal, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+async def child_ended(process: subprocess.Popen[bytes]) -> int:
+    """Wait on trio until the child has ended; its exit status, negative for a signal."""
+    import trio  # only those who wait need it: whoever merely starts children stays cheap to import
+
+    if sys.platform != "linux":
+        return await trio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
+    if process.poll() is not None:
+        return process.wait()
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        await trio.lowlevel.wait_readable(descriptor)
+    finally:
+        os.close(descriptor)
+    return process.wait()

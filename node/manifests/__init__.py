@@ -1,0 +1,1 @@
+"""Manifests that are signed, fetched, spread and joined."""

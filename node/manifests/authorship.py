@@ -1,0 +1,86 @@
+"""Who answers for a manifest: the author's key signs it, and every node checks that before it joins.
+
+The key lies beside the identities of a home, in the same format, and is made at the first signature. It is not a
+node's identity: a run outlives the machine that it was first joined from.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from ftnode.node.home.identity import Identity, take_only, verify
+from ftnode.protocol.manifest.parse import CONFIGURATION, Manifest, parse
+from ftnode.protocol.manifest.signature import Signature, read_signature, with_signature
+from ftnode.protocol.words.errors import UserError
+
+AUTHOR_KEY: Final = "author"
+
+
+def author_key(home: Path) -> Identity:
+    """The author's key of this home, made when there is none; to be released. Raises UserError."""
+    return take_only(home, AUTHOR_KEY)
+
+
+def signer(manifest: Manifest, text: str, source: str = "manifest") -> str:
+    """PeerId of the author whose signature `text` carries; "" when it carries none.
+
+    Raises UserError (78) when there is one that does not fit.
+    """
+    signature = read_signature(text, source)
+    if signature is None:
+        return ""
+    author = manifest.run.author
+    if not author:
+        raise UserError(f"{source} is signed but names no run.author; sign it again: ftnode run sign", CONFIGURATION)
+    if signature.run_id != manifest.run_id:
+        raise UserError(
+            f"{source} was changed after it was signed: the signature is for run {signature.run_id[:8]}, these values "
+            f"make run {manifest.run_id[:8]}; get the signed file again, or sign your own run: ftnode run sign",
+            CONFIGURATION,
+        )
+    if not verify(author, manifest.signed_bytes, signature.signature):
+        raise UserError(
+            f"the signature of {source} is not that of its author {author} over these values: it was changed or signed "
+            "by another key; get the signed file again", CONFIGURATION,
+        )  # fmt: skip
+    return author
+
+
+def sign(text: str, key: Identity, source: str = "manifest") -> str:
+    """The text with the key's signature. An empty run.author becomes the key's owner; `membership.revision` rises when
+    an earlier signature was for the same run with others in it.
+
+    Raises UserError: 78 when the manifest is wrong, 77 when it has another author.
+    """
+    manifest = parse(text, source)
+    if not manifest.run.author:
+        text = _with_value(text, "run", "author", f'"{key.peer_id}"', source)
+        manifest = parse(text, source)
+    if manifest.run.author != key.peer_id:
+        raise UserError(
+            f"{source} belongs to the author {manifest.run.author}, this machine's author key is {key.peer_id}; only "
+            'the author can sign it. For a run of your own, set run.author = ""', 77,
+        )  # fmt: skip
+    before = read_signature(text, source)
+    if before is not None and before.run_id == manifest.run_id:
+        if verify(key.peer_id, manifest.signed_bytes, before.signature):
+            return text
+        text = _with_value(text, "membership", "revision", str(manifest.membership.revision + 1), source)
+        manifest = parse(text, source)
+    return with_signature(text, Signature(manifest.run_id, key.sign(manifest.signed_bytes)))
+
+
+def _with_value(text: str, section: str, name: str, value: str, source: str) -> str:
+    """The text with one key's line rewritten; a comment behind the value stays."""
+    pattern = (
+        rf"(?ms)^([ \t]*\[[ \t]*{section}[ \t]*\](?:(?!^[ \t]*\[).)*?^[ \t]*{name}[ \t]*=[ \t]*)(\"[^\"\n]*\"|\w+)"
+    )
+    changed, count = re.subn(pattern, lambda found: found[1] + value, text, count=1)
+    if not count:
+        raise UserError(
+            f"{source}: cannot set {section}.{name} by itself; write the line `{name} = {value}` below [{section}], "
+            "with format = 4, and sign again", CONFIGURATION,
+        )  # fmt: skip
+    return changed

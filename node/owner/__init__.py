@@ -1,0 +1,1 @@
+"""What the owner of the machine asked for: options, limits, hours, pauses."""

@@ -1,0 +1,96 @@
+"""What a node tells its owner: one line per thing that changed, for people or as JSON."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ftnode.protocol.wire.frames import clean_reason
+from ftnode.protocol.words.effects import Note
+
+log = logging.getLogger("ftnode.notes")
+MEBIBYTE = 1 << 20
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Speaking:
+    """Prints to standard output and writes to the log. Lines that repeat themselves are said once."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._json = as_json
+        self.last_trouble = ""
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # a terminal that knows ASCII alone must not end the node
+
+    def say(self, kind: str, text: str, **fields: str) -> None:
+        """One line of printable characters, whatever `text` has: words of other programs and of strangers come
+        through here, and must not steer a terminal."""
+        kind, text = clean_reason(kind), clean_reason(" ".join(text.split()))
+        log.info("%s: %s", kind, text)
+        if self._json:
+            line = json.dumps({"time": time.time(), "kind": kind, "text": text, **fields})
+        else:
+            line = f"{time.strftime('%H:%M:%S')}  {kind:<10} {text}"
+        try:
+            print(line, file=sys.stdout, flush=True)
+        except OSError as error:
+            if error.errno in FULL:
+                return  # a file on a full disk: the next line may find room
+            log.info("nobody reads standard output any more")
+            sys.stdout = open("/dev/null", "w", encoding="utf-8")  # noqa: SIM115 - stays open for the rest of the process
+
+    def note(self, note: Note) -> None:
+        """A decision of the core. Its reason is said once while it stays the same (the core sees to that)."""
+        if note.kind == "directory":
+            self.trouble(note.text)
+            return
+        self.say(note.kind, note.text, **dict(note.fields))
+
+    def trouble(self, reason: str) -> None:
+        """The directory does not answer."""
+        if reason != self.last_trouble:
+            self.last_trouble = reason
+            self.say("directory", reason)
+
+
+def stage_bytes(ready: Mapping[str, Any], live_activations: int) -> int:
+    """Memory that one block stage needs: weights, gradient and Adam's moments, and the live activations."""
+    return int(ready["stage_bytes"]) + live_activations * int(ready["activation_bytes"])
+
+
+def capacity_of(
+    ready: Mapping[str, Any], hold: int, live_activations: int, copies_bytes: tuple[int, int] = (0, 0)
+) -> int:
+    """How many stages fit into the free memory, `hold` at most. `copies_bytes` (of the manifest): copies of others'
+    stages, per stage held and once."""
+    needed = stage_bytes(ready, live_activations)
+    if needed <= 0:
+        return hold
+    each, once = copies_bytes
+    return max(0, min(hold, (int(ready["memory_free"]) - once) // (needed + each)))
+
+
+def describe_compute(
+    ready: Mapping[str, Any], capacity: int, hold: int, live_activations: int, copies_bytes: tuple[int, int],
+    head: bool, why: str,
+) -> list[str]:  # fmt: skip
+    """What was measured, before a stage is claimed."""
+    needed = stage_bytes(ready, live_activations)
+    speed = float(ready["tokens_per_second"])
+    threads = "1 thread" if ready["threads"] == 1 else f"{ready['threads']} threads"
+    lines = [
+        f"device {ready['device']}, {threads}; a stage needs {needed / MEBIBYTE:.0f} MiB, "
+        f"{int(ready['memory_free']) / MEBIBYTE:.0f} MiB are free; about {speed:,.0f} tokens/s per stage",
+        f"copies of others' stages take at most {sum(copies_bytes) / MEBIBYTE:.1f} MiB with one stage held",
+    ]
+    if capacity < hold:
+        lines.append(f"room for {capacity} stages instead of {hold}: not enough memory")
+    if not head:
+        lines.append(f"cannot hold the head: {why}")
+    return lines

@@ -1,0 +1,1 @@
+"""Sums of gradients in a stage's group."""

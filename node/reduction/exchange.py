@@ -1,0 +1,257 @@
+"""One reduction: pieces out to their owners, sums back, over a stream to and from each of them.
+
+Reduce-scatter and all-gather (Rabenseifner 2004) in one: the gradient is cut into a piece per contributor, everybody
+sends the owner of a piece what it has of it, and the owner gives everybody the sum as it grows. In shared memory the
+sum takes the place of what we contributed, which compute still has: the owner cannot have summed what it was not sent,
+so no byte is overwritten that anybody still needs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+from ftnode.node.links.link import LinkBroken, describe
+from ftnode.node.links.side_messages import say
+from ftnode.node.links.streams import STREAM_ERRORS, read_into, write_all
+from ftnode.node.ports import StreamOpener
+from ftnode.node.reduction.piece_sum import CHUNK_BYTES, PieceSum
+from ftnode.node.reduction.wire import REDUCE_PROTOCOL, ReduceReply, ReduceRequest, group_hash, hear, request_for
+from ftnode.protocol.wire.frames import Refusal, clean_reason
+from ftnode.protocol.words.effects import Reduce
+from ftnode.protocol.words.errors import LocalError, PeerError
+from ftnode.protocol.words.types import Attempt, Peer
+
+log = logging.getLogger(__name__)
+
+CONTRIBUTORS_MAX: Final = 64
+IDLE_SECONDS: Final = 30.0
+"""Without a chunk for so long, a stream is opened anew: it may be dead, or somebody else may be slow."""
+REPLY_SECONDS: Final = 30.0
+"""Longer than an owner lets an early request wait (reductions.py)."""
+PAUSE_SECONDS: Final = 0.05
+PAUSE_SECONDS_MAX: Final = 2.0
+
+
+class TurnedAway(Exception):
+    """The owner refuses. `retry`: it may not later."""
+
+    def __init__(self, reason: str, retry: bool) -> None:
+        super().__init__(reason)
+        self.retry = retry
+
+
+FAULTS: Final = (LinkBroken, PeerError, TurnedAway, *STREAM_ERRORS)
+"""How a stream to or from another member fails."""
+
+
+@dataclass(slots=True)
+class _Guest:
+    """A task that reads or writes the shared memory."""
+
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    ended: trio.Event = field(default_factory=trio.Event)
+
+
+class Exchange:
+    """`task.group` has us in it and somebody who contributes. Nothing touches `memory` before `open`."""
+
+    def __init__(
+        self, task: Reduce, run: str, me: Peer, memory: memoryview, number_bytes: int, streams: StreamOpener,
+        before: Exchange | None,
+    ) -> None:  # fmt: skip
+        """`memory`: of numbers of `number_bytes`. `before`: a cancelled one that may touch it for a moment yet."""
+        counts = dict(task.group)
+        self.contributors = tuple(peer for peer, count in task.group if count)
+        if me not in counts or len(counts) != len(task.group) or not 0 < len(self.contributors) <= CONTRIBUTORS_MAX:
+            raise LocalError(f"a group that cannot reduce: {task.group}")
+        self.task, self.count = task, counts[me]
+        self.group = group_hash(task.group)
+        self.complete = False
+        """The sum is here, whole, and was staged. Others may still be fetching theirs."""
+        self.over = False
+        self.opened = trio.Event()
+        self.sum: PieceSum | None = None
+        """Of our piece, once it is open; None for who contributes nothing."""
+        self._run, self._me, self._streams, self._before = run, me, streams, before
+        self._memory = memory
+        self._number_bytes = number_bytes
+        total, n = len(memory) // number_bytes, len(self.contributors)
+        self._pieces = [
+            memory[number_bytes * (total * i // n) : number_bytes * (total * (i + 1) // n)] for i in range(n)
+        ]
+        self._have = [0] * n
+        """Bytes of each piece's sum that are here."""
+        self._guests: dict[Peer, _Guest] = {}
+
+    @property
+    def order(self) -> tuple[int, int, Attempt]:
+        """A later one replaces an earlier one."""
+        return self.task.view, self.task.step, self.task.attempt
+
+    # Life.
+
+    def open(self) -> None:
+        """What we contribute is in the memory now."""
+        if self.count:
+            ours = self.contributors.index(self._me)
+            self.sum = PieceSum(self._pieces[ours], len(self.contributors), ours, self._number_bytes)
+        self.opened.set()
+
+    def cancel(self) -> None:
+        self.over = True
+        for guest in self._guests.values():
+            guest.scope.cancel()
+
+    async def alone(self) -> None:
+        """Until nothing before this exchange touches the memory any more."""
+        if self._before is not None:
+            await self._before.gone()
+            self._before = None
+
+    async def gone(self) -> None:
+        """After `cancel`: until nothing of this exchange, or before it, touches the memory any more."""
+        await self.alone()
+        for guest in list(self._guests.values()):
+            await guest.ended.wait()
+
+    @contextmanager
+    def visit(self, peer: Peer) -> Iterator[None]:
+        """Touching the memory on behalf of a peer, until `cancel`."""
+        guest = self._guests[peer] = _Guest()
+        if self.over:
+            guest.scope.cancel()
+        try:
+            with guest.scope:
+                yield
+        finally:
+            guest.ended.set()
+            if self._guests.get(peer) is guest:
+                del self._guests[peer]
+
+    # As one who gets the sum.
+
+    async def gather(self) -> None:
+        """Until the whole sum is in the memory. Never, when somebody is gone: then it is cancelled."""
+        async with trio.open_nursery() as nursery:
+            for piece, owner in enumerate(self.contributors):
+                if owner != self._me:
+                    nursery.start_soon(self._fetch, piece, owner)
+            while self.sum is not None and not self.sum.whole:
+                await self.sum.grown.wait()
+
+    async def _fetch(self, piece: int, owner: Peer) -> None:
+        """One piece's sum, over as many streams as it takes."""
+        pause = PAUSE_SECONDS
+        while self._have[piece] < len(self._pieces[piece]):
+            before = self._have[piece]
+            try:
+                await self._talk(piece, owner)
+                return
+            except FAULTS as error:
+                log.info("piece %d of stage %d from %s: %s", piece, self.task.stage, owner, describe(error))
+                if isinstance(error, PeerError):
+                    self._streams.strike(owner.id, str(error))
+                if isinstance(error, TurnedAway) and not error.retry:
+                    await trio.sleep_forever()  # until another view takes this one's place
+            pause = PAUSE_SECONDS if self._have[piece] > before else min(2 * pause, PAUSE_SECONDS_MAX)
+            await trio.sleep(pause)
+
+    async def _talk(self, piece: int, owner: Peer) -> None:
+        place = self._pieces[piece]
+        stream = await self._streams.open(owner.id, REDUCE_PROTOCOL)
+        try:
+            with trio.fail_after(REPLY_SECONDS):
+                await say(stream, request_for(self.task, self._run, self._me.nonce, piece, self._have[piece]))
+                reply = await hear(stream)
+            if isinstance(reply, Refusal):
+                raise TurnedAway(clean_reason(reply.reason), reply.retry)
+            if not isinstance(reply, ReduceReply) or not 0 <= reply.taken <= len(place):
+                raise PeerError("an answer to a ReduceRequest that is none")
+
+            async def contribute() -> None:
+                if self.count:
+                    await _write(stream, place, reply.taken)
+
+            async def collect() -> None:
+                while self._have[piece] < len(place):
+                    chunk = place[self._have[piece] : self._have[piece] + CHUNK_BYTES]
+                    with trio.fail_after(IDLE_SECONDS):
+                        await read_into(stream, chunk)
+                    self._have[piece] += len(chunk)
+
+            await side_by_side(contribute, collect)
+        finally:
+            stream.socket.close()
+
+    # As the owner of a piece.
+
+    async def serve(self, sender: Peer, request: ReduceRequest, stream: trio.SocketStream) -> None:
+        """Another member's stream: its contribution in, the sum out. A new one of the same member takes its place.
+
+        Raises one of FAULTS.
+        """
+        while (earlier := self._guests.get(sender)) is not None:
+            earlier.scope.cancel()
+            await earlier.ended.wait()
+        with self.visit(sender):
+            with trio.fail_after(IDLE_SECONDS):
+                await self.opened.wait()
+            piece = self.sum
+            if piece is None or request.have > len(piece.place):
+                raise PeerError("a ReduceRequest for what is not here")
+            contributes = sender in self.contributors
+            source = self.contributors.index(sender) if contributes else -1
+            await say(stream, ReduceReply(piece.taken(source) if contributes else 0))
+
+            async def take() -> None:
+                while contributes:
+                    with trio.fail_after(IDLE_SECONDS):
+                        room = await piece.room(source)
+                        await read_into(stream, room)
+                    if not room:
+                        return
+                    piece.filled(source)
+
+            async def give() -> None:
+                at = request.have
+                while at < len(piece.place):
+                    with trio.fail_after(IDLE_SECONDS):
+                        while piece.done <= at:
+                            await piece.grown.wait()
+                    done = piece.done
+                    await _write(stream, piece.place[:done], at)
+                    at = done
+
+            await side_by_side(take, give)
+
+
+async def _write(stream: trio.SocketStream, content: memoryview, start: int) -> None:
+    """From byte `start` on; every chunk has its deadline."""
+    while start < len(content):
+        with trio.fail_after(IDLE_SECONDS):
+            await write_all(stream, [content[start : start + CHUNK_BYTES]])
+        start += CHUNK_BYTES
+
+
+async def side_by_side(*parts: Callable[[], Awaitable[None]]) -> None:
+    """All at once; the first failure ends the others and is raised as it is."""
+    failures: list[BaseException] = []
+
+    async def guarded(part: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await part()
+        except FAULTS as error:
+            failures.append(error)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for part in parts:
+            nursery.start_soon(guarded, part)
+    if failures:
+        raise failures[0]

@@ -1,0 +1,194 @@
+"""Reductions of groups: what the core wants reduced, and the streams of those it is reduced with.
+
+The newest Reduce of a stage counts; an earlier one is given up without an answer. One that is complete goes on serving
+members that are slower, until the next one of the stage. Requests that come before our own core's Reduce wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Final
+
+import trio
+
+from ftnode.node.links.link import describe
+from ftnode.node.links.side_messages import say
+from ftnode.node.machine.gradient_memory import GradientMap
+from ftnode.node.ports import ComputeError, ComputePort, StreamOpener
+from ftnode.node.reduction.exchange import FAULTS, Exchange, TurnedAway
+from ftnode.node.reduction.piece_sum import Signal
+from ftnode.node.reduction.wire import ReduceRequest, hear
+from ftnode.protocol.wire.frames import Refusal
+from ftnode.protocol.words.effects import Reduce
+from ftnode.protocol.words.errors import LocalError, PeerError
+from ftnode.protocol.words.types import Attempt, Peer
+
+log = logging.getLogger(__name__)
+
+REQUEST_SECONDS: Final = 5.0
+EARLY_SECONDS: Final = 20.0
+"""How long a request waits for our own Reduce; then it may ask again."""
+EARLY_MAX: Final = 128
+"""Requests that wait: the newest of each sender and stage, since a sender has no use for an older one."""
+GIVE_UP_SECONDS: Final = 600.0
+"""Long after a core that is well has had another view."""
+Answered = Callable[[dict[str, Any] | ComputeError], None]
+
+
+class Reductions:
+    """`serve` is the stream handler of REDUCE_PROTOCOL. All else returns at once."""
+
+    def __init__(
+        self, run: str, me: Peer, memory: GradientMap, compute: ComputePort, streams: StreamOpener,
+        allowed: Callable[[str], bool] = lambda peer_id: True,
+    ) -> None:  # fmt: skip
+        """`allowed`: may a PeerId wait here for a reduction that our core does not know yet?"""
+        self._run_id, self._me = run, me
+        self._memory, self._compute, self._streams = memory, compute, streams
+        self._allowed = allowed
+        self._exchanges: dict[int, Exchange] = {}
+        self._ending: dict[int, Exchange] = {}
+        """Cancelled ones, which may touch the memory for a moment yet."""
+        self._early: dict[tuple[str, int], trio.CancelScope] = {}
+        self._changed = Signal()
+        self._nursery: trio.Nursery | None = None
+
+    # What the driver asks.
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Work until the nursery is cancelled. Calls before this are errors of ours."""
+        self._nursery = nursery
+
+    async def prepare(self) -> None:
+        """Load what sums need, in a thread: the first sum would hold everything else up for a fifth of a second."""
+        await trio.to_thread.run_sync(import_module, "numpy")
+
+    def start(self, task: Reduce, answered: Answered) -> None:
+        """`answered` gets the fields of a `reduce`, or a ComputeError, once; never, when the task is given up."""
+        if self._nursery is None:
+            raise LocalError("reductions have not started")
+        self.give_up(task.stage)
+        memory, before = self._memory.view(task.stage), self._ending.pop(task.stage, None)
+        exchange = Exchange(task, self._run_id, self._me, memory, self._memory.number_bytes, self._streams, before)
+        self._exchanges[task.stage] = exchange
+        self._nursery.start_soon(self._reduce, exchange, answered)
+        self._changed.set()
+
+    def give_up(self, stage: int) -> None:
+        """The reduction of a stage, complete or not."""
+        exchange = self._exchanges.pop(stage, None)
+        if exchange is not None:
+            exchange.cancel()
+            self._ending[stage] = exchange
+
+    def replace(self, stage: int) -> None:
+        """The stage is reduced alone now."""
+        if stage in self._exchanges and not self._exchanges[stage].complete:
+            self.give_up(stage)
+
+    def discard(self, keep: Attempt | None) -> None:
+        """What is not complete, of every attempt before `keep` (None: of all)."""
+        for stage, exchange in list(self._exchanges.items()):
+            if keep is None or exchange.task.attempt < keep:
+                self.replace(stage)
+
+    def lost(self) -> None:
+        """Compute is gone, and with it every gradient that is not complete; and what it staged."""
+        for stage in list(self._exchanges):
+            self.give_up(stage)
+
+    async def _reduce(self, exchange: Exchange, answered: Answered) -> None:
+        task = exchange.task
+        with trio.move_on_after(GIVE_UP_SECONDS) as patience, exchange.visit(self._me):
+            await exchange.alone()
+            if exchange.over:
+                return
+            try:
+                answer = await self._work(exchange)
+            except ComputeError as error:
+                if not exchange.over:
+                    answered(error)
+                return
+            if not exchange.over:
+                exchange.complete = not answer["fault"]
+                answered(answer)
+        if patience.cancelled_caught:
+            log.warning("stage %d's reduction of step %d is given up", task.stage, task.step)
+
+    async def _work(self, exchange: Exchange) -> dict[str, Any]:
+        """Two commands of compute, and in between what takes time."""
+        task = exchange.task
+        fields = {"stage": task.stage, "step": task.step, "attempt": list(task.attempt)}
+        opened = await self._compute.call("reduce_open", **fields, count=exchange.count)
+        if opened["fault"]:
+            return {"norm_squared": 0.0, "gradient": "", **opened}
+        exchange.open()
+        await exchange.gather()
+        return await self._compute.call("reduce_close", **fields)
+
+    # What others ask.
+
+    async def serve(self, peer_id: str, stream: trio.SocketStream) -> None:
+        """One stream that a member of a group opened."""
+        try:
+            with trio.fail_after(REQUEST_SECONDS):
+                request = await hear(stream)
+            if not isinstance(request, ReduceRequest) or request.stage >= len(self._memory.numbers):
+                raise PeerError("a stream that does not begin with a proper ReduceRequest")
+            sender = Peer(peer_id, request.nonce)
+            try:
+                exchange = await self._awaited(sender, request)
+                await exchange.serve(sender, request, stream)
+            except TurnedAway as refusal:
+                log.info("stage %d not reduced with %s: %s", request.stage, sender, refusal)
+                with trio.fail_after(REQUEST_SECONDS):
+                    await say(stream, Refusal(str(refusal), refusal.retry))
+        except PeerError as error:
+            self._streams.strike(peer_id, str(error))
+        except FAULTS as error:
+            log.info("a reduction with %s: %s", peer_id, describe(error))
+
+    async def _awaited(self, sender: Peer, request: ReduceRequest) -> Exchange:
+        """The reduction that is meant, as soon as our core wants it, too. Raises Turned."""
+        if request.run != self._run_id:
+            raise TurnedAway("another run", retry=False)
+        if (begun := self._begun(sender, request)) is not None:
+            return begun
+        if not self._allowed(sender.id):
+            raise TurnedAway("not a member of the view that we know", retry=True)
+        place = sender.id, request.stage
+        if place in self._early:
+            self._early[place].cancel()
+        elif len(self._early) >= EARLY_MAX:
+            raise TurnedAway("too many wait", retry=True)
+        scope = self._early[place] = trio.CancelScope(deadline=trio.current_time() + EARLY_SECONDS)
+        try:
+            with scope:
+                while (begun := self._begun(sender, request)) is None:
+                    await self._changed.wait()
+                return begun
+        finally:
+            if self._early.get(place) is scope:
+                del self._early[place]
+        raise TurnedAway("this reduction has not begun here", retry=True)
+
+    def _begun(self, sender: Peer, request: ReduceRequest) -> Exchange | None:
+        """The reduction that is meant; None while our core does not want it. Raises Turned when it wants a later."""
+        exchange, asked = self._exchanges.get(request.stage), (request.view, request.step, request.attempt)
+        if exchange is None or exchange.order < asked:
+            return None
+        if exchange.order > asked:
+            raise TurnedAway(f"by now view {exchange.task.view} reduces", retry=True)
+        return self._agreed(exchange, sender, request)
+
+    def _agreed(self, exchange: Exchange, sender: Peer, request: ReduceRequest) -> Exchange:
+        """Raises Turned unless both mean the same, in every word."""
+        if sender not in dict(exchange.task.group) or sender == self._me:
+            raise TurnedAway("not of the group", retry=False)
+        if request.group != exchange.group:
+            raise TurnedAway("another group", retry=False)
+        if exchange.contributors[request.piece : request.piece + 1] != (self._me,):
+            raise TurnedAway(f"piece {request.piece} is not ours", retry=False)
+        return exchange

@@ -1,0 +1,78 @@
+"""What is said on `/ftnode/reduce/1`: one stream from each member of a group to each owner of a piece, both ways.
+
+    member → owner   ReduceRequest
+    owner → member   ReduceReply; or a Refusal, and the end
+    member → owner   its contribution to the piece, from byte `taken` on, unless it contributes nothing
+    owner → member   the sum, from byte `have` on, as it grows
+
+No length is the sender's choice: a piece's bounds follow from the manifest and the group. A frame is 4 bytes length,
+then msgpack; a stream that broke is opened again and goes on where the other side says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from ftnode.node.links.side_messages import hear as hear_one_of
+from ftnode.protocol.wire.frames import COUNT_MAX, Refusal
+from ftnode.protocol.words.codec import encode_canonical
+from ftnode.protocol.words.effects import Reduce
+from ftnode.protocol.words.errors import PeerError
+from ftnode.protocol.words.types import Attempt, Peer
+
+REDUCE_PROTOCOL: Final = "/ftnode/reduce/1"
+FRAME_BYTES_MAX: Final = 4096
+GROUP_HASH_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceRequest:
+    """Sum up piece `piece` of a stage's gradient with mine, and give me the sum."""
+
+    run: str
+    nonce: int
+    """Which life of the sender this is."""
+    stage: int
+    step: int
+    attempt: Attempt
+    view: int
+    group: bytes
+    """`group_hash` of who takes part, in which order, with how many visits."""
+    piece: int
+    have: int
+    """Bytes of the sum that are here already."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceReply:
+    """`taken`: bytes of the contribution that are here already."""
+
+    taken: int
+
+
+Said = ReduceRequest | ReduceReply | Refusal
+SAID: Final[dict[str, type]] = {kind.__name__: kind for kind in (ReduceRequest, ReduceReply, Refusal)}
+
+
+def group_hash(group: tuple[tuple[Peer, int], ...]) -> bytes:
+    return hashlib.blake2b(encode_canonical(group), digest_size=GROUP_HASH_BYTES).digest()
+
+
+def request_for(task: Reduce, run: str, nonce: int, piece: int, have: int) -> ReduceRequest:
+    return ReduceRequest(
+        run, nonce, task.stage, task.step, task.attempt, task.view, group_hash(task.group), piece, have
+    )
+
+
+async def hear(stream: trio.SocketStream) -> Said:
+    """The next frame, and no byte beyond. Raises PeerError and one of STREAM_ERRORS."""
+    said: Said = await hear_one_of(stream, SAID, FRAME_BYTES_MAX)
+    if isinstance(said, ReduceRequest):
+        counts = (said.nonce, said.stage, said.step, said.view, said.piece, said.have)
+        if len(said.group) != GROUP_HASH_BYTES or not all(0 <= count < COUNT_MAX for count in counts):
+            raise PeerError("a ReduceRequest for what cannot be")
+    return said

@@ -1,0 +1,1 @@
+"""Snapshots on this machine's disk."""

@@ -1,0 +1,1 @@
+"""Watching a run: status, history, metrics, dashboard, health."""

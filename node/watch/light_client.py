@@ -1,0 +1,366 @@
+"""A light client: looks at a swarm through any of its peers, with py-libp2p alone. The only file that imports libp2p.
+
+It has a throwaway identity, listens nowhere and dials the given addresses only; a bootstrap peer's answer adds those of
+the members that it names. Our p2pd speaks TLS and yamux (p2pd.py says why), and so does this. Importing
+libp2p takes most of a second, so it happens when something is fetched, and never in a process that has hivemind.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers
+from ftnode.node.links.listening import socket_address
+from ftnode.node.links.side_messages import read_frame
+from ftnode.node.watch.peer_choice import FOLLOWED_MAX, named, news, unheard
+from ftnode.node.watch.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, SwarmStatus, decode_status
+from ftnode.protocol.wire.length_prefix import framed
+from ftnode.protocol.words.errors import PeerError, UserError
+
+if TYPE_CHECKING:
+    from libp2p.abc import IHost, INetStream
+
+    Host = IHost
+
+ERRORS = "watch"
+
+log = logging.getLogger(__name__)
+
+
+def _not_from_libp2p(record: logging.LogRecord) -> bool:
+    return f"{os.sep}libp2p{os.sep}" not in record.pathname
+
+
+Result = TypeVar("Result")
+
+DIALS_AT_ONCE = 8
+ADDRESSES_DIALLED = 8
+BETTER_SECONDS = 1.0
+"""Whoever has not heard all holders has the last word only if nobody who has answers so soon after it."""
+REQUEST = b"\x81\xa6format\x01"
+"""msgpack of {"format": 1}."""
+PROBE_SECONDS = 2.0
+UNAVAILABLE = 69
+
+
+def fetch_status(addresses: Sequence[str], timeout: float, run: str = "") -> SwarmStatus:
+    """Ask the peers at these full multiaddrs, and return the first answer about a run (`run` only, when given).
+
+    When only bootstrap peers without any run answer, their answer is returned. Raises UserError after `timeout` s.
+    """
+    return fetch_answer(addresses, timeout, run)[0]
+
+
+def fetch_answer(addresses: Sequence[str], timeout: float, run: str = "") -> tuple[SwarmStatus, tuple[str, ...]]:
+    """As `fetch_status`, and the full multiaddrs of the peers that answered, those who were given first."""
+    peers = parse_peers(addresses)
+
+    async def fetch(host: IHost) -> tuple[SwarmStatus, tuple[str, ...]]:
+        answered: list[PeerAddress] = []
+        status = (await _find(host, peers, run, timeout, answered))[1]
+        who = sorted(answered, key=lambda peer: peer not in peers)
+        return status, tuple(full for peer in who for full in full_addresses(peer.peer_id, peer.addresses))
+
+    return with_host(fetch)
+
+
+def exchange(
+    addresses: Sequence[str], timeout: float, run: str, protocol: str, request: bytes, reply_max: int
+) -> bytes:  # fmt: skip
+    """One request of another protocol, and its reply of at most `reply_max` bytes, with the first peer that takes part
+    in `run`; who that is, is found as for a status. Raises UserError after `timeout` s, or when that peer does not
+    answer.
+    """
+    peers = parse_peers(addresses)
+
+    async def ask(host: IHost) -> bytes:
+        deadline = trio.current_time() + timeout
+        peer, _ = await _find(host, peers, run, timeout)
+        seconds = max(1.0, deadline - trio.current_time())
+        try:
+            with trio.fail_after(seconds):
+                async with open_stream(host, peer, seconds, protocol) as stream:
+                    await send(stream, request)
+                    return await receive(stream, reply_max)
+        except (Unanswered, trio.TooSlowError) as error:
+            raise UserError(f"{peer.peer_id} does not answer: {error or 'too slow'}; try again", UNAVAILABLE) from None
+
+    return with_host(ask)
+
+
+def watch(
+    addresses: Sequence[str],
+    interval: float,
+    timeout: float,
+    show: Callable[[SwarmStatus], None],
+    run: str = "",
+) -> None:
+    """Call `show` every `interval` seconds until interrupted, through one stream as long as it lasts.
+
+    When that peer goes, the others that it named and the given ones are asked. Raises UserError when none of them
+    answers within `timeout` seconds.
+    """
+    peers = parse_peers(addresses)
+
+    async def poll(host: IHost) -> None:
+        known = peers
+        while True:
+            answering, status = await _find(host, known, run, timeout)
+            known = tuple(dict.fromkeys([answering, *named(status), *known]))[: 2 * FOLLOWED_MAX]
+            show(status)
+            await _follow(host, answering, interval, timeout, show)
+
+    with_host(poll)
+
+
+def with_host(work: Callable[[IHost], Awaitable[Result]]) -> Result:
+    """Run `work` with a host. Nurseries wrap what passes through them, so our own error goes around them."""
+
+    async def main() -> Result | UserError:
+        async with open_host() as host:
+            try:
+                return await work(host)
+            except UserError as error:
+                return error
+
+    try:
+        result = trio.run(main)
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is not None:
+            raise KeyboardInterrupt from None
+        raise
+    if isinstance(result, UserError):
+        raise result
+    return result
+
+
+async def _follow(
+    host: IHost, peer: PeerAddress, interval: float, timeout: float, show: Callable[[SwarmStatus], None]
+) -> None:
+    """Show what this peer says until it says no more."""
+    try:
+        async with open_stream(host, peer, timeout) as stream:
+            while True:
+                await trio.sleep(interval)
+                with trio.fail_after(timeout):
+                    status = await ask_status(stream)
+                if not status.run:
+                    return  # a bootstrap peer: by now it may know members
+                show(status)
+    except Unanswered as error:
+        log.info("%s answers no more: %s", peer.peer_id, error)
+    except trio.TooSlowError:
+        log.info("%s answers no more", peer.peer_id)
+
+
+class NotBegun(UserError):
+    """Somebody answered, and nobody knows the run, which may be about to begin."""
+
+
+class Unanswered(Exception):
+    """This peer gave no status; the text says why."""
+
+
+async def _find(
+    host: IHost, peers: Sequence[PeerAddress], run: str, seconds: float, answered: list[PeerAddress] | None = None
+) -> tuple[PeerAddress, SwarmStatus]:
+    """A peer that tells of a run, and what it says. Members named by the given peers are asked after them.
+
+    Who answers, with or without a run, is added to `answered`. Raises UserError when nobody told of it after `seconds`.
+    """
+    reasons: dict[str, str] = {}
+    empty: list[tuple[PeerAddress, SwarmStatus]] = []
+    found: list[tuple[PeerAddress, SwarmStatus]] = []
+    with trio.move_on_after(max(seconds, 0.1)):
+        await _ask_all(host, peers, run, reasons, empty, found)
+        told = [] if found else news([peer for _, status in empty for peer in named(status, run)], peers)
+        if told:
+            await _ask_all(host, told[:FOLLOWED_MAX], run, reasons, empty, found)
+    best = min(found, key=lambda one: unheard(one[1]), default=None)
+    if answered is not None:
+        answered += [peer for peer, _ in [*empty, *found]]
+    if best is not None:
+        return best
+    if empty and not run:
+        return empty[0]
+    raise _failure(peers, run, reasons, bool(empty))
+
+
+async def find(host: IHost, peers: Sequence[PeerAddress], seconds: float) -> tuple[PeerAddress, SwarmStatus]:
+    """As `_find`, of any run, for who goes on with the same host."""
+    return await _find(host, peers, "", seconds)
+
+
+async def _ask_all(
+    host: IHost,
+    peers: Sequence[PeerAddress],
+    run: str,
+    reasons: dict[str, str],
+    empty: list[tuple[PeerAddress, SwarmStatus]],
+    found: list[tuple[PeerAddress, SwarmStatus]],
+) -> None:
+    """Ask them side by side, until one who has heard all holders tells of the run. Answers about it are added to
+    `found`; the others are noted in `empty` and `reasons`."""
+    limit = trio.CapacityLimiter(DIALS_AT_ONCE)
+
+    async def ask(peer: PeerAddress, scope: trio.CancelScope) -> None:
+        reasons[peer.peer_id] = "no answer"
+        async with limit:
+            try:
+                async with open_stream(host, peer, seconds=30.0) as stream:
+                    status = await ask_status(stream)
+            except Unanswered as error:
+                reasons[peer.peer_id] = str(error)
+                return
+        if status.run and run in ("", status.run):
+            found.append((peer, status))
+            wait = BETTER_SECONDS if unheard(status) else 0.0
+            scope.deadline = min(scope.deadline, trio.current_time() + wait)
+        elif status.run:
+            reasons[peer.peer_id] = f"it takes part in the run {status.run[:12]}"
+        else:
+            empty.append((peer, status))
+
+    async with trio.open_nursery() as nursery:
+        for peer in peers:
+            nursery.start_soon(ask, peer, nursery.cancel_scope)
+
+
+def _failure(peers: Sequence[PeerAddress], run: str, reasons: dict[str, str], answered: bool) -> UserError:
+    if answered:
+        text = f"nobody asked knows the run {run[:12]}; is it running, and through this meeting point?"
+        return NotBegun(text, UNAVAILABLE)
+    shown = "; ".join(f"{peer}: {reasons.get(peer.peer_id, 'no answer')}" for peer in peers[:3])
+    return UserError(f"no peer answered ({shown}); check the address, and that the peer runs", UNAVAILABLE)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """For what makes many objects that all stay. Looking for garbage among them is an eighth of the time that an import
+    takes, and half of the time that parsing does."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@asynccontextmanager
+async def open_host() -> AsyncIterator[IHost]:
+    """A libp2p host that listens nowhere, with an identity that is gone afterwards."""
+    with no_collection():
+        from libp2p import new_host
+        from libp2p.crypto.ed25519 import create_new_key_pair
+        from libp2p.custom_types import TProtocol
+        from libp2p.security.tls.transport import PROTOCOL_ID, TLSTransport
+        from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX_ID
+        from libp2p.stream_muxer.yamux.yamux import Yamux
+
+    logging.getLogger("libp2p").setLevel(logging.CRITICAL)  # it reports every failed dial, as do we
+    logging.getLogger().addFilter(_not_from_libp2p)  # and some of it by the root logger
+    keys = create_new_key_pair()
+    host = new_host(
+        key_pair=keys,
+        sec_opt={PROTOCOL_ID: TLSTransport(keys)},
+        muxer_opt={TProtocol(YAMUX_ID): Yamux},
+        negotiate_timeout=10,
+    )
+    async with host.run(listen_addrs=[]):
+        yield host
+
+
+@asynccontextmanager
+async def open_stream(
+    host: IHost, peer: PeerAddress, seconds: float, protocol: str = STATUS_PROTOCOL
+) -> AsyncIterator[INetStream]:
+    """An open stream to a peer. Raises Unanswered for whatever goes wrong before and within."""
+    from libp2p.custom_types import TProtocol
+    from libp2p.peer.id import ID
+
+    peer_id = ID.from_base58(peer.peer_id)
+    stream = None
+    try:
+        with trio.fail_after(seconds):
+            if all(one.is_closed for one in host.get_network().get_connections(peer_id)):
+                await _connect(host, peer)
+            stream = await host.new_stream(peer_id, [TProtocol(protocol)])
+        yield stream
+    except (PeerError, EOFError) as error:
+        raise Unanswered(str(error) or "it hung up in the middle of its answer") from None
+    except trio.TooSlowError:
+        raise Unanswered(f"no connection within {seconds:g} s") from None
+    except Exception as error:  # libp2p has no common base for its errors
+        log.info("status of %s", peer.peer_id, exc_info=True)
+        raise Unanswered(await _cause(peer, error)) from None
+    finally:
+        if stream is not None:
+            with trio.CancelScope(deadline=trio.current_time() + 1.0, shield=True):
+                await stream.reset()
+
+
+async def _connect(host: IHost, peer: PeerAddress) -> None:
+    """Dial all addresses side by side until one works. libp2p's own `connect` picks one of each kind of transport and
+    refuses a peer for a minute after a failure. Raises the last address's error."""
+    from libp2p.peer.id import ID
+    from multiaddr import Multiaddr
+
+    errors: list[Exception] = []
+    connected = False
+    peer_id = ID.from_base58(peer.peer_id)
+
+    async def dial(address: str, scope: trio.CancelScope) -> None:
+        nonlocal connected
+        try:
+            await host.get_network().dial_addr(Multiaddr(address), peer_id)
+        except Exception as error:
+            log.info("%s is not at %s", peer.peer_id, address, exc_info=True)
+            errors.append(error)
+            return
+        connected = True
+        scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for address in peer.addresses[:ADDRESSES_DIALLED]:
+            nursery.start_soon(dial, address, nursery.cancel_scope)
+    if not connected:
+        raise errors[-1]
+
+
+async def _cause(peer: PeerAddress, error: Exception) -> str:
+    """Why a peer gave no status, in one line. libp2p drops the system's reason, so the port is tried once more."""
+    target = socket_address(peer.addresses[0])
+    if target is None or target[1] != socket.SOCK_STREAM:
+        return (str(error).splitlines() or [""])[0][:160] or type(error).__name__
+    with trio.socket.socket(target[0], target[1]) as probe:
+        try:
+            with trio.fail_after(PROBE_SECONDS):
+                await probe.connect((target[2], target[3]))
+        except OSError as failure:
+            return os.strerror(failure.errno) if failure.errno else str(failure)
+        except trio.TooSlowError:
+            return "no answer"
+    return "something answers there, but it is not this peer, or it tells no status"
+
+
+async def ask_status(stream: INetStream) -> SwarmStatus:
+    """One request and its reply. Raises PeerError, EOFError or what libp2p raises."""
+    await send(stream, REQUEST)
+    return decode_status(await receive(stream, REPLY_BYTES_MAX))
+
+
+async def send(stream: INetStream, data: bytes) -> None:
+    """One frame, as status.py has them."""
+    await stream.write(framed(data))
+
+
+async def receive(stream: INetStream, bytes_max: int) -> bytes:
+    """One frame. Raises what `read_frame` does."""
+    return await read_frame(stream.read, bytes_max)

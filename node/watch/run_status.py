@@ -1,0 +1,265 @@
+"""The status of a run as one participant knows it, for `/ftnode/status/1`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from statistics import mean, median
+
+from ftnode.node.watch.peer_latency import UNCONNECTED, Acquaintance
+from ftnode.node.watch.progress import Progress
+from ftnode.node.watch.stage_summary import Circumstances, summarize
+from ftnode.node.watch.status import (
+    COMMITS_MAX,
+    CommitPoint,
+    CopyRow,
+    PeerRow,
+    RecoveryRow,
+    Speaker,
+    StageRow,
+    StageSummary,
+    SwarmStatus,
+    perplexity_of,
+)
+from ftnode.protocol.chronicle import Rebuild
+from ftnode.protocol.manifest.parse import Manifest
+from ftnode.protocol.picture import Picture
+from ftnode.protocol.words.messages import HALTED
+from ftnode.protocol.words.types import Peer
+
+VERSION = version("ftnode")
+PACE_COMMITS = 8
+"""Of the newest, for the speed and the time that is left."""
+SILENT_LEASES = 2
+"""Who stands by is heard twice per lease."""
+PEERS_MAX = 256
+PEER_ADDRESSES_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a node knows besides what its core shows."""
+
+    device: str
+    progress: Progress = field(default_factory=Progress)
+    acquaintances: Mapping[str, Acquaintance] = field(default_factory=dict)
+    reach: str = ""
+    clock: float | None = None
+    """Wall clock now."""
+
+
+def run_status(
+    picture: Picture, manifest: Manifest, around: Surroundings, now: float, curve: bool = True
+) -> SwarmStatus:
+    """What this node knows; rows of other holders are as of their last heartbeat. `curve`: with the commits."""
+    speaker = Speaker(picture.me.id, VERSION, around.device, "volunteer", around.reach)
+    newest = picture.history.commits.get(picture.history.newest_step)
+    last_validation = max(picture.history.validation, default=None)
+    view = picture.view
+    if view is None:
+        return SwarmStatus(
+            speaker, run=manifest.run_id, name=manifest.run.name, steps=manifest.run.steps, state="waiting",
+            waiting=picture.waiting, clock=around.clock, volunteers=1, peers=_peers(picture, around, now),
+        )  # fmt: skip
+    waiting = picture.run_waiting
+    state, rows = _state(picture, waiting), _rows(picture, manifest, now)
+    peers = _peers(picture, around, now)
+    validation = picture.history.validation[last_validation] if last_validation is not None else None
+    return SwarmStatus(
+        speaker,
+        run=manifest.run_id,
+        name=manifest.run.name,
+        step=newest.step if newest is not None else 0,
+        steps=manifest.run.steps,
+        loss=newest.loss if newest is not None else None,
+        validation=validation,
+        tokens_per_second=_speed(picture),
+        leader=view.leader.id,
+        lineage=view.lineage.id,
+        view=view.number,
+        state=state,
+        waiting=waiting,
+        stages=rows,
+        standbys=tuple(sorted(peer.id for peer in _present(picture, now) if peer not in picture.members)),
+        recoveries=_recoveries(picture),
+        commits=_curve(picture) if curve else (),
+        validation_step=last_validation,
+        perplexity=perplexity_of(validation),
+        eta_seconds=_eta(picture) if state == "training" else None,
+        volunteers=sum(row.role != "bootstrap" for row in peers),
+        commit_age=around.progress.commit_age(now),
+        clock=around.clock,
+        summaries=_summaries(picture, around, rows, state, waiting, now),
+        peers=peers,
+        copies=_copies(picture),
+        skipped_steps=sum(commit.skipped for commit in picture.history.commits.values()),
+    )
+
+
+def look(picture: Picture, progress: Progress, now: float) -> None:
+    """Note what has moved since the last look."""
+    rows = {} if picture.view is None else dict.fromkeys(range(len(picture.view.holders)), 0)
+    for peer, report in picture.reports.items():
+        if picture.view is not None and report.view == picture.view.number and peer in picture.members:
+            for told in report.stages:
+                if told.stage in rows:
+                    rows[told.stage] = max(rows[told.stage], told.applied)
+    progress.look(picture.history.newest_step, {stage: step for stage, step in rows.items() if step > 0}, now)
+
+
+def _copies(picture: Picture) -> tuple[CopyRow, ...]:
+    """By the keepers' own word."""
+    told = picture.reports.items()
+    rows = [CopyRow(copy.stage, peer.id, copy.step, copy.fetched) for peer, report in told for copy in report.copies]
+    return tuple(sorted(rows, key=lambda row: (row.stage, row.peer))[:COMMITS_MAX])
+
+
+def _curve(picture: Picture) -> tuple[CommitPoint, ...]:
+    """The whole curve, thinned evenly to what a status may hold; the newest commit is always there."""
+    commits = picture.history.commits
+    every = -(-len(commits) // COMMITS_MAX)
+    steps = sorted(commits, reverse=True)[:: max(1, every)]
+    return tuple(CommitPoint(step, commits[step].loss, commits[step].seconds) for step in reversed(steps))
+
+
+def _state(picture: Picture, waiting: str) -> str:
+    if waiting.startswith(HALTED):
+        return "halted"
+    if waiting:
+        return "waiting"
+    over = picture.history.newest_step >= picture.settings.steps
+    return "finished" if picture.finished or over else "training"
+
+
+def _eta(picture: Picture) -> float | None:
+    """Seconds to the last step at the pace of the newest commits. None until two commits show a pace: the first one
+    has no seconds."""
+    timed = [commit.seconds for commit in picture.history.newest_commits(PACE_COMMITS) if commit.seconds > 0]
+    return max(0, picture.settings.steps - picture.history.newest_step) * mean(timed) if timed else None
+
+
+def _speed(picture: Picture) -> float | None:
+    """Tokens per second over the newest commits."""
+    newest = picture.history.newest_commits(PACE_COMMITS)
+    seconds = sum(commit.seconds for commit in newest)
+    return sum(commit.tokens for commit in newest if commit.seconds > 0) / seconds if seconds > 0 else None
+
+
+def _summaries(
+    picture: Picture, around: Surroundings, rows: tuple[StageRow, ...], state: str, waiting: str, now: float
+) -> tuple[StageSummary, ...]:
+    newest = picture.history.newest_commits(PACE_COMMITS)
+    circumstances = Circumstances(
+        waiting=waiting,
+        finished=state == "finished",
+        step_seconds=median(commit.seconds for commit in newest) if newest else None,
+        silence_seconds=picture.settings.lease_seconds,
+        heard=frozenset(peer.id for peer in picture.watched),
+        refused=frozenset(peer.id for peer in picture.signs.refused) if state == "finished" else frozenset(),
+        rebuilds={
+            rebuild.stage: f"rebuilt by {rebuild.rung.value}: {rebuild.reason}"
+            for rebuild in picture.history.rebuilds.values()
+            if rebuild.seconds is None
+        },
+    )
+    return summarize(rows, lambda stage: around.progress.stage_age(stage, now), circumstances)
+
+
+def _peers(picture: Picture, around: Surroundings, now: float) -> tuple[PeerRow, ...]:
+    """This node, the other members by stage, who learns or stands by, and who else was met (a meeting point)."""
+    view = picture.view
+    stages: dict[Peer, tuple[int, ...]] = {}
+    roles: dict[Peer, str] = {}
+    for peer in view.members() if view is not None else ():
+        stages[peer] = view.stages_of(peer) if view is not None else ()
+        roles[peer] = "leader" if view is not None and peer == view.leader else "holder"
+    for stage, peer in picture.learners:
+        if roles.get(peer, "learner") == "learner":
+            stages[peer], roles[peer] = (*stages.get(peer, ()), stage), "learner"
+    for peer in sorted({picture.me, *_present(picture, now)}):
+        roles.setdefault(peer, "standby")
+    found = [
+        _peer_row(picture, around, peer, roles[peer], stages.get(peer, ()), now)
+        for peer in sorted(roles, key=lambda peer: (stages.get(peer) or (1 << 20,), peer))
+    ]
+    named = {peer.id for peer in roles}
+    found += [
+        PeerRow(peer_id, met.role, (), (met.address,), met.path, met.latency, met.version, None)
+        for peer_id, met in sorted(around.acquaintances.items())
+        if peer_id not in named and met.role == "bootstrap"
+    ]
+    return tuple(found[:PEERS_MAX])
+
+
+def _present(picture: Picture, now: float) -> list[Peer]:
+    """Those in the directory whose record does not merely outlive them: their address refuses us, or they were heard
+    once and are silent since."""
+    signs = picture.signs
+    return [
+        peer
+        for peer in picture.presences
+        if peer not in signs.refused
+        and not (peer in signs.heard and signs.silence(peer, now) > SILENT_LEASES * picture.settings.lease_seconds)
+    ]
+
+
+def _peer_row(
+    picture: Picture, around: Surroundings, peer: Peer, role: str, stages: tuple[int, ...], now: float
+) -> PeerRow:
+    if peer == picture.me:
+        addresses = picture.contacts[peer]
+        return PeerRow(peer.id, role, stages, addresses[:PEER_ADDRESSES_MAX], "self", None, VERSION, 0.0)
+    met = around.acquaintances.get(peer.id, UNCONNECTED)
+    presence = picture.presences.get(peer)
+    addresses = picture.contacts.get(peer) or (presence.addresses if presence is not None else ())
+    heard = picture.signs.heard.get(peer)
+    return PeerRow(
+        peer.id, role, stages, addresses[:PEER_ADDRESSES_MAX], met.path, met.latency, met.version,
+        None if heard is None else max(0.0, now - heard),
+    )  # fmt: skip
+
+
+def _rows(picture: Picture, manifest: Manifest, now: float) -> tuple[StageRow, ...]:
+    view = picture.view
+    assert view is not None
+    rows = []
+    tokens = manifest.tokens_per_step / manifest.batch.microbatches
+    for stage, group in enumerate(view.holders):
+        if not group:
+            rows.append(StageRow(stage, "", "vacant", view.epochs[stage], 0, 0, 0, 0.0))
+        for peer in group:
+            beat = picture.reports.get(peer)
+            reports = beat.stages if beat is not None and beat.view == view.number else ()
+            age = 0.0 if peer == picture.me else picture.signs.silence(peer, now)
+            found = next((report for report in reports if report.stage == stage), None)
+            state, applied, accumulated, queue = ("unknown", 0, 0, 0)
+            if found is not None:
+                state, applied, accumulated, queue = found.state, found.applied, found.accumulated, found.queue
+            pace = picture.pace(peer, stage)
+            rows.append(
+                StageRow(
+                    stage, peer.id, state, view.epochs[stage], max(0, applied), accumulated, queue, max(0.0, age),
+                    tokens / pace if pace else None,
+                )
+            )  # fmt: skip
+    return tuple(rows)
+
+
+def _recoveries(picture: Picture) -> tuple[RecoveryRow, ...]:
+    return tuple(
+        RecoveryRow(
+            rebuild.stage, rebuild.step, rebuild.rung.value, rebuild.epoch,
+            rebuild.lost.id if rebuild.lost is not None else "",
+            rebuild.newcomer.id if rebuild.newcomer is not None else "", rebuild.reason, rebuild.seconds,
+            _bytes_fetched(picture, rebuild), *picture.history.around(rebuild),
+        )
+        for _, rebuild in sorted(picture.history.rebuilds.items())
+    )  # fmt: skip
+
+
+def _bytes_fetched(picture: Picture, rebuild: Rebuild) -> int:
+    """As the newcomer says, while it holds the stage."""
+    report = picture.reports.get(rebuild.newcomer) if rebuild.newcomer is not None else None
+    stages = report.stages if report is not None else ()
+    return next((told.fetched for told in stages if told.stage == rebuild.stage), 0)

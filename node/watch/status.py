@@ -1,0 +1,322 @@
+"""What a node tells watchers: the data, its encoding, and the server side of `/ftnode/status/1`.
+
+A watcher sends a request frame and gets one reply frame, as often as it likes on one stream. A frame is a 4-byte
+big-endian length and msgpack: the request `{"format": 1}`, the reply a `SwarmStatus` by field names. Readers ignore
+names that they do not know, so that fields can be added; `format` changes when one changes its meaning.
+
+A bootstrap peer takes part in no run. It answers with an empty `run` and with `members`: peers that announced a run
+in the directory (`directory_records.RUNS_KEY`), and the watcher asks one of those.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, cast, get_args, get_origin, get_type_hints
+
+import msgpack
+import trio
+
+from ftnode.node.links.side_messages import read_frame, write_frame
+from ftnode.node.links.streams import StreamHandler, at_most
+from ftnode.protocol.words.codec import reader
+from ftnode.protocol.words.errors import PeerError
+
+log = logging.getLogger(__name__)
+
+STATUS_PROTOCOL = "/ftnode/status/1"
+FORMAT = 1
+REQUEST_BYTES_MAX = 256
+REPLY_BYTES_MAX = 1 << 20
+COMMITS_MAX = 600
+"""Points of the curve, and entries of any other list; a terminal is narrower."""
+LOSS_MAX = 700.0
+"""Beyond, its perplexity is no float any more."""
+IDLE_SECONDS = 60.0
+"""A watcher that asks nothing for so long is hung up on."""
+WRITE_SECONDS = 10.0
+POLL_SECONDS_MIN = 0.1
+WATCHERS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """One holder of one stage. A vacant stage has a row with an empty `peer`."""
+
+    stage: int
+    peer: str
+    state: str
+    epoch: int
+    step: int
+    """Last applied."""
+    accumulated: int
+    """Microbatches of the step in progress."""
+    queue: int
+    age: float
+    """Seconds since this was heard."""
+    tokens_per_second: float | None = None
+    """What it can do there by itself, by the time that its compute takes for a microbatch."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageSummary:
+    """One stage, all its holders together."""
+
+    stage: int
+    holders: int
+    epoch: int
+    state: str
+    step: int
+    """Last applied, of the holder that is furthest."""
+    tokens_per_second: float | None
+    """What its holders can do together."""
+    queue: int
+    """Microbatches that wait at its holders."""
+    step_age: float | None
+    """Seconds since its step was last seen to move."""
+    reason: str
+    """Why it stalls; empty while it works."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerRow:
+    """One peer of the swarm as the speaker knows it."""
+
+    peer: str
+    role: str
+    """leader, holder, learner, standby or bootstrap."""
+    stages: tuple[int, ...]
+    addresses: tuple[str, ...]
+    """Where it says that it can be dialled, without /p2p."""
+    path: str
+    """From the speaker to it: self, direct, relayed or none."""
+    latency: float | None
+    """Seconds of a question and its answer between the speaker and it."""
+    version: str
+    """Empty when it did not say."""
+    age: float | None
+    """Seconds since it was heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryRow:
+    """A stage that was lost and filled again; `seconds` None while it is not. One of before the speaker's time has
+    `epoch` -1 and empty `lost` and `newcomer`."""
+
+    stage: int
+    step: int
+    rung: str
+    epoch: int
+    lost: str
+    newcomer: str
+    reason: str
+    seconds: float | None
+    bytes_fetched: int = 0
+    """0 when nobody who holds the stage says."""
+    validation_before: float | None = None
+    """The last one before the interrupted step, nats per token."""
+    validation_after: float | None = None
+    """Of the weights after that step, which is evaluated out of turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRow:
+    """A copy of a stage, as of `step`, that `peer` keeps; `bytes_fetched` for this one and those before it."""
+
+    stage: int
+    peer: str
+    step: int
+    bytes_fetched: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPoint:
+    """One committed step, for curves."""
+
+    step: int
+    loss: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A peer that takes part in a run, and where it can be dialled (without /p2p)."""
+
+    run: str
+    name: str
+    peer: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Who answers."""
+
+    peer: str
+    version: str
+    device: str
+    role: str
+    """volunteer or bootstrap."""
+    reach: str = ""
+    """Whether others can dial it, as it found out by asking; empty when it does not know yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmStatus:
+    """A run as one node sees it. Losses are nats per token; None where nothing is known yet."""
+
+    speaker: Speaker
+    run: str = ""
+    name: str = ""
+    step: int = 0
+    """Last committed."""
+    steps: int = 0
+    loss: float | None = None
+    validation: float | None = None
+    tokens_per_second: float | None = None
+    leader: str = ""
+    lineage: str = ""
+    view: int = -1
+    state: str = ""
+    waiting: str = ""
+    """What the run waits for; empty when it works."""
+    stages: tuple[StageRow, ...] = ()
+    standbys: tuple[str, ...] = ()
+    recoveries: tuple[RecoveryRow, ...] = ()
+    commits: tuple[CommitPoint, ...] = ()
+    copies: tuple[CopyRow, ...] = ()
+    """Of the head and, with shadows, of block stages."""
+    skipped_steps: int = 0
+    """Of the commits that this node knows."""
+    members: tuple[Member, ...] = ()
+    validation_step: int | None = None
+    perplexity: float | None = None
+    """e to the validation loss, per token."""
+    eta_seconds: float | None = None
+    """To the last step at the pace of the newest; None while it does not train."""
+    volunteers: int = 0
+    """Holders, learners and those who stand by."""
+    commit_age: float | None = None
+    """Seconds since the speaker heard of the newest commit."""
+    clock: float | None = None
+    """The speaker's wall clock, seconds since 1970 UTC."""
+    summaries: tuple[StageSummary, ...] = ()
+    peers: tuple[PeerRow, ...] = ()
+    format: int = FORMAT
+
+
+def perplexity_of(loss: float | None) -> float | None:
+    """e to a loss in nats per token; None where there is none, or none that a number can hold."""
+    return math.exp(loss) if loss is not None and loss < LOSS_MAX else None
+
+
+def to_mapping(status: SwarmStatus) -> dict[str, Any]:
+    """By field names, plain values only: what `ftnode status --json` prints."""
+    return asdict(status)
+
+
+def encode_status(status: SwarmStatus) -> bytes:
+    return cast(bytes, msgpack.packb(to_mapping(status), use_bin_type=True))
+
+
+def decode_status(data: bytes) -> SwarmStatus:
+    """Raises PeerError for what is no status of this format."""
+    try:
+        found = msgpack.unpackb(data, raw=False, strict_map_key=True, ext_hook=_no_extension)
+    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
+        raise PeerError(f"a status that is not msgpack: {type(error).__name__}") from error
+    return from_mapping(found)
+
+
+def from_mapping(found: object) -> SwarmStatus:
+    """The inverse of `to_mapping`. Raises PeerError."""
+    if not isinstance(found, Mapping) or found.get("format") != FORMAT:
+        theirs = found.get("format") if isinstance(found, Mapping) else None
+        raise PeerError(f"a status of format {str(theirs)[:20]}, this ftnode reads format {FORMAT}")
+    return cast(SwarmStatus, _read(SwarmStatus, found))
+
+
+def _no_extension(code: int, _data: bytes) -> Any:
+    raise ValueError(f"extension type {code}")
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """`value` as `kind`, where dataclasses are mappings by field name; the codec checks everything else."""
+    if get_origin(kind) is tuple and is_dataclass(get_args(kind)[0]):
+        if not isinstance(value, list | tuple) or len(value) > COMMITS_MAX:
+            raise PeerError("a status with a list that is none, or too long")
+        return tuple([_read(get_args(kind)[0], item) for item in value])
+    if not is_dataclass(kind):
+        return reader(kind)(list(value) if isinstance(value, tuple) else value)
+    if not isinstance(value, Mapping):
+        raise PeerError(f"a status whose {getattr(kind, '__name__', kind)} is no mapping")
+    return kind(**{name: _read(hint, value[name]) for name, hint in _fields(kind, frozenset(value))})  # type: ignore[operator]
+
+
+def _fields(kind: Any, present: frozenset[str]) -> list[tuple[str, Any]]:
+    """(name, type) of those fields that are to be read. Raises PeerError when one without a default is missing."""
+    hints = _hints(kind)
+    for field in fields(kind):
+        if field.name not in present and field.default is MISSING:
+            raise PeerError(f"a status without {field.name}")
+    return [(name, hint) for name, hint in hints.items() if name in present]
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def status_handler(snapshot: Callable[[], SwarmStatus]) -> StreamHandler:
+    """What to give to `P2pd.serve(STATUS_PROTOCOL, ...)`. More than WATCHERS_MAX at once are hung up on."""
+
+    newest: list[tuple[float, bytes]] = []
+
+    def encoded() -> bytes:
+        """The same for all who ask at the same time."""
+        now = trio.current_time()
+        if not newest or now - newest[0][0] >= POLL_SECONDS_MIN:
+            newest[:] = [(now, encode_status(snapshot()))]
+        return newest[0][1]
+
+    async def handle(_peer: str, stream: trio.SocketStream) -> None:
+        await serve_status(stream, encoded)
+
+    return at_most(WATCHERS_MAX, handle)
+
+
+async def serve_status(stream: trio.abc.Stream, encoded: Callable[[], bytes]) -> None:
+    """Answer one watcher with the newest status until it goes; see `serve_requests`."""
+    await serve_requests(stream, lambda _: encoded(), POLL_SECONDS_MIN)
+
+
+async def serve_requests(
+    stream: trio.abc.Stream, answer: Callable[[dict[Any, Any]], bytes], seconds_min: float
+) -> None:
+    """Answer one watcher, no more often than every `seconds_min`, until it hangs up, asks nothing for IDLE_SECONDS or
+    sends nonsense, which `answer` may say by a PeerError. Never raises for these, nor when there is no answer: that is
+    logged, and the watcher is hung up on."""
+    try:
+        while True:
+            with trio.fail_after(IDLE_SECONDS):
+                request = await read_frame(stream.receive_some, REQUEST_BYTES_MAX)
+            asked = msgpack.unpackb(request)
+            if not isinstance(asked, dict):
+                raise PeerError("a request that is no map")
+            try:
+                reply = answer(asked)
+            except PeerError:
+                raise
+            except Exception:
+                log.exception("no answer for a watcher")
+                return
+            with trio.fail_after(WRITE_SECONDS):
+                await write_frame(stream, reply)
+            await trio.sleep(seconds_min)
+    except EOFError:
+        pass  # the watcher has seen enough
+    except (trio.TooSlowError, trio.BrokenResourceError, PeerError, ValueError) as error:
+        log.info("watcher dropped: %s", error or type(error).__name__)

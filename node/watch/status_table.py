@@ -1,0 +1,235 @@
+"""A status for people: a table on a terminal, lines elsewhere. Text from peers is shown without control characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ftnode.node.home.duration import duration
+from ftnode.node.watch.stage_summary import Circumstances, summarize
+from ftnode.node.watch.status import PeerRow, RecoveryRow, StageRow, StageSummary, SwarmStatus
+from ftnode.protocol.recovery.last_copy import names_of
+from ftnode.protocol.words.types import spoken_stage
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+STAGE_COLUMNS = ("stage", "holders", "epoch", "state", "step", "tokens/s", "queue", "last step", "reason")
+HOLDER_COLUMNS = ("stage", "peer", "state", "step", "microbatches", "queue", "tokens/s", "heard")
+PEER_COLUMNS = ("peer", "role", "stages", "path", "latency", "version", "heard")
+LONG_PEER_COLUMNS = (*PEER_COLUMNS, "address")
+RECOVERIES_SHOWN = 5
+TEXT_SHOWN = 120
+PEER_SHOWN = 6
+ALARMING = ("vacant", "rebuilding")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Cells that are safe to print. `alarming`: numbers of rows that a person should see first."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    alarming: frozenset[int] = frozenset()
+
+    def lines(self) -> list[str]:
+        """As text, the columns aligned."""
+        cells = [self.columns, *self.rows]
+        widths = [max(len(row[column]) for row in cells) for column in range(len(self.columns))]
+        return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
+
+
+def printable(text: str) -> str:
+    """One line without control characters, so that a stranger cannot write escape codes to our terminal."""
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return shown if len(shown) <= TEXT_SHOWN else f"{shown[: TEXT_SHOWN - 1]}…"
+
+
+def short_peer(peer: str) -> str:
+    return printable(peer[-PEER_SHOWN:]) or "-"
+
+
+def render(status: SwarmStatus, per_peer: bool = False) -> RenderableType:
+    """For rich's console or its live display, what is alarming in red. Tables are our own lines, cut at the terminal's
+    edge: rich's table of a hundred rows takes 70 ms, which a watcher would spend with every look."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    for part in blocks(status, per_peer):
+        if isinstance(part, str):
+            parts.append(Text(part))
+            continue
+        text = Text(no_wrap=True, overflow="ellipsis")
+        for number, line in enumerate(part.lines(), -1):
+            text.append(line + ("\n" if number + 1 < len(part.rows) else ""), _style(number, part))
+        parts.append(text)
+    return Group(*parts)
+
+
+def _style(number: int, table: Table) -> str | None:
+    """`number`: -1 for the names of the columns."""
+    return "bold" if number < 0 else "bold red" if number in table.alarming else None
+
+
+def plain_lines(status: SwarmStatus, per_peer: bool = False) -> list[str]:
+    """As text, for logs and pipes."""
+    return [line for part in blocks(status, per_peer) for line in ([part] if isinstance(part, str) else part.lines())]
+
+
+def blocks(status: SwarmStatus, per_peer: bool = False) -> list[str | Table]:
+    """Lines and tables in the order in which they are shown. `per_peer`: each holder and each peer as well."""
+    found: list[str | Table] = [*heading_lines(status)]
+    if status.stages:
+        found.append(stage_table(status))
+    if per_peer and status.stages:
+        found += ["", Table(HOLDER_COLUMNS, tuple(holder_cells(row) for row in status.stages))]
+    if per_peer and status.peers:
+        found += ["", Table(PEER_COLUMNS, tuple(peer_cells(row) for row in status.peers))]
+    closing = closing_lines(status)
+    return [*found, *([""] if per_peer and closing else []), *closing]
+
+
+def heading_lines(status: SwarmStatus) -> list[str]:
+    who = f"{printable(status.speaker.role)} {short_peer(status.speaker.peer)}"
+    if not status.run:
+        return [f"{who} takes part in no run", *_member_lines(status)]
+    step = "" if status.validation_step is None else f" at step {status.validation_step}"
+    perplexity = "" if status.perplexity is None else f" (perplexity {status.perplexity:.2f})"
+    loss = _figures([("loss", status.loss, ".4f"), ("validation", status.validation, ".4f")])
+    count = status.volunteers or len({row.peer for row in status.stages if row.peer} | set(status.standbys))
+    progress = [
+        f"step {status.step:,} of {status.steps:,}",
+        loss + (step + perplexity if status.validation is not None else ""),
+        _figures([("tokens/s", status.tokens_per_second, ",.0f")]),
+        _counted(count, "volunteer", "volunteers") if count else "",
+        "" if status.eta_seconds is None else f"{duration(status.eta_seconds)} to go",
+        printable(status.state),
+    ]
+    return [
+        f"{printable(status.name)} ({printable(status.run[:12])}) as {who} sees it",
+        ", ".join(text for text in progress if text),
+        f"view {status.view} of lineage {printable(status.lineage[:8]) or '-'}, led by {short_peer(status.leader)}",
+    ]
+
+
+def stage_table(status: SwarmStatus) -> Table:
+    """One row per stage, also of a node that sends no summaries."""
+    summaries = _summaries(status)
+    alarming = frozenset(number for number, stage in enumerate(summaries) if stage.state in ALARMING)
+    return Table(STAGE_COLUMNS, tuple(map(stage_cells, summaries)), alarming)
+
+
+def _summaries(status: SwarmStatus) -> tuple[StageSummary, ...]:
+    around = Circumstances(waiting=status.waiting, finished=status.state == "finished")
+    return status.summaries or summarize(status.stages, circumstances=around)
+
+
+def stage_cells(stage: StageSummary) -> tuple[str, ...]:
+    name, epoch, reason = _stage_name(stage.stage), str(stage.epoch), printable(stage.reason)
+    if not stage.holders:
+        return (name, "0", epoch, printable(stage.state), "", "", "", _ago(stage.step_age), reason)
+    return (
+        name, str(stage.holders), epoch, printable(stage.state), str(stage.step), _speed(stage.tokens_per_second),
+        str(stage.queue), _ago(stage.step_age), reason,
+    )  # fmt: skip
+
+
+def holder_cells(row: StageRow) -> tuple[str, ...]:
+    name = _stage_name(row.stage)
+    if not row.peer:
+        return (name, "nobody", printable(row.state), "", "", "", "", "")
+    counts = (str(row.step), str(row.accumulated), str(row.queue), _speed(row.tokens_per_second))
+    return (name, short_peer(row.peer), printable(row.state), *counts, f"{row.age:.1f} s")
+
+
+def peer_cells(row: PeerRow) -> tuple[str, ...]:
+    stages = ", ".join(_stage_name(stage) for stage in row.stages[:8]) or "-"
+    return (
+        short_peer(row.peer), printable(row.role), stages, printable(row.path),
+        "-" if row.latency is None else f"{row.latency * 1e3:.1f} ms", printable(row.version) or "-",
+        "-" if row.age is None else f"{row.age:.1f} s",
+    )  # fmt: skip
+
+
+def peer_table(status: SwarmStatus) -> Table:
+    """`ftnode peers`: whole PeerIds, and where each can be dialled."""
+    rows = []
+    for row in status.peers:
+        cells = (printable(row.peer), *peer_cells(row)[1:])
+        rows.append((*cells, printable(row.addresses[0]) if row.addresses else "-"))
+    rows += [
+        (printable(member.peer), "member", "-", "-", "-", "-", "-", printable((member.addresses or ("-",))[0]))
+        for member in (status.members if not status.run else ())
+    ]
+    return Table(LONG_PEER_COLUMNS, tuple(rows))
+
+
+def closing_lines(status: SwarmStatus) -> list[str]:
+    lines = []
+    if status.standbys:
+        lines.append(f"standing by: {', '.join(short_peer(peer) for peer in status.standbys[:16])}")
+    if status.copies:
+        fetched = sum(copy.bytes_fetched for copy in status.copies)
+        stages = dict.fromkeys(spoken_stage(copy.stage) for copy in status.copies)
+        lines.append(f"copies of {', '.join(stages)} are kept; {fetched / 1e6:.1f} MB fetched for them so far")
+    if status.skipped_steps:
+        lines.append(f"{status.skipped_steps} steps were skipped")
+    if status.waiting:
+        lines.append(f"waiting for {printable(status.waiting)}")
+    if status.state == "finished":
+        lines.append(_end(status))
+    if status.recoveries:
+        lines.append(f"{_counted(len(status.recoveries), 'stage was', 'stages were')} lost and rebuilt so far")
+    return lines + [_recovery_line(recovery) for recovery in status.recoveries[-RECOVERIES_SHOWN:]]
+
+
+def _end(status: SwarmStatus) -> str:
+    """What there is to do when a run is over."""
+    summaries = _summaries(status)
+    lost = [stage.stage for stage in summaries if not stage.holders]
+    if lost:
+        return f"{names_of(lost)} can no longer be had: export works again only if a silent holder is heard again"
+    single = sum(stage.holders == 1 for stage in summaries)
+    return (
+        "its holders keep the model until they are stopped; get it with: ftnode export MANIFEST DIR"
+        + (f" ({_counted(single, 'stage has', 'stages have')} a single holder)" if single else "")
+    )  # fmt: skip
+
+
+def _counted(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"
+
+
+def _stage_name(stage: int) -> str:
+    return "head" if stage == 0 else str(stage)
+
+
+def _speed(tokens_per_second: float | None) -> str:
+    return "-" if tokens_per_second is None else f"{tokens_per_second:,.0f}"
+
+
+def _ago(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{duration(seconds)} ago" if seconds >= 90 else f"{seconds:.1f} s ago"
+
+
+def _recovery_line(row: RecoveryRow) -> str:
+    took = "not yet healed" if row.seconds is None else f"healed in {row.seconds:.1f} s"
+    who = f"{short_peer(row.lost)} -> {short_peer(row.newcomer)}"
+    fetched = f", {row.bytes_fetched / 1e6:.1f} MB" if row.bytes_fetched else ""
+    why = f"{printable(row.rung)}, {took}{fetched} ({printable(row.reason)})"
+    losses = _figures([("validation before", row.validation_before, ".3f"), ("after", row.validation_after, ".3f")])
+    stage = spoken_stage(row.stage)
+    return f"{stage} lost at step {row.step}: {who} by {why}{'; ' + losses if losses else ''}"
+
+
+def _member_lines(status: SwarmStatus) -> Iterable[str]:
+    runs: dict[tuple[str, str], int] = {}
+    for member in status.members:
+        runs[member.run, member.name] = runs.get((member.run, member.name), 0) + 1
+    return [f"it knows {count} of {printable(name)} ({printable(run[:12])})" for (run, name), count in runs.items()]
+
+
+def _figures(figures: Sequence[tuple[str, float | None, str]]) -> str:
+    return ", ".join(f"{name} {value:{shape}}" for name, value, shape in figures if value is not None)

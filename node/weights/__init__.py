@@ -1,0 +1,1 @@
+"""A stage's weights on their way: donors, copies, disks."""

@@ -1,0 +1,143 @@
+"""What a node tells the core of the snapshots on its disk, finds again for the core's plans, and lends to others.
+
+They are told as they are found, so that nobody waits for gigabytes to be read, then read in the background, and told
+again without those that are damaged. All nodes of one home share what lies there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event as Halt
+from typing import Any, TypeVar
+
+import trio
+
+from ftnode.node.compute.state_shape import StateShape
+from ftnode.node.machine.tensor_slots import Arena
+from ftnode.node.snapshots.format import PARTS, KeptSnapshot, SnapshotError
+from ftnode.node.snapshots.store import SnapshotStore, part_bytes
+from ftnode.node.weights.disk_lending import DiskReading, OpenParts, Piece, opened
+from ftnode.protocol.wire.frames import StateHeader, StateRequest
+from ftnode.protocol.words.events import Event, Snapshots
+from ftnode.protocol.words.records import TOLD_MAX
+from ftnode.protocol.words.types import Snapshot, Version
+
+log = logging.getLogger(__name__)
+
+Read = TypeVar("Read")
+
+
+def snapshot_of(kept: KeptSnapshot) -> Snapshot:
+    """As the core hears of it."""
+    lineal = kept.index.lineal
+    return Snapshot(kept.stage, kept.version, kept.whole_digest, lineal.epoch)
+
+
+@dataclass
+class KnownSnapshots:
+    """Of one run. `store` None: this run keeps none, and nothing happens here."""
+
+    store: SnapshotStore | None
+    shape: StateShape
+    deliver: Callable[[Event], None]
+    _damaged: set[Path] = field(default_factory=set)
+    _whole: set[Path] = field(default_factory=set)
+    """Read once, with the hashes that they should have."""
+    _reading: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
+    """Of whole snapshots: one disk."""
+    _lending: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
+    """Of chunks, which do not wait behind those."""
+
+    def kept(self) -> tuple[KeptSnapshot, ...]:
+        """Those that are whole, as far as we know, the newest first."""
+        if self.store is None:
+            return ()
+        return tuple(kept for kept in self.store.kept() if kept.folder not in self._damaged)
+
+    def tell(self) -> None:
+        """The disk has changed, or the node begins."""
+        if self.store is not None:
+            self.deliver(Snapshots(tuple(snapshot_of(kept) for kept in self.kept())))
+
+    def damaged(self, kept: KeptSnapshot, reason: str) -> None:
+        """Never to be told of again; it stays for its owner to look at."""
+        log.warning("a snapshot is not used: %s", reason)
+        self._damaged.add(kept.folder)
+        self.tell()
+
+    async def check(self) -> None:
+        """Read what others are told of, once, and withdraw what is damaged."""
+        store = self.store
+        for kept in self.kept()[:TOLD_MAX]:
+            trouble = await self._in_thread(store.verify, kept) if store else ""
+            if not trouble:
+                self._whole.add(kept.folder)
+            elif kept.folder.exists():
+                self.damaged(kept, trouble)
+
+    def find(self, stage: int, version: Version, digest: str) -> KeptSnapshot | None:
+        """The snapshot that a plan means."""
+        wanted = stage, version, digest
+        return next((kept for kept in self.kept() if (kept.stage, kept.version, kept.whole_digest) == wanted), None)
+
+    def saved(self, request: StateRequest) -> KeptSnapshot | None:
+        """What is here of what is asked for; None: nothing."""
+        if request.parts != "all" or request.encoding != "raw" or request.freeze or request.copy:
+            return None
+        wanted = request.stage, request.step, request.commit
+        fits = (kept for kept in self.kept() if (kept.stage, kept.version.step, kept.version.commit) == wanted)
+        return next(fits, None)
+
+    @asynccontextmanager
+    async def lend(self, request: StateRequest, arena: Arena) -> AsyncIterator[DiskReading | None]:
+        """What a request for a whole state finds on this disk; None: nothing. It is read once as a whole, and its
+        hashes are compared, before the first loan of it."""
+        with ExitStack() as stack:
+            reading = None
+            while reading is None and (kept := self.saved(request)) is not None:
+                try:
+                    parts = stack.enter_context(opened(kept))
+                    await self._require_whole(kept)
+                    reading = self._reading_of(kept, parts, arena)
+                except SnapshotError as error:
+                    self.damaged(kept, str(error))
+            yield reading
+
+    async def _require_whole(self, kept: KeptSnapshot) -> None:
+        """Raises SnapshotError."""
+        assert self.store is not None
+        if kept.folder not in self._whole:
+            if trouble := await self._in_thread(self.store.verify, kept):
+                raise SnapshotError(trouble)
+            self._whole.add(kept.folder)
+
+    def _reading_of(self, kept: KeptSnapshot, parts: OpenParts, arena: Arena) -> DiskReading:
+        lengths = self.shape.lengths(kept.stage, "all", "raw")
+        size = sum(part_bytes(kept.index, part) for part in PARTS)
+        if sum(lengths) != size:
+            raise SnapshotError(f"{kept.folder} has {size} bytes of state, the run's model has {sum(lengths)}")
+        said = kept.index.state
+        header = StateHeader(
+            kept.version, said.norm_squared, len(lengths), size, kept.digest, said.updates, said.rate_factor, "raw"
+        )
+
+        async def read(start: int, length: int) -> Piece:
+            in_thread: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
+            found: Piece = await in_thread(parts.read, start, length, limiter=self._lending, abandon_on_cancel=True)
+            return found
+
+        return DiskReading(header, arena, lengths, read)
+
+    async def _in_thread(self, read: Callable[[KeptSnapshot, Halt], Read], kept: KeptSnapshot) -> Read:
+        """In a thread. Who is cancelled does not wait for the disk; what was left behind ends at its next piece."""
+        in_thread: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
+        halt = Halt()
+        try:
+            found: Read = await in_thread(read, kept, halt, limiter=self._reading, abandon_on_cancel=True)
+            return found
+        finally:
+            halt.set()

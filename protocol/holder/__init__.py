@@ -1,0 +1,1 @@
+"""What a peer does with its own stages, and how it comes, is heard and goes."""

@@ -1,0 +1,612 @@
+"""What a peer does with the stages it holds: versions, Status, Begin, installs, and the attempt in progress."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ftnode.protocol.holder.own_departure import OwnDeparture
+from ftnode.protocol.liveness.deadlines import Deadlines
+from ftnode.protocol.recovery.copies import OwnCopies
+from ftnode.protocol.recovery.disk_versions import OwnDisk
+from ftnode.protocol.recovery.installs import Installs
+from ftnode.protocol.situation import Outcome, Situation
+from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.step.completed_attempt import CompletedAttempt, promised_by
+from ftnode.protocol.step.early_tensors import EarlyTensors
+from ftnode.protocol.step.task_order import Pace
+from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, PublishView, Release, RestartCompute
+from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed
+from ftnode.protocol.words.messages import NOT_LENT, Begin, Boundary, Share, StageStatus, Status, Stored
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Attempt, Copied, Handle, Peer, Snapshot, Version
+from ftnode.protocol.words.view import Lineage, View
+
+LINEAGES_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """What we had when our lineage lost to another one. It stays in memory until we hold or learn a stage again, should
+    nobody stand behind the other lineage after all."""
+
+    view: View
+    """By which we went."""
+    origin: str
+    lineages: tuple[str, ...]
+    versions: dict[int, Version]
+    made_in: dict[int, tuple[str, str]]
+
+
+class Holder:
+    """Weights by version, and the work on one attempt. Weights of stages no longer held are kept for a return."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.versions: dict[int, Version] = {}
+        self.made_in: dict[int, tuple[str, str]] = {}
+        """Stage → the lineage that made its version, and that lineage's origin."""
+        self._lineages: list[str] = []
+        """The lineages that this peer has been in, oldest first, each a descendant of the one before."""
+        self.origin = ""
+        """Of the lineage that we are in."""
+        self._given_up: GivenUp | None = None
+        self._held_back: tuple[Begin, float] | None = None
+        """A learner's Begin that waits for the sum of the step that it commits, and since when."""
+        self.completed, self.pace = CompletedAttempt(), Pace()
+        self.deadlines = Deadlines(settings.resend_seconds, settings.stall_seconds)
+        self.work: StepWork | None = None
+        self.begin: Begin | None = None
+        self.compute_ready, self.may_head, self.capacity = False, False, 0
+        self.tokens_per_second = 0.0
+        self.refuses: set[int] = set()
+        self.installs = Installs()
+        self.learning: tuple[int, ...] = ()
+        """Stages that the last Begin lets us learn (rule 26)."""
+        self.named_at = 0.0
+        """When the leader last was at the step whose Begin lets us learn."""
+        self._early = EarlyTensors(2 * settings.window)
+        self._early_shares: dict[tuple[Peer, int], Share] = {}
+        """The newest that came before their Begin, of each (holder, stage)."""
+        self.copies = OwnCopies()
+        self.disk = OwnDisk()
+        self.told: tuple[Version, bool] | None = None
+        """The base of the last Begin, and whether it was skipped: a member knows of it although its work is gone."""
+        self._left: Attempt | None = None
+        """The attempt whose work we dropped last: should it go on with us, nobody can finish it."""
+        self._ready_sent, self._ready_results = -1.0, -1
+        """When we said that we are Ready, and for how many stages: what we learn may be reduced later."""
+        self._task_since, self.departure = 0.0, OwnDeparture()
+
+    # -- what others want to know
+
+    @property
+    def ours(self) -> dict[int, Version]:
+        """Those that have a common past with the lineage that we are in."""
+        return {stage: version for stage, version in self.versions.items() if self.made_in[stage][1] == self.origin}
+
+    @property
+    def given_up(self) -> View | None:
+        """The view by which we went when our lineage lost, while the weights that we had then are still here."""
+        return self._given_up.view if self._given_up is not None else None
+
+    def copies_told(self) -> tuple[Copied, ...]:
+        return self.copies.told()
+
+    def snapshots_told(self) -> tuple[Snapshot, ...]:
+        """The newest on our disk."""
+        return self.disk.told()
+
+    @property
+    def tensors(self) -> int:
+        """How many boundary tensors are here: of the attempt in work, and early ones."""
+        return len(self._early) + (self.work.tensors if self.work is not None else 0)
+
+    def pace_of(self, stage: int) -> float:
+        """Seconds that a microbatch takes here; 0 while nothing is known."""
+        return self.pace.seconds(stage)
+
+    def applied(self, stage: int) -> int:
+        return self.versions[stage].step if stage in self.versions else -1
+
+    @property
+    def finished(self) -> bool:
+        """All steps are committed."""
+        return self.begin is not None and not self.begin.training
+
+    def busy_seconds(self, s: Situation) -> float:
+        since = max(self._task_since, s.liveness.grace)  # a suspended node is not a hung compute
+        return s.now - since if self.work is not None and self.work.busy else 0.0
+
+    def exact(self, lineage: str, but: Collection[int] = ()) -> tuple[tuple[int, Version], ...]:
+        """The versions that we have, or can make at once of what this attempt or a retired one reduced; not of the
+        stages in `but`."""
+        versions = {stage: version for stage, version in self.versions.items() if stage not in but}
+        if not versions:
+            return ()
+        at_work = self.work is not None and self.work.begin.training
+        here = promised_by(self.work, versions, lineage) if at_work and self.work else ()
+        return (*sorted(versions.items()), *self.completed.promised(versions, lineage), *here)
+
+    def reduced(self, stage: int, lineage: str) -> Attempt | None:
+        """The training attempt whose reduced gradient of the stage is here: that in work, or one that we left."""
+        work = self.work if self.begin is not None else None
+        if work is not None and work.begin.training and stage in work.stages and work.has_reduced(stage):
+            return work.begin.attempt
+        return self.completed.reduced(stage, lineage)
+
+    def status(self, s: Situation, view: View) -> Status:
+        """What this member tells the leader of a new view (rule 17)."""
+        work, begin = self.work, self.begin
+        training = begin is not None and work is not None and begin.training
+        versions = self.ours
+        base, skipped = (begin.base, begin.skipped) if begin is not None else self.told or (None, False)
+        return Status(
+            lineage=view.lineage.id,
+            view=view.number,
+            attempt=begin.attempt if begin is not None and training else None,
+            step=begin.step if begin is not None else 0,
+            base=base,
+            skipped=skipped,
+            skip=begin.skip if begin is not None and work is not None else False,
+            evaluate=begin is not None and begin.evaluate,
+            stages=tuple(
+                StageStatus(
+                    stage,
+                    versions.get(stage),
+                    self.reduced(stage, view.lineage.id),
+                    training and work is not None and stage in work.stages,
+                )
+                for stage in s.mine
+            ),
+            ready=work.ready() if work is not None and training and work.complete else None,
+            evaluated=tuple(sorted(s.history.validation.items())[-4:]),
+            commits=s.history.newest_commits(4),
+            copies=self.copies.versions(),
+            paths=work.paths() if work is not None and training else (),
+            paths_view=begin.view if begin is not None and training else -1,
+            snapshots=self.disk.told(),
+        )
+
+    # -- views
+
+    def on_view(self, s: Situation, view: View, was: tuple[int, ...], forked: bool) -> Outcome:
+        """Drop what belongs to a role we no longer have; report to the leader of the new view (rules 15, 17).
+
+        `was`: the stages that we held before. `forked`: the view founds a lineage out of the one before, whose attempts
+        it may commit (rules 16, 18 ii).
+        """
+        out, lineage = Outcome(), view.lineage
+        if lineage.origin != self.origin:
+            self.origin, self._lineages = lineage.origin, []
+            if lineage.start is not None and s.member:  # it goes on from disks, with nothing of our memory (rule 36)
+                out.extend(self.forget_all(s, but=self.ours))
+        if forked:
+            self.completed.forked(view.lineage.id)
+        if view.lineage.id not in self._lineages:
+            if not (forked and (was or view.leader == s.me)):  # a copy may be of a past that is not this lineage's
+                out.extend(self.copies.forget(None))
+            self._lineages = [*self._lineages[-LINEAGES_KEPT:], view.lineage.id]
+        self.learning = tuple(stage for stage in self.learning if stage not in s.mine)
+        if s.mine and not was and s.me not in view.voters:  # what we did as a learner may be long over
+            self._stop_work(s, out)
+        if not (s.member or self.learning) or (set(was) - set(s.mine) and not self._handed_over(s, was)):
+            self._stop_work(s, out)
+        ours = {*s.mine, *was, *self.learning}
+        if s.mine:
+            self._forget_given_up(out)
+            # what nobody holds may be needed exactly, and is in nobody's way
+            for stage in [stage for stage in self.versions if stage not in ours and view.holders[stage]]:
+                self._forget(out, stage)
+        self._break_off(out, ours)
+        if not s.member or (not was and s.me not in view.voters):
+            self.told = None
+        out.extend(self.copies.on_view(s, view))
+        self.deadlines.keep_only(s.members)
+        if s.member:
+            out.send(view.leader, self.status(s, view))
+        return out
+
+    def _handed_over(self, s: Situation, was: tuple[int, ...]) -> bool:
+        """We hold less than before, and the step is done: its last word on what was given up is still ours."""
+        return s.member and self.work is not None and self.work.complete and set(was) <= set(self.work.stages)
+
+    def _forget(self, out: Outcome, stage: int) -> None:
+        self.versions.pop(stage, None)
+        self.made_in.pop(stage, None)
+        out.append(Forget(stage))
+
+    def _forget_given_up(self, out: Outcome) -> None:
+        """Memory is needed, or it belongs to no lineage any more."""
+        if self._given_up is not None:
+            out.extend(Forget(stage) for stage in self._given_up.versions if stage not in self.versions)
+            self._given_up = None
+
+    def _break_off(self, out: Outcome, stages: Collection[int]) -> None:
+        """Installs of all but these."""
+        for stage in self.installs.keep_only(stages):
+            self._forget(out, stage)
+
+    def forget_all(self, s: Situation, but: Collection[int] = ()) -> Outcome:
+        """A new run begins: nothing of an earlier one may get into it."""
+        out = Outcome()
+        self._stop_work(s, out)
+        self.told = None
+        self._drop_retired(out)
+        self._break_off(out, ())
+        out.extend(self.copies.forget(None))
+        self._forget_given_up(out)
+        for stage in [stage for stage in self.versions if stage not in but]:
+            self._forget(out, stage)
+        return out
+
+    def abandon(self, s: Situation) -> Outcome:
+        """The view is given up, and what is learnt or fetched for it with it; what we held before stays."""
+        out = Outcome()
+        self._stop_learning(s, out)
+        self.told = None
+        return out
+
+    def yield_to(self, s: Situation, winner: Lineage) -> Outcome:
+        """Our lineage loses: what it made must not mix with the winner's (rule 16); what is older is the winner's."""
+        assert s.view is not None
+        out, before = Outcome(), (self.origin, tuple(self._lineages))
+        self._stop_work(s, out)
+        self.told = None
+        if self.completed.work_in(winner.id) is None:
+            self._drop_retired(out)
+        self._break_off(out, ())
+        at = self._lineages.index(winner.id) + 1 if winner.id in self._lineages else len(self._lineages) - 1
+        at = at if winner.origin == self.origin else 0
+        lost, self._lineages = self._lineages[at:], self._lineages[:at]
+        out.extend(self.copies.forget(lost))
+        made_in = {stage: made for stage, made in self.made_in.items() if made[0] in lost}
+        versions = {stage: version for stage, version in self.versions.items() if stage in made_in}
+        for stage in made_in:
+            self.made_in.pop(stage)
+            self.versions.pop(stage, None)  # one that is being fetched is not here
+        if versions:
+            self._forget_given_up(out)
+            self._given_up = GivenUp(s.view, *before, versions, made_in)
+        return out
+
+    def go_back(self) -> None:
+        """Nobody stands behind the lineage that ours lost to: what was given up is ours again."""
+        given = self._given_up
+        assert given is not None
+        self.versions |= given.versions
+        self.made_in |= given.made_in
+        self.origin, self._lineages, self._given_up = given.origin, list(given.lineages), None
+
+    def _stop_work(self, s: Situation, out: Outcome) -> None:
+        """Leave the attempt. One that is complete here is kept, since the others may commit it without us."""
+        self._keep_told(s)
+        self._held_back = None
+        work, self.work, self.begin = self.work, None, None
+        if work is not None and work.begin.training:
+            self._left = work.begin.attempt
+        _release(out, self._early.drop(None))
+        if work is not None:
+            out.extend(work.let_go())
+        if work is not None and work.complete and work.begin.training:
+            self.completed.keep(work)
+            out.append(Discard(work.begin.attempt))
+        elif work is not None or not self.completed:
+            self.completed.drop()
+            out.append(Discard(None))
+
+    def _keep_told(self, s: Situation) -> None:
+        if self.begin is not None and s.member:
+            self.told = self.begin.base, self.begin.skipped
+
+    def _drop_retired(self, out: Outcome) -> None:
+        if self.completed.drop():
+            out.append(Discard(None))
+
+    # -- a Begin
+
+    def on_begin(self, s: Situation, begin: Begin) -> Outcome:
+        """Rule 19: commit base, install what is missing, then work on the attempt."""
+        out, old = Outcome(), self.begin
+        if old is not None and begin.view == old.view and (begin.step, begin.attempt) <= (old.step, old.attempt):
+            return out
+        if old is not None and begin.base.step < old.base.step:
+            return out
+        held = self._held_back
+        since = held[1] if held is not None and held[0].attempt == begin.attempt else s.now
+        if s.now - since <= s.settings.join_seconds_max and self._waits_for_sum(s, begin):
+            self._held_back, self.named_at = (begin, since), s.now
+            return out
+        self._held_back = None
+        self.learning, self.named_at = tuple(stage for stage, peer in begin.learners if peer == s.me), s.now
+        if self.learning:
+            self._forget_given_up(out)
+        self._break_off(out, {*s.mine, *self.learning})
+        goes_on = self.work is not None and old is not None and old.attempt == begin.attempt and old.step == begin.step
+        self._commit_base(s, out, begin, goes_on)
+        assert s.view is not None
+        self._ready_sent, self._ready_results = -1.0, -1
+        self.begin, self.told = begin, None
+        self.completed.begun(begin.lineage, goes_on)
+        if goes_on and self.work is not None:
+            out.extend(self.work.continue_in(s.view, begin, s.now))
+        else:
+            _release(out, self._early.drop(begin.attempt))
+            if self.work is not None:
+                out.extend(self.work.let_go())
+            out.append(Discard(begin.attempt))
+            self.work = StepWork(s.me, s.view, begin, s.settings, self.pace, s.paces(), self.deadlines)
+            self._task_since = s.now
+            if begin.attempt == self._left:
+                self.work.give_up("its work on this attempt was dropped")
+        self.work.installed(self._usable(s, begin.base))
+        out.extend(self.copies.on_begin(s, begin))
+        for sender, boundary, handle in self._early.take():
+            out.extend(self.on_boundary(s, sender, boundary, handle))
+        early, self._early_shares = self._early_shares, {}
+        for (sender, _), share in early.items():
+            out.extend(self.on_share(s, sender, share))
+        return out
+
+    def _waits_for_sum(self, s: Situation, begin: Begin) -> bool:
+        """Is the sum of the step that the Begin commits still to come? No step waits for a learner that fetches, so
+        the sum may reach it after the Begin; and who misses one sum fetches everything anew."""
+        work, named = self.work, any(peer == s.me for _, peer in begin.learners)
+        if s.member or not named or work is None or work.begin.skip:
+            return False
+        if (work.begin.attempt, work.begin.step) != (begin.base.attempt, begin.base.step):
+            return False
+        fetched = [stage for stage in self.learning if self.installs.becomes(stage) == work.begin.base]
+        return not all(map(work.has_reduced, fetched))
+
+    def _held_begin(self, s: Situation) -> Outcome:
+        """Look again whether it still waits."""
+        if self._held_back is None:
+            return Outcome()
+        begin, _ = self._held_back
+        if s.of_view(begin.lineage, begin.view):
+            return self.on_begin(s, begin)
+        self._held_back = None
+        return Outcome()
+
+    def _usable(self, s: Situation, base: Version) -> list[int]:
+        return [stage for stage in (*s.mine, *self.learning) if self.versions.get(stage) == base]
+
+    def _commit_base(self, s: Situation, out: Outcome, begin: Begin, goes_on: bool) -> None:
+        """Bring each stage that we hold, learn, or held to the base that the Begin commits: apply the gradient that was
+        reduced for it, or install what the leader's plan says, or learn. `goes_on`: with the attempt in work."""
+        for stage in self.learning:
+            if self.installs.outdated(s, stage, begin, goes_on):
+                self.versions.pop(stage, None)
+                if self.installs.drop(stage):
+                    self._forget(out, stage)
+        for stage in (*s.mine, *self.learning):
+            if self.versions.get(stage) != begin.base and not self._apply(out, stage, begin):
+                if stage in self.learning:
+                    self._learn(s, out, stage, begin)
+                else:
+                    self._install(s, out, stage, begin)
+        for stage in set(self.versions) - {*s.mine, *self.learning}:
+            self._keep_for_return(s, out, stage, begin)
+
+    def _work_of_base(self, stage: int, begin: Begin) -> StepWork | None:
+        """The work that reduced the gradient which makes the base."""
+        work = self.completed.work_in(begin.lineage) or self.work
+        if work is None or work.begin.attempt != begin.base.attempt or not work.has_reduced(stage):
+            return None
+        return work
+
+    def _apply(self, out: Outcome, stage: int, begin: Begin) -> bool:
+        work, version, base = self._work_of_base(stage, begin), self.versions.get(stage), begin.base
+        if work is None or version is None or version.step != base.step - 1:
+            return False
+        out.append(Apply(stage, base, base.attempt, work.begin.skip))
+        self.versions[stage] = base
+        self.made_in[stage] = begin.lineage, self.origin
+        return True
+
+    def _install(self, s: Situation, out: Outcome, stage: int, begin: Begin) -> None:
+        plan = next((plan for plan in begin.installs if (plan.stage, plan.peer) == (stage, s.me)), None)
+        if plan is None:
+            reason = f"stage {stage} has no weights of step {begin.base.step} and no plan to get them"
+            out.extend(self.departure.give_up(s, (stage,), reason))
+            return
+        self.versions.pop(stage, None)
+        out.extend(self.installs.start(s, plan, begin.base))
+
+    def _learn(self, s: Situation, out: Outcome, stage: int, begin: Begin) -> None:
+        """What is under way goes on while no gradient is missed."""
+        work, base = self._work_of_base(stage, begin), begin.base
+        if work is not None and self.installs.carries_on(stage, base):
+            out.append(Apply(stage, base, base.attempt, work.begin.skip))
+        elif self.installs.becomes(stage) != base:
+            self.versions.pop(stage, None)
+            out.extend(self.installs.learn(s, stage, begin))
+
+    def _keep_for_return(self, s: Situation, out: Outcome, stage: int, begin: Begin) -> None:
+        """A stage that we handed over goes with the swarm to the commit that did it, and no further: should its new
+        holder die at once, we have it."""
+        if self.versions[stage].step < begin.base.step and not self._apply(out, stage, begin) and s.mine:
+            self._forget(out, stage)
+
+    # -- installs
+
+    def on_installed(self, s: Situation, event: Installed) -> Outcome:
+        version, out = self.installs.on_installed(event)
+        if version is None:
+            return out
+        self.versions[event.stage] = version
+        assert s.view is not None
+        self.made_in[event.stage] = s.view.lineage.id, self.origin
+        if self.work is not None and self.begin is not None:
+            self.work.installed(self._usable(s, self.begin.base))
+        if event.stage in self.learning:
+            out.beat(False, s.view.leader)
+        return out
+
+    def on_install_failed(self, s: Situation, event: InstallFailed) -> Outcome:
+        waited, out = self.installs.on_failed(s, event)
+        if not waited:
+            out.extend(self.departure.give_up(s, (event.stage,), f"{NOT_LENT}: {event.reason}"))
+        return out
+
+    # -- tensors and tasks
+
+    def on_boundary(self, s: Situation, sender: Peer, boundary: Boundary, handle: Handle) -> Sequence[Effect]:
+        known = sender in s.members and s.view is not None and boundary.lineage == s.view.lineage.id
+        if not s.member or s.view is None or not known:
+            return [Release((handle,))]
+        begin, number = self.begin, s.view.number
+        now_at = (number, begin.attempt if begin is not None else Attempt(-1, 0))
+        begun = begin is not None and begin.view == number
+        if begun and (boundary.view, boundary.attempt) == now_at and self.work is not None:
+            return self.work.on_boundary(sender, boundary, handle)
+        if (boundary.view, boundary.attempt) > now_at or (boundary.view == number and not begun):
+            released = self._early.keep(sender, boundary, handle)
+            return [Release(released)] if released else []
+        return [Release((handle,))]
+
+    def on_share(self, s: Situation, sender: Peer, share: Share) -> Sequence[Effect]:
+        begin = self.begin
+        if s.view is None or share.lineage != s.view.lineage.id or sender not in s.members:
+            return []
+        now_at = (begin.view, begin.attempt) if begin is not None else (-1, Attempt(-1, 0))
+        if self.work is not None and (share.view, share.attempt) == now_at:
+            return self.work.on_share(sender, share, s.now)
+        if (share.view, share.attempt) > now_at:
+            self._early_shares[(sender, share.stage)] = share
+        return []
+
+    def on_stored(self, s: Situation, sender: Peer, stored: Stored) -> Sequence[Effect]:
+        return self.work.on_stored(sender, stored, s.now) if self.work is not None else []
+
+    def on_done(self, s: Situation, done: Done) -> Outcome:
+        self._task_since = s.now
+        if self.work is None or s.view is None or done.task.attempt != self.work.begin.attempt:
+            return Outcome([Release((done.output,))] if done.output is not None else [])
+        out = Outcome(self.work.on_done(done, s.now, s.view.leader))
+        return out.extended(self._held_begin(s))
+
+    def on_link_up(self, s: Situation, peer: Peer) -> Sequence[Effect]:
+        return self.work.resend_to(peer, s.now) if self.work is not None else []
+
+    def on_leader_at(self, step: int, now: float) -> None:
+        """The leader is at this step."""
+        if self.begin is not None and step == self.begin.step:
+            self.named_at = now
+
+    @property
+    def unsettled(self) -> bool:
+        """Compute may take more, or the leader is not told of all that is done. Asked at every event."""
+        work = self.work
+        if work is None:
+            return False
+        return work.can_advance or (work.ready_stages > self._ready_results and work.complete)
+
+    def advance(self, s: Situation) -> Outcome:
+        """Give compute what it can do, and tell the leader when all is done."""
+        out, work, begin = Outcome(), self.work, self.begin
+        if work is None or begin is None or s.view is None or not self.compute_ready:
+            return out
+        here = begin.view == s.view.number
+        if work.can_advance:
+            idle = not work.busy
+            out.extend(work.advance(s.now, here))
+            if idle and work.busy:
+                self._task_since = s.now
+        if here and work.complete:
+            self._say_ready(s, s.view, out, work, self._ready_results)
+        return out
+
+    def _say_ready(self, s: Situation, view: View, out: Outcome, work: StepWork, told: int = -1) -> None:
+        """Unless it says no more than the last one, which told of so many stages."""
+        if work.ready_stages > told:
+            self._ready_sent, self._ready_results = s.now, work.ready_stages
+            out.send(view.leader, work.ready())
+
+    # -- trouble and time
+
+    def on_compute_ready(self, event: ComputeReady) -> None:
+        self.compute_ready = True
+        self.capacity, self.may_head = event.capacity, event.head
+        self.tokens_per_second = event.tokens_per_second
+
+    def on_compute_lost(self, s: Situation, reason: str, out_of_memory_stage: int) -> Outcome:
+        """All weights and tensors are gone: withdraw at once, and be a standby when compute is back."""
+        out = Outcome()
+        self.compute_ready = False
+        self.versions.clear()
+        self.made_in.clear()
+        self._given_up = None
+        self.completed.drop()
+        self.installs.lost()
+        _release(out, self._early.drop(None))
+        self._keep_told(s)
+        if self.work is not None:
+            out.extend(self.work.let_go())
+        self.work = self.begin = None
+        out.append(Discard(None))
+        if out_of_memory_stage >= 0:
+            self.refuses.add(out_of_memory_stage)
+        out.note("compute", f"compute is lost: {reason}")
+        out.append(PublishView(None))
+        if s.mine:
+            out.extend(self.departure.give_up(s, s.mine, f"compute is lost: {reason}"))
+        return out
+
+    def _restart_compute(self, s: Situation, out: Outcome, reason: str) -> None:
+        out.append(RestartCompute(reason))
+        out.extend(self.on_compute_lost(s, reason, -1))
+
+    def beat(self, s: Situation) -> Outcome:
+        """Resend Status, Ready and tensors; retry installs; notice a task that does not end."""
+        out, settings = Outcome(), s.settings
+        out.extend(self._held_begin(s))
+        if self.learning and not s.member and s.now - self.named_at > 2 * settings.lease_seconds:
+            self._stop_learning(s, out)
+        if not (s.member or self.learning) or s.view is None:
+            return out
+        out.extend(self.departure.say(s))
+        if s.member and (self.begin is None or self.begin.view != s.view.number):
+            out.send(s.view.leader, self.status(s, s.view))
+        hung = self.installs.hung(s)
+        if hung is not None:  # another may try (invariant I8); compute may be what hangs
+            reason = f"the rebuild of stage {hung} takes longer than {settings.install_seconds:.0f} s"
+            self._restart_compute(s, out, reason)
+            return out
+        if self.work is not None:
+            self._beat_at_work(s, s.view, out, self.work)
+        return out
+
+    def _beat_at_work(self, s: Situation, view: View, out: Outcome, work: StepWork) -> None:
+        settings = s.settings
+        if self._ready_sent >= 0 and s.now - self._ready_sent >= settings.resend_seconds and work.complete:
+            self._say_ready(s, view, out, work)
+        out.extend(work.beat(s.now))
+        for kept in work.outbox.stalled(s.now, settings.stall_seconds):
+            where = f"microbatch {kept.boundary.microbatch} at visit {kept.boundary.visit} is not acknowledged"
+            out.suspect(s, kept.to, "stalled", where)
+        for stage in self.installs.too_late(s):
+            if self.installs.drop(stage):
+                self._forget(out, stage)
+        out.extend(self.installs.beat(s))
+        stuck = work.groups.stuck(s.now - settings.sum_seconds, s.liveness.grace)
+        if stuck is not None and work.poison is None:
+            work.give_up(f"the reduction of stage {stuck} does not end", stuck)
+        if work.poison is not None:
+            out.send(view.leader, work.poison)
+        if self.busy_seconds(s) > settings.task_seconds:
+            self._restart_compute(s, out, f"a task has been running for {self.busy_seconds(s):.0f} s")
+
+    def _stop_learning(self, s: Situation, out: Outcome) -> None:
+        """The leader names us no longer."""
+        self._stop_work(s, out)
+        for stage in self.learning:
+            if stage in self.versions:
+                self._forget(out, stage)
+        self.learning = ()
+        self._break_off(out, ())
+
+
+def _release(out: Outcome, handles: tuple[Handle, ...]) -> None:
+    if handles:
+        out.append(Release(handles))

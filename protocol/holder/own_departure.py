@@ -1,0 +1,162 @@
+"""This peer's own way out, and what it gives up: the one place that says how far it is, and why.
+
+A peer whose owner wants it to go hands over: it says so to the leader at each heartbeat, and works on until others have
+learnt what only it holds. Then a view between two steps goes on without it, and it is free to go. Where nobody takes
+over, it goes without handing over; in a run that keeps snapshots it saves first what nobody else has.
+
+A peer that pauses comes back. Where nobody is left to take over what it holds, the request is as if it had not been
+made, and the owner lets the node stand still instead. After the end of the run whoever has the last copy of a stage
+waits until its owner asks again.
+
+A peer that lost the weights of a stage gives that stage up. It has nothing to hand over, and stays.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from ftnode.protocol.recovery.last_copy import last_copies, left_behind, trained
+from ftnode.protocol.situation import ClearTimer, Outcome, Situation
+from ftnode.protocol.words.effects import Save, Stop
+from ftnode.protocol.words.events import Leave
+from ftnode.protocol.words.messages import Resign
+
+
+class WayOut(Enum):
+    """How far this peer is on its way out."""
+
+    STAYS = "nobody has asked it to go, or it stays after all"
+    HANDS_OVER = "it goes as soon as others have what only it holds"
+    GOES = "it waits for nobody to learn what it holds: others have it, or nobody takes it"
+
+
+class OwnDeparture:
+    """What this peer gives up, and what has become of its owner's wish that it goes."""
+
+    def __init__(self) -> None:
+        self.way = WayOut.STAYS
+        self.leaving = ""
+        """Why the owner wants us to go; empty otherwise."""
+        self.pauses = False
+        """All that was asked for are pauses."""
+        self.stayed = 0
+        """How often it stayed after all."""
+        self._given_up: tuple[int, ...] = ()
+        """Stages whose weights we do not have, until a view without us in them comes."""
+        self._reason = ""
+        """What the leader is told."""
+        self._over_since = 0.0
+        """The last moment at which the run had not ended, or its end kept us."""
+
+    # -- what the leader hears
+
+    def give_up(self, s: Situation, stages: tuple[int, ...], reason: str) -> Outcome:
+        """These are lost here. Who is on its way out goes at once: it does not know what else is."""
+        if not s.member:
+            return Outcome()
+        self._given_up = tuple(sorted({*self._given_up, *stages}))
+        if self.way is WayOut.HANDS_OVER:
+            self.way = WayOut.GOES
+        self._reason = reason[:500]
+        return self.say(s)
+
+    def say(self, s: Situation) -> Outcome:
+        """At each heartbeat."""
+        out, goes, view = Outcome(), self.way is not WayOut.STAYS, s.view
+        if view is not None and (goes or self._given_up):
+            stages, hands_over = s.mine if goes else self._given_up, self.way is WayOut.HANDS_OVER
+            out.send(view.leader, Resign(view.lineage.id, view.number, stages, goes, hands_over, self._reason))
+        return out
+
+    # -- the owner's wish
+
+    def wish(self, event: Leave) -> None:
+        """The owner has said so; `leave` is next, in the situation that follows."""
+        self.pauses = event.pauses and (self.pauses or not self.leaving)
+        self.leaving = self.leaving or event.reason
+
+    def leave(self, s: Situation, event: Leave) -> Outcome:
+        """Hand the stages over and stop when others have them and have agreed, or when that takes too long."""
+        if not s.member or s.alone or s.own.finished or not (s.mine or s.led is not None):
+            return self._stop(s)
+        self.way, self._reason = WayOut.HANDS_OVER, f"leaves: {event.reason}"[:500]
+        out = self.say(s)
+        out.set_timer("leave", s.now + s.settings.hand_over_seconds * max(1, len(s.mine)))
+        return out
+
+    def on_view(self, s: Situation, was: tuple[int, ...], led: bool) -> Outcome:
+        """When the view is without us, or without all others, we go. Who led the one before stays a heartbeat longer,
+        to tell those who miss it. `was`: the stages that we held before."""
+        if not {*self._given_up} & {*s.mine} & {*was}:
+            self._given_up = ()
+        if not self.leaving or (s.member and s.members != {s.me}):
+            return Outcome()
+        if not s.member:
+            self.way = WayOut.GOES
+        if led and not self._loses_all(s):
+            out = Outcome()
+            out.set_timer("leave", s.now + s.settings.heartbeat_seconds)
+            return out
+        return self._stop(s)
+
+    def let_go(self, s: Situation, everybody: bool) -> Outcome:
+        """We lead, and nobody takes over what we hold; `everybody`: all others leave, too, and of those who pause the
+        leader goes last."""
+        if everybody and self.pauses and s.members != {s.me}:
+            return self._stay(s, "everybody leaves, and whoever leads goes last")
+        return self._stop(s) if s.members == {s.me} else self._go(s)
+
+    def due(self, s: Situation) -> Outcome:
+        """It has taken too long."""
+        if last_copies(s):
+            return Outcome()
+        if self.way is not WayOut.HANDS_OVER or self._loses_all(s):
+            return self._stop(s)
+        out = Outcome()
+        out.note("leave", "nobody has taken over what this node holds: leaves without handing over")
+        out.extend(self._go(s))
+        out.set_timer("leave", s.now + 2 * s.settings.lease_seconds)
+        return out
+
+    def beat(self, s: Situation) -> Outcome:
+        """A run that has ended lets a leaver go that has no last copy. Others may ask us meanwhile who is right."""
+        if not s.member:
+            return Outcome()
+        if not (self.leaving and s.own.finished) or last_copies(s):
+            self._over_since = s.now
+        elif s.now - self._over_since > 2 * s.settings.lease_seconds:
+            return Outcome([Stop(self.leaving)])
+        return Outcome()
+
+    def waited_enough(self, s: Situation) -> Outcome:
+        """Nobody who might learn from us has done so in the time that the pause has, or nobody does after the end."""
+        if self._loses_all(s) or (self.pauses and last_copies(s)):
+            return self._stay(s, "nobody has learnt what it holds in time")
+        return Outcome()
+
+    def _go(self, s: Situation) -> Outcome:
+        """Without handing over."""
+        self.way = WayOut.GOES
+        return self.say(s)
+
+    def _stop(self, s: Situation) -> Outcome:
+        """Nothing more is to be waited for. What nobody has taken over is saved first."""
+        if self._loses_all(s):
+            return self._stay(s, "nobody is there to take over what it holds")
+        out, stages = Outcome(), left_behind(s)
+        if stages:
+            out.append(Save(stages))
+        out.append(Stop(self.leaving))
+        return out
+
+    def _stay(self, s: Situation, reason: str) -> Outcome:
+        """As if nobody had asked."""
+        self.way, self.leaving, self.pauses = WayOut.STAYS, "", False
+        self.stayed += 1
+        out = Outcome([ClearTimer("leave")])
+        out.note("leave", f"stays, and may stand still: {reason}")
+        return out
+
+    def _loses_all(self, s: Situation) -> bool:
+        """It pauses alone in a run with training in it, which would be gone."""
+        return self.pauses and s.members == {s.me} and not s.own.finished and bool(trained(s.own.versions))

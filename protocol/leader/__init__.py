@@ -1,0 +1,1 @@
+"""What the leader of a view decides: who goes, who comes, when a step begins and counts."""

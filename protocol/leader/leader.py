@@ -1,0 +1,543 @@
+"""What the leader of a view does: gather Statuses, begin and commit steps, and propose the view that follows.
+
+A role, made anew with each view this peer leads; only `LeaderMemory` outlives one. No tensor passes through it.
+`Losses` and `Recruiting` say who goes and who comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ftnode.protocol.chronicle import Chronicle
+from ftnode.protocol.leader.leader_memory import LeaderMemory
+from ftnode.protocol.leader.learners import Learners
+from ftnode.protocol.leader.leavers import Leavers
+from ftnode.protocol.leader.lenders import lent
+from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.leader.progress import ViewProgress
+from ftnode.protocol.leader.recruiting import Recruiting
+from ftnode.protocol.leader.replica_moves import ReplicaMoves
+from ftnode.protocol.leader.restart import Restart
+from ftnode.protocol.recovery.install_plans import Hopeless, plan_installs, usable_copies
+from ftnode.protocol.recovery.standing import Standing, agree, standing, summarise
+from ftnode.protocol.situation import Outcome, ShowView, Situation
+from ftnode.protocol.step.work_split import Paths, Shares, divide, repair
+from ftnode.protocol.views.ballot import Balloting
+from ftnode.protocol.views.lineage_rank import ABOUT
+from ftnode.protocol.views.succession import next_view
+from ftnode.protocol.words.effects import Committed, Search
+from ftnode.protocol.words.messages import (
+    HALTED,
+    NOT_LENT,
+    Answer,
+    Begin,
+    Commit,
+    Heartbeat,
+    Plan,
+    Poisoned,
+    PollReply,
+    Ready,
+    Resign,
+    Status,
+    Suspect,
+)
+from ftnode.protocol.words.types import HEAD, Attempt, Peer, Version, next_version, spoken_stage
+from ftnode.protocol.words.view import View
+
+
+class Leader:
+    """The leader's state in one view. It writes the chronicle, and proposes the next view to the balloting of its own;
+    `memory` is what it keeps from view to view."""
+
+    def __init__(
+        self, s: Situation, view: View, memory: LeaderMemory, chronicle: Chronicle, balloting: Balloting
+    ) -> None:
+        self.view, self.memory, self.chronicle, self.balloting = view, memory, chronicle, balloting
+        self.progress = ViewProgress()
+        self._begun: set[Peer] = set()
+        """Members that have said that they work on the step of the Begin."""
+        self._settled: set[Peer] = set()
+        self._searched_at = float("-inf")
+        self._settling = False
+        self._joins: Sequence[tuple[int, Peer]] = ()
+        """(stage, learner) that the next view takes in."""
+        self._vacant = bool(view.vacancies())
+        progress = self.progress
+        self.losses = Losses(view, memory, progress, s.settings)
+        self.moves = ReplicaMoves(view, memory, self.losses, s.now)
+        self.learners = Learners(s, view, memory, progress, self.losses, self.moves)
+        self.leavers = Leavers(view, memory, progress, self.losses, self.learners, self.moves)
+        self.restart = Restart(view, memory, progress, self.losses)
+        self.recruiting = Recruiting(view, memory, progress, self.losses, self.moves, self.restart)
+        memory.led = view.lineage.id, view.number
+
+    # -- questions
+
+    @property
+    def finished(self) -> bool:
+        """All steps are committed."""
+        return self.progress.finished
+
+    @property
+    def base(self) -> Version | None:
+        """Where the swarm stands; None until all members have said it."""
+        return self.progress.base
+
+    @property
+    def unsettled(self) -> bool:
+        """There are losses or vacancies, which `advance` moves forward."""
+        return bool(self._vacant or self.losses) and not self.progress.finished
+
+    def wanting(self, s: Situation) -> bool:
+        """Is somebody looked for?"""
+        return bool(self.recruiting.open_stages() or self.leavers.wanting() or self.restart.waiting)
+
+    def hopeful(self, s: Situation) -> bool:
+        """Somebody who is no member learns something, or could."""
+        return self.learners.hopeful(s)
+
+    def waiting(self, s: Situation) -> str:
+        """What the run waits for, in words; empty while it trains."""
+        progress = self.progress
+        if progress.finished:
+            return ""
+        if progress.halted:
+            return progress.halted
+        open_stages = self.recruiting.open_stages()
+        if open_stages:
+            listed = ", ".join(map(spoken_stage, open_stages))
+            return f"a volunteer for {listed}"
+        if self.restart.waiting:
+            return self.restart.waiting
+        if progress.begin is None:
+            missing = ", ".join(str(peer) for peer in sorted(s.members - progress.statuses.keys()))
+            return f"the status of {missing or 'its members'}"
+        return ""
+
+    def told_step(self, s: Situation) -> int:
+        """What we say in a certificate: when it is known where the swarm stands, the newest committed step, and before
+        that the step of the weights that we have; without the weights for it, the step that disks make possible.
+        Nobody else's word is asked for."""
+        if self.restart.waiting or self.progress.halted:
+            return self.restart.prospect(s)
+        if self.progress.base is not None:
+            return self._step(s)
+        return self._as_it_waits(max((version.step for version in s.own.ours.values()), default=0))
+
+    def worth(self, s: Situation) -> int:
+        """The step that would be lost if our lineage yielded: 0 where nobody can go on with it."""
+        if not (self.restart.waiting or self.progress.halted):
+            return self.told_step(s) if self.recruiting.open_stages() else self._step(s)
+        since, base, prospect = self.memory.stuck_since, self.progress.base, self.restart.prospect(s)
+        lately = since is None or s.now - since < s.settings.restart_wait_seconds
+        somebody = base is not None and base.step > 0
+        return max(prospect, s.highest_step) if somebody and lately else prospect
+
+    def _step(self, s: Situation) -> int:
+        """Of a lineage that does not halt. One that has not begun yet, say for want of a volunteer, may have disks."""
+        base, start = self.progress.base, self.view.lineage.start
+        idle = self.progress.begin is None and base is not None and (base.step == 0 or base == start)
+        return self._as_it_waits(max(s.highest_step, self.restart.prospect(s) if idle else 0))
+
+    def _as_it_waits(self, step: int) -> int:
+        """A lineage that cannot go on without a volunteer counts less than one that trains and is about as far."""
+        return max(step - ABOUT, min(step, 1)) if self.recruiting.open_stages() else step
+
+    # -- steps
+
+    def on_blocked(self) -> None:
+        """We were suspended, and others may have gone on without us since they said where they stand. Those who have
+        not say it again."""
+        if self.progress.begin is None:
+            self.progress.statuses.clear()
+
+    def on_status(self, s: Situation, sender: Peer, status: Status) -> Outcome:
+        """Rule 17: decide when all members have answered. What waited while we were suspended is no answer."""
+        out, begin = Outcome(), self.progress.begin
+        if s.liveness.stale(s.now) and sender != s.me:
+            return out
+        if begin is not None:
+            if sender in s.members:
+                self._answer_late(s, out, sender, status, begin)
+            return out
+        if sender in s.members:
+            self.progress.statuses[sender] = status
+            for commit in status.commits:
+                self.chronicle.commit(commit, s.now)
+            for step, loss in status.evaluated:
+                self.chronicle.evaluate(step, loss)
+        self._decide(s, out)
+        return out
+
+    def _answer_late(self, s: Situation, out: Outcome, sender: Peer, status: Status, begin: Begin) -> None:
+        """A Status after the Begin: the sender has not got it, or it has been away in another lineage and dropped its
+        work on this attempt, and with it tensors that it had acknowledged: then nobody can finish the attempt."""
+        if begin.training and status.attempt is None and sender in self._begun:
+            out.note("stand", f"{sender} has dropped its work: step {begin.step} is redone")
+            self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
+        else:
+            out.send(sender, begin)
+
+    def on_heartbeat(self, s: Situation, sender: Peer, heartbeat: Heartbeat) -> Outcome:
+        """Note who has got the Begin, how far the learners are, and who has just come."""
+        out, begin = Outcome(), self.progress.begin
+        self.learners.on_heartbeat(sender, heartbeat)
+        stranger = sender not in s.members and sender not in s.presences
+        if stranger and s.now - self._searched_at >= s.settings.search_seconds:
+            self._searched_at = s.now
+            out.append(Search("a newcomer"))
+        here = (heartbeat.lineage, heartbeat.view) == (self.view.lineage.id, self.view.number)
+        if here and begin is not None and heartbeat.step == begin.step:
+            self._begun.add(sender)
+        return out
+
+    def _decide(self, s: Situation, out: Outcome, exhausted: bool = False) -> None:
+        """Rule 18, once every member has reported and every stage has a holder; a run whose steps are all committed
+        goes without one when nobody can be found (`exhausted`)."""
+        progress, settings = self.progress, s.settings
+        if progress.begin is not None or not progress.statuses.keys() >= s.members:
+            return
+        where = standing(self.view, {peer: progress.statuses[peer] for peer in s.members})
+        if where.behind:
+            self.losses.expel(s, out, where.behind, where.base)
+            return
+        self.restart.listen(s)
+        restarts = self.restart.concerns(s, where)
+        if where.base.step == 0 < s.highest_step and not restarts:
+            progress.halted = f"{HALTED}steps up to {s.highest_step} are committed and nobody has their weights"
+            out.note("halt", progress.halted)
+            return
+        progress.base, progress.empty = where.base, where.vacuous(self.view)
+        over = where.base.step >= settings.steps
+        if self._vacant and not (over and exhausted):
+            return
+        if restarts:
+            out.extend(self.restart.look(s))
+            return
+        progress.halted = self.restart.waiting = ""
+        told = {peer: status.copies for peer, status in progress.statuses.items()}
+        copies = usable_copies(lent(s, self.memory, self.view.lineage.id, told), where.base)
+        disks = self.restart.kept(s, where.base)
+        plans = plan_installs(self.view, where, settings, s.contacts, copies, disks)
+        if isinstance(plans, Hopeless):
+            if not over:
+                self._give_up(out, plans)
+                return
+            plans = ()
+        if where.commits_now is not None:
+            gone = [r for peer, r in self.memory.settled.items() if peer not in s.members]
+            left = tuple(ready for ready in gone if ready.attempt == where.base.attempt)
+            self._note_commit(s, out, where.base, where.skipped, (*where.commits_now, *left))
+        out.note("stand", where.reason, base=str(where.base.step), view=str(self.view.number))
+        skip = where.skip or self._count_losses(out, where, plans)
+        if where.continues is not None:
+            self._continue(s, out, where)
+        else:
+            self._begin(s, out, where.base, where.skipped, plans, None, skip)
+
+    def _continue(self, s: Situation, out: Outcome, where: Standing) -> None:
+        """Rule 18 iii: the attempt goes on, and survivors take over the visits of the dead. A validation under way
+        is put off."""
+        begun, work = s.own.begin, s.own.work
+        same = begun is not None and (begun.lineage, begun.attempt) == (self.view.lineage.id, where.continues)
+        if begun is None or work is None or not same or not begun.shares:  # nobody has a share of a step that is held
+            self._begin(s, out, where.base, where.skipped, (), None, where.skip)
+            return
+        shares, paths = repair(self.view, begun, self.progress.statuses, s.settings)
+        learners = tuple((stage, peer) for stage, peer in begun.learners if peer not in self.view.holders[stage])
+        evaluate = where.evaluate and set(work.view.members()) <= s.members
+        going_on = shares, paths, learners
+        self._begin(s, out, where.base, where.skipped, (), where.continues, where.skip, evaluate, going_on)
+
+    def _give_up(self, out: Outcome, hopeless: Hopeless) -> None:
+        """Nobody can fill these stages now: vacate them, and wait for a candidate that has their weights."""
+        for stage, peer in zip(hopeless.stages, hopeless.holders):
+            self.losses.vacate(stage, peer, hopeless.reason)
+        out.note("halt", hopeless.reason, stages=",".join(map(str, hopeless.stages)))
+
+    def _count_losses(self, out: Outcome, where: Standing, plans: tuple[Plan, ...]) -> bool:
+        """Rule 25: two losses of one stage in one step are retried, one more and the step is skipped."""
+        step = where.base.step + 1
+        lost = [(plan.stage, plan.peer) for plan in plans] if where.base.step else []
+        worst = self.memory.count_losses(step, lost)
+        if worst > 2:
+            out.note("skip", f"step {step} is skipped: a stage was lost {worst} times in it", step=str(step))
+        return worst > 2
+
+    def _begin(
+        self,
+        s: Situation,
+        out: Outcome,
+        base: Version,
+        skipped: bool,
+        installs: tuple[Plan, ...],
+        attempt: Attempt | None,
+        skip: bool,
+        evaluate: bool = False,
+        going_on: tuple[Shares, Paths, tuple[tuple[int, Peer], ...]] | None = None,
+    ) -> None:
+        """`attempt`: the one that goes on, validating if it did (`evaluate`), with its shares, paths and learners;
+        None: a new one."""
+        settings, chronicle, progress = s.settings, self.chronicle, self.progress
+        training = base.step < settings.steps
+        missing = self.view.vacancies()  # when the run is over, nobody is sought for them
+        if attempt is None:
+            self.memory.attempts += 1
+            attempt = Attempt(self.view.number, self.memory.attempts)
+            last = not training and base.step != chronicle.unscored
+            evaluate = last or chronicle.owes_validation(base.step, settings.evaluate_every)
+        if self.leavers.held_since is not None:  # nobody has a share of it, so that all stay at its base
+            skip, going_on = False, ((), (), ())
+        elif going_on is None:
+            head = self.view.holders[HEAD] if training else ()
+            learners = self.learners.named() if training and not skip else ()
+            going_on = divide(head, settings.microbatches, s.paces()), (), learners
+        shares, paths, learners = going_on
+        begin = Begin(
+            lineage=self.view.lineage.id,
+            view=self.view.number,
+            step=base.step + 1,
+            attempt=attempt,
+            base=base,
+            skipped=skipped,
+            skip=skip and training,
+            training=training,
+            evaluate=settings.evaluation_microbatches > 0 and evaluate and not missing,
+            window=settings.window,
+            shares=shares,
+            paths=paths,
+            installs=installs,
+            commits=chronicle.newest_commits(),
+            learners=learners,
+        )
+        progress.begin, progress.base, progress.ready, self._begun = begin, base, {}, set()
+        if not self.recruiting.borrows(s, installs):
+            self.memory.unstick()
+        self.learners.waits_no_longer(out)
+        for _, peer in learners:
+            out.append(ShowView(peer))
+        for peer in self._told(s, begin):
+            out.send(peer, begin)
+
+    def _told(self, s: Situation, begin: Begin) -> list[Peer]:
+        """Who gets the Begin: members and learners."""
+        return sorted({*s.members, *(peer for _, peer in begin.learners)})
+
+    def on_ready(self, s: Situation, sender: Peer, ready: Ready) -> Outcome:
+        """Rule 24: all members Ready commit the step."""
+        out, begin = Outcome(), self.progress.begin
+        if begin is None or (ready.step, ready.attempt) != (begin.step, begin.attempt):
+            return out
+        theirs = {*self.view.stages_of(sender), *(stage for stage, peer in begin.learners if peer == sender)}
+        told = sender in self._told(s, begin)
+        if not told or not theirs.issuperset(result.stage for result in ready.results):
+            return out
+        self.progress.ready[sender] = ready
+        if ready.validation is not None:
+            self.chronicle.evaluate(begin.base.step, ready.validation)
+        if self._all_ready(s) and not (begin.training and self.learners.wait(s, out, begin.base.step)):
+            self._commit(s, out, begin)
+        return out
+
+    def join_due(self, s: Situation) -> Outcome:
+        """The learner is late; it may join after another step."""
+        out = Outcome()
+        self.learners.late(out)
+        if self.progress.begin is not None and self._all_ready(s):
+            self._commit(s, out, self.progress.begin)
+        return out
+
+    def _all_ready(self, s: Situation) -> bool:
+        return self.progress.ready.keys() >= s.members
+
+    def _commit(self, s: Situation, out: Outcome, begin: Begin) -> None:
+        progress = self.progress
+        self._settled |= progress.ready.keys() & s.members
+        if not begin.training:
+            if not progress.finished:
+                progress.finished = True
+                out.note("finished", f"all {begin.base.step} steps are committed", step=str(begin.base.step))
+            return
+        readies = tuple(ready for peer, ready in progress.ready.items() if peer in s.members)
+        if not agree(readies):
+            self._again(s, out, begin, "the replicas of a stage have different gradients")
+            return
+        if self._settling or self._settle(s, out):
+            return
+        base = next_version(begin.base, self.view.lineage.id, begin.attempt, begin.skip)
+        self._note_commit(s, out, base, begin.skip, readies)
+        self._begin(s, out, base, begin.skip, (), None, False)
+
+    def _settle(self, s: Situation, out: Outcome) -> bool:
+        """Members that were Ready become voters, and learners that are Ready become holders, in a view of its own while
+        nothing is in flight (rules 13, 26).
+
+        The step is committed by the Begin of that view (rule 18 ii).
+        """
+        settled, joins = sorted(s.members - set(self.view.voters)), self.learners.ready()
+        going = self.leavers.free(joins)
+        if not (settled or joins or going) or self.balloting.proposing or self.losses:
+            return False
+        self._settling, self.memory.settled = True, dict(self.progress.ready)
+        reasons = [f"{peer} has learnt stage {stage}" for stage, peer in joins]
+        leaves = [(stage, peer) for peer in going for stage in self.view.stages_of(peer)]
+        for stage, giver in dict.fromkeys((*self.learners.given_up(joins), *leaves)):
+            self.losses.vacate(stage, giver, "handed over")
+            reasons.append(f"{giver} hands stage {stage} over")
+        if settled:
+            names = ", ".join(map(str, settled))
+            reasons.append(f"{names} took part in a whole step and may vote from now on")
+        self._joins = joins
+        self._propose(s, out, {}, "; ".join(reasons)[:2000])
+        return True
+
+    def _note_commit(
+        self, s: Situation, out: Outcome, base: Version, skipped: bool, readies: tuple[Ready, ...]
+    ) -> None:
+        memory = self.memory
+        since = s.now - memory.committed_at if memory.committed_at is not None else 0.0
+        memory.committed_at = s.now
+        memory.broken.clear()
+        memory.forgave = 0
+        back = self.chronicle.recovered(base.step, s.now)
+        commit: Commit = summarise(base.step, since, skipped, readies, back, s.settings)
+        self.chronicle.commit(commit, s.now)
+        out.append(Committed(self.view.lineage.id, base, skipped, commit))
+
+    def on_poisoned(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Outcome:
+        """Rule 25: one retry under a new attempt, then the step is skipped. A validation has no score then."""
+        out, begin = Outcome(), self.progress.begin
+        if begin is None or poisoned.attempt != begin.attempt or sender not in s.members:
+            return out
+        if poisoned.microbatch >= s.settings.microbatches:
+            self.chronicle.unscored = begin.base.step
+            out.note("poisoned", f"no validation of step {begin.base.step}: {poisoned.reason}")
+            self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
+        elif begin.training:
+            why = f"stage {poisoned.stage}, microbatch {poisoned.microbatch}: {poisoned.reason}"
+            self._again(s, out, begin, why)
+        return out
+
+    def _again(self, s: Situation, out: Outcome, begin: Begin, why: str) -> None:
+        key = (begin.step, -1)
+        self.memory.troubles[key] = self.memory.troubles.get(key, 0) + 1
+        again = self.memory.troubles[key] < 2
+        what = "is tried once more" if again else "is skipped"
+        out.note("poisoned", f"step {begin.step} {what}: {why}", step=str(begin.step))
+        self._begin(s, out, begin.base, begin.skipped, begin.installs, None, not again)
+
+    # -- who goes and who comes
+
+    def on_suspect(self, s: Situation, sender: Peer, suspect: Suspect) -> Outcome:
+        return self.losses.on_suspect(s, sender, suspect)
+
+    def on_poll_reply(self, s: Situation, sender: Peer, reply: PollReply) -> Outcome:
+        return self.losses.on_poll_reply(s, sender, reply)
+
+    def poll_due(self, s: Situation) -> Outcome:
+        return self.losses.conclude_inquiries(s)
+
+    def on_resign(self, s: Situation, sender: Peer, resign: Resign) -> Outcome:
+        """Somebody gives stages up, or goes as a whole, at once or when others have what it holds."""
+        out = Outcome()
+        if sender not in s.members or self.progress.finished:
+            return out
+        if resign.leaving and resign.hand_over:
+            if sender != s.me or s.leaving:  # else we stay after all
+                self.leavers.announce(s, out, sender)
+        elif resign.leaving and sender != s.me:
+            self.losses.lose(s, out, sender, resign.reason)
+        else:
+            for stage in resign.stages:
+                news = self.losses.keeps(stage, sender)
+                self.recruiting.on_given_up(s, sender, stage, news and resign.reason.startswith(NOT_LENT))
+                if news:
+                    self.losses.give_up(s, out, stage, sender, resign.reason)
+        return out
+
+    def on_answer(self, s: Situation, sender: Peer, answer: Answer) -> Outcome:
+        out = Outcome()
+        if self.learners.on_answer(s, out, sender, answer):
+            return out
+        return self.recruiting.on_answer(sender, answer)
+
+    def offer_due(self, s: Situation) -> Outcome:
+        return self.recruiting.expire_offers(s)
+
+    def on_candidate_lost(self, peer: Peer) -> None:
+        """The candidate cannot be reached; ask the next one."""
+        self.recruiting.on_candidate_lost(peer)
+
+    def on_directory(self) -> None:
+        """The directory has been read again: everybody may be asked once more."""
+        self.recruiting.forget_tries()
+
+    # -- the next view
+
+    def advance(self, s: Situation) -> Outcome:
+        """Move losses and vacancies forward: offers first, then one view that settles all of them (rules 10, 11)."""
+        out, progress, recruiting = Outcome(), self.progress, self.recruiting
+        if not self.unsettled or self.balloting.proposing:
+            return out
+        stages = recruiting.open_stages()
+        self.restart.listen(s)
+        rungs = recruiting.rungs(s, stages)
+        progress.halted = recruiting.halt_reason(s, rungs)
+        recruiting.close(stages)
+        if s.me not in progress.statuses:  # offers name the base, so that who has exactly that is asked first
+            return out
+        out.extend(recruiting.offer(s, stages, rungs))
+        if recruiting.pending:
+            return out
+        fills = recruiting.fills
+        if (fills or self.losses) and self.losses.may_settle():
+            self.moves.settle(s, fills)
+            for peer in fills.values():
+                self.learners.forget(peer)
+            self._propose(s, out, fills, self._reasons(fills))
+        elif progress.begin is None and progress.base is not None and progress.base.step >= s.settings.steps:
+            self._decide(s, out, exhausted=True)
+        return out
+
+    def _reasons(self, fills: Mapping[int, Peer]) -> str:
+        parts = [f"{peer} is gone ({why})" for peer, why in self.losses.gone.items()]
+        parts += [f"{peer} gave up stage {stage} ({why})" for (stage, peer), why in self.losses.vacated.items()]
+        parts += [f"{peer} takes stage {stage}" for stage, peer in sorted(fills.items())]
+        return "; ".join(parts)[:2000]
+
+    def _propose(self, s: Situation, out: Outcome, fills: Mapping[int, Peer], reason: str) -> None:
+        losses = self.losses
+        settled = {peer for peer in self._settled if peer not in losses.gone}
+        leader = self.leavers.successor(s.me, self._joins)
+        view = next_view(self.view, leader, losses.gone, losses.vacated, fills, settled, reason, self._joins)
+        out.extend(self.balloting.propose(view, s.now))
+
+    # -- housekeeping
+
+    def beat(self, s: Situation) -> Outcome:
+        """Every heartbeat: resend what is unanswered, look at broken links, hung computes and stalled ballots."""
+        out, progress, balloting = Outcome(), self.progress, self.balloting
+        if progress.begin is not None and not self._all_ready(s):
+            for peer in self._told(s, progress.begin):
+                if peer != s.me and peer not in progress.ready:
+                    out.send(peer, progress.begin)
+        if not progress.finished:
+            out.extend(self.losses.beat(s))
+            held = self.leavers.held_since
+            out.extend(self.leavers.beat(s))
+            if held is None and self.leavers.held_since is not None and (begin := progress.begin) is not None:
+                out.note("leaver", f"step {begin.step} is not made: a stage goes with those who leave")
+                self._begin(s, out, begin.base, begin.skipped, begin.installs, None, False)
+            out.extend(self.learners.beat(s))
+        if balloting.proposing:
+            if s.now - balloting.since < s.settings.ballot_seconds:
+                out.extend(balloting.resend())
+            else:
+                self._settling = False
+                fills = self.recruiting.fills
+                self._propose(s, out, fills, self._reasons(fills) or "another try")
+        anew, looked = self.restart.beat(s, bool(self.recruiting.pending or self.recruiting.fills))
+        out.extend(looked)
+        if anew:
+            self._decide(s, out)
+        return out

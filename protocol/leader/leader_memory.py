@@ -1,0 +1,155 @@
+"""What a leader remembers from view to view; lost with it, and only speed or patience with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from ftnode.protocol.liveness.deadlines import Deadline
+from ftnode.protocol.words.messages import Ready
+from ftnode.protocol.words.types import Peer, Version
+
+DOUBLINGS_MAX = 6
+FAILED_MAX = 4096
+"""Of whom failures are remembered: ids in the directory cost nothing."""
+FAILURES_MAX = 2
+"""After so many failures to get it a snapshot or a copy is not counted on; after so many versions of a peer, nor is the
+peer, or after the square of it that somebody failed to get at all: it may tell of another one each time."""
+
+
+@dataclass(slots=True)
+class Learner:
+    """Somebody outside a stage who learns it. `giver`: whose place it takes, if anybody's. `accepted`: it has said yes.
+    It has until `until`, first to answer and then to learn."""
+
+    giver: Peer | None
+    until: float
+    accepted: bool = False
+    applied: int = -1
+    """The step of the weights that it says it has."""
+    asked_at: float = float("-inf")
+
+
+@dataclass(slots=True)
+class LeaderMemory:
+    """Of all the views that this peer led."""
+
+    failures: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """(PeerId, stage) → how often the peer failed on the stage."""
+    failed_at: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """PeerId → when it failed last, on any stage, and how often it did; the one longest ago comes first."""
+    troubles: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(step, stage) → losses, and (step, -1) → poisonings, of the step in progress (rule 25)."""
+    counted: set[tuple[int, int, Peer]] = field(default_factory=set)
+    """(step, stage, newcomer) of the losses counted there."""
+    committed_at: float | None = None
+    stuck_since: float | None = None
+    """Since when memory does not suffice to go on, and disks are looked at."""
+    possible_since: float = 0.0
+    """Since when they make a version possible; who tells of it may be silent for a while in between."""
+    possible_at: float = float("-inf")
+    """When they did last."""
+    disks_heard: float | None = None
+    """When somebody last told of snapshots, reachable or not."""
+    disks_told_since: float = 0.0
+    """Since when somebody has, with pauses for which disks are waited."""
+    broken: Counter[tuple[str, int, Version]] = field(default_factory=Counter)
+    """(PeerId of a donor, stage, version) → how often somebody did not get the snapshot or copy that it tells of."""
+    broken_at: float = 0.0
+    """When the last of those failures was."""
+    forgave: int = 0
+    """How often they were forgotten since the last commit, because nothing was possible without."""
+    known_step: int = 0
+    """The newest committed step that was known when we founded a lineage from disks."""
+    unheard: dict[Peer, float] = field(default_factory=dict)
+    """Peers outside the view that did not lend what they tell of, and since when."""
+    learners: dict[tuple[int, Peer], Learner] = field(default_factory=dict)
+    """(stage, who learns it)."""
+    leavers: dict[Peer, float] = field(default_factory=dict)
+    """Who wants to leave when others have its stages, and since when."""
+    spared: dict[Peer, int] = field(default_factory=dict)
+    """Replicas that were taken out of their group to learn a stage that is left."""
+    settled: dict[Peer, Ready] = field(default_factory=dict)
+    """The Readies of the last step that a new view committed: who left with it says nothing any more."""
+    join: Deadline | None = None
+    """How long a step waits for a learner."""
+    led: tuple[str, int] | None = None
+    """(lineage, number) of the view that this peer led last."""
+    attempts: int = 0
+    """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
+
+    def pupils(self) -> set[Peer]:
+        """All that learn something."""
+        return {peer for _, peer in self.learners}
+
+    def not_lent(self, donors: Iterable[Peer], stage: int, version: Version, now: float) -> None:
+        """Somebody did not get it from any of them."""
+        self.broken.update((donor.id, stage, version) for donor in donors)
+        self.broken_at = now
+
+    def not_heard(self, donors: Iterable[Peer], present: Collection[Peer], now: float) -> None:
+        """These did not lend, for whatever reason. Who is not present any more tells of nothing, and is forgotten."""
+        self.unheard = {peer: since for peer, since in self.unheard.items() if peer in present}
+        self.unheard.update(dict.fromkeys(donors, now))
+
+    def is_broken(self, peer: Peer, stage: int, version: Version) -> bool:
+        """It was asked for this in vain too often to be counted on."""
+        return self.broken[peer.id, stage, version] >= FAILURES_MAX
+
+    def doubted(self) -> frozenset[str]:
+        """PeerIds that are not counted on, whatever they tell of."""
+        asked = {(name, version) for name, _, version in self.broken}
+        failed = {(name, version) for (name, _, version), count in self.broken.items() if count >= FAILURES_MAX}
+        tried, lost = Counter(name for name, _ in asked), Counter(name for name, _ in failed)
+        return frozenset(name for name in tried if lost[name] >= FAILURES_MAX or tried[name] >= FAILURES_MAX**2)
+
+    def forgive(self, now: float, wait_seconds: float) -> bool:
+        """Nothing is possible without those who did not lend, and a line may be to blame: they are asked again, this
+        long after the last failure, and each time after twice as long."""
+        if not self.broken or now - self.broken_at < wait_seconds * (1 << min(self.forgave, DOUBLINGS_MAX)):
+            return False
+        self.broken.clear()
+        self.forgave += 1
+        return True
+
+    def unstick(self) -> None:
+        """Disks are not looked at any more."""
+        self.stuck_since, self.possible_at = None, float("-inf")
+
+    def heard_of_disks(self, now: float, patience: float) -> None:
+        """Somebody tells of snapshots."""
+        if self.disks_heard is None or now - self.disks_heard >= patience:
+            self.disks_told_since = now
+        self.disks_heard = now
+
+    def possible(self, now: float, patience: float) -> None:
+        """Disks make a version possible."""
+        if now - self.possible_at > patience:
+            self.possible_since = now
+        self.possible_at = now
+
+    def count_losses(self, step: int, lost: Iterable[tuple[int, Peer]]) -> int:
+        """How often the stage was lost in `step` that was lost most often, with these, (stage, newcomer)."""
+        self.troubles = {key: count for key, count in self.troubles.items() if key[0] == step}
+        losses = {(step, stage, peer) for stage, peer in lost}
+        for _, stage, _ in sorted(losses - self.counted):
+            self.troubles[(step, stage)] = self.troubles.get((step, stage), 0) + 1
+        self.counted = {loss for loss in self.counted if loss[0] == step} | losses
+        return max((self.troubles.get((step, stage), 0) for _, stage, _ in losses), default=0)
+
+    def failed(self, peer: Peer, stage: int, now: float) -> None:
+        """Whoever comes back under the same name is asked later than others."""
+        self.failures[peer.id, stage] += 1
+        _, count = self.failed_at.pop(peer.id, (now, 0))
+        self.failed_at[peer.id] = now, count + 1
+        if len(self.failed_at) > FAILED_MAX:
+            self.failed_at = dict(list(self.failed_at.items())[FAILED_MAX // 2 :])
+            self.failures = Counter({key: often for key, often in self.failures.items() if key[0] in self.failed_at})
+
+    def asks_again_at(self, peer: Peer, lease_seconds: float) -> float:
+        """When to ask the peer again to learn something: two leases after a failure, then four, 64 at most."""
+        if peer.id not in self.failed_at:
+            return 0.0
+        at, count = self.failed_at[peer.id]
+        return at + lease_seconds * float(1 << min(count, DOUBLINGS_MAX))

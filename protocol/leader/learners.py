@@ -1,0 +1,225 @@
+"""Newcomers where nothing is missing: which stage a standby learns, and when it joins (rule 26).
+
+A learner stands outside the view. Each Begin names it; it fetches the state of its base while the others go on, gets
+every later reduced gradient with the stage's group, and is Ready when it has caught up. Then it becomes a holder in a
+view between two steps: one more of its stage, or in the place of a peer that holds several. Nothing stops for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from ftnode.protocol.leader.leader_memory import LeaderMemory, Learner
+from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.leader.progress import ViewProgress
+from ftnode.protocol.leader.recruiting import offer_to
+from ftnode.protocol.leader.replica_moves import ReplicaMoves, slowest_of, throughputs
+from ftnode.protocol.liveness.deadlines import Deadline
+from ftnode.protocol.recovery.candidate_order import suitable
+from ftnode.protocol.situation import ClearTimer, ExpectToHear, Outcome, Situation
+from ftnode.protocol.step.routes import neighbours
+from ftnode.protocol.wire.admission import GROUP_MAX
+from ftnode.protocol.words.messages import Answer, Begin, Heartbeat
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.types import HEAD, Peer
+from ftnode.protocol.words.view import View
+
+
+class Learners:
+    """The leader's learners. They outlive its views; another leader takes up those that the last Begin named."""
+
+    def __init__(
+        self,
+        s: Situation,
+        view: View,
+        memory: LeaderMemory,
+        progress: ViewProgress,
+        losses: Losses,
+        moves: ReplicaMoves,
+    ) -> None:
+        self.view, self.memory, self.progress, self.losses, self.moves = view, memory, progress, losses, moves
+        self.learners = memory.learners
+        self._noticed: float | None = None
+        settings = s.settings
+        if memory.join is None:
+            memory.join = Deadline(settings.join_seconds, settings.join_seconds_max)
+        self._join = memory.join
+        self._waits_since: float | None = None
+        if memory.led != (self.view.lineage.id, self.view.number - 1):
+            self._take_up(s.own.begin, s.now + settings.install_seconds)
+        for stage, peer in [(stage, peer) for stage, peer in self.learners if peer in self.view.holders[stage]]:
+            del self.learners[stage, peer]
+
+    def _take_up(self, begun: Begin | None, until: float) -> None:
+        """Somebody else led the view before."""
+        self.learners.clear()
+        if begun is not None:
+            self.learners.update({learnt: Learner(None, until, True) for learnt in begun.learners})
+
+    def named(self) -> tuple[tuple[int, Peer], ...]:
+        """For the next Begin."""
+        return tuple(sorted(learnt for learnt, learner in self.learners.items() if learner.accepted))
+
+    def ready(self) -> tuple[tuple[int, Peer], ...]:
+        """Those that have all that a holder has, at the end of the step in progress, and have not given up since."""
+        done = ((stage, peer) for stage, peer in self.named() if self._has_reduced(stage, peer))
+        return tuple(learnt for learnt in done if self.learners[learnt].applied >= 0)
+
+    def _has_reduced(self, stage: int, peer: Peer) -> bool:
+        ready = self.progress.ready.get(peer)
+        return ready is not None and any(result.stage == stage for result in ready.results)
+
+    def awaited(self, s: Situation, base: int) -> bool:
+        """Somebody has the weights of the step's base, so that its Ready may come any moment. Whoever is no member says
+        Ready when it has all that it learns."""
+        fetching = {peer for _, peer in self.named()} - s.members
+        fetching &= {peer for (_, peer), learner in self.learners.items() if learner.applied < base}
+        named = [learnt for learnt in self.named() if learnt[1] not in fetching and not self._has_reduced(*learnt)]
+        return any(self.learners[learnt].applied >= base for learnt in named)
+
+    def wait(self, s: Situation, out: Outcome, base: int) -> bool:
+        """All members are Ready: does the step wait for a learner? It has `join_seconds`, or what others needed."""
+        if not self.awaited(s, base):
+            if self._waits_since is not None:
+                self._join.observe(s.now - self._waits_since)
+                self.waits_no_longer(out)
+            return False
+        if self._waits_since is None:
+            self._waits_since = s.now
+            out.set_timer("join", s.now + self._join.seconds)
+        return True
+
+    def late(self, out: Outcome) -> None:
+        """The time is up; the next one is waited for longer."""
+        self._join.passed()
+        self.waits_no_longer(out)
+
+    def waits_no_longer(self, out: Outcome) -> None:
+        self._waits_since = None
+        out.append(ClearTimer("join"))
+
+    def on_heartbeat(self, sender: Peer, heartbeat: Heartbeat) -> None:
+        for (stage, peer), learner in self.learners.items():
+            if peer == sender:
+                learner.applied = max((r.applied for r in heartbeat.stages if r.stage == stage), default=-1)
+
+    def given_up(self, joins: Iterable[tuple[int, Peer]]) -> list[tuple[int, Peer]]:
+        """(stage, holder) that those who join take the place of."""
+        givers = ((stage, self.learners[stage, peer].giver) for stage, peer in joins)
+        return [(stage, giver) for stage, giver in givers if giver is not None and giver in self.view.holders[stage]]
+
+    # -- who learns what
+
+    def beat(self, s: Situation) -> Outcome:
+        """Forget those that are gone or too slow; ask standbys, those together that came within one heartbeat."""
+        out = self._forget_lost(s)
+        begin = self.progress.begin
+        busy = bool(self.losses) or bool(self.view.vacancies()) or s.proposing
+        if begin is None or not begin.training or busy:
+            return out
+        standbys = [presence for presence in s.presences.values() if self.stands_by(s, presence)]
+        if not standbys:
+            self._noticed = None
+            out.extend(self.moves.beat(s))
+        elif self._noticed is None:
+            self._noticed = s.now
+        elif s.now - self._noticed >= s.settings.heartbeat_seconds:
+            for presence in sorted(standbys, key=lambda presence: presence.peer):
+                found = self._choose(s, presence)
+                if found is not None:
+                    stage, giver, why = found
+                    self.ask(s, out, presence, {stage: giver}, why)
+        return out
+
+    def room(self, s: Situation, presence: Presence) -> int:
+        """How many stages this peer may be asked to learn now. Whoever has not answered yet is asked nothing else."""
+        peer = presence.peer
+        learns = [learner for (_, pupil), learner in self.learners.items() if pupil == peer]
+        again = self.memory.asks_again_at(peer, s.settings.lease_seconds)
+        if peer in s.liveness.refused or s.now < again or not all(learner.accepted for learner in learns):
+            return 0
+        return max(0, presence.capacity - len(learns))
+
+    def stands_by(self, s: Situation, presence: Presence) -> bool:
+        """Holds and learns nothing, and may learn something. A leader may be a member without a stage."""
+        holds = any(m.id == presence.peer.id and self.view.stages_of(m) for m in s.members)
+        return not holds and presence.peer not in self.memory.pupils() and self.room(s, presence) > 0
+
+    def hopeful(self, s: Situation) -> bool:
+        """Somebody who is no member learns something, or could."""
+        return bool(self.learners) or any(self.stands_by(s, presence) for presence in s.presences.values())
+
+    def _forget_lost(self, s: Situation) -> Outcome:
+        out = Outcome()
+        for (stage, peer), learner in list(self.learners.items()):
+            silent = peer in s.liveness.refused or s.liveness.silent(peer, s.now)
+            asked_now = peer not in s.liveness.heard and learner.asked_at == s.now
+            gone = silent and not asked_now and peer != s.me  # a leader learns, too, and does not hear itself
+            if gone or s.now > learner.until:
+                del self.learners[stage, peer]
+                self.memory.failed(peer, stage, s.now)
+                why = "it is gone" if gone else "it takes too long"
+                out.note("learner", f"{peer} does not learn stage {stage}: {why}", peer=peer.id)
+        return out
+
+    def ask(self, s: Situation, out: Outcome, presence: Presence, givers: Mapping[int, Peer | None], why: str) -> None:
+        """Offer it stages to learn, in one offer; `givers`: stage → whose place it takes."""
+        view, begin, near, stages = self.view, self.progress.begin, set[Peer](), tuple(sorted(givers))
+        assert begin is not None
+        for stage, giver in givers.items():
+            until = s.now + s.settings.offer_seconds
+            self.learners[stage, presence.peer] = Learner(giver, until, asked_at=s.now)
+            near |= {*neighbours(view, stage, s.settings.swap), *view.holders[stage]}
+        out.append(ExpectToHear(presence.peer))
+        listed = ", ".join(map(str, stages))
+        out.note("learner", f"stage {listed} is offered to {presence.peer}: {why}", peer=presence.peer.id)
+        offer_to(out, view, presence, stages, begin.base, near - {presence.peer}, True)
+
+    def forget(self, peer: Peer) -> None:
+        """It leaves itself."""
+        for learnt in [learnt for learnt in self.learners if learnt[1] == peer]:
+            del self.learners[learnt]
+
+    def _choose(self, s: Situation, presence: Presence) -> tuple[int, Peer | None, str] | None:
+        """A stage of a peer that holds several; else the one that limits the throughput."""
+        if len(s.members) + len(self.learners) >= GROUP_MAX:
+            return None
+        view, learnt = self.view, Counter(stage for stage, _ in self.learners)
+        given = Counter(learner.giver for learner in self.learners.values() if learner.giver is not None)
+        able = [stage for stage in range(len(view.holders)) if suitable(presence, stage)]
+        loads = Counter({peer: len(view.stages_of(peer)) - given[peer] for peer in s.members})
+        for giver, load in sorted(loads.items(), key=lambda item: (-item[1], item[0])):
+            mine = [stage for stage in view.stages_of(giver) if stage in able and not learnt[stage]]
+            if load > 1 and mine:
+                stage = self._most_crowded(view.stages_of(giver), mine)
+                return stage, giver, f"{giver} holds {len(view.stages_of(giver))} stages"
+        groups = {stage: len(view.holders[stage]) + learnt[stage] for stage in able}
+        small = [stage for stage in able if groups[stage] < s.settings.replicas]
+        if not small:
+            return None
+        rates = throughputs(dict(enumerate(view.holders)), s.paces())
+        expected = {stage: rates[stage] * groups[stage] / len(view.holders[stage]) for stage in small}
+        return slowest_of(expected), None, "it limits the throughput"
+
+    def _most_crowded(self, held: Sequence[int], mine: Sequence[int]) -> int:
+        """The stage with most neighbours at the same peer, since losing adjacent stages together is the hard loss; the
+        head last, which is next to both ends."""
+        return max(mine, key=lambda stage: (stage != HEAD, sum(abs(stage - other) == 1 for other in held), stage))
+
+    def on_answer(self, s: Situation, out: Outcome, sender: Peer, answer: Answer) -> bool:
+        """False when the answer is not a learner's. It may have room for some of what it was offered."""
+        asked = {stage: item for (stage, peer), item in self.learners.items() if peer == sender and not item.accepted}
+        if not answer.stages or not asked.keys() >= {*answer.stages}:
+            return False
+        count = sum(peer == sender for _, peer in self.learners)
+        for stage, learner in asked.items():
+            if answer.accepted and stage in answer.stages:
+                learner.accepted, learner.until = True, s.now + count * s.settings.install_seconds
+                continue
+            del self.learners[stage, sender]
+            if not answer.accepted:
+                self.memory.failed(sender, stage, s.now)
+        verb, listed = "learns" if answer.accepted else "does not learn", ", ".join(map(str, answer.stages))
+        out.note("learner", f"{sender} {verb} stage {listed}: {answer.reason}", peer=sender.id)
+        return True

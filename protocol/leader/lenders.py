@@ -1,0 +1,37 @@
+"""Peers outside the view that may lend copies or snapshots, and what everybody lends together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ftnode.protocol.leader.leader_memory import LeaderMemory
+from ftnode.protocol.situation import Situation
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.types import Peer, Version
+
+Told = tuple[tuple[int, Version], ...]
+"""(stage, version) of each copy that a peer keeps."""
+
+
+def outside(s: Situation, memory: LeaderMemory) -> list[Presence]:
+    """Peers outside the view that may lend something: their addresses do not refuse, nor have they failed to."""
+    unheard = memory.unheard
+    return [
+        presence
+        for peer, presence in s.presences.items()
+        if (presence.copies or presence.snapshots) and peer not in s.members
+        if peer not in s.liveness.refused
+        and (peer not in unheard or s.liveness.heard_since(peer, unheard[peer]))
+    ]  # fmt: skip
+
+
+def lent(s: Situation, memory: LeaderMemory, lineage: str, told: Mapping[Peer, Told]) -> dict[Peer, Told]:
+    """The copies that members tell of, and what peers outside the view keep: a keeper that lost its compute, and
+    with it its stage, has its copies. Not those that were asked for in vain: to be heard is not to lend."""
+    others = {p.peer: p.copies for p in outside(s, memory) if p.copies and p.lineage == lineage}
+    doubted = memory.doubted()
+    return {
+        peer: tuple((stage, version) for stage, version in copies if not memory.is_broken(peer, stage, version))
+        for peer, copies in (others | dict(told)).items()
+        if peer.id not in doubted
+    }

@@ -1,0 +1,216 @@
+"""Filling vacancies: which stages are open, what can be done about each, whom to ask (rule 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from ftnode.protocol.leader.leader_memory import FAILURES_MAX, LeaderMemory
+from ftnode.protocol.leader.lenders import lent
+from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.leader.progress import ViewProgress
+from ftnode.protocol.leader.replica_moves import ReplicaMoves
+from ftnode.protocol.leader.restart import Restart
+from ftnode.protocol.recovery.candidate_order import Offering, assign
+from ftnode.protocol.recovery.rungs import Available, filled_from, how_to_go_on
+from ftnode.protocol.situation import MakeOffer, Outcome, Remember, Situation
+from ftnode.protocol.step.routes import neighbours
+from ftnode.protocol.words.messages import HALTED, Answer, Offer, Plan
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.types import HEAD, Attempt, Peer, Rung, Version, steps_of
+from ftnode.protocol.words.view import View
+
+
+def offer_to(
+    out: Outcome, view: View, presence: Presence, stages: tuple[int, ...], base: Version, near: Collection[Peer],
+    learn: bool,
+) -> None:  # fmt: skip
+    """With the addresses of those that it will have to dial."""
+    out.append(Remember(presence.peer, presence.addresses))
+    offer = Offer(view.lineage.id, view.number, stages, base, (), learn)
+    out.append(MakeOffer(presence.peer, offer, tuple(sorted(near))))
+
+
+class Recruiting:
+    """The leader's offers in one view."""
+
+    def __init__(
+        self,
+        view: View,
+        memory: LeaderMemory,
+        progress: ViewProgress,
+        losses: Losses,
+        moves: ReplicaMoves,
+        restart: Restart,
+    ) -> None:
+        self.view, self.memory, self.progress = view, memory, progress
+        self.losses, self.moves, self.restart = losses, moves, restart
+        self.offerings: dict[int, Offering] = {}
+        self._only_exact: frozenset[int] = frozenset()
+        """Stages that only somebody can fill who has their weights."""
+
+    @property
+    def pending(self) -> bool:
+        """Somebody has been asked and has time left to answer."""
+        return any(offering.asked is not None for offering in self.offerings.values())
+
+    @property
+    def fills(self) -> dict[int, Peer]:
+        """Stage → who accepted it."""
+        return {stage: offering.accepted for stage, offering in self.offerings.items() if offering.accepted is not None}
+
+    def close(self, stages: list[int]) -> None:
+        """Forget offers of stages that are not open any more."""
+        for stage in [stage for stage in self.offerings if stage not in stages]:
+            del self.offerings[stage]
+
+    def open_stages(self) -> list[int]:
+        """Stages that will have no holder in the next view unless one is found."""
+        return [stage for stage in range(len(self.view.holders)) if not self.losses.staying(stage)]
+
+    def rungs(self, s: Situation, stages: list[int]) -> Mapping[int, tuple[bool, str]]:
+        """For each open stage: can it be filled without its weights, and why not."""
+        known, start = self.progress.base, self.view.lineage.start
+        if known is None and start is not None and start.step >= s.highest_step:
+            known = start  # as good as committed, though nobody has it yet (rule 36)
+        base = known.step if known is not None else s.highest_step
+        held = frozenset(range(len(self.view.holders))) - set(stages) - self.progress.empty
+        stored = self.restart.kept(s, known) if known is not None else {}
+        available = Available(base, held, self._copied(s, base), stored)
+        choices = {stage: filled_from(stage, available, s.settings) for stage in stages}
+        return {stage: (rung is not None, reason) for stage, (rung, _, reason) in choices.items()}
+
+    def _copied(self, s: Situation, base: int) -> dict[int, int]:
+        """Stage → step of the newest copy of it, not later than `base`, that somebody lends: a member which stays, or
+        a peer outside the view."""
+        broken, doubted = self.memory.broken, self.memory.doubted()
+        failed = {(name, stage, version.step) for (name, stage, version), n in broken.items() if n >= FAILURES_MAX}
+        told = {peer: report.copies for peer, report in s.reports.items() if peer not in self.losses.gone}
+        told[s.me] = s.own.copies_told()
+        every = [
+            (copy.stage, copy.step)
+            for peer, copies in told.items()
+            for copy in copies
+            if peer.id not in doubted and (peer.id, copy.stage, copy.step) not in failed
+        ]
+        every += (entry for kept in lent(s, self.memory, self.view.lineage.id, {}).values() for entry in steps_of(kept))
+        return dict(sorted((stage, step) for stage, step in every if step <= base))
+
+    def borrows(self, s: Situation, installs: Sequence[Plan]) -> bool:
+        """Whether these need copies from outside the view, of which nobody knows yet that they are lent."""
+        copied = (Rung.HEAD, Rung.SHADOW)
+        return any(donor.peer not in s.members for plan in installs if plan.rung in copied for donor in plan.donors)
+
+    def on_given_up(self, s: Situation, peer: Peer, stage: int, not_lent: bool) -> None:
+        """Whoever was to rebuild a stage did not: peers outside the view that were to lend a copy may be gone, which
+        nobody else would notice. They are asked again when they are heard, and what they tell of is counted on until it
+        was not lent FAILURES_MAX times. `not_lent`: nobody gave it."""
+        begin = self.progress.begin
+        for plan in begin.installs if begin is not None else ():
+            if (plan.stage, plan.peer) == (stage, peer):
+                outside = [donor.peer for donor in plan.donors if donor.peer not in s.members]
+                self.memory.not_heard(outside, s.presences, s.now)
+                if plan.copy is not None and not_lent:
+                    self.memory.not_lent((donor.peer for donor in plan.donors), stage, plan.copy, s.now)
+
+    def halt_reason(self, s: Situation, rungs: Mapping[int, tuple[bool, str]]) -> str:
+        stuck = {stage: why for stage, (possible, why) in rungs.items() if not possible}
+        if not stuck:
+            return ""
+        hint = self.restart.hint(s)
+        return f"{HALTED}{'; '.join(sorted(set(stuck.values())))}; {how_to_go_on(sorted(stuck))}{hint}"
+
+    def offer(self, s: Situation, stages: list[int], rungs: Mapping[int, tuple[bool, str]]) -> Outcome:
+        """Ask the next candidates for the stages that nobody has been asked for, or has accepted."""
+        out = Outcome()
+        if not stages:
+            return out
+        self._only_exact = frozenset(stage for stage, (possible, _) in rungs.items() if not possible)
+        for stage in self._only_exact & self.offerings.keys():
+            if not self.offerings[stage].exact:  # accepted while other stages were there to rebuild it from
+                self.offerings[stage].accepted = None
+        for peer, offered in self._candidates(s, [stage for stage in stages if not self._taken(stage)]).items():
+            for stage in offered:
+                offering = self.offerings.setdefault(stage, Offering(stage))
+                offering.asked, offering.deadline = peer, s.now + s.settings.offer_seconds
+                offering.tried.add(peer)
+            out.set_timer("offer", s.now + s.settings.offer_seconds, keep=True)
+            around = {near for stage in offered for near in neighbours(self.view, stage, s.settings.swap)}
+            near = around - set(self.losses.gone) - {peer}
+            base = self.progress.base or Version(s.highest_step, "", Attempt(-1, 0))
+            listed = ", ".join(map(str, offered))
+            out.note("offer", f"stage {listed} is offered to {peer}", peer=peer.id, stages=listed)
+            offer_to(out, self.view, s.presences[peer], tuple(offered), base, near, False)
+        return out
+
+    def _candidates(self, s: Situation, wanting: list[int]) -> dict[Peer, list[int]]:
+        """Whom to ask, for which stages: those who have room, else replicas of other stages."""
+        presences = {
+            peer: presence
+            for peer, presence in s.presences.items()
+            if peer not in self.losses.gone and peer not in s.liveness.refused
+            and not any(member.id == peer.id and member != peer for member in s.members)
+        }  # fmt: skip
+        asked = assign(
+            wanting,
+            presences,
+            self.offerings,
+            self.view.number,
+            self.progress.base,
+            self.memory.failures,
+            self._only_exact,
+            s.members,
+            HEAD in wanting or self.memory.leavers.keys() >= set(self.losses.staying(HEAD)),
+        )
+        for stage in set(wanting) - {stage for stage, _ in asked} - self._only_exact:
+            tried = self.offerings[stage].tried if stage in self.offerings else set()
+            taken = {peer for _, peer in asked}.union(*(offering.busy() for offering in self.offerings.values()))
+            spare = self.moves.spare(s, stage, tried, taken)
+            if spare is not None:
+                asked.append((stage, spare))
+        by_peer: dict[Peer, list[int]] = {}
+        for stage, peer in asked:
+            by_peer.setdefault(peer, []).append(stage)
+        return by_peer
+
+    def _taken(self, stage: int) -> bool:
+        offering = self.offerings.get(stage)
+        return offering is not None and (offering.asked is not None or offering.accepted is not None)
+
+    def on_answer(self, sender: Peer, answer: Answer) -> Outcome:
+        out = Outcome()
+        if not any(offering.asked == sender for offering in self.offerings.values()):
+            return out
+        for stage in answer.stages:
+            offering = self.offerings.get(stage)
+            if offering is None or offering.asked != sender:
+                continue
+            offering.asked = None
+            # Who had the weights when it said so in the directory may have them no longer.
+            if answer.accepted and (stage in answer.exact or stage not in self._only_exact):
+                offering.accepted, offering.exact = sender, stage in answer.exact
+        listed = ", ".join(map(str, answer.stages))
+        verb = "accepts" if answer.accepted else "declines"
+        out.note("answer", f"{sender} {verb} stage {listed}: {answer.reason}", peer=sender.id, stages=listed)
+        return out
+
+    def on_candidate_lost(self, peer: Peer) -> None:
+        """The candidate cannot be reached; ask the next one."""
+        for offering in self.offerings.values():
+            if peer in offering.busy():
+                offering.asked = offering.accepted = None
+
+    def expire_offers(self, s: Situation) -> Outcome:
+        out = Outcome()
+        for offering in self.offerings.values():
+            if offering.asked is not None and s.now >= offering.deadline:
+                out.note("answer", f"{offering.asked} did not answer in time", stages=str(offering.stage))
+                offering.asked = None
+        pending = [offering.deadline for offering in self.offerings.values() if offering.asked is not None]
+        if pending:
+            out.set_timer("offer", min(pending))
+        return out
+
+    def forget_tries(self) -> None:
+        """The directory has been read again: everybody may be asked once more."""
+        for offering in self.offerings.values():
+            offering.tried = offering.busy()

@@ -1,0 +1,1 @@
+"""Signs of life, and deadlines that adapt to measured times."""

@@ -1,0 +1,1 @@
+"""A run's manifest: its text, its sections, its author's signature."""

@@ -1,0 +1,303 @@
+"""Manifests: TOML text to a checked `Manifest`, and back to commented text.
+
+Errors are for the person who edits the file: the line, what is wrong, what is allowed. The first one is enough.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+import typing
+from dataclasses import fields
+from difflib import get_close_matches
+from math import isfinite
+from typing import Any, Final, NoReturn
+
+from ftnode.protocol.manifest.sections import (
+    FORMAT,
+    FORMATS_READ,
+    SHADOWS_SHARE,
+    Allowed,
+    Batch,
+    Data,
+    Evaluation,
+    Liveness,
+    Manifest,
+    Membership,
+    Model,
+    Optimiser,
+    Pipeline,
+    Recovery,
+    Run,
+)
+from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.settings import SHADOW_STAGES_MIN, SWAP_STAGES_MIN, Settings
+
+ERRORS = "manifest"
+
+__all__ = [
+    "Batch", "Data", "Evaluation", "Liveness", "Manifest", "Membership", "Model", "Optimiser", "Pipeline", "Recovery",
+    "Run", "parse", "render", "settings",
+]  # fmt: skip
+
+CONFIGURATION = 78
+BOUNDARY_BYTES_MAX = 1 << 30
+PATHS_MAX = 12_000
+"""Microbatches times visits: a Status or a Begin names a peer for each, 63 bytes, in a header of 1 MiB."""
+"""A boundary tensor's length travels in 4 bytes; beyond 1 GiB a microbatch is better cut."""
+
+SIGNATURE: Final = "signature"
+"""The section that protocol/manifest/signature.py reads: it is about the values, and none of them."""
+_SECTIONS: Final[dict[str, type]] = typing.get_type_hints(Manifest)
+_KINDS: Final[dict[type, str]] = {int: "a whole number", float: "a number", str: "text"}
+
+
+def parse(text: str, source: str = "manifest") -> Manifest:
+    """The manifest that `text` spells out. Every key is required, so that no default can differ between versions; in
+    an earlier format, every key that it had.
+
+    Raises UserError (78) that names `source`, the line, and what is allowed.
+    """
+    return _Reader(text, source).manifest()
+
+
+def settings(manifest: Manifest) -> Settings:
+    """The numbers that the core decides with."""
+    return Settings(
+        run=manifest.run_id,
+        stages=manifest.pipeline.stages,
+        steps=manifest.run.steps,
+        microbatches=manifest.batch.microbatches,
+        window=manifest.pipeline.window,
+        replicas=manifest.pipeline.replicas,
+        live_activations=manifest.pipeline.live_activations,
+        evaluate_every=manifest.evaluation.every,
+        evaluation_microbatches=manifest.evaluation.microbatches,
+        ends=manifest.recovery.ends,
+        swap=manifest.pipeline.swap,
+        swapped=manifest.recovery.swapped,
+        weighting=manifest.recovery.weighting,
+        norms=manifest.recovery.norms,
+        optimiser_state=manifest.recovery.optimiser,
+        clip=manifest.optimiser.clip,
+        head_every=manifest.head_every,
+        shadow_every=manifest.recovery.shadow_every,
+        shadow_encoding=manifest.recovery.shadow_encoding,
+        rate_factor=manifest.recovery.rate_factor,
+        snapshot_every=manifest.recovery.snapshot_every,
+        rollback_max=manifest.recovery.rollback_max,
+        state_bytes=manifest.state_bytes,
+        lease_seconds=manifest.liveness.lease_seconds,
+        minority_wait_seconds=manifest.recovery.minority_wait_seconds,
+    )
+
+
+def render(manifest: Manifest, heading: str = "") -> str:
+    """Commented TOML: each key under its explanation. `parse(render(m)) == m`."""
+    lines = [f"# {line}".rstrip() for line in heading.splitlines()]
+    lines += ["" if lines else "# A run of ftnode.", "# Version of this format.", f"format = {FORMAT}"]
+    for section, kind in _SECTIONS.items():
+        lines += ["", f"[{section}]"]
+        for entry in fields(kind):
+            allowed: Allowed = entry.metadata["allowed"]
+            value = getattr(getattr(manifest, section), entry.name)
+            lines += [f"# {allowed.about}", f"{entry.name} = {_toml(value)}"]
+    return "\n".join(lines) + "\n"
+
+
+class _Reader:
+    """One text on its way to a manifest. Knows lines, which tomllib forgets."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self.source = source
+        self.lines = text.splitlines()
+        try:
+            self.tables: dict[str, Any] = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:  # also a number of 5000 digits, and brackets in brackets
+            raise UserError(f"{source} is not TOML: {error}", CONFIGURATION) from None
+
+    def manifest(self) -> Manifest:
+        self._format()
+        self._known("", self.tables, ["format", *_SECTIONS, SIGNATURE])
+        sections = {name: self._section(name, kind) for name, kind in _SECTIONS.items()}
+        manifest = Manifest(**sections)
+        self._fits(manifest)
+        return manifest
+
+    def _format(self) -> None:
+        found = self.tables.get("format")
+        if type(found) is not int:
+            self._fail("", "format", f"`format = {FORMAT}` is missing: this may not be a manifest")
+        if found not in FORMATS_READ:
+            read = ", ".join(map(str, FORMATS_READ[:-1])) + f" and {FORMATS_READ[-1]}"
+            self._fail("", "format", f"format {found} is none that this version of ftnode reads, which are {read}")
+
+    def _section(self, name: str, kind: type) -> Any:
+        table = self.tables.get(name)
+        if table is None and all(entry.metadata["since"] > self.tables["format"] for entry in fields(kind)):
+            return kind()
+        if not isinstance(table, dict):
+            self._fail("", name, f"section [{name}] is missing")
+        self._known(name, table, [entry.name for entry in fields(kind)])
+        hints = typing.get_type_hints(kind)
+        values = {}
+        for entry in fields(kind):
+            since = entry.metadata["since"]
+            if since > self.tables["format"]:
+                if entry.name in table:
+                    self._fail(name, entry.name, f"{name}.{entry.name} came with format {since}; set format = {FORMAT}")
+                continue
+            if entry.name not in table:
+                self._fail(name, "", f"{name}.{entry.name} is missing ({entry.metadata['allowed'].about})")
+            values[entry.name] = self._value(name, entry.name, hints[entry.name], entry.metadata["allowed"], table)
+        return kind(**values)
+
+    def _known(self, section: str, table: dict[str, Any], names: list[str]) -> None:
+        for name in table:
+            if name not in names:
+                near = get_close_matches(name, names, 1, 0.5)
+                hint = f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(names)}"
+                what = f"key {name} in [{section}]" if section else f"key or section {name}"
+                self._fail(section, name, f"unknown {what}{hint}")
+
+    def _value(self, section: str, name: str, kind: Any, allowed: Allowed, table: dict[str, Any]) -> Any:
+        found = table[name]
+        if kind == tuple[float, float]:
+            if isinstance(found, list) and len(found) == 2 and all(_number(item, float, allowed) for item in found):
+                return (float(found[0]), float(found[1]))
+            wanted = f"a list of two numbers from {allowed.low:g} to {allowed.high:g}"
+        elif kind is str:
+            if isinstance(found, str) and (found in allowed.choices or _matches(allowed.pattern, found)):
+                return found
+            wanted = " or ".join(filter(None, [*allowed.choices, allowed.pattern_name]))
+        elif kind == tuple[str, ...]:
+            texts = found if isinstance(found, list) else [None]
+            if len(texts) <= allowed.high and all(
+                isinstance(text, str) and _matches(allowed.pattern, text) for text in texts
+            ):
+                return tuple(texts)
+            wanted = f"a list of at most {allowed.high} {allowed.pattern_name}"
+        elif kind is bool:
+            if isinstance(found, bool):
+                return found
+            wanted = "true or false"
+        else:
+            if _number(found, kind, allowed):
+                return kind(found)
+            wanted = f"{_KINDS[kind]} from {_plain(allowed.low)} to {_plain(allowed.high)}"
+        return self._fail(section, name, f"{section}.{name} must be {wanted}, not {_shown(found)}")
+
+    def _fits(self, manifest: Manifest) -> None:
+        """What single keys cannot say."""
+        model, stages = manifest.model, manifest.pipeline.stages
+        if stages > model.layers:
+            self._fail(
+                "pipeline",
+                "stages",
+                f"{stages} stages are more than {model.layers} layers; at most one stage per layer",
+            )
+        if model.layers % stages:
+            fitting = [str(n) for n in range(1, model.layers + 1) if model.layers % n == 0]
+            self._fail(
+                "pipeline", "stages", f"{model.layers} layers cannot be divided equally among {stages} stages; "
+                f"pipeline.stages may be {', '.join(fitting)}",
+            )  # fmt: skip
+        if model.dim % (2 * model.heads):
+            self._fail(
+                "model", "dim", f"dim {model.dim} must be a multiple of 2 × heads = {2 * model.heads}, "
+                "because rotary positions turn pairs of numbers",
+            )  # fmt: skip
+        if model.precision == "float64" and manifest.pipeline.boundary != "float32":
+            self._fail(
+                "pipeline", "boundary", f"{manifest.pipeline.boundary} would round the numbers of a float64 model; "
+                "pipeline.boundary must be float32, and float64 numbers travel",
+            )  # fmt: skip
+        if manifest.pipeline.swap and stages < SWAP_STAGES_MIN:
+            self._fail("pipeline", "swap", f"swapped routes need {SWAP_STAGES_MIN} stages, not {stages}")
+        if manifest.recovery.shadow_every and stages < SHADOW_STAGES_MIN:
+            self._fail(
+                "recovery", "shadow_every", f"shadows need {SHADOW_STAGES_MIN} stages, not {stages}: with fewer, a "
+                "stage has adjacent ones only",
+            )  # fmt: skip
+        if manifest.membership.join == "listed" and not manifest.membership.peers:
+            self._fail("membership", "peers", "nobody is listed; add the PeerIds of volunteers (ftnode id), or set "
+                       'membership.join = "open"')  # fmt: skip
+        every = manifest.recovery.shadow_every
+        if 0 < every < manifest.shadow_every_min:
+            self._fail(
+                "recovery", "shadow_every", f"shadows every {every} steps take more than {SHADOWS_SHARE:.0%} of "
+                f"the bytes of these steps; at least {manifest.shadow_every_min}, or 0 for none",
+            )  # fmt: skip
+        if 0 < manifest.recovery.rollback_max < manifest.recovery.snapshot_every:
+            self._fail(
+                "recovery", "rollback_max", f"snapshots every {manifest.recovery.snapshot_every} steps are too far "
+                f"apart to lose at most {manifest.recovery.rollback_max}; at least as many, or 0 for any number",
+            )  # fmt: skip
+        if manifest.pipeline.swap and manifest.batch.microbatches < 2:
+            self._fail(
+                "batch", "microbatches", "swapped routes need 2 microbatches: every other one takes them, so with 1 no "
+                "stage learns to take another's place",
+            )  # fmt: skip
+        if manifest.batch.microbatches * (stages + 2) > PATHS_MAX:
+            self._fail(
+                "batch", "microbatches", f"{manifest.batch.microbatches} microbatches through {stages} stages are more "
+                f"paths than a message holds; at most {PATHS_MAX // (stages + 2)}",
+            )  # fmt: skip
+        if manifest.boundary_bytes > BOUNDARY_BYTES_MAX:
+            self._fail(
+                "batch", "sequences", f"a microbatch of {manifest.boundary_bytes} bytes is more than "
+                f"{BOUNDARY_BYTES_MAX}; lower batch.sequences or model.context",
+            )  # fmt: skip
+
+    def _fail(self, section: str, name: str, message: str) -> NoReturn:
+        raise UserError(f"{self.source}, line {self._line(section, name)}: {message}", CONFIGURATION)
+
+    def _line(self, section: str, name: str) -> int:
+        """Where a key stands, 1-based; its section's line when it is not written on one of its own; else 1."""
+        current, section_line = "", 1
+        for number, line in enumerate(self.lines, 1):
+            header = re.match(r"\s*\[\s*([\w\"'.-]+)\s*\]", line)
+            if header:
+                current = header[1].strip("\"'")
+                if current in (section, name):
+                    section_line = number
+                if not section and current == name:
+                    return number
+                continue
+            found = re.match(r"\s*([\w\"'.-]+)\s*=", line)
+            if found:
+                full = ".".join(filter(None, (current, found[1].strip("\"'"))))
+                if name and full == ".".join(filter(None, (section, name))):
+                    return number
+                if section and full == section:
+                    section_line = number
+        return section_line
+
+
+def _number(found: object, kind: type, allowed: Allowed) -> bool:
+    whole = type(found) is int
+    real = type(found) is float and kind is float and isfinite(found)
+    return (whole or real) and allowed.low <= typing.cast(float, found) <= allowed.high
+
+
+def _matches(pattern: str, found: str) -> bool:
+    return bool(pattern) and re.fullmatch(pattern, found) is not None
+
+
+def _plain(number: float) -> str:
+    return str(number) if isinstance(number, int) else f"{number:g}"
+
+
+def _shown(found: object) -> str:
+    text = _toml(found) if isinstance(found, str | int | float) else type(found).__name__
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return repr(value)

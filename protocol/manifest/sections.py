@@ -1,0 +1,319 @@
+"""The sections of a run's manifest: every key with its type, what is allowed, and what it is for.
+
+These lines are the only place where a key is described: the reader checks against them, the template and the error
+messages print them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from math import ceil
+from typing import Any
+
+from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
+
+FORMAT = 5
+"""Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
+FORMATS_READ = (2, 3, 4, FORMAT)
+"""Formats 3, 4 and 5 added keys, and each says what a manifest without it means."""
+FORMAT_OF_IDS = 4
+"""Keys that came later count in a run's id only where they change something, so that earlier runs keep theirs."""
+LISTED_MAX = 4096
+"""Peers that one manifest can list."""
+PEER_ID_PATTERN = r"12D3KooW[1-9A-HJ-NP-Za-km-z]{44}"
+
+NUMBER_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2}
+"""Bytes of one number, by the name of its type."""
+HEAD_COPIES_SHARE = 0.1
+"""Of the bytes of a step, at most, go into copies of the head."""
+SHADOWS_SHARE = 0.1
+"""As many may go into shadows; a manifest that asks for more is refused."""
+SHADOW_NUMBER_BYTES = {"bfloat16": 2.0, "int8": 1 + 4 / 256}
+"""int8: a scale of 4 bytes for 256 numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a key may hold: numbers from `low` to `high`; text that is one of `choices` or that `pattern` matches."""
+
+    about: str
+    low: float = 0
+    high: float = 0
+    choices: tuple[str, ...] = ()
+    pattern: str = ""
+    pattern_name: str = ""
+
+
+def key(
+    about: str, low: float = 0, high: float = 0, *choices: str, pattern: str = "", pattern_name: str = "",
+    since: int = 0, earlier: Any = MISSING,
+) -> Any:  # fmt: skip
+    """A key of a section. Typed Any because a dataclass field takes the type of its annotation.
+
+    `since`: the format that it came with; `earlier`: what it was before there was a choice.
+    """
+    allowed = Allowed(about, low, high, choices, pattern, pattern_name)
+    return field(default=earlier, kw_only=earlier is not MISSING, metadata={"allowed": allowed, "since": since})
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    name: str = key(
+        "For people; shown by `ftnode status`.",
+        pattern=r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+        pattern_name="1 to 64 letters, digits, dots, dashes and underscores",
+    )
+    seed: int = key("Fixes the initial weights and the order of the data.", 0, 2**63 - 1)
+    steps: int = key("Optimiser steps of the whole run.", 1, 10_000_000)
+    author: str = key(
+        "PeerId of the key that signs this manifest; only that key can change who may join. Empty: nobody signs it.",
+        0, 0, "", pattern=PEER_ID_PATTERN, pattern_name="a PeerId (12D3KooW…)", since=4, earlier="",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """Who may join. Not part of the run's id, so that a signed update lets more peers into a run that goes on."""
+
+    join: str = key("open: everybody; listed: the peers below.", 0, 0, "open", "listed", since=4, earlier="open")
+    peers: tuple[str, ...] = key(
+        "PeerIds of volunteers (ftnode id) that may join when join is listed.",
+        0, LISTED_MAX, pattern=PEER_ID_PATTERN, pattern_name="PeerIds (12D3KooW…)", since=4, earlier=(),
+    )  # fmt: skip
+    revision: int = key(
+        "The highest one counts; `ftnode run sign` raises it when this section has changed.",
+        0, 2**31 - 1, since=4, earlier=0,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """LLaMA-style: RMSNorm, RoPE, SwiGLU, untied head."""
+
+    vocabulary: int = key("Tokens; bytes are 256.", 256, 1_000_000)
+    dim: int = key("Width of the residual stream.", 8, 16384)
+    heads: int = key("Attention heads; dim / heads is even.", 1, 256)
+    layers: int = key("Transformer blocks of the whole model.", 1, 512)
+    context: int = key("Tokens of one sequence.", 2, 131072)
+    hidden: int = key("Width of the feed-forward layer.", 8, 131072)
+    rope_theta: float = key("Base of the rotary position embedding.", 1.0, 1e9)
+    norm_eps: float = key("Keeps RMSNorm from dividing by zero.", 1e-12, 1e-2)
+    precision: str = key(
+        "Numbers of weights, gradients and the optimiser. float64 is for comparing runs: the order of sums hardly "
+        "matters to it, and it takes twice the memory.", 0, 0, "float32", "float64", since=3,
+        earlier="float32",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    kind: str = key(
+        "standard-library: this Python's own sources; files: what each volunteer passes with --data; shards: what "
+        "`ftnode data build` made, which holders of the head get from each other.",
+        0, 0, "standard-library", "files", "shards",
+    )  # fmt: skip
+    sha256: str = key(
+        "Hash of the corpus; of shards, that of their index. A peer with another corpus cannot hold the head.",
+        pattern=r"[0-9a-f]{64}",
+        pattern_name="64 hexadecimal digits",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Optimiser:
+    """Adam with decoupled weight decay, one per stage."""
+
+    learning_rate: float = key("After the warm-up.", 1e-9, 1.0)
+    betas: tuple[float, float] = key("Adam's two decay rates.", 0.0, 0.999999)
+    epsilon: float = key("Adam's guard against dividing by zero.", 1e-16, 1e-2)
+    weight_decay: float = key("Per step, times the learning rate.", 0.0, 1.0)
+    warmup_steps: int = key("The learning rate rises linearly over these.", 0, 10_000_000)
+    decay: str = key("How the learning rate falls after the warm-up.", 0, 0, "cosine", "constant")
+    minimum_factor: float = key("The cosine ends at this share of the learning rate.", 0.0, 1.0)
+    clip: float = key("Largest gradient norm of one stage.", 1e-6, 1e6)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    microbatches: int = key("Microbatches of one step.", 1, 1024)
+    sequences: int = key("Sequences of one microbatch.", 1, 4096)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    stages: int = key("Block stages; the layers are divided equally. The head is one more.", 1, 256)
+    replicas: int = key("Holders of one stage, at most; further peers stand by.", 1, 64, since=3, earlier=1)
+    window: int = key("Microbatches on their way at once.", 1, 1024)
+    live_activations: int = key("Beyond this many on one stage, activations are computed again.", 1, 1024)
+    boundary: str = key(
+        "Numbers that travel between stages; with model.precision float64 these are float64 as well.",
+        0, 0, "float32", "bfloat16",
+    )  # fmt: skip
+    swap: bool = key(
+        "Every other microbatch meets the first two and the last two stages in the other order (CheckFree+), so that "
+        "either can take the other's place. Needs 4 stages; slows the learning."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    ends: str = key(
+        "A lost first or last block stage: copy its neighbour, or halt the run.",
+        0, 0, "copy", "halt",
+    )  # fmt: skip
+    swapped: str = key(
+        "With pipeline.swap, a lost second or last but one stage: copy its partner, or blend its neighbours.",
+        0, 0, "copy", "blend",
+    )  # fmt: skip
+    weighting: str = key("How the donors of a blend count, by their gradient norms.", 0, 0, *WEIGHTINGS)
+    norms: str = key("Those norms, before or after clipping.", 0, 0, *MEASURED)
+    optimiser: str = key(
+        "Adam's moments of a blended or copied stage: new, or blended as well.", 0, 0, "fresh", "blended"
+    )
+    head_every: int = key(
+        "Steps between two copies of the head to the holders of the first and last stage; 0: as often as 10 % of the "
+        "bytes of a step allow.", 0, 1_000_000,
+    )  # fmt: skip
+    shadow_every: int = key(
+        "Steps between two compressed copies of each stage to a peer of a stage that is not adjacent; 0: none. Needs 4 "
+        "stages; takes at most 10 % of the bytes of a step.", 0, 1_000_000,
+    )  # fmt: skip
+    shadow_encoding: str = key("Numbers of those copies.", 0, 0, "bfloat16", "int8")
+    rate_factor: float = key("A rebuilt stage learns faster by this factor.", 0.1, 10.0)
+    minority_wait_seconds: float = key("Survivors without a quorum go on alone after this.", 0.1, 86400.0)
+    snapshot_every: int = key(
+        "Steps between two snapshots that volunteers keep of their own stages, each on its own disk, for a swarm that "
+        "is switched off as a whole; 0: none.", 0, 10_000_000, since=5, earlier=0,
+    )  # fmt: skip
+    rollback_max: int = key(
+        "Steps that a swarm may lose when it starts again from snapshots; 0: as many as it must.",
+        0, 10_000_000, since=5, earlier=0,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    lease_seconds: float = key("A peer that was silent for this long is suspected.", 0.5, 600.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    every: int = key("Steps between two validations; 0: only at the end.", 0, 10_000_000)
+    microbatches: int = key("Microbatches of one validation.", 0, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """All that a run fixes. Equal manifests, whatever their comments and order, have the same `run_id`."""
+
+    run: Run
+    model: Model
+    data: Data
+    optimiser: Optimiser
+    batch: Batch
+    pipeline: Pipeline
+    recovery: Recovery
+    liveness: Liveness
+    evaluation: Evaluation
+    membership: Membership = field(default_factory=Membership)
+
+    @property
+    def run_id(self) -> str:
+        """32 hexadecimal digits over the format and every value but `membership`, independent of how the text was
+        written. A key newer than FORMAT_OF_IDS counts when it says more than its absence."""
+        return hashlib.blake2b(_canonical(self, leave_out="membership"), digest_size=16).hexdigest()
+
+    @property
+    def signed_bytes(self) -> bytes:
+        """What the author's signature covers: the format and every value."""
+        return b"ftnode manifest\n" + _canonical(self)
+
+    @property
+    def boundary(self) -> str:
+        """The type of the numbers of a boundary tensor."""
+        return "float64" if self.model.precision == "float64" else self.pipeline.boundary
+
+    @property
+    def boundary_bytes(self) -> int:
+        """Bytes of what crosses between two stages: sequences × context × dim numbers."""
+        return self.batch.sequences * self.model.context * self.model.dim * NUMBER_BYTES[self.boundary]
+
+    @property
+    def head_parameters(self) -> int:
+        """Embedding, final norm, untied LM head."""
+        return (2 * self.model.vocabulary + 1) * self.model.dim
+
+    @property
+    def state_bytes(self) -> int:
+        """Weights and both moments of the largest stage."""
+        return 3 * NUMBER_BYTES[self.model.precision] * max(self.head_parameters, self.stage_parameters)
+
+    @property
+    def stage_parameters(self) -> int:
+        """Of one block stage."""
+        model = self.model
+        block = 4 * model.dim**2 + 3 * model.dim * model.hidden + 2 * model.dim
+        return model.layers // self.pipeline.stages * block
+
+    @property
+    def shadow_bytes(self) -> int:
+        """Of one block stage's compressed copy; 0 without shadows."""
+        each = SHADOW_NUMBER_BYTES[self.recovery.shadow_encoding] if self.recovery.shadow_every else 0.0
+        return ceil(each * self.stage_parameters)
+
+    @property
+    def shadow_every_min(self) -> int:
+        """Steps between two copies at which all shadows take SHADOWS_SHARE of the bytes of these steps, or less."""
+        return max(1, ceil(self.pipeline.stages * self.shadow_bytes / (SHADOWS_SHARE * self.step_bytes)))
+
+    @property
+    def copies_bytes(self) -> tuple[int, int]:
+        """What a peer may keep of others' stages: (per block stage that it holds, and once).
+
+        For each of its block stages it may keep one shadow; with the first or the last, the head and its moments. While
+        a new copy comes, the old one stays.
+        """
+        head = 3 * NUMBER_BYTES[self.model.precision] * self.head_parameters
+        return 2 * self.shadow_bytes, 2 * head
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of all boundary tensors of one step, both directions."""
+        return 2 * (self.pipeline.stages + 1) * self.batch.microbatches * self.boundary_bytes
+
+    @property
+    def head_every(self) -> int:
+        """Steps between two copies of the head: `recovery.head_every`, or so many that two times its weights and
+        moments are at most HEAD_COPIES_SHARE of the bytes of these steps."""
+        copies = min(2, self.pipeline.stages) * 3 * NUMBER_BYTES[self.model.precision] * self.head_parameters
+        return self.recovery.head_every or max(1, ceil(copies / (HEAD_COPIES_SHARE * self.step_bytes)))
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch.microbatches * self.batch.sequences * self.model.context
+
+    def slots(self, hold: int) -> int:
+        """Boundary tensors that a peer with `hold` stages can have at once.
+
+        Per stage and step: M received and M kept forward, the same backward (rule 27), and the head is visited twice,
+        which makes it two stages. The next step's tensors may come before its Begin, and a validation's forward ones
+        with them. 8 more are for weights in transfer.
+        """
+        per_visit = 2 * 4 * self.batch.microbatches + 2 * self.evaluation.microbatches
+        return (hold + 1) * per_visit + 8
+
+
+def _canonical(manifest: Manifest, leave_out: str = "") -> bytes:
+    values: dict[str, Any] = {name: found for name, found in asdict(manifest).items() if name != leave_out}
+    written = FORMAT_OF_IDS
+    for section, found in values.items():
+        for entry in fields(getattr(manifest, section)):
+            if entry.metadata["since"] > FORMAT_OF_IDS:
+                if found[entry.name] == entry.default:
+                    del found[entry.name]
+                else:
+                    written = max(written, entry.metadata["since"])
+    values["format"] = written
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()

@@ -1,0 +1,112 @@
+"""Snapshots on the disks of the swarm: what a peer tells of its own, and what those of all make possible (rule 34).
+
+Versions are chained hashes, so equal versions are the same step of the same history, and a state that two peers kept
+of a stage must be equal: where digests differ, the one that most peers have is taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ftnode.protocol.recovery.rungs import Available, filled_from
+from ftnode.protocol.words.records import TOLD_MAX
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Peer, Snapshot, Version
+
+JUMP_MAX: Final = 2**32
+"""A restart numbers its first view at most so far above the view before, whatever anybody says of epochs."""
+REBUILT_STEPS: Final = 200
+"""A rebuilt stage costs about so many steps (docs/explanation/recovery.md: CheckFree is 220 iterations behind)."""
+PEERS_MAX: Final = 256
+"""Disks that are looked at, those of members first."""
+
+DiskHolders = Mapping[int, tuple[str, tuple[Peer, ...]]]
+"""Stage → the digest that counts, and who has a snapshot with it."""
+
+
+class OwnDisk:
+    """What the disk of this peer holds."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[Snapshot, ...] = ()
+
+    def replace(self, kept: Iterable[Snapshot]) -> None:
+        """It holds these from now on."""
+        self._kept = tuple(sorted(kept, key=lambda snapshot: (-snapshot.version.step, snapshot.stage)))
+
+    def told(self) -> tuple[Snapshot, ...]:
+        """The newest."""
+        return self._kept[:TOLD_MAX]
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+
+@dataclass(frozen=True, slots=True)
+class CommonVersion:
+    """A version that the disks make possible. `missing`: stages that nobody kept, rebuilt from the others."""
+
+    version: Version
+    kept: DiskHolders
+    missing: tuple[int, ...]
+
+
+def kept_of(version: Version, known: Mapping[Peer, Iterable[Snapshot]]) -> DiskHolders:
+    """The snapshots of exactly this version. Those whose digest fewer peers have than another are left out; of two
+    digests with equally many, the lower one counts."""
+    return _by_version(known, version).get(version, {})
+
+
+def _by_version(known: Mapping[Peer, Iterable[Snapshot]], only: Version | None = None) -> dict[Version, DiskHolders]:
+    """As kept_of, of every version that is spoken of, or of one. Each snapshot is looked at once."""
+    found: dict[Version, dict[int, dict[Peer, str]]] = {}
+    for peer in sorted(known):
+        for snapshot in known[peer]:
+            if only is None or snapshot.version == only:
+                found.setdefault(snapshot.version, {}).setdefault(snapshot.stage, {})[peer] = snapshot.digest
+    return {version: {stage: _counted(stages[stage]) for stage in sorted(stages)} for version, stages in found.items()}
+
+
+def _counted(digests: Mapping[Peer, str]) -> tuple[str, tuple[Peer, ...]]:
+    votes = Counter(digests.values())
+    digest = min(votes, key=lambda name: (-votes[name], name))
+    return digest, tuple(peer for peer, name in digests.items() if name == digest)
+
+
+def common(known: Mapping[Peer, Iterable[Snapshot]], settings: Settings) -> list[CommonVersion]:
+    """Every version that all stages can be brought to, best first: the newest, where each stage that must be rebuilt
+    counts as REBUILT_STEPS fewer steps. A snapshot of an earlier step is exact; a rebuilt stage never is."""
+    found = []
+    for version, kept in _by_version(known).items():
+        missing = tuple(stage for stage in range(settings.stage_count) if stage not in kept)
+        available = Available(version.step, frozenset(), {}, kept)
+        if all(filled_from(stage, available, settings)[0] is not None for stage in missing):
+            found.append(CommonVersion(version, kept, missing))
+    return sorted(found, key=lambda one: (REBUILT_STEPS * len(one.missing) - one.version.step, one.version.commit))
+
+
+def within(found: Iterable[CommonVersion], highest: int, settings: Settings) -> list[CommonVersion]:
+    """Those that lose at most `rollback_max` of `highest` steps."""
+    reach = settings.rollback_max
+    return [one for one in found if not reach or highest - one.version.step <= reach]
+
+
+def credible_step(known: Mapping[Peer, Iterable[Snapshot]], possible: Iterable[CommonVersion]) -> int:
+    """The highest step that is known from disks: one that two peers tell of, or that is possible. One liar cannot make
+    a swarm wait for a step that never was."""
+    told: dict[Version, set[Peer]] = {}
+    for peer, snapshots in known.items():
+        for snapshot in snapshots:
+            told.setdefault(snapshot.version, set()).add(peer)
+    steps = [version.step for version, peers in told.items() if len(peers) > 1]
+    return max([0, *steps, *(one.version.step for one in possible)])
+
+
+def number_after(known: Iterable[Snapshot], view_number: int) -> int:
+    """What the first view of a lineage must be numbered that goes on from where these were made: its epochs are above
+    theirs, unless somebody lies about them. Nothing hangs on that: numbers are compared within a lineage alone."""
+    highest = max((snapshot.epoch for snapshot in known), default=-1)
+    return min(max(highest, view_number) + 1, view_number + JUMP_MAX)

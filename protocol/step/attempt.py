@@ -1,0 +1,416 @@
+"""One peer's work on one attempt at a step: admit, forward, backward, keep, resend, reduce (rules 19-24, 27, 28).
+
+An attempt is a finite, acyclic graph of tasks over (microbatch, visit). A boundary tensor is accepted once, kept by its
+sender until the attempt ends, and sent again until it is acknowledged. Nothing here knows how views come about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from ftnode.protocol.liveness.deadlines import Deadlines
+from ftnode.protocol.step.group import Groups
+from ftnode.protocol.step.outbox import Outbox, OwedTensor, fits, key_of
+from ftnode.protocol.step.routes import choose_path, last_visit, route
+from ftnode.protocol.step.task_order import COMPUTE_AHEAD, LiveActivations, Pace, TaskQueue
+from ftnode.protocol.step.tensor_holds import READ, RESEND, Holds, TensorKey
+from ftnode.protocol.words.effects import Backward, Compute, Effect, Forward, Reduce, Release, Send, Task
+from ftnode.protocol.words.events import Done
+from ftnode.protocol.words.messages import Begin, Boundary, Poisoned, Ready, Share, StageResult, Stored
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import HEAD, Direction, Handle, Peer
+from ftnode.protocol.words.view import View
+
+FORWARD, BACKWARD = Direction.FORWARD, Direction.BACKWARD
+
+Path = tuple[Peer, ...]
+"""Who serves each visit."""
+
+
+class StepWork:
+    """The work of one attempt on one peer. Discarded whole when another attempt begins."""
+
+    def __init__(
+        self, me: Peer, view: View, begin: Begin, settings: Settings, pace: Pace,
+        others: Mapping[tuple[Peer, int], float], deadlines: Deadlines,
+    ) -> None:  # fmt: skip
+        """`pace`: our own; `others`: (peer, stage) → seconds for a microbatch there; `deadlines`: see Outbox."""
+        self.me, self.view, self.begin, self.settings = me, view, begin, settings
+        self.stages = view.stages_of(me) + tuple(stage for stage, peer in begin.learners if peer == me)
+        self._required = frozenset(view.stages_of(me) if me in view.members() else self.stages)
+        self.last = last_visit(settings.stages)
+        self._holds = Holds()
+        self.outbox = Outbox(me, deadlines, self._holds)
+        self.groups = Groups(me, view, begin, settings)
+        self._pace, self._others = pace, others
+        self.results: dict[int, StageResult] = {}
+        self.loss_sum, self.tokens = 0.0, 0
+        self.accumulated: set[tuple[int, int]] = set()
+        self.poison: Poisoned | None = None
+        self._paths: dict[int, Path] = dict(begin.paths)
+        self._arrived: set[TensorKey] = set()
+        """Inputs and gradients that have been here, each taken once; the input of visit 0 is the batch itself."""
+        self._forwarded: set[tuple[int, int]] = set()
+        self._saved = LiveActivations(settings.live_activations)
+        self._queue = TaskQueue()
+        self._waiting: dict[int, list[Task]] = {}
+        self._running: list[Task] = []
+        self._installed: set[int] = set()
+        self._reducing: set[int] = set()
+        self._inflight: dict[int, Path] = {}
+        """Microbatches that we admitted and that are under way."""
+        self._scores: dict[int, float] = {}
+        self._to_admit = self._share()
+
+    # -- what is to be done
+
+    def _share(self) -> list[int]:
+        """The microbatches that this head holder admits, last first; those of a validation, which the first holder of
+        the head does alone, follow the step's own."""
+        if HEAD not in self.view.stages_of(self.me) or self.begin.skip:
+            return []
+        mine = [m for peer, share in self.begin.shares if peer == self.me for m in share]
+        first = self.settings.microbatches
+        scores = self.begin.evaluate and self.view.holders[HEAD][0] == self.me
+        scored = range(first, first + self.settings.evaluation_microbatches) if scores else ()
+        return [m for m in (*mine, *scored) if m not in self._paths][::-1]
+
+    def is_validation(self, microbatch: int) -> bool:
+        return microbatch >= self.settings.microbatches
+
+    def route(self, microbatch: int) -> tuple[int, ...]:
+        """Validation always takes the normal route."""
+        return route(self.settings.stages, microbatch, self.settings.swap and not self.is_validation(microbatch))
+
+    def installed(self, stages: Collection[int]) -> None:
+        """These stages have the weights of the step's base; their tasks may run."""
+        for stage in set(stages) - self._installed:
+            self._installed.add(stage)
+            for task in self._waiting.pop(stage, []):
+                self._queue.add(task)
+
+    @property
+    def complete(self) -> bool:
+        """Every stage of ours is installed and reduced, and every validation microbatch of ours is scored. Nobody
+        waits for what a holder of another stage learns."""
+        if self._to_admit or self._inflight or not self._installed.issuperset(self._required):
+            return False
+        return self.begin.skip or not self.begin.training or self.results.keys() >= self._required
+
+    @property
+    def tensors(self) -> int:
+        """How many boundary tensors are held for this attempt."""
+        return len(self._holds)
+
+    def let_go(self) -> list[Effect]:
+        """Release every tensor: nobody needs them from us any more."""
+        return _release(self._holds.let_go_of_all())
+
+    def has_reduced(self, stage: int) -> bool:
+        """Is the stage Ready for this attempt: its gradient reduced, or nothing to reduce in a skip."""
+        if self.begin.skip:
+            return stage in self._installed
+        return stage in self.results
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running)
+
+    @property
+    def ready_stages(self) -> int:
+        """Of how many stages `ready` has a result."""
+        return len(self.results.keys() & self._installed)
+
+    def ready(self) -> Ready:
+        """What the leader is told when the work is complete (rule 24), of stages whose weights are here."""
+        begin = self.begin
+        mean = sum(self._scores.values()) / len(self._scores) if self._scores else None
+        results = tuple(self.results[stage] for stage in sorted(self.results.keys() & self._installed))
+        return Ready(
+            begin.lineage, self.view.number, begin.step, begin.attempt, results, self.loss_sum, self.tokens, mean
+        )
+
+    def paths(self) -> tuple[tuple[int, Path], ...]:
+        """Of the step's own microbatches that we have met, where another could take a visit over."""
+        if not self.begin.learners and all(len(group) == 1 for group in self.view.holders):
+            return ()
+        return tuple(sorted((m, path) for m, path in self._paths.items() if not self.is_validation(m)))
+
+    def queue_length(self, stage: int) -> int:
+        """Tasks known for a stage and not finished, for watchers and for routing by expected finish time."""
+        waiting = len(self._waiting.get(stage, ()))
+        return waiting + (len(self._queue) + len(self._running) if len(self.stages) == 1 else 0)
+
+    def accumulated_of(self, stage: int) -> list[tuple[int, int]]:
+        return [(m, visit) for m, visit in self.accumulated if self.route(m)[visit] == stage]
+
+    # -- scheduling
+
+    @property
+    def can_advance(self) -> bool:
+        """There is something to admit, or a task that compute has room for. Asked at every event, so it is cheap."""
+        if self.poison is not None:
+            return False
+        return bool(self._to_admit) or (len(self._running) < COMPUTE_AHEAD and len(self._queue) > 0)
+
+    def advance(self, now: float, admits: bool) -> list[Effect]:
+        """Give tasks to compute, and admit what the window allows, if `admits`: a path that is chosen after the leader
+        was told of our paths would not be repaired."""
+        if self.poison is not None:
+            return []
+        effects: list[Effect] = []
+        while admits and self._to_admit and len(self._inflight) < self.begin.window and HEAD in self._installed:
+            self._admit(self._to_admit.pop())
+        if not self._running:
+            self._pace.started(now)
+        while len(self._running) < COMPUTE_AHEAD and len(self._queue):
+            task = self._saved.decide(self._queue.take())
+            self._running.append(task)
+            effects.append(Compute(task))
+        return effects
+
+    def _admit(self, microbatch: int) -> None:
+        path = choose_path(self.view, self.route(microbatch), self._inflight.values(), self._others, self.me)
+        self._start(microbatch, path)
+
+    def _start(self, microbatch: int, path: Path) -> None:
+        self._inflight[microbatch] = self._paths[microbatch] = path
+        self._arrived.add((microbatch, 0, FORWARD))
+        self._add_forward(microbatch, 0)
+
+    def _add_forward(self, microbatch: int, visit: int) -> None:
+        begin, validation = self.begin, self.is_validation(microbatch)
+        stage = self.route(microbatch)[visit]
+        handle = self._holds.handle(READ, (microbatch, visit, FORWARD))
+        if visit == self.last and not validation:
+            self._add(Backward(stage, begin.step, begin.attempt, microbatch, visit, None, handle, False))
+        else:
+            self._add(Forward(stage, begin.step, begin.attempt, microbatch, visit, handle, True, validation))
+
+    def _add(self, task: Task) -> None:
+        if task.stage in self._installed:
+            self._queue.add(task)
+        else:
+            self._waiting.setdefault(task.stage, []).append(task)
+
+    # -- compute results
+
+    def on_done(self, done: Done, now: float, leader: Peer) -> list[Effect]:
+        """A task of this attempt is finished."""
+        task = done.task
+        if isinstance(task, Reduce) and task.group:
+            if not self.groups.finished(task):
+                return []
+        elif task not in self._running:
+            return [] if done.output is None else [Release((done.output,))]
+        else:
+            self._running.remove(task)
+            self._pace.done(task, now)
+        if done.fault:
+            self.give_up(done.fault, task.stage, -1 if isinstance(task, Reduce) else task.microbatch)
+            assert self.poison is not None
+            effects: list[Effect] = [] if done.output is None else [Release((done.output,))]
+            return [*effects, Send(leader, self.poison, None)]
+        if isinstance(task, Forward):
+            return self._on_forward(task, done, now)
+        if isinstance(task, Backward):
+            return self._on_backward(task, done, now)
+        self.results[task.stage] = StageResult(task.stage, done.value, done.gradient)
+        return []
+
+    def give_up(self, reason: str, stage: int = HEAD, microbatch: int = -1) -> None:
+        """This attempt cannot be finished here; the leader is told (rule 25)."""
+        begin = self.begin
+        self.poison = Poisoned(begin.lineage, self.view.number, begin.step, begin.attempt, stage, microbatch, reason)
+
+    def _on_forward(self, task: Forward, done: Done, now: float) -> list[Effect]:
+        key = (task.microbatch, task.visit)
+        effects: list[Effect] = []
+        if task.validation:
+            effects += self._has_read((*key, FORWARD))
+            if task.microbatch not in self._paths:  # the validation was dropped meanwhile
+                return effects + _release(() if done.output is None else (done.output,))
+            self._forwarded.add(key)
+            if task.visit == self.last:
+                self._scores[task.microbatch] = done.value
+                self._inflight.pop(task.microbatch, None)
+                return effects
+        self._forwarded.add(key)
+        assert done.output is not None
+        if (*key, BACKWARD) in self._arrived and not task.validation:
+            self._add_backward(*key)
+        return effects + self._keep(task.microbatch, task.visit + 1, FORWARD, done.output, now)
+
+    def _add_backward(self, microbatch: int, visit: int) -> None:
+        begin, key = self.begin, (microbatch, visit)
+        stage = self.route(microbatch)[visit]
+        gradient = self._holds.handle(READ, (microbatch, visit, BACKWARD))
+        made_from = self._holds.handle(READ, (microbatch, visit, FORWARD))
+        recompute = key not in self._saved
+        self._add(Backward(stage, begin.step, begin.attempt, microbatch, visit, gradient, made_from, recompute))
+
+    def _on_backward(self, task: Backward, done: Done, now: float) -> list[Effect]:
+        key = (task.microbatch, task.visit)
+        self._saved.used(key)
+        self.accumulated.add(key)
+        effects = self._has_read((*key, FORWARD)) + self._has_read((*key, BACKWARD))
+        if task.visit == self.last:
+            self.loss_sum += done.value
+            self.tokens += done.tokens
+        if task.visit == 0:
+            self._inflight.pop(task.microbatch, None)
+        else:
+            assert done.output is not None
+            effects += self._keep(task.microbatch, task.visit - 1, BACKWARD, done.output, now)
+        return effects + self._reduce_if_complete(task.stage, now)
+
+    def _reduce_if_complete(self, stage: int, now: float) -> list[Effect]:
+        """Rule 23. A group of one has the step's set; another adds up what its members have."""
+        if not self.groups.alone(stage):
+            if any(self.route(m)[visit] == stage for m, visit in self._unfinished()):
+                return []
+            return [*self.groups.tell(stage, self.accumulated_of(stage)), *self._reduce_group(stage, now)]
+        if stage not in self._reducing and self.groups.expected(stage) <= self.accumulated:
+            self._reducing.add(stage)
+            self._add(Reduce(stage, self.begin.step, self.begin.attempt))
+        return []
+
+    def _unfinished(self) -> list[tuple[int, int]]:
+        """The visits of which we have the input and not the gradient's share."""
+        met = [(m, visit) for m, visit, direction in self._arrived if direction is FORWARD]
+        return [key for key in met if key not in self.accumulated and not self.is_validation(key[0])]
+
+    def _reduce_group(self, stage: int, now: float) -> list[Effect]:
+        """It waits for others, so it takes no place of a task that compute can do."""
+        task = self.groups.due(stage, now)
+        return [] if task is None else [Compute(task)]
+
+    def on_share(self, sender: Peer, share: Share, now: float) -> list[Effect]:
+        """Another of our group says what it has accumulated."""
+        if share.stage not in self.stages or not self.groups.on_share(sender, share):
+            return []
+        return self._reduce_group(share.stage, now)
+
+    def _has_read(self, key: TensorKey) -> list[Effect]:
+        """No task reads it any more."""
+        return _release(self._holds.let_go(READ, [key]))
+
+    # -- boundary tensors
+
+    def _keep(self, microbatch: int, visit: int, direction: Direction, handle: Handle, now: float) -> list[Effect]:
+        """Keep a tensor that we made and send it to the next peer of the path, which may be ourselves."""
+        path, begin, number = self._paths[microbatch], self.begin, self.view.number
+        boundary = Boundary(begin.lineage, number, begin.step, begin.attempt, microbatch, visit, direction, path)
+        kept = self.outbox.put(boundary, handle, now)
+        if kept.stored:
+            self._hand_over(kept)
+            return []
+        return [Send(kept.to, boundary, handle)]
+
+    def _hand_over(self, kept: OwedTensor) -> None:
+        """From one stage of ours to another: the outbox keeps what the other reads."""
+        key = kept.key
+        handle = self._holds.handle(RESEND, key)
+        if handle is not None and not self._has(key):
+            self._store(key, handle)
+
+    def on_boundary(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
+        """Rule 21: accept a tensor of this attempt from its neighbour on the path, once; acknowledge it every time."""
+        known = self._paths.get(boundary.microbatch, boundary.path)
+        if known != boundary.path or not fits(self.me, sender, boundary, self.view, self.begin, self.settings):
+            return [Release((handle,))]
+        effects: list[Effect] = []
+        key = key_of(boundary)
+        if self._has(key):
+            effects.append(Release((handle,)))
+        else:
+            self._paths.setdefault(boundary.microbatch, boundary.path)
+            self._store(key, handle)
+        begin = self.begin
+        effects.append(Send(sender, Stored(begin.lineage, begin.step, begin.attempt, *key), None))
+        return effects
+
+    def _has(self, key: TensorKey) -> bool:
+        return key in self._arrived
+
+    def _store(self, key: TensorKey, handle: Handle) -> None:
+        microbatch, visit, direction = key
+        self._arrived.add(key)
+        self._holds.hold(READ, key, handle)
+        if direction is FORWARD:
+            self._add_forward(microbatch, visit)
+        elif (microbatch, visit) in self._forwarded:
+            self._add_backward(microbatch, visit)
+
+    def on_stored(self, sender: Peer, stored: Stored, now: float) -> list[Effect]:
+        """An acknowledgement. A validation activation is needed no longer; the step's own are kept for repairs."""
+        here = stored.attempt == self.begin.attempt and self.outbox.stored(sender, stored, now) is not None
+        if not here or not self.is_validation(stored.microbatch):
+            return []
+        key = stored.microbatch, stored.visit
+        return _release(self.outbox.drop(lambda kept: (kept.boundary.microbatch, kept.boundary.visit) == key))
+
+    def beat(self, now: float) -> list[Effect]:
+        """Every heartbeat: say again what may have been lost."""
+        return [*self.outbox.resend_late(now), *self.groups.tell_again()]
+
+    def resend_to(self, peer: Peer, now: float) -> list[Effect]:
+        """A new link to the peer: what was on the old one may be lost."""
+        return self.outbox.resend(now, lambda kept: kept.to == peer)
+
+    def continue_in(self, view: View, begin: Begin, now: float) -> list[Effect]:
+        """The same attempt goes on in a new view (rules 18 iii, 22).
+
+        Visits of the dead belong to others now. A group of several adds up anew, since what the dead accumulated is
+        done again; one that was alone and stays alone has what it had.
+        """
+        before, self.groups = self.groups, Groups(self.me, view, begin, self.settings)
+        self.view, self.begin = view, begin
+        mine, learnt = frozenset(self.stages), {s for s, peer in begin.learners if peer == self.me}
+        self._required = mine & {*view.stages_of(self.me)} or (mine - learnt if self.me in view.members() else mine)
+        if self.poison is not None:
+            self.poison = replace(self.poison, view=view.number)
+        for stage in self.stages:
+            if not (before.alone(stage) and self.groups.alone(stage)):
+                self.results.pop(stage, None)
+                self._reducing.discard(stage)
+        effects = self._drop_validation() if not begin.evaluate else []
+        self._paths.update(begin.paths)
+        self._inflight = {m: self._paths[m] for m in self._inflight}
+        ours = self.outbox.reroute(view.number, self._paths, now)
+        for microbatch, path in begin.paths:
+            if path[0] == self.me and not self._has((microbatch, 0, FORWARD)):
+                self._start(microbatch, path)
+        self._to_admit = self._share()
+        for kept in ours:
+            self._hand_over(kept)
+        effects += self.outbox.resend(now, lambda kept: True)
+        for stage in self.stages:
+            effects += self._reduce_if_complete(stage, now) if self._may_reduce(stage) else []
+        return effects
+
+    def _may_reduce(self, stage: int) -> bool:
+        return self.begin.training and not self.begin.skip and stage not in self.results
+
+    def _drop_validation(self) -> list[Effect]:
+        """It is made up for at another step."""
+        mine = {m for m in self._paths if self.is_validation(m)}
+        if not mine:
+            return []
+        running = {(task.microbatch, task.visit, FORWARD) for task in self._running if isinstance(task, Forward)}
+        dropped = sorted(key for key in self._arrived if key[0] in mine)
+        self._queue.drop(lambda task: isinstance(task, Forward) and task.validation)
+        for stage, tasks in self._waiting.items():
+            self._waiting[stage] = [task for task in tasks if not (isinstance(task, Forward) and task.validation)]
+        for m in mine:
+            del self._paths[m]
+            self._inflight.pop(m, None)
+        self._arrived.difference_update(dropped)
+        self._scores.clear()
+        unread = self._holds.let_go(READ, [key for key in dropped if key not in running])
+        return _release(unread + self.outbox.drop(lambda kept: kept.boundary.microbatch in mine))
+
+
+def _release(handles: tuple[Handle, ...]) -> list[Effect]:
+    return [Release(handles)] if handles else []

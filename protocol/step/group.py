@@ -1,0 +1,99 @@
+"""A stage with several holders: who has accumulated what, and when all of it together is the step's (rule 23).
+
+Everybody in a stage's group tells the others what it has accumulated as soon as it knows of nothing more to do. When
+what was told is the step's set, each visit once, all of them know the same and reduce. Learners listen (rule 26).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ftnode.protocol.step.routes import expected_visits
+from ftnode.protocol.words.effects import Effect, Reduce, Send
+from ftnode.protocol.words.messages import Begin, Share
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.view import View
+
+Visits = frozenset[tuple[int, int]]
+"""(microbatch, visit) pairs."""
+
+
+class Groups:
+    """The groups that one peer is in, for one attempt in one view."""
+
+    def __init__(self, me: Peer, view: View, begin: Begin, settings: Settings) -> None:
+        self.me, self.view, self.begin, self.settings = me, view, begin, settings
+        self._told: dict[int, dict[Peer, Visits]] = {}
+        """Stage → what each has accumulated, by its own word."""
+        self.reducing: dict[int, tuple[Reduce, float]] = {}
+        """Stage → the reduction in progress, and since when."""
+
+    def of(self, stage: int) -> tuple[Peer, ...]:
+        """Holders in the view's order, then learners."""
+        learners = tuple(peer for learnt, peer in self.begin.learners if learnt == stage)
+        return self.view.holders[stage] + learners
+
+    def alone(self, stage: int) -> bool:
+        return self.of(stage) == (self.me,)
+
+    def expected(self, stage: int) -> Visits:
+        """What a stage's group must accumulate."""
+        if not self.begin.training or self.begin.skip:
+            return frozenset()
+        return expected_visits(self.settings.stages, self.settings.microbatches, stage, self.settings.swap)
+
+    def tell(self, stage: int, visits: Collection[tuple[int, int]]) -> list[Effect]:
+        """We know of nothing more to accumulate; nobody is told twice of the same."""
+        mine = frozenset(visits)
+        if not mine or self._told.get(stage, {}).get(self.me) == mine:
+            return []
+        self._told.setdefault(stage, {})[self.me] = mine
+        return self._send(stage, mine)
+
+    def tell_again(self) -> list[Effect]:
+        """Whatever was lost on the way."""
+        return [
+            effect
+            for stage, told in self._told.items()
+            if self.me in told
+            for effect in self._send(stage, told[self.me])
+        ]
+
+    def _send(self, stage: int, mine: Visits) -> list[Effect]:
+        begin = self.begin
+        share = Share(begin.lineage, self.view.number, begin.step, begin.attempt, stage, tuple(sorted(mine)))
+        return [Send(peer, share, None) for peer in self.of(stage) if peer != self.me]
+
+    def on_share(self, sender: Peer, share: Share) -> bool:
+        """A holder's word; it only grows. False when it is not of this group or this attempt."""
+        begin, visits = self.begin, frozenset(share.visits)
+        fits = (share.view, share.step, share.attempt) == (self.view.number, begin.step, begin.attempt)
+        if not fits or sender not in self.view.holders[share.stage] or not visits <= self.expected(share.stage):
+            return False
+        told = self._told.setdefault(share.stage, {})
+        told[sender] = max(told.get(sender, frozenset()), visits, key=len)
+        return True
+
+    def due(self, stage: int, now: float) -> Reduce | None:
+        """The reduction to start: all that was told is the step's set, each visit once."""
+        told, expected = self._told.get(stage, {}), self.expected(stage)
+        if stage in self.reducing or not expected or sum(map(len, told.values())) != len(expected):
+            return None
+        if frozenset().union(*told.values()) != expected:
+            return None
+        group = tuple((peer, len(told.get(peer, ()))) for peer in self.of(stage))
+        task = Reduce(stage, self.begin.step, self.begin.attempt, self.view.number, group)
+        self.reducing[stage] = task, now
+        return task
+
+    def stuck(self, before: float, grace: float) -> int | None:
+        """A stage whose reduction has been in progress since before then, while we were not suspended (`grace`)."""
+        return next((stage for stage, (_, since) in self.reducing.items() if max(since, grace) < before), None)
+
+    def finished(self, task: Reduce) -> bool:
+        """The result of a reduction is here; False when it is not the one in progress."""
+        if self.reducing.get(task.stage, (None,))[0] != task:
+            return False
+        self.reducing[task.stage] = task, float("inf")
+        return True

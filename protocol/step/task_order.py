@@ -1,0 +1,91 @@
+"""Which task a peer runs next: backward, then recompute, then forward (rule 28; Varuna's order)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import replace
+
+from ftnode.protocol.words.effects import Backward, Forward, Task
+
+COMPUTE_AHEAD = 2
+"""Tasks given to the compute process at once: one runs, one waits, so that it never idles for a round trip."""
+
+
+def priority(task: Task) -> tuple[int, int, int]:
+    """Lower runs first. A reduction ends a step, so nothing goes before it."""
+    if isinstance(task, Backward):
+        return (2 if task.recompute else 1, task.microbatch, -task.visit)
+    if isinstance(task, Forward):
+        return (3, task.microbatch, -task.visit)
+    return (0, 0, task.stage)
+
+
+class Pace:
+    """How long compute takes for a microbatch of each stage, forward and backward together: a moving mean."""
+
+    def __init__(self) -> None:
+        self._mean: dict[tuple[int, type], float] = {}
+        self._since = 0.0
+
+    def started(self, now: float) -> None:
+        """Compute, which was idle, has been given a task."""
+        self._since = now
+
+    def done(self, task: Task, now: float) -> None:
+        """Compute has finished a task, and goes on with the next if it has one."""
+        key, seconds = (task.stage, type(task)), now - self._since
+        self._mean[key] = seconds if key not in self._mean else 0.8 * self._mean[key] + 0.2 * seconds
+        self._since = now
+
+    def seconds(self, stage: int) -> float:
+        """0.0 before both were measured: forward alone would pass for a fast stage."""
+        forward, backward = self._mean.get((stage, Forward)), self._mean.get((stage, Backward))
+        return 0.0 if forward is None or backward is None else forward + backward
+
+
+class LiveActivations:
+    """Device memory is local (rule 28): beyond `limit` saved activations a peer runs forward without saving."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._saved: set[tuple[int, int]] = set()
+
+    def decide(self, task: Task) -> Task:
+        """The task as it is given to compute."""
+        if not isinstance(task, Forward):
+            return task
+        save = not task.validation and len(self._saved) < self.limit
+        if save:
+            self._saved.add((task.microbatch, task.visit))
+        return replace(task, save=save)
+
+    def __contains__(self, key: tuple[int, int]) -> bool:
+        return key in self._saved
+
+    def used(self, key: tuple[int, int]) -> None:
+        """Backward has taken it."""
+        self._saved.discard(key)
+
+
+class TaskQueue:
+    """Tasks that could run now. Bounded by the step: at most one per (microbatch, visit, direction)."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[tuple[int, int, int], int, Task]] = []
+        self._serial = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, task: Task) -> None:
+        self._serial += 1
+        heapq.heappush(self._heap, (priority(task), self._serial, task))
+
+    def take(self) -> Task:
+        return heapq.heappop(self._heap)[2]
+
+    def drop(self, unwanted: Callable[[Task], bool]) -> None:
+        """Forget tasks that need not be done any more."""
+        self._heap = [entry for entry in self._heap if not unwanted(entry[2])]
+        heapq.heapify(self._heap)

@@ -1,0 +1,1 @@
+"""Which view counts: ballots, elections, lineages that are founded, meet and end."""

@@ -1,0 +1,122 @@
+"""Choosing view v+1 by a quorum of the voters of view v: single-decree Paxos, one instance a view (rules 11-13).
+
+The leader of v may propose once at ballot 0 without asking (ballot 0 is its alone). Everybody else, and the leader
+after that, first collects promises and adopts the accepted view of the highest ballot. Acceptors keep their state in
+memory: a restart is a new peer without votes (rule 1), so nothing has to survive one.
+"""
+
+from __future__ import annotations
+
+from ftnode.protocol.words.effects import Effect, Send
+from ftnode.protocol.words.messages import Accepted, Ballot, Outbid, Prepare, Promise, Propose
+from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.view import View
+
+
+def order(ballot: Ballot | None) -> tuple[int, Peer]:
+    """Ballots in order; no ballot is below all."""
+    return (-1, Peer("", 0)) if ballot is None else (ballot.number, ballot.proposer)
+
+
+class Balloting:
+    """Acceptor and proposer of one peer for the successor of `view`. Made anew when a view is installed."""
+
+    def __init__(self, me: Peer, view: View) -> None:
+        self.me, self.view = me, view
+        self.number = view.number + 1
+        self.promised: Ballot | None = None
+        self.accepted: tuple[Ballot, View] | None = None
+        self.ballot: Ballot | None = None
+        self.proposal: View | None = None
+        self.preparing = False
+        self.since = 0.0
+        self._promises: dict[Peer, Promise] = {}
+        self._acceptances: set[Peer] = set()
+        self._highest = 0
+
+    # -- proposer
+
+    @property
+    def proposing(self) -> bool:
+        return self.ballot is not None
+
+    def propose(self, proposal: View, now: float) -> list[Effect]:
+        """Start a ballot for `proposal`: ballot 0 where that is allowed, else one above all that were seen."""
+        assert proposal.number == self.number
+        first = self.me == self.view.leader and self.ballot is None and self.promised is None
+        self._highest = 0 if first else max(self._highest, order(self.promised)[0], 0) + 1
+        self.ballot = Ballot(self._highest, self.me)
+        self.proposal, self.since, self.preparing = proposal, now, not first
+        self._promises, self._acceptances = {}, set()
+        return self.resend()
+
+    def resend(self) -> list[Effect]:
+        """The messages of the current phase, for the voters that have not answered."""
+        if self.ballot is None or self.proposal is None:
+            return []
+        message = (
+            Prepare(self.view.lineage.id, self.number, self.ballot)
+            if self.preparing
+            else Propose(self.ballot, self.proposal)
+        )
+        answered = self._promises.keys() if self.preparing else self._acceptances
+        return [Send(voter, message, None) for voter in self.view.voters if voter not in answered]
+
+    def on_promise(self, sender: Peer, promise: Promise) -> list[Effect]:
+        if promise.ballot != self.ballot or not self.preparing or sender not in self.view.voters:
+            return []
+        self._promises[sender] = promise
+        if not self.view.is_quorum(self._promises):
+            return []
+        self.proposal = adopt(self._promises, self.proposal)
+        self.preparing = False
+        return self.resend()
+
+    def on_accepted(self, sender: Peer, accepted: Accepted) -> View | None:
+        """The chosen view once a quorum has accepted it."""
+        if accepted.ballot != self.ballot or self.preparing or sender not in self.view.voters:
+            return None
+        self._acceptances.add(sender)
+        return self.proposal if self.view.is_quorum(self._acceptances) else None
+
+    def on_outbid(self, sender: Peer, outbid: Outbid) -> None:
+        if sender in self.view.voters:
+            self._highest = max(self._highest, outbid.promised.number)
+
+    # -- acceptor
+
+    def on_prepare(self, sender: Peer, prepare: Prepare) -> list[Effect]:
+        if self.me not in self.view.voters or sender not in self.view.voters:
+            return []
+        if order(prepare.ballot) < order(self.promised):
+            assert self.promised is not None
+            return [Send(sender, Outbid(prepare.lineage, self.number, self.promised), None)]
+        self.promised = prepare.ballot
+        ballot, view = self.accepted or (None, None)
+        return [Send(sender, Promise(prepare.lineage, self.number, prepare.ballot, ballot, view), None)]
+
+    def on_propose(self, sender: Peer, propose: Propose) -> list[Effect]:
+        """Accept unless a higher ballot was promised. Refuses a ballot 0 that is not the leader's."""
+        follows = propose.view.number == self.number and propose.view.previous == self.view.digest()
+        if self.me not in self.view.voters or not follows or sender not in self.view.voters:
+            return []
+        if propose.ballot.number == 0 and sender != self.view.leader:
+            return []
+        lineage = self.view.lineage.id
+        if order(propose.ballot) < order(self.promised):
+            assert self.promised is not None
+            return [Send(sender, Outbid(lineage, self.number, self.promised), None)]
+        self.promised = propose.ballot
+        self.accepted = (propose.ballot, propose.view)
+        return [Send(sender, Accepted(lineage, self.number, propose.ballot), None)]
+
+
+def adopt(promises: dict[Peer, Promise], own: View | None) -> View | None:
+    """The view accepted at the highest ballot among the promises, else our own proposal (rule 11).
+
+    The adopted view keeps the leader that proposed it: a view is chosen whole.
+    """
+    accepted = [promise for promise in promises.values() if promise.accepted_view is not None]
+    if not accepted:
+        return own
+    return max(accepted, key=lambda promise: order(promise.accepted_ballot)).accepted_view

@@ -1,0 +1,374 @@
+"""Finding the run and keeping up with it: genesis, certificates, lineages that meet, a leader or a quorum that is gone.
+
+Rules 11, 14, 16, 37 and the genesis paragraph of docs/explanation/protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ftnode.protocol.chronicle import Chronicle
+from ftnode.protocol.situation import (
+    AskAround,
+    BeatNow,
+    ClearTimer,
+    GiveViewUp,
+    GoBack,
+    Outcome,
+    ShowView,
+    Situation,
+    TakeUp,
+    YieldTo,
+)
+from ftnode.protocol.views.ballot import Balloting
+from ftnode.protocol.views.former_holders import FormerHolder
+from ftnode.protocol.views.founding import found, founded_for_us, on_disks
+from ftnode.protocol.views.given_up import GivenUpLineages
+from ftnode.protocol.views.lineage_rank import behind, judges, own_step, wins
+from ftnode.protocol.views.succession import fork, next_view, restart, revive
+from ftnode.protocol.words.effects import PublishView, Search
+from ftnode.protocol.words.events import Directory
+from ftnode.protocol.words.messages import HALTED, Certificate, Heartbeat
+from ftnode.protocol.words.types import Peer, Version
+from ftnode.protocol.words.view import Lineage, View
+
+FOUNDER_PATIENCE_WINDOWS = 4
+"""How many windows a peer waits for a rival with a lower PeerId that is alive but does not found."""
+LATELY_SECONDS = 60.0
+"""How long it is remembered whom we answered about our lineage."""
+
+
+class Following:
+    """Which view this peer goes by, and whether a quorum stands behind it."""
+
+    def __init__(self, chronicle: Chronicle) -> None:
+        self.chronicle = chronicle
+        self.quorate_at = 0.0
+        self._told_at = float("-inf")
+        """When the leader of this view last said that it hears a quorum; of a view just taken up it has not."""
+        self._leader_silent_at: float | None = None
+        self._alone_since: float | None = None
+        self._windows = 0
+        self._founded = 0
+        """How many lineages this life of ours has founded."""
+        self._searched_empty = False
+        self._rivals: tuple[Peer, ...] = ()
+        self._followed: Lineage | None = None
+        self._answered: dict[Peer, float] = {}
+        """Whom we told of our lineage, and when: once per heartbeat to each, since neither side may find the other one
+        better as long as one does not know where it stands."""
+        self.given_up, self.former = GivenUpLineages(), FormerHolder()
+
+    # -- quorum
+
+    def started(self, now: float) -> None:
+        self.quorate_at = now
+
+    def vouches(self, s: Situation) -> bool:
+        """May others yield to our lineage on our word? Taking up a view is no evidence that anybody stands behind it:
+        two peers that came back to a dead lineage would call each other for ever."""
+        told = s.led is not None or s.now - self._told_at <= s.settings.lease_seconds
+        return s.member and s.quorate and told
+
+    def on_blocked(self, s: Situation) -> Outcome:
+        """We were suspended: suspect ourselves first, and learn what became of the view."""
+        out = Outcome()
+        out.note("blocked", "this node was blocked for more than half a lease; it suspects itself first")
+        if s.view is not None:
+            out.beat(True, *(peer for peer in s.view.members() if peer != s.me))
+            out.append(Search("was blocked"))
+        return out
+
+    # -- certificates and lineages
+
+    def on_view(self, s: Situation, before: View | None, view: View, forked: bool) -> Outcome:
+        """`s` is the situation in the view. `before`: the view before, if it is of the same lineage."""
+        out = Outcome()
+        self.quorate_at = max(s.now, self.quorate_at)
+        self._told_at = float("-inf")
+        self._leader_silent_at = self._alone_since = None
+        self.former.on_view(view, before is not None, s.member)
+        out.append(ClearTimer("found"))
+        last, self._followed = self._followed, view.lineage
+        if last is not None and last.origin != view.lineage.origin:
+            start = view.lineage.start if forked else None
+            self.chronicle.forget(start.step if start is not None else 0)
+        if before is None:
+            out.note("lineage", f"follows lineage {view.lineage.id[:6]} at view {view.number}")
+        return out
+
+    def on_certificate(self, s: Situation, sender: Peer, message: Certificate, view: View) -> Outcome:
+        """`view`: that of the message, or a later one of its lineage that we had before."""
+        out, mine = Outcome(), s.view
+        if view.run != s.settings.run or len(view.holders) != s.settings.stage_count:
+            return out
+        if mine is None:
+            wrong = self.given_up.was_wrong(message.view, sender)
+            if message.quorate or wrong or not self.given_up.keeps_from(view):
+                out.append(TakeUp(view))
+        elif view.lineage.id == mine.lineage.id:
+            if view.number > mine.number:
+                out.append(TakeUp(view))
+            elif view.number < mine.number:
+                out.append(ShowView(sender))
+        elif founded_for_us(s, self.former, sender, view):
+            out.append(TakeUp(view))
+        else:
+            self._meet(s, out, sender, message, view)
+        return out
+
+    def _can_choose(self, s: Situation) -> bool:
+        """Whether we hear enough voters to choose a view without our leader: a lower lineage is no reason to yield."""
+        assert s.view is not None
+        followers = s.liveness.followers(s.view.voters, s.view.lineage.id, s.now)
+        return s.member and not s.own.finished and s.view.is_quorum({s.me, *followers})
+
+    def _meet(self, s: Situation, out: Outcome, sender: Peer, message: Certificate, view: View) -> None:
+        """Another lineage. Its leader alone knows how far it is."""
+        stands = s.quorate or self._can_choose(s) or behind(s, view, message.step)
+        theirs = message.quorate and sender == view.leader
+        if theirs and judges(s) and (wins(s, view, message.step) or not stands):
+            self._yield(s, out, view)
+            return
+        if s.now - self._answered.get(sender, float("-inf")) < s.settings.heartbeat_seconds:
+            return
+        self._answered = {peer: at for peer, at in self._answered.items() if s.now - at < LATELY_SECONDS}
+        self._answered[sender] = s.now
+        if message.quorate and view.leader not in (sender, s.me):
+            out.beat(True, view.leader)
+        if self.vouches(s):
+            out.append(ShowView(sender))
+
+    def _yield(self, s: Situation, out: Outcome, view: View) -> None:
+        """Our lineage loses: its weights must not mix with the winner's."""
+        assert s.view is not None
+        out.note("yield", f"lineage {s.view.lineage.id[:6]} yields to {view.lineage.id[:6]}")
+        out.append(YieldTo(view))
+
+    def on_heartbeat(self, s: Situation, sender: Peer, heartbeat: Heartbeat) -> Outcome:
+        out, view = Outcome(), s.view
+        if view is None:
+            return out
+        if heartbeat.lineage != view.lineage.id:
+            if s.member or s.quorate:
+                out.append(ShowView(sender))
+            return out
+        if heartbeat.view > view.number:
+            out.beat(True, sender)
+        elif heartbeat.view < view.number:
+            out.append(ShowView(sender))
+        if sender == view.leader and heartbeat.view == view.number:
+            if heartbeat.quorate and not s.liveness.stale(s.now):
+                self.quorate_at = self._told_at = s.now
+            for commit in heartbeat.commits:
+                self.chronicle.commit(commit, s.now)
+            for step, loss in heartbeat.validation:
+                self.chronicle.evaluate(step, loss)
+        return out
+
+    # -- the directory and genesis
+
+    def search(self, s: Situation) -> Outcome:
+        """Read the directory: often while something is missing, else now and then."""
+        out = Outcome()
+        out.append(Search("periodic"))
+        wanting = s.led is not None and s.led.wanting(s)
+        missing = s.view is None or wanting
+        lost = s.view is not None and not s.member and not s.quorate
+        period = s.settings.search_seconds if missing or lost else 2 * s.settings.lease_seconds
+        out.set_timer("search", s.now + period)
+        return out
+
+    def on_directory(self, s: Situation, certificates: Sequence[View]) -> list[View]:
+        """The certificates to `consider`, one after the other; then comes `after_directory`."""
+        self.former.read(s)
+        listed = self.given_up.read(s, certificates)
+        self._searched_empty = not listed and not self.given_up.doubtful(s)
+        return [each for each in listed if each.run == s.settings.run and len(each.holders) == s.settings.stage_count]
+
+    def after_directory(self, s: Situation, found: Directory, before: View | None) -> Outcome:
+        """`before`: the view that we went by before."""
+        out = Outcome()
+        self._rivals = tuple(
+            presence.peer for presence in found.presences if presence.lineage or presence.peer.id < s.me.id
+        )
+        if s.view is None and self._searched_empty and s.own.compute_ready:
+            out.set_timer("found", s.now + s.settings.found_window_seconds, keep=True)
+        if before is None and s.view is not None:
+            out.append(BeatNow())
+        return out
+
+    def on_compute_ready(self, s: Situation) -> Outcome:
+        return Outcome([Search("ready to hold a stage")] if s.view is None else [])
+
+    def consider(self, s: Situation, listed: View, certificate: View) -> Outcome:
+        """A certificate from the directory is a hint: enough to follow, never enough to yield to. `certificate`: the
+        one that is listed, or a later one of its lineage that we had before."""
+        out, mine = Outcome(), s.view
+        if mine is None and self.given_up.keeps_from(certificate):
+            # a record of it is not enough, a word is
+            out.append(AskAround(tuple(set(listed.members()) - s.liveness.refused)))
+        elif mine is None:
+            out.append(TakeUp(certificate))
+        elif certificate.lineage.id == mine.lineage.id:
+            if certificate.number > mine.number:
+                out.append(TakeUp(certificate))
+        elif not s.member and not s.quorate and not s.liveness.alive(s.members, s.now):
+            other = certificate.lineage.origin != mine.lineage.origin
+            if founded_for_us(s, self.former, certificate.leader, certificate):
+                out.append(TakeUp(certificate))
+            elif (certificate.lineage.beats(mine.lineage) or self._everybody_gone(s)) and not (other and own_step(s)):
+                self._yield(s, out, certificate)
+        elif s.member:
+            out.beat(True, certificate.leader)
+        return out
+
+    def _halted(self, s: Situation, view: View) -> bool:
+        """The leader says that its lineage cannot go on with what is left of it."""
+        report = s.reports.get(view.leader)
+        return report is not None and report.waiting.startswith(HALTED)
+
+    def _everybody_gone(self, s: Situation) -> bool:
+        return s.now - self.quorate_at > 2 * s.settings.lease_seconds
+
+    def found_due(self, s: Situation) -> Outcome:
+        """The window is over: found the run, unless a rival with a lower PeerId is alive, or somebody who follows a
+        lineage already, whose certificate the directory has not shown us yet (genesis)."""
+        out = Outcome()
+        if s.view is not None or not s.own.compute_ready:
+            return out
+        if s.highest_step > 0 and not on_disks(s):
+            out.note("gone", "steps of this run are committed: waits for those who have them instead of founding anew")
+            return out
+        rivals = [peer for peer in self._rivals if peer not in s.liveness.refused]
+        self._windows += 1
+        if rivals and self._windows <= FOUNDER_PATIENCE_WINDOWS:
+            out.beat(True, *rivals)
+            out.append(Search("waits for a founder"))
+            out.set_timer("found", s.now + s.settings.found_window_seconds)
+        elif self._searched_empty:
+            self._founded += 1
+            return found(s, self._founded - 1)
+        return out
+
+    def go_on_from_disks(self, s: Situation, number: int, start: Version, exact_stages: int, reason: str) -> Outcome:
+        """Rule 36: we lead, memory does not suffice and disks do: found the lineage that goes on from them."""
+        assert s.view is not None
+        out = Outcome()
+        self._founded += 1
+        out.note("restart", reason, step=str(start.step))
+        view = restart(s.view, s.me, self._founded, number, start, exact_stages, reason)
+        out.append(TakeUp(view, tuple(sorted({*view.members()} - {s.me}))))
+        return out
+
+    # -- a leader or a quorum that is gone
+
+    def beat(self, s: Situation, balloting: Balloting | None) -> Outcome:
+        out = Outcome()
+        if s.view is None:
+            return out
+        if not s.member:
+            self._watch_as_standby(s, s.view, out)
+            return out
+        assert balloting is not None
+        self._take_over(s, s.view, out, balloting)
+        if s.led is not None and s.quorate:
+            self.quorate_at = s.now
+        self._fork(s, s.view, out)
+        return out
+
+    def _watch_as_standby(self, s: Situation, view: View, out: Outcome) -> None:
+        """A swarm that nobody hears any more is not advertised any longer."""
+        if s.own.given_up is not None and (self._everybody_gone(s) or self._halted(s, view)):
+            self.given_up.silent(view)
+            why = f"lineage {view.lineage.id[:6]} cannot go on, or nobody stands behind it"
+            out.note("back", f"{why}; goes back to the one that lost to it")
+            out.append(GoBack(s.own.given_up))
+            return
+        if self._everybody_gone(s):
+            out.note("gone", "no member of the view answers; waits for its members or for a new certificate")
+            out.append(PublishView(None))
+        if self._revive(s, view, out):
+            return
+        if not s.liveness.alive(s.members, s.now):
+            out.append(Search("no member of the view is heard"))
+        if self.given_up.is_over(s, view, self.quorate_at):
+            self.given_up.over(view, s.now)
+            self._give_up_view(out, view, "all of its members have begun another life")
+        elif s.now - self.quorate_at > s.settings.look_for_seconds:
+            self._give_up_view(out, view)
+
+    def _give_up_view(self, out: Outcome, view: View, reason: str = "nobody has answered for too long") -> None:
+        out.note("gone", f"the view is given up: {reason}")
+        out.append(PublishView(None))
+        out.append(GiveViewUp())
+        self.given_up.silent(view)
+        self._windows = 0
+
+    def _revive(self, s: Situation, view: View, out: Outcome) -> bool:
+        """Rule 16 for a former holder of newest weights when no voter is left: True if it goes on or waits its turn."""
+        settings, newest, held = s.settings, s.highest_step, s.own.ours
+        room = min(s.hold, s.own.capacity)
+        stages = sorted(stage for stage in held if held[stage].step == newest > 0)[:room]
+        if not stages or s.leaving or not s.own.compute_ready or s.liveness.alive(view.voters, s.now):
+            return False
+        place = min(self.former.place_in_queue(s, newest), len(view.holders))
+        waited = s.now - self.quorate_at
+        if waited < settings.minority_wait_seconds + 2 * (1 + place) * settings.lease_seconds:
+            return True
+        listed = ", ".join(map(str, stages))
+        reason = f"no voter of view {view.number} is left; a former holder goes on with stage {listed} of step {newest}"
+        out.note("fork", reason)
+        self._founded += 1
+        out.append(TakeUp(revive(view, s.me, self._founded, stages, reason), self.former.reporting(), both=True))
+        return True
+
+    def _take_over(self, s: Situation, view: View, out: Outcome, balloting: Balloting) -> None:
+        """Rule 11: the i-th voter proposes after D (1 + i) of a silent leader."""
+        if not s.leader_silent:
+            self._leader_silent_at = None
+            return
+        if s.me not in view.voters or s.own.finished:
+            return
+        if self._leader_silent_at is None:
+            self._leader_silent_at = s.now
+        before = [peer for peer in view.voters[: view.voters.index(s.me)] if peer != view.leader]
+        rank = sum(not s.liveness.silent(peer, s.now) for peer in before)
+        if s.now - self._leader_silent_at < s.settings.takeover_seconds * (1 + rank):
+            return
+        if balloting.proposing and s.now - balloting.since < s.settings.ballot_seconds * (1 + s.chance.random()):
+            out.extend(balloting.resend())
+            return
+        reason = f"leader {view.leader} is silent for {s.liveness.silence(view.leader, s.now):.1f} s"
+        stages = ", ".join(map(str, view.stages_of(view.leader)))
+        out.note("lost", f"{reason}; proposes a view without it", peer=view.leader.id, stages=stages)
+        successor = next_view(view, s.me, {view.leader}, (), {}, (), reason)
+        out.extend(balloting.propose(successor, s.now))
+
+    def _fork(self, s: Situation, view: View, out: Outcome) -> None:
+        """Rule 16: without a quorum for minority_wait, the first living voter founds a lineage with those it hears."""
+        settings = s.settings
+        if s.quorate or s.own.finished or s.now - s.liveness.grace < settings.lease_seconds:
+            self._alone_since = None
+            return
+        if self._alone_since is None:
+            self._alone_since = s.now
+        alive = s.liveness.followers(s.members, view.lineage.id, s.now) | {s.me}
+        founders = [peer for peer in view.voters if peer in alive] or sorted(alive)
+        if s.me not in founders or view.is_quorum(alive):
+            return
+        if s.me not in view.voters and not s.own.ours:
+            # A newcomer without weights has nothing to go on with. When no voter is left, others may have.
+            alone = s.now - self._alone_since > settings.minority_wait_seconds + 5 * settings.lease_seconds
+            if alone and not s.liveness.alive(view.voters, s.now):
+                self._give_up_view(out, view)
+            return
+        patience = settings.minority_wait_seconds + founders.index(s.me) * 2 * settings.lease_seconds
+        if s.now - self._alone_since < patience:
+            return
+        waited = s.now - self._alone_since
+        names = ", ".join(str(peer) for peer in sorted(alive))
+        reason = f"no quorum of view {view.number} for {waited:.0f} s; survivors {names} go on"
+        out.note("fork", reason)
+        self._founded += 1
+        out.append(TakeUp(fork(view, s.me, self._founded, alive, reason), tuple(sorted(alive - {s.me}))))

@@ -1,0 +1,51 @@
+"""The first view of a run, and the question whose lineage was founded for us."""
+
+from __future__ import annotations
+
+from ftnode.protocol.recovery.candidate_order import choose_stages
+from ftnode.protocol.situation import ForgetWeights, Outcome, Situation, TakeUp
+from ftnode.protocol.views.former_holders import FormerHolder
+from ftnode.protocol.views.succession import genesis
+from ftnode.protocol.words.records import sensible
+from ftnode.protocol.words.types import Peer, Snapshot
+from ftnode.protocol.words.view import View
+
+
+def on_disks(s: Situation) -> list[Snapshot]:
+    """What this peer has on its disk, and what others have told the directory of."""
+    if not s.settings.snapshot_every:
+        return []
+    told = (snapshot for presence in s.presences.values() for snapshot in presence.snapshots)
+    return [snapshot for snapshot in (*s.own.snapshots_told(), *told) if sensible(snapshot, s.settings)]
+
+
+def found(s: Situation, serial: int) -> Outcome:
+    """Genesis: with the stages that we have room for, those on our disk first."""
+    out, own, settings = Outcome(), s.own, s.settings
+    room, kept = min(s.hold, own.capacity), {snapshot.stage for snapshot in own.snapshots_told()}
+    stages = choose_stages(range(settings.stage_count), room, own.may_head, own.refuses, kept)
+    if stages:
+        out.append(ForgetWeights())
+        out.note("found", f"no certificate and no other founder: founds the run with stages {list(stages)}")
+        out.append(TakeUp(genesis(settings.run, s.me, stages, settings.stage_count, serial)))
+    return out
+
+
+def founded_for_us(s: Situation, former: FormerHolder, sender: Peer, view: View) -> bool:
+    """A lineage was founded out of our view, in one of three ways:
+
+    - by survivors while we hear no quorum, with us in it;
+    - by others outside while we are outside, too: their weights and ours have one past;
+    - from disks by our leader, which alone knows that nobody can go on.
+    """
+    mine = s.view
+    if mine is None:
+        return False
+    if not s.member and not view.lineage.from_disks:
+        return not s.mine and former.shares_past(view) and not s.liveness.alive(mine.voters, s.now)
+    if s.me not in view.members() or view.previous != mine.digest():
+        return False
+    if view.lineage.from_disks:
+        led = sender == mine.leader or (sender in mine.voters and not s.quorate)
+        return led and sender == view.leader
+    return not s.quorate

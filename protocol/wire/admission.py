@@ -1,0 +1,289 @@
+"""What strangers and members may say at all: ranges, sizes, and who may speak of what.
+
+The codec has checked types, and that floats are finite. This checks sense, once and for every message and record of the
+directory, before any role looks at it: a stage exists, a view has as many holders as the run has stages, numbers stay
+where they can be written again, and so do their sums. What fails is dropped; nothing in it can reach an index, a table
+or a Begin of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ftnode.protocol.words import messages as ms
+from ftnode.protocol.words.records import NAME_MAX, TOLD_MAX, Presence, could_be_kept, sensible
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Attempt, Copied, Peer, Recovered, Version, steps_of
+from ftnode.protocol.words.view import View
+
+NUMBER_MAX: Final = 2**48
+BALLOTS_MAX: Final = 2**32
+LOSS_MAX: Final = 1e30
+READY_LOSS_MAX: Final = 1e24
+READY_TOKENS_MAX: Final = 2**30
+"""Of one Ready, so that what all members say together, 257 * 512 at most, is a Commit that everybody lets in."""
+SECONDS_MAX: Final = 1e9
+EXACT_PER_STAGE: Final = 3
+"""What may be announced of a stage: the weights, what the attempt in progress makes of them, and what one that was left
+would."""
+GROUP_MAX: Final = 512
+"""Holders of one stage, and voters; beyond about 400 holders views would have to be hierarchical."""
+LISTED_MAX: Final = 64
+ADDRESSES_MAX: Final = 32
+ADDRESS_TEXT_MAX: Final = 512
+REASON_MAX: Final = 2500
+"""A view's reason names everybody that comes and goes."""
+
+
+def objection(sender: Peer, message: ms.Message, view: View | None, settings: Settings) -> str:
+    """Why `message` must be dropped; empty when it makes sense. `view` is the one that we go by."""
+    return "" if _makes_sense(sender, message, view, settings) else f"a {type(message).__name__} out of range"
+
+
+def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings: Settings) -> bool:
+    match message:
+        case ms.Heartbeat():
+            return _heartbeat(message, settings)
+        case ms.Boundary() | ms.Stored() | ms.Poll() | ms.PollReply():
+            return True
+        case ms.Certificate():
+            return _certificate(message, settings)
+        case ms.Suspect():
+            return _suspect(message)
+        case ms.Offer():
+            return _offer(message, settings)
+        case ms.Answer() | ms.Resign():
+            return _listed(message, settings)
+        case ms.Prepare() | ms.Promise() | ms.Propose() | ms.Accepted() | ms.Outbid():
+            return _ballot(sender, message, settings)
+        case ms.Status():
+            return _status(sender, message, view, settings)
+        case ms.Share():
+            return _share(message, settings)
+        case ms.Ready():
+            return _ready(sender, message, view, settings)
+        case ms.Begin():
+            return _begin(message, settings)
+        case ms.Poisoned():
+            return _poisoned(message, settings)
+
+
+def well_formed(view: View, settings: Settings) -> bool:
+    """A view of this run that every part of the core can work with."""
+    groups = (*view.holders, view.voters)
+    return (
+        view.run == settings.run
+        and len(view.holders) == len(view.epochs) == settings.stage_count
+        and 0 <= view.number < NUMBER_MAX
+        and 0 <= view.lineage.forks < NUMBER_MAX
+        and all(0 <= epoch <= view.number for epoch in view.epochs)
+        and all(len(set(group)) == len(group) <= GROUP_MAX for group in groups)
+        and view.leader in view.voters
+        and set(view.voters) <= set(view.members())
+        and len(view.reason) <= REASON_MAX
+        and len(view.lineage.root) <= NAME_MAX
+        and (view.lineage.start is None or could_be_kept(view.lineage.start, settings))
+    )
+
+
+def sensible_presence(presence: Presence, settings: Settings) -> bool:
+    """A record of the directory that every part of the core can work with."""
+    exact = presence.exact
+    return (
+        -1 <= presence.view < NUMBER_MAX
+        and _number(presence.capacity)
+        and presence.tokens_per_second >= 0
+        and len(presence.lineage) <= NAME_MAX
+        and _stages(presence.refuses, settings)
+        and len(exact) <= EXACT_PER_STAGE * settings.stage_count
+        and all(_number(stage, settings.stage_count) and _kept(version, settings) for stage, version in exact)
+        and _stages((stage for stage, _ in presence.copies), settings)
+        and all(_kept(version, settings) for _, version in presence.copies)
+        and len(presence.snapshots) <= TOLD_MAX
+        and all(sensible(snapshot, settings) for snapshot in presence.snapshots)
+    )
+
+
+def usable_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """As many as are worth remembering of one peer."""
+    return tuple(address for address in addresses[:ADDRESSES_MAX] if len(address) <= ADDRESS_TEXT_MAX)
+
+
+def _number(value: int, limit: int = NUMBER_MAX) -> bool:
+    return 0 <= value < limit
+
+
+def _stages(stages: Iterable[int], settings: Settings) -> bool:
+    listed, count = list(stages), settings.stages + 1
+    if len(listed) == 1:
+        return 0 <= listed[0] < count
+    return len(set(listed)) == len(listed) and all(0 <= stage < count for stage in listed)
+
+
+def _attempt(attempt: Attempt | None) -> bool:
+    return attempt is None or (-1 <= attempt.view < NUMBER_MAX and _number(attempt.n))
+
+
+def _version(version: Version | None) -> bool:
+    return version is None or (_number(version.step) and _attempt(version.attempt))
+
+
+def _kept(version: Version, settings: Settings) -> bool:
+    return version.step <= settings.steps and len(version.commit) <= NAME_MAX and _version(version)
+
+
+def _commits(commits: tuple[ms.Commit, ...], settings: Settings) -> bool:
+    return len(commits) <= LISTED_MAX and credible(commits, settings)
+
+
+def credible(commits: Iterable[ms.Commit], settings: Settings) -> bool:
+    """Whether these can be commits of the run at all."""
+    return all(
+        0 <= commit.step <= settings.steps
+        and _number(commit.tokens)
+        and abs(commit.loss) < LOSS_MAX
+        and len(commit.norms) <= settings.stage_count
+        and (not commit.recoveries or _recoveries(commit.recoveries, settings))
+        for commit in commits
+    )
+
+
+def _recoveries(recoveries: tuple[Recovered, ...], settings: Settings) -> bool:
+    return _stages([told.stage for told in recoveries], settings) and all(told.seconds >= 0 for told in recoveries)
+
+
+def _heartbeat(message: ms.Heartbeat, settings: Settings) -> bool:
+    # Most messages are heartbeats, and most heartbeats have nothing in their lists.
+    return (
+        -1 <= message.view < NUMBER_MAX
+        and 0 <= message.step < NUMBER_MAX
+        and 0 <= message.busy_seconds < SECONDS_MAX
+        and (not message.stages or _reports(message.stages, settings))
+        and (not message.validation or _validation(message.validation, settings))
+        and (not message.commits or _commits(message.commits, settings))
+        and (not message.copies or _copied(message.copies, settings))
+    )
+
+
+def _reports(reports: tuple[ms.StageReport, ...], settings: Settings) -> bool:
+    return _stages([report.stage for report in reports], settings) and all(
+        -1 <= report.applied < NUMBER_MAX
+        and min(report.accumulated, report.queue, report.fetched) >= 0
+        and max(report.accumulated, report.queue, report.fetched) < NUMBER_MAX
+        and 0 <= report.seconds < SECONDS_MAX
+        and len(report.state) <= NAME_MAX
+        for report in reports
+    )
+
+
+def _copies(copies: tuple[tuple[int, int], ...], settings: Settings) -> bool:
+    return _stages([stage for stage, _ in copies], settings) and all(_number(step) for _, step in copies)
+
+
+def _copied(copies: tuple[Copied, ...], settings: Settings) -> bool:
+    return _copies(tuple((copy.stage, copy.step) for copy in copies), settings) and all(c.fetched >= 0 for c in copies)
+
+
+def _validation(entries: tuple[tuple[int, float], ...], settings: Settings) -> bool:
+    return len(entries) <= LISTED_MAX and all(0 <= step <= settings.steps for step, _ in entries)
+
+
+def _certificate(message: ms.Certificate, settings: Settings) -> bool:
+    members = set(message.view.members())
+    known = all(contact.peer in members for contact in message.contacts)
+    return well_formed(message.view, settings) and known and 0 <= message.step <= settings.steps
+
+
+def _offer(message: ms.Offer, settings: Settings) -> bool:
+    sensible = bool(message.stages) and _stages(message.stages, settings) and _version(message.base)
+    return sensible and _number(message.view) and len(message.neighbours) <= GROUP_MAX
+
+
+def _suspect(message: ms.Suspect) -> bool:
+    return message.kind in ("silent", "broken", "stalled") and len(message.detail) <= REASON_MAX
+
+
+def _listed(message: ms.Answer | ms.Resign, settings: Settings) -> bool:
+    if isinstance(message, ms.Answer) and not set(message.exact) <= set(message.stages):
+        return False
+    return _stages(message.stages, settings) and len(message.reason) <= REASON_MAX
+
+
+def _ballot(sender: Peer, message: ms.Vote, settings: Settings) -> bool:
+    """Only voters speak in an election, each for itself; numbers stay small enough to be counted on."""
+    ballot = message.promised if isinstance(message, ms.Outbid) else message.ballot
+    own = not isinstance(message, ms.Prepare | ms.Propose) or ballot.proposer == sender
+    if not own or not _number(ballot.number, BALLOTS_MAX):
+        return False
+    if isinstance(message, ms.Promise):
+        accepted, before = message.accepted_view, message.accepted_ballot
+        if accepted is None or before is None:
+            return accepted is None and before is None
+        return _number(before.number, BALLOTS_MAX) and well_formed(accepted, settings)
+    return not isinstance(message, ms.Propose) or well_formed(message.view, settings)
+
+
+def _status(sender: Peer, message: ms.Status, view: View | None, settings: Settings) -> bool:
+    versions = (message.base, *(stage.version for stage in message.stages))
+    return (
+        _stages((stage.stage for stage in message.stages), settings)
+        and all(map(_version, versions))
+        and all(said is None or said.step <= settings.steps for said in versions)
+        and all(map(_attempt, (message.attempt, *(stage.reduced for stage in message.stages))))
+        and (message.ready is None or _ready(sender, message.ready, view, settings))
+        and len(message.evaluated) <= LISTED_MAX
+        and all(0 <= step <= settings.steps for step, _ in message.evaluated)
+        and _copies(steps_of(message.copies), settings)
+        and all(_version(version) for _, version in message.copies)
+        and _commits(message.commits, settings)
+        and _paths(message.paths, settings)
+        and len(message.snapshots) <= TOLD_MAX
+        and all(sensible(snapshot, settings) for snapshot in message.snapshots)
+    )
+
+
+def _paths(paths: tuple[tuple[int, tuple[Peer, ...]], ...], settings: Settings) -> bool:
+    visits = settings.stages + 2
+    return all(_number(m, settings.microbatches) and len(path) == visits for m, path in paths)
+
+
+def _share(message: ms.Share, settings: Settings) -> bool:
+    return _number(message.stage, settings.stage_count) and len(message.visits) <= 2 * settings.microbatches
+
+
+def _ready(sender: Peer, message: ms.Ready, view: View | None, settings: Settings) -> bool:
+    """A peer speaks of its own stages, and of those that it learns; which these are, the leader knows."""
+    return (
+        _stages([result.stage for result in message.results], settings)
+        and all(result.norm_squared >= 0 for result in message.results)
+        and _attempt(message.attempt)
+        and _number(message.tokens, READY_TOKENS_MAX)
+        and abs(message.loss_sum) < READY_LOSS_MAX
+    )
+
+
+def _begin(message: ms.Begin, settings: Settings) -> bool:
+    installs = message.installs
+    return (
+        message.step == message.base.step + 1
+        and 0 <= message.base.step <= settings.steps
+        and _version(message.base)
+        and _attempt(message.attempt)
+        and message.training == (message.base.step < settings.steps)
+        and 1 <= message.window <= NUMBER_MAX
+        and len(installs) <= settings.stage_count * GROUP_MAX
+        and all(_number(plan.stage, settings.stage_count) and 0 < plan.rate_factor <= 10 for plan in installs)
+        and all(_number(donor.stage, settings.stage_count) for plan in installs for donor in plan.donors)
+        and all(plan.copy is None or 0 <= plan.copy.step <= message.base.step for plan in installs)
+        and all(len(plan.digest) <= NAME_MAX for plan in installs)
+        and all(_number(m, settings.microbatches) for _, share in message.shares for m in share)
+        and _paths(message.paths, settings)
+        and len(message.learners) <= GROUP_MAX
+        and all(_number(stage, settings.stage_count) for stage, _ in message.learners)
+        and _commits(message.commits, settings)
+    )
+
+
+def _poisoned(message: ms.Poisoned, settings: Settings) -> bool:
+    return _number(message.stage, settings.stage_count) and len(message.reason) <= REASON_MAX

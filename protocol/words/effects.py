@@ -1,0 +1,254 @@
+"""What a participant wants done. Effects of one `handle` are carried out in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ftnode.protocol.words.messages import Commit, Donor, Message, Plan
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.types import Attempt, Handle, Peer, Version
+from ftnode.protocol.words.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Run one stage on one microbatch. Visit 0 has no `input`: the head draws the batch of (step, microbatch).
+
+    `save`: keep what the backward pass needs; without it, backward recomputes from `input`.
+    At the last visit only validation microbatches run forward alone.
+    """
+
+    stage: int
+    step: int
+    attempt: Attempt
+    microbatch: int
+    visit: int
+    input: Handle | None
+    save: bool
+    validation: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """Accumulate the gradient of one microbatch and hand its boundary gradient back.
+
+    At the last visit (the head again) this is loss and backward in one, with `input` the activation and no `gradient`.
+    `recompute`: run the forward of `input` again first.
+    """
+
+    stage: int
+    step: int
+    attempt: Attempt
+    microbatch: int
+    visit: int
+    gradient: Handle | None
+    input: Handle | None
+    recompute: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Stage the gradient of the step: norm, clip, hash. Weights do not change yet.
+
+    Alone (`group` empty) it is what this peer accumulated. In a group it is the sum of what the contributors have, in
+    the group's order, made once and given to all, so that replicas agree to the bit. What this peer accumulated stays
+    as it is, since the reduction may have to be repeated without somebody who died in it. Answered when the whole
+    result is here; never, when somebody of the group is gone: then another view comes, and another Reduce.
+    """
+
+    stage: int
+    step: int
+    attempt: Attempt
+    view: int = 0
+    """In which the group reduces; a later one replaces it."""
+    group: tuple[tuple[Peer, int], ...] = ()
+    """Who gets the result, and how many visits each has accumulated: none for a learner, or who was given no work."""
+
+
+Task = Forward | Backward | Reduce
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message; the tensor `handle` follows a Boundary. Dials without a link; LinkDown tells of failure."""
+
+    to: Peer
+    message: Message
+    handle: Handle | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dial:
+    """Make a link; answers LinkUp or LinkDown."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Know:
+    """Remember where a peer can be dialled."""
+
+    peer: Peer
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Give a task to the compute process; answers Done. Tasks run in the order given."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Update the weights of a stage with the gradient that `attempt` reduced; they become version `version`.
+
+    `skipped`: only the version changes.
+    """
+
+    stage: int
+    version: Version
+    attempt: Attempt
+    skipped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Drop accumulators, saved activations, staged gradients and tensors of every attempt before `keep` (None: of all).
+
+    Tensors of later attempts may have arrived already; they stay.
+
+    Comes after the Apply that needs them.
+    """
+
+    keep: Attempt | None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Tensors that nothing needs any more."""
+
+    handles: tuple[Handle, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """Fill a stage as the plan says, with donors' weights of version `base`; answers Installed or InstallFailed."""
+
+    plan: Plan
+    base: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Fetch a copy of the donor's stage at `version` and keep it in memory, in place of an older one.
+
+    `parts`: weights, or all (optimiser too); `encoding`: raw, bfloat16 or int8. Answers Kept or KeepFailed, and before
+    it History with the donor's commits after step `since`.
+    """
+
+    donor: Donor
+    version: Version
+    parts: str
+    encoding: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropCopy:
+    """Drop the copy of a stage, and any Keep of it under way."""
+
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop the weights of a stage: it belongs to a lineage that lost, or is superseded."""
+
+    stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartCompute:
+    """Kill the compute process and start another."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Keep this presence record alive in the directory (lifetime at most 90 s, renewed every third)."""
+
+    presence: Presence
+
+
+@dataclass(frozen=True, slots=True)
+class PublishView:
+    """Keep this certificate and our claims for our stages of it alive in the directory; None: none any longer."""
+
+    view: View | None
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The leader's Begin has committed `version` (rule 19); once per step and lineage, by the leader alone."""
+
+    lineage: str
+    version: Version
+    skipped: bool
+    commit: Commit
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Look into the directory soon; answers Directory."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """The peer sent what no honest one sends; several in a short time and it is cut off."""
+
+    peer: Peer
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A decision and its reason, for the log, the trace and the person who watches. `fields` are name, value pairs."""
+
+    kind: str
+    text: str
+    fields: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Write these stages to the disk, where the owner keeps snapshots: nobody else has them. A Stop follows, and comes
+    into force when they are written."""
+
+    stages: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The participant has left; the node may end."""
+
+    reason: str
+
+
+Effect = (
+    Send | Dial | Know | Compute | Apply | Discard | Release | Install | Keep | DropCopy | Forget | RestartCompute
+    | Announce | PublishView | Committed | Search | Strike | Note | Save | Stop
+)  # fmt: skip
+
+EFFECTS: Final[dict[str, type]] = {
+    kind.__name__: kind
+    for kind in (
+        Send, Dial, Know, Compute, Apply, Discard, Release, Install, Keep, DropCopy, Forget, RestartCompute, Announce,
+        PublishView, Committed, Search, Strike, Note, Save, Stop,
+    )
+}  # fmt: skip
+TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce)}

@@ -1,0 +1,184 @@
+"""What can happen to a participant. The driver, the virtual world and `ftnode replay` make the same events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ftnode.protocol.words.effects import Task
+from ftnode.protocol.words.messages import Commit, Message
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.types import Handle, Peer, Snapshot, Version
+from ftnode.protocol.words.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """The participant's deadline has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message from an authenticated peer; `handle` names the tensor of a Boundary, checked for size and dtype."""
+
+    sender: Peer
+    message: Message
+    handle: Handle | None
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUp:
+    """Messages to the peer can be sent: the handshake succeeded."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDown:
+    """The link broke, or a dial failed. `refused`: nobody listens at its address, or another life of it does."""
+
+    peer: Peer
+    refused: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeReady:
+    """The compute process is up and has measured one dry microbatch.
+
+    `capacity`: how many stages this peer will hold at most. `head`: it may hold the head (it has the run's corpus).
+    """
+
+    capacity: int
+    head: bool
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeLost:
+    """The compute process died; all weights and tensors in it are gone. `out_of_memory_stage`: -1 if not that."""
+
+    reason: str
+    out_of_memory_stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A compute task is finished.
+
+    Forward: `output` is the activation, None for the last visit of a validation microbatch, whose `value` is the loss.
+    Backward: `output` is the gradient for the visit before (None at visit 0); at the last visit `value` is the loss.
+    Reduce: `value` is the squared norm before clipping and `gradient` the hash of the (clipped) gradient.
+    `fault` is non-empty when a number was not finite; then `value` is 0 and nothing was accumulated.
+    """
+
+    task: Task
+    output: Handle | None
+    value: float
+    tokens: int
+    gradient: str
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A stage has its weights: rebuilt, fetched or initialised, at version `base`."""
+
+    stage: int
+    base: Version
+    bytes_fetched: int
+    fetch_seconds: float
+    blend_seconds: float
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstallFailed:
+    """Some donor did not give. `donor` is None when the fault is our own."""
+
+    stage: int
+    base: Version
+    donor: Peer | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A copy of a stage is whole; `bytes_fetched` came over the wire for it."""
+
+    stage: int
+    version: Version
+    bytes_fetched: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class KeepFailed:
+    """The copy could not be fetched; the older one, if any, is still there."""
+
+    stage: int
+    version: Version
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """What our disk holds from now on, whole and checked. Comes first at a start, and whenever it changes."""
+
+    kept: tuple[Snapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Commits that a donor told of along with its weights, oldest first."""
+
+    commits: tuple[Commit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """What the DHT says now: live presences and certificates of this run, verified and unexpired, our own left out."""
+
+    presences: tuple[Presence, ...]
+    certificates: tuple[View, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryLost:
+    """The directory does not answer; what was known stays known."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """From now on others can dial us at these addresses: a relay took us in or dropped us, or the network changed."""
+
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The owner asks the node to stop. `pauses`: it comes back, and stays where nobody is left to take over."""
+
+    reason: str
+    pauses: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """It stands still in its pause: who would lose the training, or the last copy of a model, stays."""
+
+
+Event = (
+    Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | Done | Installed | InstallFailed | Kept
+    | KeepFailed | Snapshots | History | Directory | DirectoryLost | Moved | Leave | Stay
+)  # fmt: skip
+
+EVENTS: Final[dict[str, type]] = {
+    kind.__name__: kind
+    for kind in (
+        Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, Done, Installed, InstallFailed, Kept, KeepFailed,
+        Snapshots, History, Directory, DirectoryLost, Moved, Leave, Stay,
+    )
+}  # fmt: skip

@@ -1,0 +1,410 @@
+"""Everything that one participant says to another. Frozen, finite, closed: `MESSAGES` is the whole vocabulary.
+
+Rule numbers refer to docs/explanation/protocol.md. A message that belongs to a view carries its lineage and number,
+a message of a step its step and attempt as well (rule 4). `Boundary` alone is followed by tensor bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ftnode.protocol.words.types import Attempt, Copied, Direction, Peer, Recovered, Rung, Snapshot, Version
+from ftnode.protocol.words.view import Lineage, View
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """Ordered by number, then proposer. Ballot 0 belongs to the leader of the view alone (rule 11)."""
+
+    number: int
+    proposer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """Where a peer can be dialled: multiaddrs without the /p2p part."""
+
+    peer: Peer
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a committed step came to. `loss` is nats per token; `seconds` since the commit before."""
+
+    step: int
+    loss: float
+    tokens: int
+    seconds: float
+    skipped: bool
+    norms: tuple[float, ...]
+    """Squared gradient norm before clipping, per stage 0..S."""
+    recoveries: tuple[Recovered, ...] = ()
+    """At most one per stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """What a holder says of one of its stages while it works. `state` is for people."""
+
+    stage: int
+    state: str
+    applied: int
+    accumulated: int
+    queue: int
+    fetched: int
+    """Bytes that its present weights took over the wire when they were installed."""
+    seconds: float
+    """That compute takes for one microbatch there, forward and backward; 0.0: not known yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """I am alive, this is the view I know (-1: none), and this is how far I am."""
+
+    lineage: str
+    view: int
+    quorate: bool
+    """A leader: heard a quorum within the lease. A member: its leader said so within the lease."""
+    step: int
+    stages: tuple[StageReport, ...]
+    busy_seconds: float
+    """How long the current compute task has been running."""
+    wants_reply: bool
+    commits: tuple[Commit, ...]
+    """From the leader: the newest commits, so that everybody knows the loss."""
+    validation: tuple[tuple[int, float], ...]
+    """(step, nats per token) of the newest evaluations."""
+    waiting: str
+    """What this peer (from the leader: the run) waits for; empty when it works."""
+    copies: tuple[Copied, ...]
+    """Those that this peer keeps of others' stages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """A chosen view (rule 14), and where its members are. A lineage's first view invites its survivors (rule 16)."""
+
+    view: View
+    quorate: bool
+    """The sender is a member of it and its leader heard a quorum within the lease; only to such a one others yield."""
+    contacts: tuple[Contact, ...]
+    step: int = 0
+    """From the leader: how far the swarm is, or how far disks bring it (rule 16)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """To the leader (rule 8). `kind` is silent, broken or stalled."""
+
+    lineage: str
+    view: int
+    peer: Peer
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """The leader asks the voters about a suspect (rule 9). A voter pings it before it answers."""
+
+    lineage: str
+    view: int
+    number: int
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class PollReply:
+    """`heard`: a sign of life came after the poll did. `refused`: the suspect's address refuses the dial."""
+
+    lineage: str
+    view: int
+    number: int
+    peer: Peer
+    heard: bool
+    refused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Will you hold these stages from the next view on (rule 10)? `neighbours` must be dialled before accepting."""
+
+    lineage: str
+    view: int
+    stages: tuple[int, ...]
+    base: Version
+    neighbours: tuple[Contact, ...]
+    learn: bool
+    """The stages have holders: fetch their state while they go on, and join when you have it (rule 26)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To an Offer. `exact`: those offered stages of which the candidate has the weights of `base`."""
+
+    lineage: str
+    view: int
+    stages: tuple[int, ...]
+    accepted: bool
+    exact: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    lineage: str
+    number: int
+    ballot: Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    lineage: str
+    number: int
+    ballot: Ballot
+    accepted_ballot: Ballot | None
+    accepted_view: View | None
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Paxos phase 2a for view `view.number`; acceptors are the voters of the view before (rule 12)."""
+
+    ballot: Ballot
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    lineage: str
+    number: int
+    ballot: Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class Outbid:
+    """The acceptor has promised a higher ballot; try above it."""
+
+    lineage: str
+    number: int
+    promised: Ballot
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatus:
+    """One stage of a member when a view is installed (rule 17). `version` is None without usable weights.
+
+    `reduced` names the attempt whose reduced gradient is held, for step version.step + 1.
+    """
+
+    stage: int
+    version: Version | None
+    reduced: Attempt | None
+    working: bool
+    """It is part of the attempt that the member takes part in. A stage just taken over may have weights of long ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """A stage whose gradient is reduced: squared norm before clipping, and the hash that replicas must share."""
+
+    stage: int
+    norm_squared: float
+    gradient: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All my stages have reduced exactly the step's set (rules 23, 24). `loss_sum`: over microbatches, head only."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    results: tuple[StageResult, ...]
+    loss_sum: float
+    tokens: int
+    validation: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What a member holds and does when a view is installed (rule 17), and the newest on its disk (rule 34)."""
+
+    lineage: str
+    view: int
+    attempt: Attempt | None
+    """The attempt this member takes part in, or None: a newcomer, or nothing begun."""
+    step: int
+    base: Version | None
+    skipped: bool
+    """The base's step was skipped."""
+    skip: bool
+    """That attempt skips its step."""
+    evaluate: bool
+    """That attempt validates its base as well."""
+    stages: tuple[StageStatus, ...]
+    ready: Ready | None
+    """This member's Ready for that attempt, if it was."""
+    evaluated: tuple[tuple[int, float], ...]
+    commits: tuple[Commit, ...]
+    copies: tuple[tuple[int, Version], ...]
+    """Of the stages that this member keeps copies of."""
+    paths: tuple[tuple[int, tuple[Peer, ...]], ...]
+    """Of the microbatches of that attempt that this member has met, where stages have several holders (rule 22)."""
+    paths_view: int
+    """The view whose Begin this member goes by: later words on a path count more."""
+    snapshots: tuple[Snapshot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Donor:
+    """A peer that lends the weights of `stage`."""
+
+    stage: int
+    peer: Peer
+    contact: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How an empty stage is filled: rung, donors in the rung's order, and why (docs/explanation/recovery.md)."""
+
+    stage: int
+    peer: Peer
+    rung: Rung
+    donors: tuple[Donor, ...]
+    rate_factor: float
+    """Learning-rate factor of the rebuilt stage; replaces an earlier factor, never compounds."""
+    reason: str
+    copy: Version | None
+    """Where the rung takes copies: which one the donors said that they keep. They lend what they keep when they are
+    asked, which may be newer; the stage then has the base's name. A snapshot is the base itself, with this digest."""
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Start `step` as `attempt` on weights `base`. It is the commit of base.step (rule 19).
+
+    `training` False: the run is over and this only evaluates. `shares`: which head holder admits which microbatches.
+    """
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    base: Version
+    skipped: bool
+    """base.step was skipped: weights as before, only the version moved on (rule 25)."""
+    skip: bool
+    """This attempt skips `step`: everybody is Ready at once, with no gradient."""
+    training: bool
+    evaluate: bool
+    window: int
+    shares: tuple[tuple[Peer, tuple[int, ...]], ...]
+    paths: tuple[tuple[int, tuple[Peer, ...]], ...]
+    installs: tuple[Plan, ...]
+    commits: tuple[Commit, ...]
+    learners: tuple[tuple[int, Peer], ...]
+    """(stage, peer): outside the view; they get a stage's state and each reduced gradient, and join later (rule 26)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """To the others of a stage's group: what I have accumulated of the step, now that I know of nothing more to do."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    stage: int
+    visits: tuple[tuple[int, int], ...]
+    """(microbatch, visit), sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poisoned:
+    """A non-finite number turned up (rule 25)."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    stage: int
+    microbatch: int
+    reason: str
+
+
+HALTED = "halted: "
+"""How the `waiting` of a leader begins whose run cannot go on with what is left of it."""
+NOT_LENT = "could not rebuild"
+"""How the reason of a Resign begins when no donor gave what the plan says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """I cannot or will not hold these stages any longer. `leaving`: the whole peer goes, its weights stay a while.
+    `hand_over`: it waits until others have what only it holds."""
+
+    lineage: str
+    view: int
+    stages: tuple[int, ...]
+    leaving: bool
+    hand_over: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """A boundary tensor for visit `visit` of microbatch `microbatch`; its bytes follow the frame (rule 21)."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    microbatch: int
+    visit: int
+    direction: Direction
+    path: tuple[Peer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The acknowledgement of a Boundary."""
+
+    lineage: str
+    step: int
+    attempt: Attempt
+    microbatch: int
+    visit: int
+    direction: Direction
+
+
+Vote = Prepare | Promise | Propose | Accepted | Outbid
+"""What the voters say to each other of the next view."""
+ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign
+"""What members, and those who are asked to become members, say to the leader of their view."""
+Message = (
+    Heartbeat | Certificate | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose | Accepted
+    | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored
+)  # fmt: skip
+
+MESSAGES: Final[dict[str, type]] = {
+    kind.__name__: kind
+    for kind in (
+        Heartbeat, Certificate, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose, Accepted,
+        Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored,
+    )
+}  # fmt: skip
+
+
+def lineage_of(message: Message) -> str | None:
+    """The lineage that the message is about, which its sender is then in; None for one that names none."""
+    return message.view.lineage.id if isinstance(message, (Certificate, Propose)) else getattr(message, "lineage", None)
+
+
+__all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Message", "Plan", "StageReport",
+           "StageResult", "StageStatus", "lineage_of"]  # fmt: skip

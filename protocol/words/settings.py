@@ -1,0 +1,173 @@
+"""The numbers that the core decides with, all from the manifest, with the formulas of those that derive from others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+STATE_BYTES_PER_SECOND = 1e6
+"""The slowest line on which a stage's state is waited for."""
+SWAP_STAGES_MIN = 4
+"""Swapped routes need so many block stages: below, the first two and the last two are not four."""
+SHADOW_STAGES_MIN = 4
+"""Shadows need so many block stages: below, some stage has only adjacent ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One run's settings. Every peer of a run has the same; a run id names them."""
+
+    run: str
+    stages: int
+    """Block stages S; the head is stage 0 on top of them."""
+    steps: int
+    microbatches: int
+    window: int
+    """Admitted and unfinished microbatches (rule 27)."""
+    replicas: int = 1
+    """A stage has at most so many holders; whoever is left over stands by."""
+    live_activations: int = 8
+    """Beyond this many saved activations a peer recomputes (rule 28)."""
+    evaluate_every: int = 0
+    """Validate at commits divisible by this; 0: only at the end."""
+    evaluation_microbatches: int = 0
+    ends: str = "copy"
+    """A lost first or last block stage: copy or halt."""
+    swap: bool = False
+    """Half of the microbatches meet the ends of the pipeline in the other order (CheckFree+)."""
+    swapped: str = "copy"
+    """With swapped routes, a lost stage 2 or S-1: copy its partner, or blend as elsewhere."""
+    weighting: str = "squared-norm"
+    """How donors of a blend count; see donor_shares.py."""
+    norms: str = "before-clipping"
+    optimiser_state: str = "fresh"
+    """Of a blended or copied stage: fresh moments, or the donors' blended."""
+    clip: float = 1.0
+    """What gradients are clipped to, for norms after clipping."""
+    head_every: int = 1
+    """Copies of the head are refreshed at commits divisible by this; 0: nobody keeps any."""
+    shadow_every: int = 0
+    """The same for shadows of block stages; 0: none."""
+    shadow_encoding: str = "bfloat16"
+    rate_factor: float = 1.1
+    snapshot_every: int = 0
+    """Each holder keeps a snapshot of its stages on its disk at commits divisible by this; 0: nobody does."""
+    rollback_max: int = 0
+    """Steps that a swarm which starts again may lose; 0: as many as it must."""
+    state_bytes: int = 0
+    """Weights and moments of the largest stage."""
+    lease_seconds: float = 10.0
+    """A peer that was silent for this long is suspected."""
+    minority_wait_seconds: float = 60.0
+
+    @property
+    def stage_count(self) -> int:
+        return self.stages + 1
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Five beats fit a lease, so that four may be lost."""
+        return self.lease_seconds / 5
+
+    @property
+    def poll_seconds(self) -> float:
+        """How long a voter waits for a sign of life of a suspect that it pinged: two beats."""
+        return 2 * self.heartbeat_seconds
+
+    @property
+    def redial_seconds(self) -> float:
+        """A broken link is dialled again this often; a tenth of a lease."""
+        return self.lease_seconds / 10
+
+    @property
+    def takeover_seconds(self) -> float:
+        """D of rule 11: the i-th voter proposes after D (1 + i) of a silent leader."""
+        return self.lease_seconds / 5
+
+    @property
+    def ballot_seconds(self) -> float:
+        """A proposer that got no quorum tries a higher ballot after this."""
+        return self.lease_seconds / 2
+
+    @property
+    def offer_seconds(self) -> float:
+        return self.lease_seconds / 2
+
+    @property
+    def resend_seconds(self) -> float:
+        """Unacknowledged control messages and boundary tensors are sent again after this."""
+        return self.lease_seconds / 4
+
+    @property
+    def join_seconds(self) -> float:
+        """How long a finished step waits for a learner that has caught up to be Ready as well.
+
+        Behind a holder that reduced alone it is late by six one-way delays (the holder's word, a stream, a request, the
+        sum, its Ready) and the gradient's bytes over its line: 0.6 s at 80 ms. Who misses one sum starts from nothing.
+        """
+        return self.heartbeat_seconds
+
+    @property
+    def hand_over_seconds(self) -> float:
+        """How long a peer that leaves waits for others to learn one of its stages: an offer, a transfer, a step."""
+        return self.install_seconds + 2 * self.lease_seconds
+
+    @property
+    def move_seconds(self) -> float:
+        """A replica is moved to another stage at most this often, and not sooner after a view."""
+        return 6 * self.lease_seconds
+
+    @property
+    def found_window_seconds(self) -> float:
+        """How long a peer listens for other founders before it founds the run."""
+        return min(3.0, self.lease_seconds / 2)
+
+    @property
+    def look_for_seconds(self) -> float:
+        """How long somebody outside of a view looks for its members."""
+        return self.minority_wait_seconds + 3 * self.lease_seconds
+
+    @property
+    def restart_wait_seconds(self) -> float:
+        """How long a swarm that starts again waits for disks that could bring it further: those who were switched off
+        together start within minutes. Twice what a minority waits for the others."""
+        return 2 * self.minority_wait_seconds
+
+    @property
+    def search_seconds(self) -> float:
+        """How often the directory is read while something is missing."""
+        return min(1.0, self.lease_seconds / 5)
+
+    @property
+    def broken_link_seconds(self) -> float:
+        """D of rule 9: how long one link between two living members may stay broken."""
+        return self.lease_seconds
+
+    @property
+    def stall_seconds(self) -> float:
+        """A living peer that does not acknowledge a tensor for so long is stuck; above any queue on a slow link."""
+        return max(30.0, 3 * self.lease_seconds)
+
+    @property
+    def sum_seconds(self) -> float:
+        """A group's sum that takes longer is stuck: as above, and the time of the largest gradient on a slow line."""
+        return max(self.stall_seconds, self.gradient_seconds)
+
+    @property
+    def gradient_seconds(self) -> float:
+        """Of the largest stage, which is a third of its state, on a slow line."""
+        return self.state_bytes / 3 / STATE_BYTES_PER_SECOND
+
+    @property
+    def join_seconds_max(self) -> float:
+        """A step never waits longer for a learner, however long others needed: a lease, or six for large gradients."""
+        return max(self.lease_seconds, min(self.gradient_seconds, 6 * self.lease_seconds))
+
+    @property
+    def task_seconds(self) -> float:
+        """A compute task that takes longer has hung."""
+        return max(60.0, 6 * self.lease_seconds)
+
+    @property
+    def install_seconds(self) -> float:
+        """A transfer of a stage's state that takes longer is given up: two minutes at least."""
+        return max(120.0, 12 * self.lease_seconds, self.state_bytes / STATE_BYTES_PER_SECOND)

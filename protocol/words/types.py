@@ -1,0 +1,122 @@
+"""The nouns that every other file of the core uses."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+HEAD = 0
+"""The stage that holds embedding, final norm, LM head, data and loss. Stages 1..S are transformer blocks."""
+
+Handle = int
+"""Names a tensor that the driver keeps for the core; the core never sees its bytes."""
+
+
+class Peer(NamedTuple):
+    """One life of one node: libp2p PeerId (base58) and a number drawn at start. A restart is a new peer (rule 1)."""
+
+    id: str
+    nonce: int
+
+    def __str__(self) -> str:
+        return self.id[-6:]
+
+
+class Attempt(NamedTuple):
+    """One try at a step, ordered by the view that began it and a counter within that view (rule 3)."""
+
+    view: int
+    n: int
+
+
+class Direction(StrEnum):
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+class Rung(StrEnum):
+    """How a stage came to its weights; docs/explanation/recovery.md. `initial` is a pure function of (seed, stage)."""
+
+    INITIAL = "initial"
+    SNAPSHOT = "snapshot"
+    KEPT = "kept"
+    REPLICA = "replica"
+    HEAD = "head"
+    SHADOW = "shadow"
+    BLEND = "blend"
+    COPY = "copy"
+    INTERPOLATE = "interpolate"
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A lost stage that came back in a step. `seconds`: from the new view's Begin to the step's commit."""
+
+    stage: int
+    rung: Rung
+    seconds: float
+
+
+class Copied(NamedTuple):
+    """A copy of a stage, of `step`, that somebody keeps. `fetched`: bytes that this keeper's copies of the stage have
+    taken over the wire, all of them together."""
+
+    stage: int
+    step: int
+    fetched: int
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Names the weights of a stage: those after committed step `step`.
+
+    `commit` chains the attempts of all commits up to it, so equal versions mean equal history.
+    """
+
+    step: int
+    commit: str
+    attempt: Attempt
+    """The attempt that committed `step`; Attempt(-1, 0) for the initial weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A whole state of a stage, weights and optimiser, on a peer's disk: as it was when `version` was committed.
+
+    `digest`: hash of the state, hexadecimal. `epoch`: of the stage then.
+    """
+
+    stage: int
+    version: Version
+    digest: str
+    epoch: int
+
+
+INITIAL_ATTEMPT = Attempt(-1, 0)
+
+
+def initial_version(lineage: str) -> Version:
+    """Version of the initial weights of a lineage (step 0)."""
+    return Version(0, lineage, INITIAL_ATTEMPT)
+
+
+def next_version(base: Version, lineage: str, attempt: Attempt, skipped: bool) -> Version:
+    """Version after `attempt` of `lineage` committed the step that follows `base`.
+
+    The lineage is part of the chain: two lineages with one parent may both commit the next step as the same attempt.
+    """
+    text = f"{base.commit}/{lineage}/{base.step + 1}/{attempt.view}.{attempt.n}/{'skip' if skipped else 'step'}"
+    return Version(base.step + 1, hashlib.blake2b(text.encode(), digest_size=12).hexdigest(), attempt)
+
+
+def steps_of(copies: Iterable[tuple[int, Version]]) -> tuple[tuple[int, int], ...]:
+    """(stage, step) of each (stage, version)."""
+    return tuple((stage, version.step) for stage, version in copies)
+
+
+def spoken_stage(stage: int) -> str:
+    """For people."""
+    return "the head" if stage == HEAD else f"stage {stage}"

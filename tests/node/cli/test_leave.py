@@ -1,0 +1,149 @@
+"""`ftnode leave`: whom it asks, how it waits, and whom it must not touch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ftnode.node.home.identity import home_directory, take_identity
+from ftnode.node.owner import control_socket
+from ftnode.node.owner.join_options import Running, note_running
+from tests.node.cli.cli_runner import Seen, runner
+from tests.node.life.volunteers import starting
+
+VOLUNTEER = """
+import os, signal, sys, time
+from pathlib import Path
+from ftnode.node.owner.join_options import Running, note_running
+from ftnode.node.home.identity import take_identity
+home, wanted, keeps = Path(sys.argv[1]), int(sys.argv[2]), tuple(map(int, sys.argv[3:]))
+identity, heard = take_identity(home), []
+signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+note_running(home, Running(os.getpid(), identity.peer_id, "run", ()))
+print(identity.peer_id, flush=True)
+while len(heard) < wanted:
+    signal.sigtimedwait([], 0.02)
+    note_running(home, Running(os.getpid(), identity.peer_id, "run", (), bool(heard), keeps if heard else ()))
+sys.exit(0 if len(heard) == wanted else 1)
+"""
+"""Has an identity, says where it runs and that it leaves, and ends after so many signals."""
+
+Volunteer = Callable[..., tuple[str, subprocess.Popen[str]]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Seen]:
+    return runner(capsys)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return home_directory(str(tmp_path / "home"))
+
+
+@pytest.fixture
+def volunteer(home: Path) -> Iterator[Volunteer]:
+    with starting(VOLUNTEER, home) as start:
+
+        def begin(signals: int = 1, keeps: tuple[int, ...] = ()) -> tuple[str, subprocess.Popen[str]]:
+            return start(signals, *keeps)
+
+        yield begin
+
+
+def test_it_waits_until_all_have_left(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    one, other = volunteer(), volunteer()
+    seen = run("leave", "--home", home, "--timeout", 20)
+    assert seen.code == 0, seen
+    for peer, process in (one, other):
+        assert f"{peer} has left after" in seen.out and process.wait(5) == 0
+
+
+def test_only_the_one_that_is_named(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    (one, gone), (other, stays) = volunteer(), volunteer()
+    seen = run("leave", "--home", home, "--peer", one[-8:], "--json")
+    assert seen.code == 0 and list(json.loads(seen.out)["left"]) == [one]
+    assert gone.wait(5) == 0 and stays.poll() is None
+    assert run("leave", "--home", home, "--peer", "nobody").refused(64, "is not one of those that run here", other)
+
+
+def test_a_part_of_two_names_is_none(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    (one, first), (other, second) = volunteer(), volunteer()
+    assert run("leave", "--home", home, "--peer", "12D3Koo").refused(64, "part of several PeerIds", one, other)
+    assert first.poll() is None and second.poll() is None
+
+
+def test_who_hands_over_for_too_long_is_told_of_and_left_alone(
+    run: Callable[..., Seen], home: Path, volunteer: Volunteer
+) -> None:
+    peer, process = volunteer(signals=2)
+    seen = run("leave", "--home", home, "--timeout", 0.3)
+    assert seen.code == 75 and peer in seen.err and "leave --now" in seen.err
+    assert process.poll() is None
+    again = run("leave", "--home", home, "--timeout", 0.3)
+    assert again.code == 75 and process.poll() is None, "asked twice, it would end without handing over"
+    assert run("leave", "--home", home, "--now", "--timeout", 20).code == 0 and process.wait(5) == 0
+
+
+def test_a_last_copy_stays_and_is_told_of(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    (peer, process), (other, gone) = volunteer(signals=2, keeps=(0, 2)), volunteer()
+    seen = run("leave", "--home", home, "--timeout", 30)
+    assert (
+        seen.code == 75 and f"{peer} has the last copy of the head and stage 2" in seen.err and "hand" not in seen.out
+    )
+    assert "ftnode export" in seen.err and "ftnode leave --now" in seen.err
+    assert f"{other} has left" in seen.out and gone.wait(5) == 0 and process.poll() is None
+    again = run("leave", "--home", home, "--timeout", 30, "--json")
+    assert again.code == 75 and json.loads(again.out)["keeps"] == {peer: [0, 2]} and process.poll() is None
+    assert run("leave", "--home", home, "--now", "--timeout", 20).code == 0 and process.wait(5) == 0
+
+
+def test_now_is_what_a_second_interruption_is(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    _, process = volunteer(signals=2)
+    assert run("leave", "--home", home, "--now", "--timeout", 20).code == 0
+    assert process.wait(5) == 0
+
+
+def test_a_strangers_process_with_the_same_number_is_not_touched(run: Callable[..., Seen], home: Path) -> None:
+    """The volunteer died and left its note; its process id is now ours."""
+    identity = take_identity(home)
+    identity.release()
+    note_running(home, Running(os.getpid(), identity.peer_id, "run", ()))
+    assert run("leave", "--home", home).refused(69, "no volunteer runs here", str(home))
+
+
+def test_a_process_that_has_not_the_identity_is_not_touched(run: Callable[..., Seen], home: Path) -> None:
+    """The note has another number than the volunteer, which is us and has no socket."""
+    identity, stranger = take_identity(home), subprocess.Popen(["sleep", "60"])
+    try:
+        note_running(home, Running(stranger.pid, identity.peer_id, "run", ()))
+        seen = run("leave", "--home", home, "--timeout", 0.3)
+        assert seen.refused(69, identity.peer_id, f"process {stranger.pid} is not seen to be it")
+        assert stranger.poll() is None
+    finally:
+        identity.release()
+        stranger.kill()
+        assert stranger.wait(5) == -signal.SIGKILL, "a signal came before"
+
+
+def test_a_meeting_point_is_no_volunteer(run: Callable[..., Seen], home: Path) -> None:
+    note_running(home, Running(os.getpid(), "peer", "", ()))
+    assert run("leave", "--home", home).refused(69, "no volunteer runs here")
+
+
+def test_who_is_too_busy_to_answer_is_not_asked_twice(
+    run: Callable[..., Seen], home: Path, volunteer: Volunteer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_socket, "SECONDS", 0.1)
+    peer, process = volunteer()
+    listener = control_socket.ControlServer(control_socket.socket_path(home, peer), {})  # nobody serves it
+    assert run("leave", "--home", home, "--timeout", 0.5).code == 75
+    assert process.poll() is None, "a signal came, too"
+    listener.close()
+    assert run("leave", "--home", home, "--timeout", 20).code == 0 and process.wait(5) == 0

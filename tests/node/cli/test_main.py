@@ -1,0 +1,191 @@
+"""The command line as a whole: quick, lazy, one line per mistake, exit codes by sysexits."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+
+from ftnode.node.cli import main as cli
+from ftnode.node.cli.main import LazyGroup, main
+from ftnode.protocol.words.errors import UserError
+from tests.node.cli.cli_runner import Seen
+
+HEAVY = ("torch", "hivemind", "libp2p", "trio", "numpy", "rich", "matplotlib", "msgpack", "cryptography", "multiaddr")
+
+
+def test_help_names_every_command(ftnode: Callable[..., Seen]) -> None:
+    seen = ftnode("--help")
+    assert seen.code == 0
+    for name in ("bootstrap", "join", "run", "status", "peers", "doctor", "demo", "replay", "lab", "id"):
+        assert f"\n  {name} " in seen.out
+
+
+def loaded(statements: str, names: tuple[str, ...]) -> list[str]:
+    """Which of these modules a fresh interpreter has after the statements."""
+    program = f"{statements}\nimport sys; print(*[name for name in {names!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.splitlines()[-1].split()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`ftnode --help` in under 0.3 s stands and falls with this, and this does not depend on the machine."""
+    assert loaded("from ftnode.node.cli.main import main; main(['--help'])", HEAVY) == []
+
+
+@pytest.mark.parametrize(
+    "module",
+    [f"node.cli.{name}" for name in ("join", "status", "bootstrap", "manifest", "doctor")]
+    + [f"lab.commands.{name}" for name in ("benchmarks", "demo", "parts", "recovery", "traces")],
+)
+def test_commands_load_neither_torch_nor_the_libraries_that_stand_alone(module: str) -> None:
+    assert loaded(f"import ftnode.{module}", ("torch", "hivemind", "libp2p", "matplotlib")) == []
+
+
+def test_the_node_alone_names_the_lab() -> None:
+    """Its commands are known by name; nothing of them is loaded for the rest."""
+    statements = (
+        "from ftnode.node.cli.main import cli, main; main(['config', 'path']); assert len(list(cli.leaves())) > 30"
+    )
+    assert loaded(statements, ("ftnode.lab",)) == []
+
+
+@pytest.fixture
+def without_lab(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where only the other packages are installed."""
+    for name in [name for name in sys.modules if name.startswith("ftnode.lab.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ftnode.lab", None)
+
+
+@pytest.mark.usefixtures("without_lab")
+@pytest.mark.parametrize(
+    "words",
+    ["demo", "replay trace.jsonl", "lab world", "lab world --help", "dashboard --replay {0}", "config show demo"],
+)
+def test_without_the_lab_its_commands_say_so(words: str, tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    assert ftnode(*words.format(tmp_path).split()).refused(
+        69, "ftnode.lab, which is not installed", "[E69-lab_by_name]"
+    )
+
+
+@pytest.mark.usefixtures("without_lab")
+def test_without_the_lab_everything_else_works(
+    tmp_path: Path, ftnode: Callable[..., Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.toml").write_text("[lab.recovery]\nquick = true\n[join]\nhold = 2\n")
+    monkeypatch.setenv("FTNODE_JION_HOLD", "1")
+    for words in ("--help", "lab --help", "config path", "config show", "id"):
+        seen = ftnode(*words.split(), *([] if "--help" in words else ["--home", tmp_path]))
+        assert seen.code == 0, seen
+        assert "help" in words or "did you mean FTNODE_JOIN_HOLD?" in seen.err
+
+
+def test_what_is_loaded_is_seen() -> None:
+    assert loaded("import json, click", ("click", "torch", "json")) == ["click", "json"]
+
+
+@pytest.mark.parametrize("group", [cli.cli, cli.run_group, cli.lab_group], ids=lambda group: str(group.name))
+def test_the_table_of_a_group_matches_its_commands(group: LazyGroup) -> None:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None and command.name == name
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest(ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("joni").refused(64, "no command is called joni; did you mean join?")
+    assert ftnode("run", "ini").refused(64, "did you mean init?")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["join", "x.toml", "--hold", "two"], "--hold"),
+        (["run", "init", "x.toml", "--stages", "0"], "--stages"),
+        (["status", "--wacth", "2"], "--watch"),
+        (["run", "show"], "MANIFEST"),
+    ],
+)
+def test_wrong_usage_is_one_line_with_64(ftnode: Callable[..., Seen], arguments: list[str], says: str) -> None:
+    assert ftnode(*arguments).refused(64, says, "--help)")
+
+
+def program(error: BaseException) -> LazyGroup:
+    @click.command("fail")
+    def fail() -> None:
+        raise error
+
+    group = LazyGroup("ftnode", "", {"fail": ("nowhere:fail", "")})
+    group.get_command = lambda ctx, cmd_name: fail  # type: ignore[method-assign]
+    return group
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            UserError("port 1 is in use;\n choose another", 69),
+            69,
+            "ftnode: port 1 is in use; choose another [E69-test_main]\n",
+        ),
+        (ExceptionGroup("", [ExceptionGroup("", [UserError("no peer", 69)])]), 69, "ftnode: no peer [E69-test_main]\n"),
+        (
+            BaseExceptionGroup("", [KeyboardInterrupt(), UserError("no peer", 69)]),
+            69,
+            "ftnode: no peer [E69-test_main]\n",
+        ),
+        (BaseExceptionGroup("", [KeyboardInterrupt()]), 130, ""),
+        (KeyboardInterrupt(), 130, None),
+    ],
+)
+def test_expected_errors(
+    error: BaseException,
+    code: int,
+    said: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(cli, "cli", program(error))
+    assert main(["fail"]) == code
+    assert said is None or capsys.readouterr().err == said
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no disk that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [("service", "user"), ("--help",)])
+def test_an_output_that_takes_nothing_is_said(tmp_path: Path, arguments: tuple[str, ...], unbuffered: str) -> None:
+    command = [sys.executable, "-c", "from ftnode.node.cli.main import run_and_exit; run_and_exit()", *arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    said = "ftnode: cannot write to the standard output: No space left on device; see where it leads [E74-cli]\n"
+    assert (done.returncode, done.stderr) == (74, said)
+
+
+def test_a_closed_output_is_none() -> None:
+    command = f"exec {shlex.quote(sys.executable)} -m ftnode.node.cli.main service user >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), OSError(28, "of a file"), ExceptionGroup("", [UserError("x"), ZeroDivisionError()])]
+)
+def test_a_bug_is_not_hidden(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "cli", program(error))
+    with pytest.raises(type(error)):
+        main(["fail"])
+
+
+def test_what_a_command_returns_is_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = LazyGroup("ftnode", "", {"seven": ("nowhere:seven", "")})
+    monkeypatch.setattr(group, "get_command", lambda ctx, cmd_name: click.Command("seven", callback=lambda: 7))
+    monkeypatch.setattr(cli, "cli", group)
+    assert main(["seven"]) == 7

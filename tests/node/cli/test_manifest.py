@@ -1,0 +1,209 @@
+"""`ftnode run`: what is written can be read, nothing is written over, sizes are true."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ftnode.node.cli.manifest import write_new
+from ftnode.node.manifests.presets import PRESETS
+from ftnode.protocol.manifest.parse import parse
+from ftnode.protocol.words.errors import UserError
+from tests.node.cli.cli_runner import Seen
+
+
+def test_init_writes_a_commented_manifest(manifest_file: Path) -> None:
+    text = manifest_file.read_text()
+    manifest = parse(text)
+    assert (manifest.run.name, manifest.pipeline.stages, manifest.data.kind) == ("pair", 2, "files")
+    keys = [line for line in text.splitlines() if " = " in line and not line.startswith("#")]
+    explained = [line for before, line in zip(text.splitlines(), text.splitlines()[1:]) if before.startswith("# ")]
+    assert set(keys) <= set(explained)
+
+
+def test_init_takes_every_option(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
+    path = tmp_path / "own.toml"
+    options = ["--preset", "small", "--data", text_file, "--stages", 6, "--steps", 70, "--seed", 9]
+    assert ftnode("run", "init", path, *options).code == 0
+    manifest = parse(path.read_text())
+    assert (manifest.model.dim, manifest.pipeline.stages, manifest.run.steps, manifest.run.seed) == (512, 6, 70, 9)
+
+
+def test_the_corpus_decides_the_hash(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text(text_file.read_text() + "!")
+    hashes = []
+    for number, data in enumerate([text_file, text_file, other]):
+        path = tmp_path / f"{number}.toml"
+        ftnode("run", "init", path, "--data", data)
+        hashes.append(parse(path.read_text()).data.sha256)
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_init_never_writes_over_a_file(manifest_file: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
+    before = manifest_file.read_bytes()
+    assert ftnode("run", "init", manifest_file, "--data", text_file).refused(73, "already there", "choose another name")
+    assert manifest_file.read_bytes() == before
+
+
+def test_init_in_a_folder_that_is_not_there(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("run", "init", tmp_path / "no" / "x.toml", "--data", text_file).refused(73, "cannot write")
+
+
+def full_disk(descriptor: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_leaves_no_half_manifest(
+    manifest_file: Path, text_file: Path, tmp_path: Path, ftnode: Callable[..., Seen]
+) -> None:
+    manifest_file.write_text(manifest_file.read_text().replace("steps = ", "steps = 1"))
+    before, folder = manifest_file.read_text(), tmp_path / "new"
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", full_disk)
+        says = ("cannot write", "No space left", "check the folder")
+        assert ftnode("run", "init", folder / "x.toml", "--data", text_file).refused(73, *says)
+        assert ftnode("run", "sign", manifest_file).refused(73, *says)
+    assert not list(folder.iterdir()) and manifest_file.read_text() == before
+    assert ftnode("run", "init", folder / "x.toml", "--data", text_file).code == 0
+    assert [path.name for path in folder.iterdir()] == ["x.toml"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_came_meanwhile_stays(links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+    write_new(tmp_path / "x.toml", "mine")
+    with pytest.raises(UserError, match="already there"):
+        write_new(tmp_path / "x.toml", "other")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"x.toml": "mine"}
+
+
+def test_init_with_a_preset_that_is_none(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    path = tmp_path / "x.toml"
+    assert ftnode("run", "init", path, "--preset", "huge").refused(64, "no preset is called huge", "tiny")
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("make", ["missing", "empty folder", "unreadable"])
+def test_init_with_data_that_cannot_be_used(make: str, tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    data, path = tmp_path / "data", tmp_path / "x.toml"
+    if make == "empty folder":
+        data.mkdir()
+    elif make == "unreadable":
+        if os.geteuid() == 0:
+            pytest.skip("root reads everything")
+        data.write_text("text")
+        data.chmod(0)
+    assert ftnode("run", "init", path, "--data", data).refused(66, "data", str(data))
+    assert not path.exists()
+
+
+def test_init_with_a_text_that_is_too_short(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    data, path = tmp_path / "short.txt", tmp_path / "x.toml"
+    data.write_text("x" * 1000)
+    assert ftnode("run", "init", path, "--data", data).refused(65, "validation part", "50 bytes", "a longer text")
+    assert not path.exists()
+
+
+def test_validate(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    seen = ftnode("run", "validate", manifest_file)
+    assert seen.code == 0 and "is a valid manifest" in seen.out and "parameters" in seen.out
+
+
+def test_validate_says_line_and_nearest_name(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    text = manifest_file.read_text().replace("\nwindow = ", "\nwindwo = ")
+    manifest_file.write_text(text)
+    line = next(n for n, line in enumerate(text.splitlines(), 1) if line.startswith("windwo"))
+    assert ftnode("run", "validate", manifest_file).refused(78, f"pair.toml, line {line}:", "did you mean window?")
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "says"),
+    [
+        (None, 66, "there is no manifest"),
+        (b"\xff\xfe", 65, "no UTF-8 text"),
+        (b"#" * (1 << 20) + b"#", 65, "larger than"),
+        (b"hello", 78, "is not TOML"),
+        (b"", 78, "may not be a manifest"),
+    ],
+)
+def test_what_is_no_manifest(
+    content: bytes | None, code: int, says: str, tmp_path: Path, ftnode: Callable[..., Seen]
+) -> None:
+    path = tmp_path / "x.toml"
+    if content is not None:
+        path.write_bytes(content)
+    assert ftnode("run", "show", path).refused(code, says)
+
+
+def test_a_folder_is_no_manifest(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("run", "show", tmp_path).refused(66, "cannot read the manifest")
+
+
+def test_show_prints_true_sizes(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    """Counted by hand for the blocks' seven matrices and two norms, and the head's embedding, norm and LM head."""
+    found = json.loads(ftnode("run", "show", manifest_file, "--json").out)
+    model, sizes = found["model"], found["sizes"]
+    dim, hidden, layers = model["dim"], model["hidden"], model["layers"]
+    block = 4 * dim * dim + 3 * dim * hidden + 2 * dim
+    head = 256 * dim + dim + dim * 256
+    assert sizes["parameters"] == layers * block + head
+    assert sizes["parameters_per_stage"] == layers // 2 * block
+    assert found["run_id"] == parse(manifest_file.read_text()).run_id
+
+
+@pytest.mark.parametrize(("name", "millions"), [("small", 38), ("medium", 303), ("large", 1211)])
+def test_presets_of_the_paper_have_their_size(name: str, millions: int) -> None:
+    from ftnode.node.cli.manifest import sizes
+
+    assert sizes(PRESETS[name])["parameters"] == pytest.approx(millions * 1e6, rel=0.01)
+
+
+def test_init_signs_and_sign_signs_again(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    author = parse(manifest_file.read_text()).run.author
+    assert author and f"signed by {author}" in ftnode("run", "validate", manifest_file).out
+    assert "is signed already" in ftnode("run", "sign", manifest_file).out
+    manifest_file.write_text(manifest_file.read_text().replace("seed = 1", "# mine\nseed = 5"))
+    assert ftnode("run", "validate", manifest_file).refused(78, "was changed after it was signed", "ftnode run sign")
+    assert ftnode("run", "show", manifest_file).refused(78, "was changed after it was signed")
+    assert f"signed {manifest_file} as {author}" in ftnode("run", "sign", manifest_file).out
+    assert f"signed by {author}" in ftnode("run", "validate", manifest_file).out
+    assert "# mine" in manifest_file.read_text()
+
+
+def test_another_machine_cannot_sign_an_author_s_manifest(
+    manifest_file: Path, tmp_path: Path, ftnode: Callable[..., Seen]
+) -> None:
+    before = manifest_file.read_bytes()
+    seen = ftnode("run", "sign", manifest_file, "--home", tmp_path / "another")
+    assert seen.refused(77, "belongs to the author", "only the author can sign it")
+    assert manifest_file.read_bytes() == before
+
+
+def test_an_unsigned_manifest_is_shown_as_such(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    manifest_file.write_text(manifest_file.read_text().partition("[signature]")[0])
+    assert "not signed" in ftnode("run", "validate", manifest_file).out
+    assert json.loads(ftnode("run", "show", manifest_file, "--json").out)["signer"] == ""
+    assert ftnode("run", "push", manifest_file).refused(78, "is not signed")
+
+
+def test_show_makes_the_link(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    from ftnode.node.manifests.invitation import parse_link
+
+    manifest = parse(manifest_file.read_text())
+    address = f"/ip4/192.0.2.7/tcp/31337/p2p/{manifest.run.author}"
+    seen = ftnode("run", "show", manifest_file, "--peer", address, "--json")
+    link = parse_link(json.loads(seen.out)["link"])
+    assert (link.run_id, link.author, link.peers) == (manifest.run_id, manifest.run.author, (address,))
+    assert f"ftnode join 'ftnode:{manifest.run_id}" in ftnode("run", "show", manifest_file, "--peer", address).out
+    assert ftnode("run", "show", manifest_file, "--peer", "nowhere").code == 64

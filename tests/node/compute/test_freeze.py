@@ -1,0 +1,86 @@
+"""A compute process that stands still: it keeps what it has, is not taken for a hung one, and answers later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from ftnode.node.compute.client import ComputeProcess
+from ftnode.node.machine.tensor_slots import Arena
+from ftnode.node.ports import ComputeError
+from tests.node.compute.computing import CONFIG
+
+HANG_SECONDS = 0.3
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_frozen_is_not_hung_and_thawed_it_answers() -> None:
+    config = replace(CONFIG, backend="paced")
+    arena = Arena(config.slot_bytes, config.slots)
+    lost: list[str] = []
+    answers: list[dict[str, Any] | ComputeError] = []
+    up, answered = trio.Event(), trio.Event()
+
+    def answer(found: dict[str, Any] | ComputeError) -> None:
+        answers.append(found)
+        answered.set()
+
+    async def scenario() -> None:
+        process = ComputeProcess(
+            config, arena, lambda ready: up.set(), lambda reason, stage: lost.append(reason),
+            hang_seconds=HANG_SECONDS,
+        )  # fmt: skip
+        process.freeze()
+        process.thaw()  # before there is one, both do nothing
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(process.run)
+            with trio.fail_after(60):
+                await up.wait()
+            process.freeze()
+            process.post("initialise", answer, stage=1, commit="c0")
+            with trio.move_on_after(4 * HANG_SECONDS):
+                await answered.wait()
+            assert not answered.is_set() and lost == [] and state(process.pid) == "T"
+            process.thaw()
+            with trio.fail_after(60):
+                await answered.wait()
+            assert isinstance(answers[0], dict) and lost == []
+            process.freeze()
+            nursery.cancel_scope.cancel()  # and one that stands still can be ended
+
+    trio.run(scenario)
+
+
+def test_retired_is_gone_for_good_and_nobody_is_told() -> None:
+    config = replace(CONFIG, backend="paced")
+    arena = Arena(config.slot_bytes, config.slots)
+    lost: list[str] = []
+    answers: list[dict[str, Any] | ComputeError] = []
+    up, ended = trio.Event(), trio.Event()
+
+    async def scenario() -> None:
+        process = ComputeProcess(config, arena, lambda ready: up.set(), lambda reason, stage: lost.append(reason))
+
+        async def live() -> None:
+            await process.run()
+            ended.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(live)
+            with trio.fail_after(60):
+                await up.wait()
+                process.retire()
+                await ended.wait()
+            assert not Path(f"/proc/{process.pid}").exists() and lost == []
+            process.post("initialise", answers.append, stage=1, commit="c0")
+            process.freeze()
+            process.thaw()
+            assert isinstance(answers[0], ComputeError) and answers[0].kind == "lost"
+
+    trio.run(scenario)

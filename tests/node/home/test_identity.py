@@ -1,0 +1,115 @@
+"""Identity files: made once, locked, checked, never overwritten; signatures that need nothing but a PeerId."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ftnode.node.home.identity import (
+    FILE_BYTES,
+    home_directory,
+    peer_id_bytes,
+    peer_id_of,
+    peer_id_text,
+    take_identity,
+    verify,
+)
+from ftnode.protocol.words.errors import UserError
+
+# libp2p's peer-ids spec, test vector of an Ed25519 key: the public key and its PeerId in base58.
+SPEC_PUBLIC_KEY = bytes.fromhex("1ed1e8fae2c4a144b8be8fd4b47bf3d3b34b871c3cacf6010f0e42d474fce27e")
+SPEC_PEER_ID = "12D3KooWBtg3aaRMjxwedh83aGiUkwSxDwUZkzuJcfaqUmo7R3pq"
+
+
+def test_an_identity_lasts_and_is_private(tmp_path: Path) -> None:
+    first = take_identity(tmp_path)
+    first.release()
+    again = take_identity(tmp_path)
+    again.release()
+    assert first.peer_id == again.peer_id
+    assert first.path.stat().st_mode & 0o777 == 0o600
+    assert len(first.path.read_bytes()) == FILE_BYTES
+    assert sorted(os.listdir(tmp_path)) == ["identity"]
+
+
+def test_a_taken_identity_leaves_the_next(tmp_path: Path) -> None:
+    first, second = take_identity(tmp_path), take_identity(tmp_path)
+    assert (first.path.name, second.path.name) == ("identity", "identity-2")
+    assert first.peer_id != second.peer_id
+    first.release()
+    third = take_identity(tmp_path)
+    assert third.peer_id == first.peer_id
+    third.release()
+    second.release()
+
+
+def test_kinds_of_nodes_have_names_of_their_own(tmp_path: Path) -> None:
+    with_name = take_identity(tmp_path, "bootstrap")
+    assert with_name.path.name == "bootstrap"
+    with_name.release()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says", "code"),
+    [
+        (lambda path: path.chmod(0o640), "chmod 600", 77),
+        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "corrupt", 65),
+        (lambda path: path.write_bytes(path.read_bytes() + b"x"), "corrupt", 65),
+        (lambda path: path.write_bytes(bytes([9]) + path.read_bytes()[1:]), "corrupt", 65),
+        (lambda path: path.write_bytes(path.read_bytes()[:40] + bytes(28)), "corrupt", 65),
+        (lambda path: path.write_bytes(b""), "corrupt", 65),
+    ],
+)
+def test_a_spoilt_file_is_refused_and_kept(tmp_path: Path, spoil: object, says: str, code: int) -> None:
+    identity = take_identity(tmp_path)
+    identity.release()
+    spoil(identity.path)  # type: ignore[operator]
+    before = identity.path.read_bytes()
+    with pytest.raises(UserError, match=says) as caught:
+        take_identity(tmp_path)
+    assert caught.value.exit_code == code
+    assert identity.path.read_bytes() == before
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    identity = take_identity(tmp_path)
+    identity.release()
+    (tmp_path / "other").symlink_to(identity.path)
+    with pytest.raises(UserError):
+        take_identity(tmp_path, "other")
+
+
+def test_the_peer_id_of_the_specification() -> None:
+    assert peer_id_of(SPEC_PUBLIC_KEY) == SPEC_PEER_ID
+    assert peer_id_text(peer_id_bytes(SPEC_PEER_ID)) == SPEC_PEER_ID
+
+
+@pytest.mark.parametrize("text", ["", "Qm", "0OIl", SPEC_PEER_ID[:-1], SPEC_PEER_ID * 2, "z" * 52])
+def test_what_is_no_peer_id(text: str) -> None:
+    with pytest.raises(ValueError):
+        peer_id_bytes(text)
+    assert not verify(text, b"data", b"signature")
+
+
+def test_signatures(tmp_path: Path) -> None:
+    identity, other = take_identity(tmp_path), take_identity(tmp_path)
+    signature = identity.sign(b"data")
+    assert verify(identity.peer_id, b"data", signature)
+    assert not verify(identity.peer_id, b"date", signature)
+    assert not verify(other.peer_id, b"data", signature)
+    assert not verify(identity.peer_id, b"data", signature[:-1])
+    identity.release()
+    other.release()
+
+
+def test_home_directories(tmp_path: Path) -> None:
+    home = home_directory(str(tmp_path / "a" / "b"))
+    assert home.is_dir()
+    assert home.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "file").write_text("")
+    for wrong in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(UserError, match="--home") as caught:
+            home_directory(str(wrong))
+        assert caught.value.exit_code == 73

@@ -1,0 +1,103 @@
+"""A transport with its p2pd and arena, for tests of what goes between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import trio
+
+from ftnode.node.home.identity import take_identity
+from ftnode.node.links.p2pd import LOOPBACK, P2pd
+from ftnode.node.links.transport import LinkEvent, Transport
+from ftnode.node.machine.tensor_slots import Arena
+from ftnode.node.manifests.book import ManifestBook
+from ftnode.protocol.words.events import LinkUp, Received
+from ftnode.protocol.words.messages import Boundary, Suspect
+from ftnode.protocol.words.types import Attempt, Direction, Peer
+
+BOUNDARY_BYTES = 300_000  # more than a reader's buffer and a socket's
+Kind = TypeVar("Kind")
+
+
+class Node:
+    """A transport with its p2pd and arena, and the events that it delivered."""
+
+    def __init__(self, p2pd: P2pd, nonce: int, run: str, slots: int, book: ManifestBook | None = None) -> None:
+        self.p2pd = p2pd
+        self.peer = Peer(p2pd.peer_id, nonce)
+        self.arena = Arena(BOUNDARY_BYTES, slots)
+        self.refusals: list[str] = []
+        self._send, self.events = trio.open_memory_channel[LinkEvent](5000)
+        self.transport = Transport(
+            p2pd,
+            self.arena,
+            run,
+            nonce,
+            BOUNDARY_BYTES,
+            self._send.send_nowait,
+            lambda peer, reason: self.refusals.append(reason),
+            book=book,
+        )
+
+    async def next(self, kind: type[Kind]) -> Kind:
+        """The next event of a kind; others are passed over."""
+        with trio.fail_after(10):
+            while True:
+                event = await self.events.receive()
+                if isinstance(event, Received):
+                    self.transport.handled(event)
+                if isinstance(event, kind):
+                    return event
+
+    async def meet(self, other: Node) -> None:
+        self.transport.know(other.peer.id, await other.p2pd.addresses())
+        self.transport.dial(other.peer)
+        assert await self.next(LinkUp) == LinkUp(other.peer)
+
+
+@asynccontextmanager
+async def node(
+    home: Path,
+    nonce: int = 1,
+    run: str = "run",
+    slots: int = 4,
+    listen: Sequence[str] = LOOPBACK,
+    book: ManifestBook | None = None,
+) -> AsyncIterator[Node]:
+    identity = take_identity(home)
+    async with trio.open_nursery() as nursery:
+        p2pd = await P2pd.start(nursery, identity.path, listen=listen)
+        try:
+            made = Node(p2pd, nonce, run, slots, book)
+            await made.transport.start(nursery)
+            yield made
+        finally:
+            p2pd.close()
+            identity.release()
+            nursery.cancel_scope.cancel()
+
+
+def limited(main: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        with trio.fail_after(40):
+            await main()
+
+    trio.run(bounded)
+
+
+def boundary(peer: Peer, microbatch: int = 0) -> Boundary:
+    return Boundary("l", 0, 1, Attempt(0, 0), microbatch, 1, Direction.FORWARD, (peer,))
+
+
+def word(text: str) -> Suspect:
+    """Any control message."""
+    return Suspect("l", 0, Peer("x", 1), "silent", text)
+
+
+def send_tensor(sender: Node, to: Node, microbatch: int) -> None:
+    handle = sender.arena.take()
+    sender.transport.send(to.peer, boundary(to.peer, microbatch), handle)
+    sender.arena.release(handle)

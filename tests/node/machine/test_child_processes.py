@@ -1,0 +1,87 @@
+"""A child goes with its parent, whatever ends the parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import trio
+
+from ftnode.node.machine.child_processes import child_ended, start_child, stop_child
+from ftnode.protocol.words.errors import LocalError
+
+SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
+PARENT = """
+import sys, signal
+from ftnode.node.machine.child_processes import start_child
+print(start_child([sys.executable, "-c", "import time; time.sleep(60)"]).pid, flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
+def test_a_killed_parent_takes_its_child_along() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = os.pidfd_open(int(parent.stdout.readline()))
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+
+    async def gone() -> None:
+        with trio.fail_after(5):
+            await trio.lowlevel.wait_readable(child)
+
+    trio.run(gone)
+    os.close(child)
+
+
+def test_output_goes_to_the_log_and_the_environment_is_added(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    child = start_child(
+        [sys.executable, "-c", "import os, sys; print(os.environ['A'], 'HOME' in os.environ); sys.exit(3)"],
+        log=log,
+        environment={"A": "b"},
+    )
+    assert trio.run(child_ended, child) == 3
+    assert log.read_text() == f"b {'HOME' in os.environ}\n"
+    assert log.stat().st_mode & 0o077 == 0
+
+
+def test_descriptors_are_passed_on() -> None:
+    reading, writing = os.pipe()
+    child = start_child([sys.executable, "-c", f"import os; os.write({writing}, b'x')"], pass_fds=[writing])
+    os.close(writing)
+    assert os.read(reading, 10) == b"x"
+    assert child.wait() == 0
+    os.close(reading)
+
+
+def test_stop_terminates_and_then_kills() -> None:
+    assert stop_child(start_child(SLEEPER)) == -signal.SIGTERM
+    stubborn = "import signal, os; signal.signal(15, signal.SIG_IGN); os.write(1, b'x'); signal.pause()"
+    reading, writing = os.pipe()
+    code = f"import os; os.dup2({writing}, 1); {stubborn}"
+    child = start_child([sys.executable, "-c", code], pass_fds=[writing])
+    os.read(reading, 1)  # it ignores SIGTERM from here on
+    assert stop_child(child, seconds=0.2) == -signal.SIGKILL
+    assert stop_child(child) == -signal.SIGKILL
+
+
+def test_only_the_main_thread_may_start_children() -> None:
+    errors: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            start_child(SLEEPER)
+        except LocalError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=attempt)
+    thread.start()
+    thread.join()
+    assert len(errors) == 1

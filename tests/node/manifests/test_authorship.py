@@ -1,0 +1,132 @@
+"""Manifests that are signed: what a signature covers, who may change what, and every way in which one does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftnode.node.home.identity import Identity, home_directory
+from ftnode.node.manifests.authorship import author_key, sign, signer
+from ftnode.node.manifests.presets import PRESETS
+from ftnode.protocol.manifest.parse import Membership, parse, render
+from ftnode.protocol.manifest.signature import read_signature, without_signature
+from ftnode.protocol.words.errors import UserError
+
+TEXT = render(PRESETS["tiny"])
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Iterator[Identity]:
+    taken = author_key(home_directory(str(tmp_path / "home")))
+    yield taken
+    taken.release()
+
+
+@pytest.fixture
+def stranger(tmp_path: Path) -> Iterator[Identity]:
+    taken = author_key(home_directory(str(tmp_path / "stranger")))
+    yield taken
+    taken.release()
+
+
+def who_signed(text: str) -> str:
+    return signer(parse(text), text, "tiny.toml")
+
+
+def refusal(text: str) -> UserError:
+    with pytest.raises(UserError) as caught:
+        who_signed(text)
+    return caught.value
+
+
+def test_the_author_is_named_and_the_rest_of_the_text_stays(key: Identity) -> None:
+    text = TEXT.replace("[batch]", "# a comment of mine\n[batch]  # and another")
+    signed = sign(text, key)
+    assert who_signed(signed) == key.peer_id
+    assert without_signature(signed).rstrip() == text.replace('author = ""', f'author = "{key.peer_id}"').rstrip()
+    assert sign(signed, key) == signed, "nothing to do"
+
+
+def test_the_key_is_made_once_and_is_no_node_s(tmp_path: Path) -> None:
+    home = home_directory(str(tmp_path / "home"))
+    first = author_key(home)
+    with pytest.raises(UserError, match="another ftnode uses"):
+        author_key(home)
+    first.release()
+    second = author_key(home)
+    assert first.peer_id == second.peer_id and [path.name for path in home.iterdir()] == ["author"]
+    second.release()
+
+
+def test_comments_and_order_are_free(key: Identity) -> None:
+    signed = sign(TEXT, key)
+    assert who_signed(signed.replace("# Optimiser steps of the whole run.", "# as long as it takes")) == key.peer_id
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("steps = 400", "steps = 401"), ("seed = 1", "seed = 2"), ('"cosine"', '"constant"')]
+)
+def test_an_edited_value_makes_another_run(key: Identity, old: str, new: str) -> None:
+    error = refusal(sign(TEXT, key).replace(old, new))
+    assert error.exit_code == 78 and "was changed after it was signed" in str(error)
+
+
+def test_an_edited_list_does_not_fit_the_signature(key: Identity, stranger: Identity) -> None:
+    text = sign(TEXT, key).replace("peers = []", f'peers = ["{stranger.peer_id}"]')
+    assert "is not that of its author" in str(refusal(text))
+
+
+def test_another_key_s_signature_is_refused(key: Identity, stranger: Identity) -> None:
+    """The values say who the author is; somebody else signs them all the same."""
+    signed = sign(TEXT, key)
+    ours = read_signature(signed)
+    assert ours is not None
+    forged = signed.replace(ours.signature.hex(), stranger.sign(parse(signed).signed_bytes).hex())
+    assert "is not that of its author" in str(refusal(forged))
+    with pytest.raises(UserError, match="only the author can sign it"):
+        sign(signed, stranger)
+
+
+def test_an_author_without_a_signature_is_unsigned(key: Identity) -> None:
+    assert who_signed(TEXT) == "" == who_signed(without_signature(sign(TEXT, key)))
+
+
+def test_a_signature_without_an_author_is_refused(key: Identity) -> None:
+    signed = sign(TEXT, key).replace(f'author = "{key.peer_id}"', 'author = ""')
+    assert "names no run.author" in str(refusal(signed))
+
+
+@pytest.mark.parametrize("damage", ['signature = "00"', "signature = 5", 'signature = "' + "G" * 128 + '"'])
+def test_a_damaged_section_is_one_line(key: Identity, damage: str) -> None:
+    signed = sign(TEXT, key)
+    ours = read_signature(signed)
+    assert ours is not None
+    assert "is damaged" in str(refusal(signed.replace(f'signature = "{ours.signature.hex()}"', damage)))
+
+
+def test_whoever_is_added_raises_the_revision_and_changes_no_run(key: Identity, stranger: Identity) -> None:
+    signed = sign(TEXT, key)
+    edited = signed.replace('join = "open"', 'join = "listed"').replace("peers = []", f'peers = ["{stranger.peer_id}"]')
+    again = sign(edited, key)
+    assert who_signed(again) == key.peer_id
+    assert parse(again).membership == Membership(join="listed", peers=(stranger.peer_id,), revision=1)
+    assert parse(again).run_id == parse(signed).run_id
+    assert sign(again, key) == again, "no revision without a change"
+
+
+def test_an_earlier_format_cannot_be_signed_as_it_is(key: Identity) -> None:
+    old = "\n".join(
+        line for line in TEXT.partition("[membership]")[0].replace("format = 5", "format = 3").splitlines()
+        if not line.startswith(("author", "snapshot_every", "rollback_max"))
+    )  # fmt: skip
+    with pytest.raises(UserError, match="with format = 4"):
+        sign(old, key)
+
+
+def test_all_presets_can_be_signed(key: Identity) -> None:
+    for preset in PRESETS.values():
+        signed = sign(render(preset), key)
+        assert parse(signed) == replace(preset, run=replace(preset.run, author=key.peer_id))

@@ -1,0 +1,41 @@
+"""Whom a link names: who answers now, and nobody who is only remembered."""
+
+from __future__ import annotations
+
+from ftnode.node.links.addresses import PeerAddress
+from ftnode.node.manifests.invited_peers import NAMED_MAX, inviting_peers
+from ftnode.node.watch.status import PeerRow
+
+POINT = PeerRow("point", "bootstrap", (), ("/ip4/192.0.2.1/tcp/31337",), "direct", 0.1, "0", None)
+ME = PeerRow("me", "leader", (0,), ("/ip4/127.0.0.1/tcp/5", "/ip4/192.0.2.2/tcp/5"), "self", None, "0", 0.0)
+OTHER = PeerRow("other", "holder", (1,), ("/ip4/192.0.2.3/tcp/6",), "direct", 0.1, "0", 0.5)
+REMEMBERED = PeerAddress("remembered", ("/ip4/192.0.2.9/tcp/9",))
+GONE = PeerRow("gone", "holder", (2,), ("/ip4/192.0.2.4/tcp/7",), "none", None, "0", 0.5)
+RELAYED = PeerRow(
+    "hidden", "holder", (3,), ("/ip4/192.0.2.1/tcp/31337/p2p/point/p2p-circuit",), "relayed", 0.1, "0", 0.5
+)
+
+
+def test_who_answers_is_named_meeting_points_first() -> None:
+    given = (REMEMBERED, PeerAddress("point", ("/ip4/192.0.2.1/tcp/1", "/ip4/192.0.2.1/tcp/31337")))
+    assert inviting_peers((ME, GONE, RELAYED, OTHER, POINT), given, True) == (
+        "/ip4/192.0.2.1/tcp/31337/p2p/point",
+        "/ip4/192.0.2.2/tcp/5/p2p/me",
+        "/ip4/127.0.0.1/tcp/5/p2p/me",
+        "/ip4/192.0.2.3/tcp/6/p2p/other",
+    )
+
+
+def test_whom_nobody_reaches_names_others_only() -> None:
+    assert inviting_peers((ME, OTHER), (), False) == ("/ip4/192.0.2.3/tcp/6/p2p/other",)
+    assert inviting_peers((ME, GONE, RELAYED), (REMEMBERED,), False) == ()
+
+
+def test_a_name_that_was_given_is_better_than_the_address_behind_it() -> None:
+    given = (PeerAddress("point", ("/dns4/example.org/tcp/31337",)),)
+    assert inviting_peers((POINT,), given, True) == ("/dns4/example.org/tcp/31337/p2p/point",)
+
+
+def test_a_link_stays_short() -> None:
+    points = [POINT] * 9
+    assert len(inviting_peers(points, (), True)) == NAMED_MAX

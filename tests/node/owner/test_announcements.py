@@ -1,0 +1,51 @@
+"""What a node tells its owner reaches any terminal, and steers none."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stdout
+
+from ftnode.node.owner.announcements import Speaking, capacity_of, describe_compute
+from ftnode.protocol.words.effects import Note
+
+EVIL = "\x1b[2J\x1b]0;owned\x07refused\r\n\x9bforged \u202eline"
+
+
+def said(as_json: bool, *notes: Note) -> list[str]:
+    """What a terminal that knows ASCII alone shows."""
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    with redirect_stdout(terminal):
+        speaking = Speaking(as_json)
+        for note in notes:
+            speaking.note(note)
+    terminal.seek(0)
+    return terminal.read().splitlines()
+
+
+def test_words_of_strangers_do_not_steer_the_terminal() -> None:
+    lines = said(False, Note("refused", EVIL, ()), Note("directory", EVIL, ()))
+    assert len(lines) == 2
+    assert all(line.isprintable() and "forged" in line for line in lines)
+
+
+def test_a_terminal_that_knows_ascii_alone_is_no_error() -> None:
+    assert said(False, Note("rebuilt", "stage 2 \u2192 \u03c9", ()))[0].endswith("stage 2 ? ?")
+
+
+def test_json_is_one_object_a_line() -> None:
+    (line,) = said(True, Note("refused", EVIL, (("peer", EVIL),)))
+    assert "\x1b" not in line and json.loads(line)["peer"] == EVIL
+
+
+def test_copies_of_others_stages_count_when_stages_are_claimed() -> None:
+    """Two stages of 400 bytes fit into 1000; with 120 for each one's shadows and 30 for the head's copies, one does."""
+    ready = {"stage_bytes": 200, "activation_bytes": 25, "memory_free": 1000, "tokens_per_second": 1.0, "threads": 1,
+             "device": "cpu"}  # fmt: skip
+    assert capacity_of(ready, 8, 8) == 2
+    assert capacity_of(ready, 8, 8, (100, 0)) == 2 and capacity_of(ready, 8, 8, (100, 1)) == 1
+    assert capacity_of(ready, 8, 8, (120, 30)) == 1
+    assert capacity_of(ready, 8, 8, (0, 700)) == 0
+    assert capacity_of(ready | {"stage_bytes": 0, "activation_bytes": 0}, 8, 8, (120, 30)) == 8  # paced: no model
+    told = describe_compute(ready, 1, 8, 8, (2 << 20, 1 << 20), True, "")
+    assert told[1] == "copies of others' stages take at most 3.0 MiB with one stage held"

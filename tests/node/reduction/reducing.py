@@ -1,0 +1,161 @@
+"""Members of a group that reduce one tiny stage: torch without a process, streams from socket pairs or a real p2pd."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import trio
+
+from ftnode.node.compute.config import ComputeConfig
+from ftnode.node.compute.state_shape import gradient_numbers
+from ftnode.node.links.link import LinkBroken
+from ftnode.node.machine.gradient_memory import GradientMap, GradientMemory
+from ftnode.node.ports import ComputeError, StreamOpener
+from ftnode.node.reduction.reductions import Reductions
+from ftnode.node.reduction.wire import REDUCE_PROTOCOL
+from ftnode.protocol.words.effects import Reduce
+from ftnode.protocol.words.types import Attempt, Peer
+from tests.node.compute.computing import CONFIG, Direct, Port, direct
+
+Floats = np.ndarray[Any, np.dtype[np.float32]] | np.ndarray[Any, np.dtype[np.float64]]
+STAGE, ATTEMPT = 1, Attempt(0, 1)
+GROUP_CONFIG = replace(CONFIG, microbatches=8)
+WIDE_CONFIG = replace(
+    GROUP_CONFIG, precision="float64", boundary_dtype="float64", slot_bytes=2 * GROUP_CONFIG.slot_bytes
+)
+NUMBERS = gradient_numbers(GROUP_CONFIG)
+
+
+class Member:
+    """`learner`: without weights of the stage."""
+
+    def __init__(
+        self, peer: Peer, streams: StreamOpener, learner: bool = False, config: ComputeConfig = GROUP_CONFIG
+    ) -> None:
+        self.peer, self.dtype = peer, np.dtype(config.precision)
+        self.memory = GradientMemory(NUMBERS, config.number_bytes)
+        stages = range(0) if learner else range(STAGE, STAGE + 1)
+        self.compute: Direct = direct(config, stages, GradientMap(self.memory.descriptor, NUMBERS, config.number_bytes))
+        self.reductions = Reductions("run", peer, self.memory, Port(self.compute), streams)
+        self.answers: list[dict[str, Any] | ComputeError] = []
+        self.answered = trio.Event()
+
+    def accumulate(self, *microbatches: int, step: int = 1, attempt: Attempt = ATTEMPT) -> None:
+        """The gradients of some microbatches: numbers that are theirs alone."""
+        for microbatch in microbatches:
+            chance = np.random.default_rng(microbatch + 100 * step)
+            for slot in (0, 1):
+                numbers = np.frombuffer(self.compute.arena._map.view(slot), self.dtype)
+                numbers[:] = chance.standard_normal(len(numbers), self.dtype)
+            self.compute.call(
+                "backward", stage=STAGE, step=step, attempt=list(attempt), microbatch=microbatch, visit=STAGE,
+                gradient=0, input=1, output=2, recompute=True,
+            )  # fmt: skip
+
+    @property
+    def stage(self) -> Any:
+        return self.compute.backend._stages[STAGE]  # type: ignore[attr-defined]
+
+    def accumulated(self) -> Floats:
+        return self.stage.buffers[3].numpy().copy()  # type: ignore[no-any-return]
+
+    def summed(self) -> Floats:
+        return np.frombuffer(self.memory.view(STAGE), self.dtype).copy()
+
+    def start(self, task: Reduce) -> None:
+        self.answered = trio.Event()
+
+        def answered(answer: dict[str, Any] | ComputeError) -> None:
+            self.answers.append(answer)
+            self.answered.set()
+
+        self.reductions.start(task, answered)
+
+    async def answer(self) -> dict[str, Any]:
+        await self.answered.wait()
+        found = self.answers[-1]
+        assert isinstance(found, dict), found
+        return found
+
+    def apply(self, step: int, attempt: Attempt = ATTEMPT) -> str:
+        answer = self.compute.call(
+            "apply", stage=STAGE, step=step, commit=f"c{step}", attempt=list(attempt), skipped=False
+        )
+        return str(answer["digest"])
+
+
+class Wires:
+    """Opens streams to members by name; takes the place of the transports of all of them."""
+
+    def __init__(self, nursery: trio.Nursery, config: ComputeConfig = GROUP_CONFIG) -> None:
+        self.nursery, self.config = nursery, config
+        self.members: dict[str, Member] = {}
+        self.answers: dict[str, Callable[[trio.SocketStream], Awaitable[None]]] = {}
+        """Peers that do something else than a member would."""
+        self.struck: list[str] = []
+
+    def member(self, name: str, learner: bool = False) -> Member:
+        made = Member(Peer(name, 1), _From(self, name), learner, self.config)
+        self.members[name] = made
+        made.reductions.begin(self.nursery)
+        return made
+
+    async def open(self, sender: str, to: str) -> trio.SocketStream:
+        await trio.lowlevel.checkpoint()
+        if to not in self.members and to not in self.answers:
+            raise LinkBroken("nobody is there")
+        ours, theirs = trio.socket.socketpair()
+        self.nursery.start_soon(self._serve, sender, to, trio.SocketStream(theirs))
+        return trio.SocketStream(ours)
+
+    async def _serve(self, sender: str, to: str, stream: trio.SocketStream) -> None:
+        async with stream:
+            if to in self.answers:
+                await self.answers[to](stream)
+            else:
+                await self.members[to].reductions.serve(sender, stream)
+
+
+class _From:
+    """What one member has of the wires."""
+
+    def __init__(self, wires: Wires, name: str) -> None:
+        self.wires, self.name = wires, name
+
+    async def open(self, peer_id: str, protocol: str) -> trio.SocketStream:
+        assert protocol == REDUCE_PROTOCOL
+        return await self.wires.open(self.name, peer_id)
+
+    def strike(self, peer_id: str, reason: str) -> None:
+        self.wires.struck.append(reason)
+
+
+def run(main: Callable[[Wires], Awaitable[None]], config: ComputeConfig = GROUP_CONFIG) -> None:
+    """`main` with wires of its own, and 30 s."""
+
+    async def bounded() -> None:
+        with trio.fail_after(30):
+            async with trio.open_nursery() as nursery:
+                await main(Wires(nursery, config))
+                nursery.cancel_scope.cancel()
+
+    trio.run(bounded)
+
+
+def group(*shares: tuple[Member | Peer, int]) -> tuple[tuple[Peer, int], ...]:
+    return tuple((who.peer if isinstance(who, Member) else who, count) for who, count in shares)
+
+
+def task(members: tuple[tuple[Peer, int], ...], view: int = 0, step: int = 1, attempt: Attempt = ATTEMPT) -> Reduce:
+    return Reduce(STAGE, step, attempt, view, members)
+
+
+def in_order(parts: list[Floats]) -> Floats:
+    """The sum that everybody must have, to the bit."""
+    total = parts[0].copy()
+    for part in parts[1:]:
+        total = total + part
+    return total

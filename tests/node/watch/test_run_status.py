@@ -1,0 +1,186 @@
+"""What a participant of the virtual world tells watchers, while it trains, when a stage is lost, and at the end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ftnode.node.manifests.presets import preset
+from ftnode.node.watch.peer_latency import Acquaintance
+from ftnode.node.watch.progress import Progress
+from ftnode.node.watch.run_status import Surroundings, look, run_status
+from ftnode.node.watch.status import SwarmStatus, decode_status, encode_status
+from ftnode.node.watch.status_table import peer_table, plain_lines
+from ftnode.protocol.recovery.last_copy import names_of
+from ftnode.protocol.words.settings import Settings
+from tests.sim.host import Host
+from tests.sim.targets import best_view
+from tests.sim.world import World
+
+SETTINGS = Settings(
+    run="sim", stages=3, steps=40, microbatches=6, window=4, live_activations=2, lease_seconds=3.0,
+    minority_wait_seconds=6.0, evaluate_every=5, evaluation_microbatches=1,
+)  # fmt: skip
+MANIFEST = preset("tiny")
+
+
+def world(peers: int, settings: Settings = SETTINGS) -> World:
+    made = World(settings, 3)
+    for index in range(peers):
+        made.at(0.1 * index, made.start, (f"peer{index}", 1, True))
+    return made
+
+
+def leader(sim: World) -> Host:
+    view = best_view(sim)
+    assert view is not None
+    return next(host for host in sim.live() if host.peer == view.leader)
+
+
+def train(sim: World, host: Host | None, seconds: float, step: int = 10**6) -> Progress:
+    """Let time pass as a node would see it: `host`, by default whoever leads, looks every second."""
+    progress, until = Progress(), sim.now + seconds
+    while sim.now < until:
+        sim.run(sim.now + 1.0)
+        if best_view(sim) is None:
+            continue
+        picture = (host or leader(sim)).participant.picture
+        look(picture, progress, sim.now)
+        if picture.history.newest_step >= step:
+            break
+    return progress
+
+
+def status_of(sim: World, host: Host, progress: Progress, met: dict[str, Acquaintance] | None = None) -> SwarmStatus:
+    around = Surroundings("cpu", progress, met or {}, "direct: it is", 1763755200.0)
+    found = run_status(host.participant.picture, MANIFEST, around, sim.now)
+    assert decode_status(encode_status(found)) == found, "it survives its journey"
+    return found
+
+
+def test_a_run_in_one_line_and_a_line_per_stage() -> None:
+    sim = world(5)
+    progress = train(sim, None, 60.0, step=12)
+    host = leader(sim)
+    found = status_of(sim, host, progress)
+    assert found.state == "training" and found.step >= 12 and found.volunteers == 5
+    assert found.eta_seconds is not None and 0 < found.eta_seconds < 1000
+    assert found.commit_age is not None and found.commit_age < 5
+    assert found.validation is not None and found.perplexity == pytest.approx(math.exp(found.validation))
+    assert found.validation_step is not None and found.validation_step % 5 == 0
+    assert (found.clock, found.speaker.reach) == (1763755200.0, "direct: it is")
+    assert [stage.stage for stage in found.summaries] == [0, 1, 2, 3]
+    for stage in found.summaries:
+        assert (stage.holders, stage.reason) == (1, ""), stage
+        assert stage.step > 0 and stage.step_age is not None and stage.step_age < 5
+    own = [stage.tokens_per_second for stage in found.summaries if stage.stage in host.participant.mine]
+    assert all(own), "its own pace it knows"
+    text = "\n".join(plain_lines(found))
+    assert "to go" in text and "perplexity" in text and "5 volunteers" in text
+    assert run_status(host.participant.picture, MANIFEST, Surroundings("cpu"), sim.now, curve=False).commits == ()
+
+
+def test_one_commit_tells_nothing_of_the_time_left() -> None:
+    sim = world(5)
+    found = []
+    while not found or found[-1].step < 2:
+        sim.run(sim.now + 0.05)
+        if best_view(sim) is not None:
+            found.append(status_of(sim, leader(sim), Progress()))
+    first = next(status for status in found if status.step == 1)
+    assert first.state == "training" and first.eta_seconds is None and "to go" not in "\n".join(plain_lines(first))
+    assert found[-1].eta_seconds is not None and found[-1].eta_seconds > 0
+
+
+def test_who_is_in_the_swarm() -> None:
+    sim = world(5)
+    progress = train(sim, None, 60.0, step=5)
+    host = leader(sim)
+    other = next(peer for peer in sorted(host.participant.members) if peer != host.peer)
+    met = {other.id: Acquaintance("relayed", "/x/p2p-circuit", 0.02, "0.1.0"),
+           "point": Acquaintance("direct", "/ip4/192.0.2.7/tcp/31337", 0.01, "0.1.0", "bootstrap")}  # fmt: skip
+    rows = {row.peer: row for row in status_of(sim, host, progress, met).peers}
+    assert set(rows) == {f"peer{index}" for index in range(5)} | {"point"}
+    assert sorted(row.role for row in rows.values()) == ["bootstrap", *["holder"] * 3, "leader", "standby"]
+    assert (rows[host.peer.id].path, rows[host.peer.id].stages) == ("self", host.participant.mine)
+    assert (rows[other.id].path, rows[other.id].latency) == ("relayed", 0.02)
+    assert rows["point"].addresses == ("/ip4/192.0.2.7/tcp/31337",)
+    lines = peer_table(status_of(sim, host, progress, met)).lines()
+    assert len(lines) == 7 and any("20.0 ms" in line for line in lines)
+
+
+def test_a_lost_stage_says_what_it_waits_for() -> None:
+    sim = world(4)
+    progress = train(sim, None, 60.0, step=5)
+    host = leader(sim)
+    victim = next(each for each in sim.live() if each.peer != host.peer and each.participant.mine != (0,))
+    (stage,) = victim.participant.mine
+    sim.kill(victim, "kill", silently=False)
+    sim.run(sim.now + 3.0)
+    assert status_of(sim, host, progress).volunteers == 3, (
+        "its record in the directory outlives it, but its address refuses"
+    )
+    sim.run(sim.now + 7.0)
+    found = status_of(sim, host, progress)
+    (lost,) = [each for each in found.summaries if each.stage == stage]
+    assert (lost.state, lost.holders) == ("vacant", 0) and "a volunteer for stage" in lost.reason
+    assert found.state == "waiting" and found.eta_seconds is None
+    assert all(each.reason for each in found.summaries), "the others wait with it, and say so"
+    assert {each.state for each in found.summaries if each is not lost} == {"waiting"}
+    assert found.volunteers == 3
+
+
+def test_a_lost_head_is_called_so() -> None:
+    sim = world(4)
+    train(sim, None, 60.0, step=5)
+    victim = next(each for each in sim.live() if 0 in each.participant.mine)
+    sim.kill(victim, "kill", silently=False)
+    sim.run(sim.now + 15.0)
+    assert status_of(sim, leader(sim), Progress()).waiting == "a volunteer for the head"
+
+
+def _loses_a_finished_stage(sim: World) -> None:
+    """Nobody is counted out any more, but whoever is gone holds nothing."""
+    host = leader(sim)
+    victim = next(each for each in sim.live() if each.peer != host.peer and each.participant.mine)
+    stages = victim.participant.mine
+    assert victim.participant.picture.last_copies(sim.now) == stages, "it may know what goes with it"
+    sim.kill(victim, "kill", silently=True)
+    sim.run(sim.now + 2.5 * SETTINGS.lease_seconds)
+    found = status_of(sim, host, Progress())
+    lost = [stage for stage in found.summaries if not stage.holders]
+    assert found.state == "finished" and tuple(stage.stage for stage in lost) == stages
+    assert all(stage.reason.startswith("can no longer be had: no word from") for stage in lost)
+    assert f"{names_of(stages)} can no longer be had" in plain_lines(found)[-1]
+
+
+def test_a_second_holder_is_no_last_copy_while_it_is_heard() -> None:
+    sim = world(7, replace(SETTINGS, steps=30, replicas=2))
+    train(sim, None, 200.0, step=30)
+    sim.run(sim.now + 5.0)
+    view = best_view(sim)
+    assert view is not None
+    stage, (one, other, *_) = next((stage, group) for stage, group in enumerate(view.holders) if len(group) > 1)
+    hosts = {host.peer: host for host in sim.live()}
+    assert hosts[one].participant.picture.last_copies(sim.now) == ()
+    sim.kill(hosts[other], "kill", silently=True)
+    sim.run(sim.now + 2.5 * SETTINGS.lease_seconds)
+    assert hosts[one].participant.picture.last_copies(sim.now) == (stage,)
+
+
+def test_the_end_and_the_beginning() -> None:
+    sim = world(4, replace(SETTINGS, steps=3))
+    progress = train(sim, None, 90.0, step=3)
+    sim.run(sim.now + 5.0)
+    found = status_of(sim, leader(sim), progress)
+    assert found.state == "finished" and found.eta_seconds is None
+    assert {stage.reason for stage in found.summaries} == {""}
+    assert "ftnode export" in plain_lines(found)[-1] and "4 stages have a single holder" in plain_lines(found)[-1]
+    _loses_a_finished_stage(sim)
+    alone = World(SETTINGS, 1)
+    host = alone.start("alone", 1)
+    alone.run(0.5)
+    first = status_of(alone, host, Progress())
+    assert first.state == "waiting" and first.summaries == () and [row.peer for row in first.peers] == ["alone"]

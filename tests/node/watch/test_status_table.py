@@ -1,0 +1,134 @@
+"""What a person sees: one line for the run, one per stage, one per peer on request; and how often."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ftnode.node.links.addresses import remembered_peers
+from ftnode.node.watch import light_client
+from ftnode.node.watch.stage_summary import summarize
+from ftnode.node.watch.status import Member, PeerRow, RecoveryRow, Speaker, StageRow, SwarmStatus, to_mapping
+from ftnode.node.watch.status_table import peer_table, plain_lines, render
+from tests.node.cli.cli_runner import runner
+from tests.node.directory.signers import signer
+
+ROWS = (
+    StageRow(0, "12D3KooWabcdef", "training", 0, 7, 3, 1, 0.5, 1500.0),
+    StageRow(1, "12D3KooWghijkl", "training", 1, 7, 3, 2, 0.5, 700.0),
+    StageRow(1, "12D3KooWmnopqr", "ready", 1, 7, 3, 2, 0.5, 800.0),
+    StageRow(2, "", "vacant", 2, 0, 0, 0, 0.0),
+)
+FULL = SwarmStatus(
+    Speaker("12D3KooWabcdef", "0.1.0", "cpu", "volunteer"), run="abcdef", name="tiny", step=1207, steps=30000, loss=2.5,
+    validation=2.4, validation_step=1200, perplexity=11.02, tokens_per_second=1234.0, eta_seconds=7500.0, volunteers=4,
+    leader="12D3KooWabcdef", view=3, state="training", stages=ROWS, standbys=("12D3KooWstuvwx",),
+    summaries=summarize(ROWS, lambda stage: 100.0 if stage == 2 else 0.25),
+    peers=(
+        PeerRow("12D3KooWghijkl", "holder", (1,), ("/ip4/192.0.2.7/tcp/1",), "relayed", 0.0213, "0.1.0", 1.5),
+        PeerRow("12D3KooWstuvwx", "standby", (), (), "none", None, "", None),
+    ),
+    recoveries=(RecoveryRow(1, 6, "blend", 3, "12D3KooWlost", "12D3KooWnew", "silent", 2.5),),
+)  # fmt: skip
+ADDRESS = "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWA1zbZPC6d35sta3fF8sz7nWseL13tjnKrHpzDjMZeBxk"
+
+
+def test_one_line_for_the_run() -> None:
+    assert plain_lines(FULL)[1] == (
+        "step 1,207 of 30,000, loss 2.5000, validation 2.4000 at step 1200 (perplexity 11.02), tokens/s 1,234, "
+        "4 volunteers, 2 h 5 min to go, training"
+    )
+
+
+def test_one_row_per_stage() -> None:
+    table = [line.split() for line in plain_lines(FULL)[4:7]]
+    assert table[0] == ["head", "1", "0", "training", "7", "1,500", "1", "0.2", "s", "ago"]
+    assert table[1] == ["1", "2", "1", "training", "7", "1,500", "4", "0.2", "s", "ago"]
+    assert table[2] == ["2", "0", "2", "vacant", "2", "min", "ago", "nobody", "holds", "it"]
+    assert plain_lines(FULL)[-2:] == [
+        "1 stage was lost and rebuilt so far",
+        "stage 1 lost at step 6: oWlost -> ooWnew by blend, healed in 2.5 s (silent)",
+    ]
+
+
+def test_one_row_per_peer_on_request() -> None:
+    lines = plain_lines(FULL, per_peer=True)
+    assert any(
+        line.split() == ["ghijkl", "holder", "1", "relayed", "21.3", "ms", "0.1.0", "1.5", "s"] for line in lines
+    )
+    assert any(line.split() == ["stuvwx", "standby", "-", "none", "-", "-", "-"] for line in lines)
+    assert any(line.split() == ["2", "nobody", "vacant"] for line in lines)
+    assert not any("relayed" in line for line in plain_lines(FULL))
+
+
+def test_a_node_that_sends_no_summaries_is_shown_too() -> None:
+    old = replace(FULL, summaries=(), peers=(), volunteers=0, waiting="a volunteer for stage 2")
+    lines = plain_lines(old, per_peer=True)
+    assert "4 volunteers" in lines[1]
+    assert any(line.endswith("waits for a volunteer for stage 2") and "vacant" in line for line in lines)
+
+
+@pytest.mark.parametrize("per_peer", [False, True])
+def test_a_terminal_shows_the_same_lines(per_peer: bool) -> None:
+    out = io.StringIO()
+    Console(file=out, width=200).print(render(FULL, per_peer))
+    assert [line.rstrip() for line in out.getvalue().splitlines()] == plain_lines(FULL, per_peer)
+    red = io.StringIO()
+    Console(file=red, width=200, force_terminal=True, color_system="standard").print(render(FULL))
+    assert [line for line in red.getvalue().splitlines() if "\x1b[1;31m" in line and "vacant" in line]
+
+
+def test_members_that_a_meeting_point_knows_are_peers() -> None:
+    point = SwarmStatus(FULL.speaker, members=(Member("run", "tiny", "12D3KooWother", ("/ip4/192.0.2.7/tcp/1",)),))
+    assert [row[0] for row in peer_table(point).rows] == ["12D3KooWother"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "interval"), [(["--watch"], 2.0), (["--watch", "7"], 7.0), (["--watch", "--peer", ADDRESS], 2.0)]
+)
+def test_watching_needs_no_number(
+    arguments: list[str], interval: float, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    asked: list[float] = []
+
+    def look(addresses: tuple[str, ...], every: float, timeout: float, show: Callable[[SwarmStatus], None]) -> None:
+        asked.append(every)
+        show(FULL)
+
+    monkeypatch.setattr(light_client, "watch", look)
+    seen = runner(capsys)(
+        "status", *arguments, "--home", tmp_path, *([] if "--peer" in arguments else ["--peer", ADDRESS])
+    )
+    assert seen.code == 0 and "step 1,207" in seen.out and asked == [interval]
+
+
+def test_peers_as_a_table_and_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(light_client, "fetch_answer", lambda addresses, timeout: (FULL, (ADDRESS,)))
+    run: Any = runner(capsys)
+    silent = f"/ip4/192.0.2.9/tcp/9/p2p/{signer(1).peer.id}"
+    seen = run("peers", "--peer", ADDRESS, "--peer", silent, "--home", tmp_path)
+    assert remembered_peers(tmp_path) == (ADDRESS,), "only who answered"
+    assert "12D3KooWghijkl" in seen.out and "/ip4/192.0.2.7/tcp/1" in seen.out and "relayed" in seen.out
+    found = json.loads(run("peers", "--peer", ADDRESS, "--json", "--home", tmp_path).out)
+    assert found["peers"] == json.loads(json.dumps(to_mapping(FULL)["peers"])) and found["format"] == 1
+
+
+def test_strangers_do_not_steer_our_terminal() -> None:
+    evil = "\x1b[2J[red]\nforged words"
+    bad = replace(
+        FULL,
+        summaries=(replace(FULL.summaries[0], state=evil, reason=evil),),
+        peers=(PeerRow(evil, evil, (1,), (evil,), evil, 0.1, evil, 1.0),),
+    )
+    for text in ("\n".join(plain_lines(bad, True)), "\n".join(peer_table(bad).lines())):
+        assert "\x1b" not in text and "\nforged" not in text and "[red]" in text

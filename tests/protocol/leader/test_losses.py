@@ -1,0 +1,169 @@
+"""Who is taken for lost, and who is not: the leader's list of losses alone (rules 8, 9)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ftnode.protocol.leader.leader_memory import LeaderMemory
+from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.leader.progress import ViewProgress
+from ftnode.protocol.situation import Outcome, SetTimer
+from ftnode.protocol.words.effects import Note, Send
+from ftnode.protocol.words.errors import LocalError
+from ftnode.protocol.words.messages import Poll, PollReply, Suspect
+from ftnode.protocol.words.types import Attempt, Peer, Version
+from tests.protocol.situations import NOW, SETTINGS, VIEW, A, B, C, D, Vote, alive, report, situation, status
+
+POLL_DUE = NOW + 1.5 * SETTINGS.poll_seconds
+
+
+def losses(finished: bool = False) -> Losses:
+    return Losses(VIEW, LeaderMemory(), ViewProgress(finished=finished), SETTINGS)
+
+
+def suspect(peer: Peer, kind: str = "silent") -> Suspect:
+    return Suspect("lineage", 3, peer, kind, "it is silent")
+
+
+def reply(peer: Peer, heard: bool, number: int = 1) -> PollReply:
+    return PollReply("lineage", 3, number, peer, heard, False)
+
+
+def test_a_silent_member_is_asked_about_first() -> None:
+    told = losses().on_suspect(situation(), C, suspect(B))
+    poll = Poll("lineage", 3, 1, B)
+    assert told == [SetTimer("poll", POLL_DUE, keep=True), Send(A, poll, None), Send(C, poll, None)]
+
+
+@pytest.mark.parametrize(
+    ("sender", "peer", "why"),
+    [(C, A, "it is the leader"), (C, D, "it is no member"), (D, B, "a stranger says it"), (C, C, "it is lost")],
+)
+def test_nobody_is_asked_about(sender: Peer, peer: Peer, why: str) -> None:
+    lost = losses()
+    lost.gone[C] = "gone"
+    assert lost.on_suspect(situation(), sender, suspect(peer)) == [], why
+
+
+@pytest.mark.parametrize(
+    ("replies", "heard_by_us", "kinds", "gone"),
+    [
+        ([(A, reply(B, False)), (C, reply(B, False))], False, ["lost"], {B}),
+        ([(A, reply(B, False)), (C, reply(B, True))], False, ["void"], set()),
+        ([(A, reply(B, False)), (C, reply(B, False))], True, ["void"], set()),
+        ([(A, reply(B, False))], False, [], set()),
+        ([(A, reply(B, False)), (C, reply(B, False, number=2))], False, [], set()),
+        ([(A, reply(B, False)), (D, reply(B, False))], False, [], set()),
+    ],
+    ids=["nobody hears it", "a voter does", "the leader does", "one is missing", "of another poll", "of no voter"],
+)
+def test_what_the_voters_say(
+    replies: list[tuple[Peer, PollReply]], heard_by_us: bool, kinds: list[str], gone: set[Peer]
+) -> None:
+    lost, told, s = losses(), Outcome(), situation()
+    lost.on_suspect(s, C, suspect(B))
+    if heard_by_us:
+        s.liveness.heard[B] = NOW + 0.1
+    for voter, said in replies:
+        told.extend(lost.on_poll_reply(s, voter, said))
+    assert [note.kind for note in told if isinstance(note, Note)] == kinds and set(lost.gone) == gone
+
+
+def test_a_poll_that_somebody_answers_is_over_when_its_time_is() -> None:
+    lost = losses()
+    lost.on_suspect(situation(), C, suspect(B))
+    lost.on_poll_reply(situation(), C, reply(B, False))
+    assert lost.conclude_inquiries(situation(now=POLL_DUE - 0.1)) == [SetTimer("poll", POLL_DUE)] and not lost.gone
+    lost.conclude_inquiries(situation(now=POLL_DUE, liveness=alive()))
+    assert set(lost.gone) == {B}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "gap", "gone"),
+    [
+        (0.0, 1.0, False),
+        (SETTINGS.lease_seconds - 1, 2.0, False),
+        (SETTINGS.lease_seconds, 2.0, True),
+        (40.0, 8.0, False),
+    ],
+)
+def test_a_peer_that_does_not_get_on_is_lost_after_a_lease_of_reports(seconds: float, gap: float, gone: bool) -> None:
+    lost, at = losses(), 0.0
+    while at <= seconds:
+        lost.on_suspect(situation(now=NOW + at), C, suspect(B, "stalled"))
+        at += gap
+    lost.on_suspect(situation(now=NOW + max(seconds, at - gap)), C, suspect(B, "stalled"))
+    assert (B in lost.gone) == gone
+
+
+@pytest.mark.parametrize(
+    ("busy", "number", "gone"),
+    [(1.0, 3, False), (1.5, 3, False), (1.51, 3, True), (9.0, 2, False)],
+    ids=["it works", "at the limit", "it hangs", "told in another view"],
+)
+def test_a_compute_that_hangs(busy: float, number: int, gone: bool) -> None:
+    lost = losses()
+    told = lost.beat(situation(reports={B: report(number, busy * SETTINGS.task_seconds)}))
+    assert (B in lost.gone) == gone == any(isinstance(note, Note) and note.kind == "lost" for note in told)
+
+
+def test_nobody_is_lost_when_all_steps_are_committed_or_twice() -> None:
+    for lost in (losses(finished=True), losses()):
+        told = Outcome()
+        lost.lose(situation(), told, B, "once")
+        lost.lose(situation(), told, B, "twice")
+        assert [note.text for note in told if isinstance(note, Note)] == ["b with stage 1 is lost (once)"] * len(
+            lost.gone
+        )
+        assert bool(lost.gone) is not lost.progress.finished
+
+
+@pytest.mark.parametrize(("proposing", "gone"), [(False, set()), (True, {B})])
+def test_a_lost_peer_that_is_heard_again_stays_unless_a_view_without_it_is_proposed(
+    proposing: bool, gone: set[Peer]
+) -> None:
+    lost = losses()
+    lost.on_suspect(situation(liveness=alive()), C, suspect(B))
+    for voter in (A, C):
+        lost.on_poll_reply(situation(liveness=alive()), voter, reply(B, False))
+    assert not lost.may_settle() or set(lost.gone) == {B}
+    heard = alive(B, C, now=NOW + 1.0)
+    lost.beat(situation(now=NOW + 1.0, liveness=heard, ballots=Vote(proposing)))
+    assert set(lost.gone) == gone
+
+
+def test_voters_that_nobody_hears_do_not_choose_a_view() -> None:
+    lost, s = losses(), situation(liveness=alive())
+    for peer in (B, C):
+        assert lost.may_settle()
+        lost.on_suspect(s, A, suspect(peer))
+        for voter in (A, B, C):
+            for number in (1, 2):
+                lost.on_poll_reply(s, voter, reply(peer, False, number))
+    assert set(lost.gone) == {B, C} and not lost.may_settle()
+
+
+BASE = Version(7, "c", Attempt(3, 1))
+
+
+def test_weights_behind_a_commit_that_needed_them() -> None:
+    told = {B: status({1: BASE}, BASE), C: status({2: None})}
+    for ours, behind, gone in ((status({0: None}), (C,), {C}), (status({0: None}), (A,), {B})):
+        lost = losses()
+        lost.progress.statuses = {A: ours, **told}
+        lost.expel(situation(), Outcome(), behind, BASE)
+        assert set(lost.gone) == gone
+    lost = losses()
+    lost.progress.statuses = {A: status({0: BASE}, BASE), **told}
+    with pytest.raises(LocalError):
+        lost.expel(situation(), Outcome(), (A,), BASE)
+
+
+def test_a_member_of_another_lineage_is_lost_after_two_leases_while_we_hear_a_quorum() -> None:
+    for heard, gone in (((A, B), {C}), ((A,), set[Peer]())):
+        lost = losses()
+        for at in (0.0, 2 * SETTINGS.lease_seconds + 0.1):
+            liveness = alive(*heard, now=NOW + at)
+            liveness.heard[C], liveness.lineages[C] = NOW + at - 0.1, "another"
+            lost.beat(situation(now=NOW + at, liveness=liveness))
+        assert set(lost.gone) == gone

@@ -1,0 +1,196 @@
+"""Whom the leader asks to fill a vacancy, and what it makes of the answer: the role alone (rule 10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from ftnode.protocol.leader.leader_memory import FAILURES_MAX, LeaderMemory
+from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.leader.progress import ViewProgress
+from ftnode.protocol.leader.recruiting import Recruiting
+from ftnode.protocol.leader.replica_moves import ReplicaMoves
+from ftnode.protocol.leader.restart import Restart
+from ftnode.protocol.situation import MakeOffer, Remember, SetTimer, Situation
+from ftnode.protocol.words.effects import Note
+from ftnode.protocol.words.messages import Answer, Begin, Donor, Plan
+from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.types import Attempt, Peer, Rung, Version
+from ftnode.protocol.words.view import View
+from tests.protocol.beginnings import begun
+from tests.protocol.situations import NOW, SETTINGS, A, B, C, D, alive, situation, standby, view_of
+
+BASE = Version(7, "c7", Attempt(2, 9))
+OPEN = view_of((A,), (), (C,))
+"""Nobody holds stage 1."""
+DUE = NOW + SETTINGS.offer_seconds
+CAN, CANNOT = {1: (True, "it can be rebuilt")}, {1: (False, "nobody has it")}
+
+
+def recruiting(view: View = OPEN, base: Version | None = BASE) -> Recruiting:
+    memory, progress = LeaderMemory(), ViewProgress(base=base)
+    losses = Losses(view, memory, progress, SETTINGS)
+    moves, restart = ReplicaMoves(view, memory, losses, NOW), Restart(view, memory, progress, losses)
+    return Recruiting(view, memory, progress, losses, moves, restart)
+
+
+def led(presences: Mapping[Peer, Presence], view: View = OPEN, now: float = NOW) -> Situation:
+    return situation(view=view, presences=presences, now=now)
+
+
+def asked(role: Recruiting, s: Situation, rungs: Mapping[int, tuple[bool, str]] = CAN) -> list[Peer]:
+    return [made.to for made in role.offer(s, [1], rungs) if isinstance(made, MakeOffer)]
+
+
+def test_a_standby_is_offered_the_stage_with_its_neighbours() -> None:
+    told = recruiting().offer(led(standby(D)), [1], CAN)
+    offers = [each for each in told if isinstance(each, MakeOffer)]
+    assert told[0] == SetTimer("offer", DUE, keep=True) and Remember(D, ("/at/d",)) in told
+    assert [(made.to, made.near, made.offer.stages, made.offer.base, made.offer.learn) for made in offers] == [
+        (D, (A, C), (1,), BASE, False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("presence", "refused", "why"),
+    [
+        (standby(D, 0), (), "it has no room"),
+        (standby(D, refuses=(1,)), (), "the stage did not fit there"),
+        (standby(D), (D,), "its address refuses"),
+        (standby(Peer("c", 2)), (), "another life of it is a member"),
+        (standby(C, 1) | standby(D, 0), (C,), "the member with room is gone"),
+    ],
+)
+def test_nobody_is_asked(presence: Mapping[Peer, Presence], refused: tuple[Peer, ...], why: str) -> None:
+    s = led(presence)
+    s.liveness.refused.update(refused)
+    assert asked(recruiting(), s) == [], why
+
+
+@pytest.mark.parametrize(
+    ("leaves", "others", "first"),
+    [
+        ((A,), {}, [C]),
+        ((), {}, [D]),
+        ((B,), {}, [D]),
+        ((A,), standby(Peer("e", 1)), [D]),
+    ],
+    ids=["the head's holder leaves", "nobody leaves", "another leaves", "two may take the head"],
+)
+def test_who_alone_can_take_the_head_is_kept_for_it(
+    leaves: tuple[Peer, ...], others: Mapping[Peer, Presence], first: list[Peer]
+) -> None:
+    """C, a member with room, cannot take the head; D, a standby, can."""
+    role = recruiting()
+    role.memory.leavers.update(dict.fromkeys(leaves, NOW))
+    told = asked(role, led(standby(D, 2 if others else 1) | standby(C, head=False) | others))
+    assert told == first
+
+
+def test_each_candidate_is_asked_once_in_a_round() -> None:
+    role, s = recruiting(), led(standby(D))
+    assert asked(role, s) == [D] and role.pending
+    assert asked(role, s) == [], "it has time left"
+    (note,) = role.expire_offers(led(standby(D), now=DUE))
+    assert isinstance(note, Note) and "did not answer in time" in note.text and not role.pending
+    assert asked(role, s) == [], "it was tried"
+    role.forget_tries()
+    assert asked(role, s) == [D]
+
+
+def test_an_offer_is_open_until_its_time_is_up() -> None:
+    role = recruiting()
+    role.offer(led(standby(D)), [1], CAN)
+    assert role.expire_offers(led(standby(D), now=DUE - 0.1)) == [SetTimer("offer", DUE)] and role.pending
+
+
+@pytest.mark.parametrize(
+    ("sender", "accepted", "exact", "rungs", "fills"),
+    [
+        (D, True, (), CAN, {1: D}),
+        (D, False, (), CAN, {}),
+        (B, True, (1,), CAN, {}),
+        (D, True, (), CANNOT, {}),
+        (D, True, (1,), CANNOT, {1: D}),
+    ],
+    ids=["yes", "no", "somebody else says yes", "it lost the weights", "it has the weights"],
+)
+def test_the_answer(
+    sender: Peer, accepted: bool, exact: tuple[int, ...], rungs: dict[int, tuple[bool, str]], fills: dict[int, Peer]
+) -> None:
+    role = recruiting()
+    assert asked(role, led(standby(D, exact=((1, BASE),))), rungs) == [D]
+    told = role.on_answer(sender, Answer("lineage", 3, (1,), accepted, exact, "why"))
+    assert role.fills == fills and role.pending == (sender == B) and bool(told) == (sender == D)
+
+
+def test_only_who_has_the_weights_is_asked_where_nothing_else_helps() -> None:
+    assert asked(recruiting(), led(standby(D)), CANNOT) == []
+    assert asked(recruiting(), led(standby(D, exact=((1, BASE),))), CANNOT) == [D]
+
+
+def test_a_replica_of_another_stage_is_asked_when_nobody_stands_by() -> None:
+    view = view_of((A,), (), (C, D))
+    assert asked(recruiting(view), led(standby(D, 0), view)) == [D]
+    assert asked(recruiting(), led(standby(C, 0))) == [], "nobody else has its stage"
+
+
+def test_a_candidate_that_cannot_be_reached_is_asked_no_longer() -> None:
+    role = recruiting()
+    assert asked(role, led(standby(D))) == [D]
+    role.on_candidate_lost(B)
+    assert role.pending
+    role.on_candidate_lost(D)
+    assert not role.pending
+
+
+@pytest.mark.parametrize(
+    ("copied", "possible"), [((), False), (((0, BASE),), True), (((0, Version(8, "", BASE.attempt)),), False)]
+)
+def test_a_head_without_a_copy_halts_the_run(copied: tuple[tuple[int, Version], ...], possible: bool) -> None:
+    view = view_of((), (B,), (C,))
+    role, s = recruiting(view), led(standby(D, 0, copies=copied), view)
+    rungs = role.rungs(s, [0])
+    assert rungs[0][0] is possible
+    assert role.halt_reason(s, rungs).startswith("halted: ") is not possible
+
+
+def test_a_copy_that_was_not_lent_too_often_is_not_counted_on() -> None:
+    view, memory = view_of((), (B,), (C,)), LeaderMemory()
+    role, s = recruiting(view), led(standby(D, 0, copies=((0, BASE),)), view)
+    role.memory.broken = memory.broken
+    donors = (Donor(0, D, ()),)
+    plan = Plan(0, A, Rung.HEAD, donors, 1.0, "why", BASE)
+    role.progress.begin = Begin(
+        "lineage", 3, 8, Attempt(3, 1), BASE, False, False, True, False, 2, (), (), (plan,), (), ()
+    )
+    for failures in range(FAILURES_MAX):
+        s.liveness.heard[D] = NOW + failures  # it is there, and does not lend
+        assert role.rungs(s, [0])[0][0]
+        role.on_given_up(situation(view=view, now=NOW), A, 0, True)
+    s.liveness.heard[D] = NOW + FAILURES_MAX
+    assert not role.rungs(s, [0])[0][0]
+
+
+def test_who_did_not_lend_and_is_gone_is_forgotten() -> None:
+    """A stranger comes with another life each time, and never lends what it tells of."""
+    view = view_of((), (B,), (C,))
+    role = recruiting(view)
+    for life in range(50):
+        stranger = Peer("stranger", life)
+        plan = Plan(0, A, Rung.HEAD, (Donor(0, stranger, ()),), 1.0, "why", BASE)
+        role.progress.begin = begun(installs=(plan,))
+        told = standby(D, 0, copies=((0, BASE),)) | standby(stranger, 0, copies=((0, BASE),))
+        role.on_given_up(led(told, view), A, 0, False)
+        assert role.memory.unheard == {stranger: NOW}
+    role.on_given_up(led(standby(stranger, 0) | standby(D, 0), view), A, 0, False)
+    assert role.memory.unheard == {stranger: NOW}, "it is still there"
+
+
+def test_who_did_not_lend_is_not_asked_before_it_is_heard_again() -> None:
+    view = view_of((), (B,), (C,))
+    role, s = recruiting(view), led(standby(D, 0, copies=((0, BASE),)), view)
+    role.memory.unheard[D] = NOW
+    assert not role.rungs(s, [0])[0][0]
+    assert role.rungs(situation(view=view, presences=s.presences, liveness=alive(D, now=NOW + 1.0)), [0])[0][0]

@@ -1,0 +1,41 @@
+"""One ledger says why a tensor is here; it is released with its last use."""
+
+from __future__ import annotations
+
+import pytest
+
+from ftnode.protocol.step.tensor_holds import Holds, Use
+from ftnode.protocol.words.types import Direction
+
+KEY, OTHER = (0, 1, Direction.FORWARD), (0, 1, Direction.BACKWARD)
+
+
+@pytest.mark.parametrize(("first", "second"), [(Use.READ, Use.RESEND), (Use.RESEND, Use.READ)])
+def test_a_tensor_with_two_uses_goes_with_the_second(first: Use, second: Use) -> None:
+    holds = Holds()
+    for use in Use:
+        holds.hold(use, KEY, 7)
+    assert len(holds) == 1
+    assert holds.let_go(first, [KEY]) == ()
+    assert (holds.handle(first, KEY), holds.handle(second, KEY)) == (None, 7)
+    assert holds.let_go(second, [KEY]) == (7,)
+    assert len(holds) == 0
+
+
+def test_two_tensors_of_one_place_are_two() -> None:
+    """What was made here for another is not what a third sent for the same place."""
+    holds = Holds()
+    holds.hold(Use.READ, KEY, 7)
+    holds.hold(Use.RESEND, KEY, 8)
+    assert len(holds) == 2
+    assert holds.let_go(Use.READ, [KEY, OTHER]) == (7,)
+    assert holds.let_go(Use.READ, [KEY]) == (), "nothing is let go of twice"
+
+
+def test_all_are_let_go_of_once() -> None:
+    holds = Holds()
+    holds.hold(Use.READ, KEY, 7)
+    holds.hold(Use.RESEND, KEY, 7)
+    holds.hold(Use.READ, OTHER, 8)
+    assert sorted(holds.let_go_of_all()) == [7, 8]
+    assert holds.let_go_of_all() == () and len(holds) == 0

@@ -1,0 +1,106 @@
+"""Who does what of a step with several holders, and who moves where."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ftnode.protocol.leader.replica_moves import best_move, throughputs
+from ftnode.protocol.step.routes import choose_path, route
+from ftnode.protocol.step.task_order import Pace
+from ftnode.protocol.step.work_split import divide, repair
+from ftnode.protocol.words.effects import Backward, Forward
+from ftnode.protocol.words.messages import Begin, Status
+from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Attempt, Peer, initial_version
+from ftnode.protocol.words.view import Lineage, View
+
+A, B, C, D, E = (Peer(name, 1) for name in "abcde")
+SETTINGS = Settings(run="r", stages=2, steps=10, microbatches=4, window=4, replicas=3)
+LINEAGE = Lineage("l", 0, 3)
+
+
+def view(*holders: tuple[Peer, ...], number: int = 3) -> View:
+    members = tuple(dict.fromkeys(peer for group in holders for peer in group))
+    return View("r", LINEAGE, number, "", holders[0][0], holders, members, (0,) * len(holders), "a test")
+
+
+def begun(**changed: object) -> Begin:
+    fields: dict[str, object] = {
+        "lineage": "l", "view": 3, "step": 1, "attempt": Attempt(3, 1), "base": initial_version("l"), "skipped": False,
+        "skip": False, "training": True, "evaluate": False, "window": 4, "shares": ((A, (0, 1, 2, 3)),), "paths": (),
+        "installs": (), "commits": (), "learners": (),
+    }  # fmt: skip
+    return Begin(**(fields | changed))  # type: ignore[arg-type]
+
+
+def told(paths: dict[int, tuple[Peer, ...]], paths_view: int = 3) -> Status:
+    return Status("l", 4, Attempt(3, 1), 1, initial_version("l"), False, False, False, (), None, (), (), (),
+                  tuple(paths.items()), paths_view)  # fmt: skip
+
+
+def test_a_slow_holder_of_the_head_admits_less() -> None:
+    shares = dict(divide((A, B), 9, {(A, 0): 1.0, (B, 0): 2.0}))
+    assert sorted((*shares[A], *shares[B])) == list(range(9))
+    assert (len(shares[A]), len(shares[B])) == (6, 3)
+
+
+def test_paths_follow_queue_and_pace() -> None:
+    swarm = view((A,), (B, C), (D,))
+    pace = {(B, 1): 1.0, (C, 1): 3.0}
+    under_way: list[tuple[Peer, ...]] = []
+    for microbatch in range(8):
+        under_way.append(choose_path(swarm, route(2, microbatch, False), under_way, pace, A))
+    assert Counter(path[1] for path in under_way) == {B: 6, C: 2}
+    assert {(path[0], path[2], path[3]) for path in under_way} == {(A, D, A)}
+
+
+def test_a_dead_holders_visits_go_to_the_survivors_and_no_others_move() -> None:
+    after = view((A,), (B, E), (D,), number=4)
+    paths = {0: (A, C, D, A), 1: (A, B, D, A), 2: (A, C, D, A)}
+    shares, repaired = repair(after, begun(), {A: told(paths), B: told({1: paths[1]})}, SETTINGS)
+    kept = dict(repaired)
+    assert kept[1] == paths[1]
+    assert {kept[0][1], kept[2][1]} == {B, E}
+    assert shares == ((A, (0, 1, 2, 3)),), "microbatch 3 was never admitted"
+
+
+def test_a_dead_heads_microbatches_are_admitted_by_another_one() -> None:
+    after = view((B,), (C,), (D,), number=4)
+    shares, repaired = repair(after, begun(shares=((A, (0, 1)), (B, (2, 3)))), {C: told({0: (A, C, D, A)})}, SETTINGS)
+    assert dict(repaired) == {0: (B, C, D, B)}
+    assert shares == ((B, (0, 1, 2, 3)),)
+
+
+def test_the_newest_word_on_a_path_counts() -> None:
+    after = view((A,), (B, C, E), (D,), number=5)
+    old, new = told({0: (A, B, D, A)}, 3), told({0: (A, C, D, A)}, 4)
+    for statuses in ({A: old, B: new}, {A: new, B: old}):
+        assert dict(repair(after, begun(), statuses, SETTINGS)[1]) == {0: (A, C, D, A)}
+
+
+def test_a_move_needs_a_gain() -> None:
+    groups = {0: (A,), 1: (B, C, D), 2: (E,)}
+    even = {(A, 0): 0.5, (B, 1): 1.0, (C, 1): 1.0, (D, 1): 1.0, (E, 2): 1.0}
+    assert throughputs(groups, even) == {0: 2.0, 1: 3.0, 2: 1.0}
+    assert best_move(groups, even, {B: 1, C: 1, D: 1}) == (B, 1, 2)
+    assert best_move(groups, even | {(E, 2): 0.35}, {B: 1, C: 1, D: 1}) is None, "stage 2 is not the slowest by far"
+    assert best_move(groups, even, {}) is None
+
+
+def test_who_has_said_nothing_is_as_fast_as_the_others() -> None:
+    groups = {0: (A,), 1: (B, C), 2: (D, E)}
+    assert throughputs(groups, {(B, 1): 0.5, (D, 2): 0.25, (E, 2): 0.5}) == {0: pytest.approx(8 / 3), 1: 4.0, 2: 6.0}
+    assert throughputs(groups, {}) == {0: 1.0, 1: 2.0, 2: 2.0}
+
+
+def test_a_pace_is_known_when_both_directions_are() -> None:
+    forward = Forward(1, 1, Attempt(1, 1), 0, 1, 1, True, False)
+    backward = Backward(1, 1, Attempt(1, 1), 0, 1, 1, 2, False)
+    pace = Pace()
+    pace.started(10.0)
+    pace.done(forward, 11.0)
+    assert pace.seconds(1) == 0.0
+    pace.done(backward, 13.0)
+    assert pace.seconds(1) == 3.0 and pace.seconds(2) == 0.0
