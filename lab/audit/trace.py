@@ -135,7 +135,7 @@ class _Reading:
         self._reduction: Reduce | None = None
         """The last one that ended."""
         self._reduced_in: dict[tuple[int, int, Attempt], int] = {}
-        """The view in which a group summed its gradients last."""
+        """The view in which the stage's gradients of an attempt were summed last."""
         self._updates: set[tuple[int, str]] = set()
         self._commits: set[str] = set()
 
@@ -252,12 +252,14 @@ class _Reading:
                 f"{sorted(surplus)} more, {sorted(missing)} fewer", record,
             )  # fmt: skip
         task = self._reduction
-        if key in self._life.reduced and (task is None or not task.group or task.view <= self._reduced_in.get(key, -1)):
-            self._life.find("exactly once", f"stage {key[0]} reduced step {key[1]} twice in one attempt", record)
-        self._life.reduced[key] = covered
+        newest = max((view.number for view in self._life.views), default=-1)
+        view = task.view if task is not None and task.group else newest  # who is alone does it once, in any view
+        if view <= self._reduced_in.get(key, -1):
+            self._life.find("exactly once", f"stage {key[0]} reduced step {key[1]} twice in view {view}", record)
+        self._life.reduced[key], self._reduced_in[key] = covered, view
         self._life.norms[key] = float(record["norm_squared"])
         if task is not None:
-            self._life.groups[key], self._reduced_in[key] = task.group, task.view
+            self._life.groups[key] = task.group
         if covered:  # a learner, or a holder that got no work, may have no weights yet
             self._check_based(record, *key)
 

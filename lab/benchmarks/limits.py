@@ -12,6 +12,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -102,12 +103,12 @@ async def bandwidth(up: float, down: float, seconds: float) -> dict[str, Any]:
         address = next(text for text in await far.addresses() if text.startswith("/ip4/127.0.0.1/tcp/"))
         await line.open(nursery, int(address.rpartition("/")[2]))
         await near.connect(far.peer_id, [f"/ip4/127.0.0.1/tcp/{line.port}"], DIAL_SECONDS)
-        nursery.start_soon(_ask, await near.open(far.peer_id, ECHO, DIAL_SECONDS), echoes)
+        nursery.start_soon(_to_the_end, _ask, await near.open(far.peer_id, ECHO, DIAL_SECONDS), echoes)
         for _ in range(STREAMS):
             if up:
-                nursery.start_soon(_fill, await near.open(far.peer_id, SINK, DIAL_SECONDS))
+                nursery.start_soon(_to_the_end, _fill, await near.open(far.peer_id, SINK, DIAL_SECONDS))
             if down:
-                nursery.start_soon(_drain, await near.open(far.peer_id, FEED, DIAL_SECONDS))
+                nursery.start_soon(_to_the_end, _drain, await near.open(far.peer_id, FEED, DIAL_SECONDS))
         await trio.sleep(SETTLE_SECONDS)
         ahead = {"up": line.up - up * SETTLE_SECONDS, "down": line.down - down * SETTLE_SECONDS}
         began, before = trio.current_time(), (line.up, line.down)
@@ -155,6 +156,16 @@ async def _serve(far: P2pd) -> None:
 
     for protocol, handler in ((SINK, sink), (FEED, feed), (ECHO, echo)):
         await far.serve(protocol, handler)
+
+
+async def _to_the_end(work: Callable[..., Awaitable[None]], *args: Any) -> None:
+    """A stream that breaks as everything is cancelled, since a process at one of its ends was stopped first, is no
+    fault."""
+    try:
+        await work(*args)
+    except STREAM_ERRORS:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        raise
 
 
 async def _fill(stream: trio.SocketStream) -> None:

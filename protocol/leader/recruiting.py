@@ -159,7 +159,7 @@ class Recruiting:
             self.memory.failures,
             self._only_exact,
             s.members,
-            HEAD in wanting or self.memory.leavers.keys() >= set(self.losses.staying(HEAD)),
+            HEAD in wanting or self._all_leave(HEAD),
         )
         for stage in set(wanting) - {stage for stage, _ in asked} - self._only_exact:
             tried = self.offerings[stage].tried if stage in self.offerings else set()
@@ -171,6 +171,11 @@ class Recruiting:
         for stage, peer in asked:
             by_peer.setdefault(peer, []).append(stage)
         return by_peer
+
+    def _all_leave(self, stage: int) -> bool:
+        """The stage has holders, and each of them has said that it leaves."""
+        staying = set(self.losses.staying(stage))
+        return bool(staying) and staying <= self.memory.leavers.keys()
 
     def _taken(self, stage: int) -> bool:
         offering = self.offerings.get(stage)

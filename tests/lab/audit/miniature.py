@@ -77,11 +77,7 @@ class Miniature:
         names = (*NAMES, REPLICA) if self.replica else NAMES
         self.replicas = (PEERS[REPLICA],) if self.replica else ()
         for name in names:
-            folder = self.directory / name
-            folder.mkdir(parents=True)
-            header = {"peer": list(PEERS[name]), "run": SETTINGS.run, "settings": asdict(SETTINGS), "chance": 1,
-                      "addresses": [], "hold": 1, "wall": 0.0, "version": "test", "precision": "float32"}  # fmt: skip
-            self.traces[name] = TraceWriter(folder / "trace.jsonl", header)
+            self.open(name)
         self.install_view(view(0, None, HOLDERS[0], NAMES[:4], "founded", self.replicas))
         base = initial_version(LINEAGE.id)
         if self.replica:
@@ -101,6 +97,14 @@ class Miniature:
         for name in {*names} - {"middle"}:
             self.traces[name].close(self.tick(), "stopped")
         return self.directory
+
+    def open(self, name: str) -> None:
+        """Begin the trace of a node."""
+        folder = self.directory / name
+        folder.mkdir(parents=True)
+        header = {"peer": list(PEERS[name]), "run": SETTINGS.run, "settings": asdict(SETTINGS), "chance": 1,
+                  "addresses": [], "hold": 1, "wall": 0.0, "version": "test", "precision": "float32"}  # fmt: skip
+        self.traces[name] = TraceWriter(folder / "trace.jsonl", header)
 
     def tick(self) -> float:
         self.now += 0.01

@@ -12,11 +12,12 @@ from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.recruiting import Recruiting
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
+from ftnode.protocol.recovery.candidate_order import Offering
 from ftnode.protocol.situation import MakeOffer, Remember, SetTimer, Situation
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.messages import Answer, Begin, Donor, Plan
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import Attempt, Peer, Rung, Version
+from ftnode.protocol.words.types import HEAD, Attempt, Peer, Rung, Version
 from ftnode.protocol.words.view import View
 from tests.protocol.beginnings import begun
 from tests.protocol.situations import NOW, SETTINGS, A, B, C, D, alive, situation, standby, view_of
@@ -86,6 +87,14 @@ def test_who_alone_can_take_the_head_is_kept_for_it(
     role.memory.leavers.update(dict.fromkeys(leaves, NOW))
     told = asked(role, led(standby(D, 2 if others else 1) | standby(C, head=False) | others))
     assert told == first
+
+
+def test_nobody_is_kept_for_a_head_that_is_taken() -> None:
+    """E has accepted it, and has no room for more."""
+    view, e = view_of((), (), (C,)), Peer("e", 1)
+    role = recruiting(view)
+    role.offerings[HEAD] = Offering(HEAD, accepted=e)
+    assert asked(role, led(standby(D) | standby(C, head=False) | standby(e), view)) == [D]
 
 
 def test_each_candidate_is_asked_once_in_a_round() -> None:
