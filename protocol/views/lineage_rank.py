@@ -25,9 +25,9 @@ def own_step(s: Situation) -> int:
     newest = s.highest_step
     if s.quorate:
         return newest
-    held = any(version.step == newest for version in s.own.ours.values())
+    held = max((version.step for version in s.own.ours.values()), default=0)
     patience = s.settings.minority_wait_seconds + 4 * s.settings.lease_seconds
-    return newest if held and s.now - s.quorate_at <= patience else 0
+    return held if s.now - s.quorate_at <= patience else 0
 
 
 def judges(s: Situation) -> bool:

@@ -18,6 +18,7 @@ from ftnode.protocol.words.messages import Begin, Certificate, Contact, Heartbea
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Peer, Version
 from ftnode.protocol.words.view import View
+from tests.protocol.situations import NOW, Held, Past, alive, situation
 
 A, B = Peer("a", 1), Peer("b", 1)
 SETTINGS = Settings("r", stages=2, steps=100, microbatches=2, window=1)
@@ -247,6 +248,25 @@ def test_who_has_nothing_to_go_on_with_is_behind_whoever_trains() -> None:
     for theirs in (genesis("r", Peer(name, 1), (0, 1, 2), 3) for name in "cdefgh"):
         assert not wins(now(training), theirs, 0) and behind(now(training), theirs, 0)
         assert wins(now(halted), theirs, 5)
+
+
+PATIENCE = SETTINGS.minority_wait_seconds + 4 * SETTINGS.lease_seconds
+
+
+@pytest.mark.parametrize(
+    ("held", "silent", "worth"),
+    [((), 0.0, 0), ((45,), 0.0, 45), ((40,), 0.0, 40), ((40, 37), PATIENCE - 1, 40), ((40,), PATIENCE + 1, 0)],
+    ids=["no weights", "the newest", "older ones", "of two stages", "nobody has come"],
+)
+def test_what_members_without_a_quorum_would_lose_is_what_they_have(
+    held: tuple[int, ...], silent: float, worth: int
+) -> None:
+    """Steps that another lineage made of the same past are known here, too; this one cannot go on from them."""
+    leader_gone = replace(OURS, leader=Peer("c", 1), voters=(Peer("c", 1), A))
+    own = Held(versions={stage: Version(step, "c", Attempt(0, 1)) for stage, step in enumerate(held)})
+    quorate_at = NOW - max(silent, SETTINGS.lease_seconds + 0.1)
+    s = situation(view=leader_gone, own=own, history=Past(45), quorate_at=quorate_at, liveness=alive())
+    assert not s.quorate and own_step(s) == worth
 
 
 def test_weights_of_another_past_found_no_lineage() -> None:
