@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ from ftnode.protocol.words.types import Attempt, Copied, Handle, Peer, Snapshot,
 from ftnode.protocol.words.view import Lineage, View
 
 LINEAGES_KEPT = 8
+LEFT_KEPT = 16
+"""Attempts that are remembered as left; a lineage that comes back goes on with its last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,8 @@ class Holder:
         self.disk = OwnDisk()
         self.told: tuple[Version, bool] | None = None
         """The base of the last Begin, and whether it was skipped: a member knows of it although its work is gone."""
-        self._left: Attempt | None = None
-        """The attempt whose work we dropped last: should it go on with us, nobody can finish it."""
+        self._left: deque[Attempt] = deque(maxlen=LEFT_KEPT)
+        """Attempts whose work we dropped: should one go on with us, nobody can finish it."""
         self._ready_sent, self._ready_results = -1.0, -1
         """When we said that we are Ready, and for how many stages: what we learn may be reduced later."""
         self._task_since, self.departure = 0.0, OwnDeparture()
@@ -283,7 +286,7 @@ class Holder:
         self._held_back = None
         work, self.work, self.begin = self.work, None, None
         if work is not None and work.begin.training:
-            self._left = work.begin.attempt
+            self._left.append(work.begin.attempt)
         _release(out, self._early.drop(None))
         if work is not None:
             out.extend(work.let_go())
@@ -333,10 +336,11 @@ class Holder:
             _release(out, self._early.drop(begin.attempt))
             if self.work is not None:
                 out.extend(self.work.let_go())
+                self._left.append(self.work.begin.attempt)
             out.append(Discard(begin.attempt))
             self.work = StepWork(s.me, s.view, begin, s.settings, self.pace, s.paces(), self.deadlines)
             self._task_since = s.now
-            if begin.attempt == self._left:
+            if begin.attempt in self._left:
                 self.work.give_up("its work on this attempt was dropped")
         self.work.installed(self._usable(s, begin.base))
         out.extend(self.copies.on_begin(s, begin))

@@ -54,6 +54,9 @@ class Following:
         self._searched_empty = False
         self._rivals: tuple[Peer, ...] = ()
         self._followed: Lineage | None = None
+        self._came_back_from = ""
+        """The lineage that we yielded to and left again. Who yields to it once more stays, also when it halts: ours did
+        not go on either."""
         self._answered: dict[Peer, float] = {}
         """Whom we told of our lineage, and when: once per heartbeat to each, since neither side may find the other one
         better as long as one does not know where it stands."""
@@ -279,8 +282,10 @@ class Following:
 
     def _watch_as_standby(self, s: Situation, view: View, out: Outcome) -> None:
         """A swarm that nobody hears any more is not advertised any longer."""
-        if s.own.given_up is not None and (self._everybody_gone(s) or self._halted(s, view)):
+        halted = self._halted(s, view) and self._came_back_from != view.lineage.id
+        if s.own.given_up is not None and (self._everybody_gone(s) or halted):
             self.given_up.silent(view)
+            self._came_back_from = view.lineage.id
             why = f"lineage {view.lineage.id[:6]} cannot go on, or nobody stands behind it"
             out.note("back", f"{why}; goes back to the one that lost to it")
             out.append(GoBack(s.own.given_up))

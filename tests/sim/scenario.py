@@ -201,9 +201,22 @@ class Scenario:
         world, bound = self.world, self.world.now + 2 * self.bound_seconds()
         while len(self.lineages()) > 1:
             if world.now > bound:
+                if self.is_over():
+                    return
                 raise Violation("I5", f"lineages {sorted(self.lineages())} do not become one")
             world.run(world.now + 2.0)
             self.last_commit = world.now
+
+    def is_over(self) -> bool:
+        """All steps are committed in one lineage, whose last members keep the weights, and the others are halted."""
+        live = [host for host in self.world.live() if host.view is not None]
+        by_peer = {host.peer: host for host in live}
+        leaders = {by_peer.get(host.view.leader) for host in live if host.view is not None}
+        return any(host.participant.holder.finished for host in live) and all(
+            leader is not None
+            and (leader.participant.holder.finished or leader.participant.waiting().startswith("halted: "))
+            for leader in leaders
+        )
 
     def lineages(self) -> set[str]:
         return {host.view.lineage.id for host in self.world.live() if host.view is not None}

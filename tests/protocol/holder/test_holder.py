@@ -588,8 +588,12 @@ def test_a_poisoned_attempt_is_said_again_and_goes_on_no_more() -> None:
     assert [(to, word.reason) for to, word in sent(role.beat(at_b(role, STEP)), Poisoned)] == [(A, "nan")]
 
 
-def test_an_attempt_whose_work_was_dropped_cannot_be_finished_here() -> None:
+@pytest.mark.parametrize("others", range(3))
+def test_an_attempt_whose_work_was_dropped_cannot_be_finished_here(others: int) -> None:
+    """Whatever we worked on in another lineage, until ours came back with it."""
     role = at_work()
+    for n in range(others):
+        role.on_begin(at_b(role), begun(attempt=Attempt(3, 9 + n)))
     out_of_it = view_of((A,), (C,), (C,), number=4)
     role.on_view(at_b(role, view=out_of_it), out_of_it, (MINE,), False)
     back = replace(VIEW, number=5)

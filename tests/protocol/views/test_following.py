@@ -31,7 +31,7 @@ from ftnode.protocol.words.messages import Ballot, Certificate, Prepare
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Attempt, Peer, Version
 from ftnode.protocol.words.view import Lineage, View
-from tests.protocol.situations import NOW, VIEW, A, B, C, D, Held, Past, alive, report, situation, standby
+from tests.protocol.situations import NOW, SETTINGS, VIEW, A, B, C, D, Held, Past, alive, report, situation, standby
 from tests.protocol.situations import view_of as view_by_a
 
 E = Peer("e", 1)
@@ -243,6 +243,17 @@ def test_who_lost_goes_back_when_the_winner_cannot_go_on(given_up: View | None, 
     told_by = {A: replace(report(), waiting=waiting)}
     s = situation(me=B, view=won, own=Held(given_up=given_up), reports=told_by, liveness=alive(A, C))
     assert (GoBack(VIEW) in follow(NOW).beat(s, None)) == back
+
+
+def test_who_yields_again_to_a_winner_that_halts_stays_there() -> None:
+    """Its own lineage did not go on either."""
+    won = view(A, Lineage("winner", 0, 3), (A,), (C,), (C,))
+    told_by = {A: replace(report(), waiting="halted: the head is lost")}
+    s = situation(me=B, view=won, own=Held(given_up=VIEW), reports=told_by, liveness=alive(A, C))
+    role = follow(NOW)
+    assert [GoBack(VIEW) in role.beat(s, None) for _ in range(2)] == [True, False]
+    role.quorate_at = NOW - 2 * SETTINGS.lease_seconds - 1
+    assert GoBack(VIEW) in role.beat(s._replace(liveness=alive()), None), "unless nobody is there"
 
 
 # -- genesis
