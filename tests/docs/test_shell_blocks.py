@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,8 +121,11 @@ def test_what_a_block_leaves_running_ends_with_the_session(tmp_path: Path) -> No
         session.run(block("sleep 600 & echo $! > pid"), FAST_SECONDS)
         number = int((tmp_path / "pid").read_text())
         os.kill(number, 0)
-    done = subprocess.run(["ps", "-o", "stat=", "-p", str(number)], capture_output=True, text=True)
-    assert done.stdout.strip()[:1] in ("", "Z"), "a zombie has ended"
+    ask = ["ps", "-o", "stat=", "-p", str(number)]
+    deadline = time.monotonic() + FAST_SECONDS
+    while (state := subprocess.run(ask, capture_output=True, text=True).stdout.strip()[:1]) not in ("", "Z"):
+        assert time.monotonic() < deadline, f"it is still there: {state}; a zombie would have ended"
+        time.sleep(0.02)
 
 
 def test_a_home_is_not_that_of_who_runs_the_tests(session: Session, tmp_path: Path) -> None:
