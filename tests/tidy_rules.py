@@ -34,6 +34,12 @@ BANNED_NAME = re.compile(r"[A-Z]\w*Manager$|Manager[A-Z]|[A-Za-z]Utils?$|[A-Za-z
 SHOWN = frozenset({"handle", "deadline", "picture"})
 """What a participant is to those outside of the core."""
 LOG_METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log"})
+UNPACKERS = ("unpack", "unpackb", "load", "loads", "Unpacker")
+UNPACKING = frozenset({
+    "protocol/wire/decoder.py", "node/compute/client.py", "node/compute/process.py", "node/directory/link.py",
+    "node/directory/process.py", "lab/swarms/template.py", "lab/swarms/template_process.py",
+})  # fmt: skip
+"""The decoder of bytes from others, and the pipes between a process of ours and its own children."""
 PROJECT_ONLY = re.compile(
     r"(?<![\w.~-])/(?:work|root|home/\w+)/|/tmp/[a-z]+/|py"
     + r"pi\.(?:org|python)|files\.python"
@@ -228,6 +234,18 @@ def functions_fit_on_a_screen(path: str, tree: ast.Module) -> Iterator[str]:
                 yield f"{path}:{node.lineno}: {node.name} has {length} lines, more than {FUNCTION_LINES_MAX}"
 
 
+def foreign_bytes_have_one_decoder(path: str, tree: ast.Module) -> Iterator[str]:
+    """msgpack unpacks in the decoder, and where a process of ours reads what its own child or parent wrote."""
+    if package_of(path) not in PACKAGES or path in UNPACKING:
+        return
+    for node in nodes(tree):
+        if isinstance(node, ast.Attribute) and node.attr in UNPACKERS and _named(node.value) in ("msgpack", "fallback"):
+            yield f"{path}:{node.lineno}: unpacks msgpack by itself; protocol/wire/decoder.py reads bytes of others"
+    for name, line in imports(tree):
+        if re.fullmatch(r"msgpack\.(\w+\.)*(" + "|".join(UNPACKERS) + ")", name) or name.startswith("msgpack.fallback"):
+            yield f"{path}:{line}: imports {name}; protocol/wire/decoder.py reads bytes of others"
+
+
 def names_are_of_the_domain(path: str, tree: ast.Module) -> Iterator[str]:
     for part in re.split(r"[/._]", path.removesuffix(".py")):
         if part in BANNED_STEMS:
@@ -246,6 +264,7 @@ RULES: tuple[Rule, ...] = (
     errors_are_not_swallowed,
     tests_do_not_sleep,
     functions_fit_on_a_screen,
+    foreign_bytes_have_one_decoder,
     names_are_of_the_domain,
 )
 

@@ -11,8 +11,10 @@ import trio
 
 from ftnode.node.cli.doctor_checkup import PeerAnswer
 from ftnode.node.links.addresses import PeerAddress
-from ftnode.node.links.dial_back import ASK_SECONDS, FRAME_BYTES_MAX, KNOCK_PROTOCOL
+from ftnode.node.links.dial_back import ASK_SECONDS, FRAME_BYTES_MAX, FRAME_LIMITS, KNOCK_PROTOCOL
 from ftnode.node.watch import light_client
+from ftnode.protocol.wire.decoder import decode
+from ftnode.protocol.words.errors import PeerError
 
 if TYPE_CHECKING:
     from ftnode.node.watch.light_client import Host
@@ -64,7 +66,7 @@ async def _knock(host: Host, peer: PeerAddress, addresses: Sequence[str]) -> str
     try:
         async with light_client.open_stream(host, peer, ASK_SECONDS, KNOCK_PROTOCOL) as stream:
             await light_client.send(stream, msgpack.packb(list(addresses)))
-            opened = msgpack.unpackb(await light_client.receive(stream, FRAME_BYTES_MAX), raw=False)
-    except (light_client.Unanswered, ValueError, msgpack.exceptions.UnpackException):
+            opened = decode(await light_client.receive(stream, FRAME_BYTES_MAX), FRAME_LIMITS)
+    except (light_client.Unanswered, PeerError):
         return None
     return opened if isinstance(opened, str) else None

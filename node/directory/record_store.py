@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, cast
+from typing import cast
 
 import msgpack
 
 from ftnode.node.directory.records import RECORD_BYTES_MAX, Statement, Verify, key_of, read_record
+from ftnode.protocol.wire.decoder import Limits, decode, decode_extension
 from ftnode.protocol.words.errors import PeerError
 
 DICTIONARY_EXTENSION = 0x50
@@ -26,6 +27,10 @@ SHELF_BYTES_MAX = 2 << 20
 """hivemind hands all of its records to a new neighbour in one message, and p2pd's messages end at 4 MiB."""
 WRAPPED_BYTES_MAX = RECORD_BYTES_MAX + 5
 """hivemind wraps each value in msgpack once more: 3 or 5 bytes in front."""
+WRAPPED_LIMITS = Limits(size=WRAPPED_BYTES_MAX, depth=1, text=RECORD_BYTES_MAX)
+SUBKEY_LIMITS = Limits(size=128, depth=1)
+DICTIONARY_LIMITS = Limits(size=SHELF_BYTES_MAX, depth=4, text=SHELF_BYTES_MAX)
+"""A value that is too long for a record is refused by itself, not with its neighbours."""
 
 ENTRY_BYTES = 100
 """What a dictionary adds to a record: the signer's name, an expiration."""
@@ -137,7 +142,7 @@ def unwrap(value: object) -> bytes:
     """The record in a stored value. Raises PeerError."""
     if not isinstance(value, bytes) or len(value) > WRAPPED_BYTES_MAX:
         raise PeerError("a value that is too big for a record")
-    record = _unpack(value)
+    record = decode(value, WRAPPED_LIMITS)
     if not isinstance(record, bytes):
         raise PeerError("a value that is no record")
     return record
@@ -145,7 +150,7 @@ def unwrap(value: object) -> bytes:
 
 def read_subkey(tag: bytes) -> str:
     """The signer's name that a packed subkey carries. Raises PeerError."""
-    subkey = _unpack(tag) if len(tag) <= 128 else None
+    subkey = decode(tag, SUBKEY_LIMITS)
     if not isinstance(subkey, str):
         raise PeerError("a subkey that is no peer id")
     return subkey
@@ -156,10 +161,7 @@ def read_dictionary(data: bytes) -> list[tuple[str, bytes, float]]:
 
     Knows exactly one level of extension, so nesting it deeper is an error and not a recursion.
     """
-    if len(data) > SHELF_BYTES_MAX:
-        raise PeerError(f"a dictionary of {len(data)} bytes")
-    outer = _unpack(data, dictionary=True)
-    inner = _unpack(outer.data) if isinstance(outer, msgpack.ExtType) else None
+    inner = decode(decode_extension(data, DICTIONARY_EXTENSION, SHELF_BYTES_MAX), DICTIONARY_LIMITS)
     if not isinstance(inner, list) or len(inner) != 3 or not isinstance(inner[2], list):
         raise PeerError("not a dictionary of records")
     items = []
@@ -170,15 +172,3 @@ def read_dictionary(data: bytes) -> list[tuple[str, bytes, float]]:
             case _:
                 raise PeerError("a dictionary with an item that is no record")
     return items
-
-
-def _unpack(data: bytes, dictionary: bool = False) -> Any:
-    def extension(code: int, content: bytes) -> msgpack.ExtType:
-        if not dictionary or code != DICTIONARY_EXTENSION:
-            raise ValueError(f"extension type {code}")
-        return msgpack.ExtType(code, content)
-
-    try:
-        return msgpack.unpackb(data, raw=False, ext_hook=extension)
-    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        raise PeerError(f"not msgpack: {type(error).__name__}") from error

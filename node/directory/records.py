@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import msgpack
 
+from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.codec import encode_canonical, from_plain
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.records import LIFETIME_SECONDS_MAX, Presence
@@ -23,6 +24,8 @@ from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
 RECORD_BYTES_MAX = 16 * 1024
+ENVELOPE_LIMITS = Limits(size=RECORD_BYTES_MAX, depth=2, items=2, text=RECORD_BYTES_MAX)
+STATEMENT_LIMITS = Limits(size=RECORD_BYTES_MAX)
 LIFETIME_MS_MAX = int(LIFETIME_SECONDS_MAX * 1000)
 CLOCK_SKEW_MS_MAX = 10_000
 """How far ahead of ours a signer's clock may be. A record of such a peer outlives the 90 s by as much at most."""
@@ -98,7 +101,7 @@ def sign_record(statement: Statement, sign: Sign) -> bytes:
 def read_record(record: bytes, now_ms: int, verify: Verify) -> Statement:
     """The statement in a record that is well-formed, in time, about its signer and truly signed. Raises PeerError."""
     payload, signature = _read_envelope(record)
-    statement = cast(Statement, from_plain(Statement, _unpack(payload)))
+    statement = cast(Statement, from_plain(Statement, decode(payload, STATEMENT_LIMITS)))
     if encode_canonical(statement) != payload:
         raise PeerError("a record that is not in its canonical encoding")
     _check_time(statement, now_ms)
@@ -111,23 +114,11 @@ def read_record(record: bytes, now_ms: int, verify: Verify) -> Statement:
 def _read_envelope(record: bytes) -> tuple[bytes, bytes]:
     if len(record) > RECORD_BYTES_MAX:
         raise PeerError(f"a record of {len(record)} bytes exceeds {RECORD_BYTES_MAX}")
-    envelope = _unpack(record)
+    envelope = decode(record, ENVELOPE_LIMITS)
     match envelope:
         case [bytes(payload), bytes(signature)] if len(signature) == SIGNATURE_BYTES:
             return payload, signature
     raise PeerError("a record is not [statement, signature]")
-
-
-def _unpack(data: bytes) -> Any:
-    """msgpack without extension types. Its stack is bounded and not the C stack, so depth is an error and no crash."""
-    try:
-        return msgpack.unpackb(data, raw=False, strict_map_key=True, ext_hook=_no_extension)
-    except (ValueError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        raise PeerError(f"a record is not msgpack: {type(error).__name__}") from error
-
-
-def _no_extension(code: int, _data: bytes) -> Any:
-    raise ValueError(f"extension type {code}")
 
 
 def _check_time(statement: Statement, now_ms: int) -> None:

@@ -19,6 +19,7 @@ from ftnode.node.links.listening import KINDS, socket_address
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
+from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.errors import PeerError
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,8 @@ UNSPECIFIED: Final = "0.0.0.0"
 """In a request: the host that the request comes from, which who asks may not know."""
 HOSTS_MAX: Final = 4
 FRAME_BYTES_MAX: Final = 4096
+FRAME_LIMITS: Final = Limits(size=FRAME_BYTES_MAX, depth=2)
+"""A list of addresses, or one address."""
 ASKERS_MAX: Final = 16
 """At a time; those beyond get no answer and ask again."""
 
@@ -45,14 +48,14 @@ async def ask(p2pd: P2pd, peer: PeerAddress, addresses: Sequence[str]) -> str:
     try:
         with trio.fail_after(ASK_SECONDS):
             await write_frame(stream, msgpack.packb(list(addresses[:ADDRESSES_MAX])))
-            opened = _unpack(await read_frame(stream.receive_some, FRAME_BYTES_MAX))
+            opened = decode(await read_frame(stream.receive_some, FRAME_BYTES_MAX), FRAME_LIMITS)
     except (*STREAM_ERRORS, PeerError) as error:
         raise P2pdError(f"no answer to whether we can be dialled: {error}") from None
     finally:
         await trio.aclose_forcefully(stream)
-    if opened != "" and opened not in addresses:
+    if not isinstance(opened, str) or (opened and opened not in addresses):
         raise P2pdError("it dialled an address that is not ours")
-    return str(opened)
+    return opened
 
 
 def knock_handler(p2pd: P2pd) -> StreamHandler:
@@ -61,7 +64,7 @@ def knock_handler(p2pd: P2pd) -> StreamHandler:
     async def handle(peer_id: str, stream: trio.SocketStream) -> None:
         try:
             with trio.fail_after(REQUEST_SECONDS):
-                asked = _unpack(await read_frame(stream.receive_some, FRAME_BYTES_MAX))
+                asked = decode(await read_frame(stream.receive_some, FRAME_BYTES_MAX), FRAME_LIMITS)
             if not isinstance(asked, list):
                 raise PeerError("a request that is no list")
             hosts = {host_of(address) for owner, address in await p2pd.connections() if owner == peer_id}
@@ -115,11 +118,3 @@ def _target(address: str) -> tuple[str, int] | None:
     except ValueError:
         return None
     return target[2:] if target is not None and target[1] == KINDS["tcp"] else None
-
-
-def _unpack(data: bytes) -> object:
-    """Raises PeerError."""
-    try:
-        return msgpack.unpackb(data, raw=False)
-    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        raise PeerError(f"no msgpack: {type(error).__name__}") from error

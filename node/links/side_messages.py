@@ -9,9 +9,9 @@ import msgpack
 import trio
 
 from ftnode.node.links.streams import write_all
+from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.wire.length_prefix import LENGTH_BYTES, body_length, framed
 from ftnode.protocol.words.codec import from_tagged, tagged
-from ftnode.protocol.words.errors import PeerError
 
 FRAME_SECONDS: Final = 30.0
 """From its first byte on, a frame takes no longer. How long to wait for that byte is for the caller to say."""
@@ -28,14 +28,7 @@ async def say(stream: trio.SocketStream, said: Any) -> None:
 async def hear(stream: trio.SocketStream, kinds: dict[str, type], bytes_max: int) -> Any:
     """The next frame, one of `kinds` (name → dataclass), and no byte beyond. Values are of the right types, and
     otherwise as the peer chose. Raises PeerError and one of STREAM_ERRORS."""
-    return from_tagged(kinds, _unpack(await read_frame(stream.receive_some, bytes_max)))
-
-
-def _unpack(body: bytes) -> Any:
-    try:
-        return msgpack.unpackb(body, raw=False, use_list=True, strict_map_key=True, max_map_len=0, max_ext_len=0)
-    except (ValueError, TypeError, RecursionError) as error:  # msgpack's own and broken UTF-8 are ValueErrors
-        raise PeerError(f"a header that is no msgpack: {type(error).__name__}") from None
+    return from_tagged(kinds, decode(await read_frame(stream.receive_some, bytes_max), Limits(size=bytes_max)))
 
 
 async def read_frame(receive: Receive, bytes_max: int, seconds: float = FRAME_SECONDS) -> bytes:

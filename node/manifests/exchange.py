@@ -17,6 +17,8 @@ import trio
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
 from ftnode.node.manifests.book import MANIFEST_BYTES_MAX, ManifestBook
+from ftnode.protocol.wire.decoder import Limits, decode
+from ftnode.protocol.words.codec import shown
 from ftnode.protocol.words.errors import PeerError
 
 log = logging.getLogger(__name__)
@@ -25,6 +27,7 @@ MANIFEST_PROTOCOL: Final = "/ftnode/manifest/1"
 FORMAT: Final = 1
 FRAME_BYTES_MAX: Final = MANIFEST_BYTES_MAX + 4096
 EXCHANGE_SECONDS: Final = 20.0
+FRAME_LIMITS: Final = Limits(size=FRAME_BYTES_MAX, depth=2, items=8, entries=8, text=FRAME_BYTES_MAX)
 ASKERS_MAX: Final = 16
 """At a time; those beyond are hung up on and ask again."""
 
@@ -69,7 +72,7 @@ def read_manifest_reply(reply: bytes) -> bytes:
     """The manifest in an answer. Raises PeerError."""
     found = unpack(reply)
     if not isinstance(found.get("manifest"), bytes):
-        raise PeerError(f"no manifest: {str(found.get('refusal'))[:200]}")
+        raise PeerError(f"no manifest: {shown(found.get('refusal'))}")
     return bytes(found["manifest"])
 
 
@@ -83,10 +86,7 @@ def read_refusal(reply: bytes) -> str:
 
 def unpack(data: bytes) -> dict[Any, Any]:
     """Raises PeerError."""
-    try:
-        found = msgpack.unpackb(data, raw=False, max_map_len=8, max_array_len=8)
-    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        raise PeerError(f"no msgpack: {type(error).__name__}") from None
+    found = decode(data, FRAME_LIMITS)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise PeerError(f"not format {FORMAT} of {MANIFEST_PROTOCOL}")
     return found

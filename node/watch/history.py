@@ -22,8 +22,9 @@ import msgpack
 
 from ftnode.node.links.streams import StreamHandler, at_most
 from ftnode.node.watch.status import Member, serve_requests
+from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.wire.frames import clean_reason
-from ftnode.protocol.words.codec import from_plain
+from ftnode.protocol.words.codec import from_plain, shown
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.errors import PeerError
 
@@ -40,6 +41,7 @@ NOTES_MAX: Final = 100
 NOTE_TEXT_MAX: Final = 600
 MEMBERS_MAX: Final = 16
 REPLY_BYTES_MAX: Final = 1 << 19
+REPLY_LIMITS: Final = Limits(size=REPLY_BYTES_MAX, items=COMMITS_MAX, entries=64)
 NUMBER_MAX: Final = 1 << 53
 POLL_SECONDS_MIN: Final = 0.5
 WATCHERS_MAX: Final = 16
@@ -177,7 +179,7 @@ def encode_request(request: HistoryRequest) -> bytes:
 def read_request(asked: dict[Any, Any]) -> HistoryRequest:
     """Raises PeerError for another format, or what is no place in a history."""
     if asked.get("format") != FORMAT:
-        raise PeerError(f"a request for a history of format {str(asked.get('format'))[:20]}")
+        raise PeerError(f"a request for a history of format {shown(asked.get('format'))}")
     places = [asked.get(name, 0) for name in HistoryRequest._fields]
     if any(type(place) is not int or not 0 <= place < NUMBER_MAX for place in places):
         raise PeerError("a request for a place that is in no history")
@@ -191,15 +193,8 @@ def encode_history(told: History) -> bytes:
 
 
 def decode_history(data: bytes) -> History:
-    """Raises PeerError for what is no history of this format, is too long or out of order. The frame's length is
-    checked by who reads it."""
-    try:
-        found = msgpack.unpackb(
-            data, raw=False, strict_map_key=True, max_array_len=COMMITS_MAX, max_map_len=64, max_str_len=4096,
-            max_ext_len=0, max_bin_len=0,
-        )  # fmt: skip
-    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        raise PeerError(f"a history that is not msgpack: {type(error).__name__}") from error
+    """Raises PeerError for what is no history of this format, is too long or out of order."""
+    found = decode(data, REPLY_LIMITS)
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise PeerError("a history of a format that this ftnode does not read")
     missing = [name for name in ("run", "lineage", "life") if name not in found]

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import msgpack
 import trio
@@ -20,6 +20,7 @@ from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
 from ftnode.node.watch.status import Speaker
+from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.wire.frames import clean_reason
 from ftnode.protocol.words.errors import PeerError
 
@@ -30,6 +31,8 @@ ROUND_SECONDS: Final = 15.0
 GLANCE_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
 ANSWER_BYTES_MAX: Final = 1024
+ANSWER_LIMITS: Final = Limits(size=ANSWER_BYTES_MAX, entries=32)
+"""Later versions may say more."""
 WORD_MAX: Final = 64
 """Letters of a version, role or device."""
 ASKED_AT_ONCE: Final = 8
@@ -142,10 +145,7 @@ async def who(p2pd: P2pd, peer: str) -> tuple[float, dict[str, str]]:
 
 def read_answer(data: bytes) -> dict[str, str]:
     """Its version, role and device. Raises PeerError."""
-    try:
-        found: Any = msgpack.unpackb(data, raw=False)
-    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        raise PeerError(f"no msgpack: {type(error).__name__}") from error
+    found = decode(data, ANSWER_LIMITS)
     words = {}
     for name in ("version", "role", "device"):
         word = found.get(name) if isinstance(found, dict) else None

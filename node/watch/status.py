@@ -22,7 +22,8 @@ import trio
 
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import StreamHandler, at_most
-from ftnode.protocol.words.codec import reader
+from ftnode.protocol.wire.decoder import Limits, decode
+from ftnode.protocol.words.codec import reader, shown
 from ftnode.protocol.words.errors import PeerError
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,10 @@ log = logging.getLogger(__name__)
 STATUS_PROTOCOL = "/ftnode/status/1"
 FORMAT = 1
 REQUEST_BYTES_MAX = 256
+REQUEST_LIMITS = Limits(size=REQUEST_BYTES_MAX, entries=32)
 REPLY_BYTES_MAX = 1 << 20
+REPLY_LIMITS = Limits(size=REPLY_BYTES_MAX, entries=256)
+"""Later versions may say more."""
 COMMITS_MAX = 600
 """Points of the curve, and entries of any other list; a terminal is narrower."""
 LOSS_MAX = 700.0
@@ -224,23 +228,15 @@ def encode_status(status: SwarmStatus) -> bytes:
 
 def decode_status(data: bytes) -> SwarmStatus:
     """Raises PeerError for what is no status of this format."""
-    try:
-        found = msgpack.unpackb(data, raw=False, strict_map_key=True, ext_hook=_no_extension)
-    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
-        raise PeerError(f"a status that is not msgpack: {type(error).__name__}") from error
-    return from_mapping(found)
+    return from_mapping(decode(data, REPLY_LIMITS))
 
 
 def from_mapping(found: object) -> SwarmStatus:
     """The inverse of `to_mapping`. Raises PeerError."""
     if not isinstance(found, Mapping) or found.get("format") != FORMAT:
         theirs = found.get("format") if isinstance(found, Mapping) else None
-        raise PeerError(f"a status of format {str(theirs)[:20]}, this ftnode reads format {FORMAT}")
+        raise PeerError(f"a status of format {shown(theirs)}, this ftnode reads format {FORMAT}")
     return cast(SwarmStatus, _read(SwarmStatus, found))
-
-
-def _no_extension(code: int, _data: bytes) -> Any:
-    raise ValueError(f"extension type {code}")
 
 
 def _read(kind: Any, value: Any) -> Any:
@@ -303,7 +299,7 @@ async def serve_requests(
         while True:
             with trio.fail_after(IDLE_SECONDS):
                 request = await read_frame(stream.receive_some, REQUEST_BYTES_MAX)
-            asked = msgpack.unpackb(request)
+            asked = decode(request, REQUEST_LIMITS)
             if not isinstance(asked, dict):
                 raise PeerError("a request that is no map")
             try:

@@ -15,10 +15,11 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import msgpack
 
+from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.codec import from_tagged, tagged
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.messages import MESSAGES, Boundary, Commit, Message
@@ -29,8 +30,7 @@ STEP_PROTOCOL: Final = "/ftnode/step/2"
 STATE_PROTOCOL: Final = "/ftnode/state/1"
 
 HEADER_BYTES_MAX: Final = 1 << 20
-DEPTH_MAX: Final = 16
-"""The deepest message, a Begin with donors, nests 7 levels."""
+HEADER_LIMITS: Final = Limits(size=HEADER_BYTES_MAX)
 PREFIX_BYTES: Final = 8
 ADDRESSES_MAX: Final = 32
 """Of one peer."""
@@ -159,7 +159,7 @@ def read_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
 
 def read_message(header: bytes | bytearray, payload_bytes: int, boundary_bytes: int) -> Message:
     """The message of a frame on the step protocol. A Boundary alone has a payload, of exactly `boundary_bytes`."""
-    message: Message = from_tagged(MESSAGES, _unpack(header))
+    message: Message = from_tagged(MESSAGES, decode(header, HEADER_LIMITS))
     expected = boundary_bytes if isinstance(message, Boundary) else 0
     if payload_bytes != expected:
         raise PeerError(f"{type(message).__name__} with {payload_bytes} bytes behind it instead of {expected}")
@@ -168,7 +168,7 @@ def read_message(header: bytes | bytearray, payload_bytes: int, boundary_bytes: 
 
 def read_greeting(header: bytes | bytearray, payload_bytes: int) -> Greeting:
     """The Hello of an opener, or the answer to one."""
-    greeting: Greeting = from_tagged(GREETINGS, _unpack(header))
+    greeting: Greeting = from_tagged(GREETINGS, decode(header, HEADER_LIMITS))
     if payload_bytes:
         raise PeerError("a greeting with bytes behind it")
     if isinstance(greeting, Hello | Welcome):
@@ -180,7 +180,7 @@ def read_greeting(header: bytes | bytearray, payload_bytes: int) -> Greeting:
 
 def read_transfer(header: bytes | bytearray, payload_bytes: int, chunk_bytes_max: int) -> Transfer:
     """A frame of the state protocol. A StateChunk alone has a payload, of 1 to `chunk_bytes_max` bytes."""
-    transfer: Transfer = from_tagged(TRANSFERS, _unpack(header))
+    transfer: Transfer = from_tagged(TRANSFERS, decode(header, HEADER_LIMITS))
     if isinstance(transfer, StateChunk):
         if not 0 < payload_bytes <= chunk_bytes_max:
             raise PeerError(f"a chunk of {payload_bytes} bytes, where at most {chunk_bytes_max} fit")
@@ -230,23 +230,3 @@ def clean_reason(text: str) -> str:
 def _check_addresses(addresses: tuple[str, ...]) -> None:
     if len(addresses) > ADDRESSES_MAX or any(len(address) > ADDRESS_TEXT_MAX for address in addresses):
         raise PeerError(f"{len(addresses)} addresses, or one that is too long")
-
-
-def _unpack(header: bytes | bytearray) -> Any:
-    """msgpack, without extension types and maps, not deeper than any message of ours."""
-    try:
-        plain = msgpack.unpackb(header, raw=False, use_list=True, strict_map_key=True, max_map_len=0, max_ext_len=0)
-    except (ValueError, TypeError) as error:  # msgpack's own errors and broken UTF-8 are ValueErrors
-        raise PeerError(f"a header that is no msgpack: {type(error).__name__}") from None
-    _check_depth(plain)
-    return plain
-
-
-def _check_depth(plain: Any) -> None:
-    """Level by level, not by recursion: the depth is what a stranger chose."""
-    level = [plain]
-    for _ in range(DEPTH_MAX):
-        level = [item for value in level if type(value) is list for item in value]
-        if not level:
-            return
-    raise PeerError(f"a header nested deeper than {DEPTH_MAX}")

@@ -24,6 +24,10 @@ ITEMS_MAX = 4096
 TEXT_MAX = 4096
 Plain = Any
 Reader = Callable[[Plain], Any]
+SHOWN_MAX = 40
+"""Letters of a foreign value in an error text."""
+NUMBER_MAX = 1 << 64
+"""Whole numbers travel in 64 bits."""
 
 
 def to_plain(value: Any) -> Plain:
@@ -79,8 +83,21 @@ def from_plain(kind: Any, plain: Plain) -> Any:
 def from_tagged(kinds: dict[str, type], plain: Plain) -> Any:
     """Rebuild a member of the closed union `kinds` written by `tagged`. Raises PeerError."""
     if not isinstance(plain, list) or not plain or not isinstance(plain[0], str) or plain[0] not in kinds:
-        raise PeerError(f"unknown message {str(plain)[:40]!r}")
+        raise PeerError(f"unknown message {shown(plain)}")
     return reader(kinds[plain[0]])(plain[1:])
+
+
+def shown(plain: Plain) -> str:
+    """What a stranger's value is, for an error text: its beginning, or its kind and size, however large or deep."""
+    if isinstance(plain, str | bytes):
+        return f"{plain[:SHOWN_MAX]!r}" + (f" of {len(plain)}" if len(plain) > SHOWN_MAX else "")
+    if isinstance(plain, list | tuple):
+        return f"a list of {len(plain)}"
+    if isinstance(plain, dict):
+        return f"a map of {len(plain)}"
+    if plain is None or isinstance(plain, float | bool) or (isinstance(plain, int) and abs(plain) < NUMBER_MAX):
+        return str(plain)
+    return f"a value of type {type(plain).__name__[:SHOWN_MAX]}"
 
 
 @cache
@@ -109,16 +126,18 @@ def reader(kind: Any) -> Reader:
 def _read_exact(kind: type) -> Reader:
     def read(plain: Plain) -> Any:
         if type(plain) is not kind or (isinstance(plain, str | bytes) and len(plain) > TEXT_MAX):
-            raise PeerError(f"expected {kind.__name__}, got {str(plain)[:40]!r}")
+            raise PeerError(f"expected {kind.__name__}, got {shown(plain)}")
         return plain
 
     return read
 
 
 def _read_float(plain: Plain) -> float:
-    if type(plain) not in (int, float) or not isfinite(plain):
-        raise PeerError(f"expected a finite number, got {str(plain)[:40]!r}")
-    return float(plain)
+    if type(plain) is int and -NUMBER_MAX < plain < NUMBER_MAX:
+        return float(plain)
+    if type(plain) is not float or not isfinite(plain):
+        raise PeerError(f"expected a finite number, got {shown(plain)}")
+    return plain
 
 
 def _read_enum(kind: type[Enum]) -> Reader:
@@ -126,7 +145,7 @@ def _read_enum(kind: type[Enum]) -> Reader:
 
     def read(plain: Plain) -> Any:
         if not isinstance(plain, str) or plain not in members:
-            raise PeerError(f"expected one of {', '.join(members)}, got {str(plain)[:40]!r}")
+            raise PeerError(f"expected one of {', '.join(members)}, got {shown(plain)}")
         return members[plain]
 
     return read
@@ -138,7 +157,7 @@ def _read_tuple(arguments: tuple[Any, ...]) -> Reader:
 
         def read_many(plain: Plain) -> Any:
             if not isinstance(plain, list) or len(plain) > ITEMS_MAX:
-                raise PeerError(f"expected a list of at most {ITEMS_MAX}, got {str(plain)[:40]!r}")
+                raise PeerError(f"expected a list of at most {ITEMS_MAX}, got {shown(plain)}")
             return tuple([item(value) for value in plain])
 
         return read_many
@@ -146,7 +165,7 @@ def _read_tuple(arguments: tuple[Any, ...]) -> Reader:
 
     def read(plain: Plain) -> Any:
         if not isinstance(plain, list) or len(plain) != len(readers):
-            raise PeerError(f"expected a list of {len(readers)}, got {str(plain)[:40]!r}")
+            raise PeerError(f"expected a list of {len(readers)}, got {shown(plain)}")
         return tuple([read_item(value) for read_item, value in zip(readers, plain)])
 
     return read
@@ -167,7 +186,7 @@ def _read_record(kind: Any, readers: list[Reader]) -> Reader:
 
     def read(plain: Plain) -> Any:
         if not isinstance(plain, list) or len(plain) != size:
-            raise PeerError(f"{kind.__name__} has {size} fields, got {str(plain)[:40]!r}")
+            raise PeerError(f"{kind.__name__} has {size} fields, got {shown(plain)}")
         return kind(*[read_field(value) for read_field, value in zip(readers, plain)])
 
     return read

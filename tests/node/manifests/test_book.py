@@ -105,7 +105,7 @@ def test_what_the_author_did_not_sign_is_never_taken(
         "edited": good.replace("revision = 2", "revision = 3"),
         "another run": author.text(ONE, TWO, revision=2, steps=401),
         "no manifest": "hello",
-        "too long": good + "#" * (1 << 20),
+        "too long": good + "#" * ((1 << 20) + 1 - len(good)),
     }
     assert show(book, texts[what]) != ""
     assert not book.admits(TWO) and not news and saved(tmp_path / "node", book.manifest.run_id) is None

@@ -10,9 +10,9 @@ import msgpack
 import pytest
 
 from ftnode.models import encoded_size
+from ftnode.protocol.wire.decoder import DEPTH_MAX
 from ftnode.protocol.wire.frames import (
     ADDRESSES_MAX,
-    DEPTH_MAX,
     ENCODINGS,
     HEADER_BYTES_MAX,
     HISTORY_COMMITS_MAX,
