@@ -14,6 +14,7 @@ from ftnode.node.data.shard_wire import DATA_PROTOCOL, ShardReply, ShardRequest,
 from ftnode.node.links.link import LinkBroken, describe
 from ftnode.node.links.side_messages import say
 from ftnode.node.links.streams import STREAM_ERRORS, read_exactly
+from ftnode.node.links.undigested import asking
 from ftnode.node.ports import StreamOpener
 from ftnode.protocol.wire.frames import Refusal, clean_reason
 from ftnode.protocol.words.errors import PeerError
@@ -70,7 +71,7 @@ class PeerShards:
         except LinkBroken as error:
             raise NotFetched(error.reason) from None
         try:
-            with trio.fail_after(ANSWER_SECONDS):
+            with asking(self._peer_id, DATA_PROTOCOL), trio.fail_after(ANSWER_SECONDS):
                 await say(stream, ShardRequest(self._run, name))
                 answer = await hear(stream)
             if isinstance(answer, Refusal):

@@ -21,6 +21,7 @@ from ftnode.node.directory.record_store import check, key_hash
 from ftnode.node.directory.records import Claim, RunNotice, Sign, Statement, key_of, next_sequence, sign_record
 from ftnode.node.home.identity import verify
 from ftnode.node.links.addresses import PeerAddress, full_addresses
+from ftnode.node.links.undigested import asking
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.events import Directory, DirectoryLost
 from ftnode.protocol.words.records import LIFETIME_SECONDS_MAX, Presence
@@ -237,7 +238,8 @@ async def read_statements(link: DirectoryLink, key: str, now_ms: int) -> list[St
         match item:
             case [str(subkey), bytes(record), float(expiration)]:
                 try:
-                    found.append(check(key_hash(key), subkey, record, expiration, now_ms, verify))
+                    with asking(subkey[:60], "the directory"):
+                        found.append(check(key_hash(key), subkey, record, expiration, now_ms, verify))
                 except PeerError as error:
                     log.info("record of %s ignored: %s", subkey[:60], error)
     return sorted(found, key=lambda statement: statement.peer)

@@ -116,6 +116,7 @@ class Node:
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
             self._may_send_tensors, self.book,
         )  # fmt: skip
+        p2pd.strike = self.transport.strike
         self.spreading = Spreading(self.book, self.transport)
         self.directory = SwarmDirectory(
             RecordKeeper(manifest.run_id, manifest.run.name, self.me, lifetime_of(self.settings.lease_seconds)),

@@ -19,6 +19,7 @@ from ftnode.node.links.listening import KINDS, socket_address
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
+from ftnode.node.links.undigested import asking
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.errors import PeerError
 
@@ -46,7 +47,7 @@ async def ask(p2pd: P2pd, peer: PeerAddress, addresses: Sequence[str]) -> str:
     await p2pd.connect(peer.peer_id, peer.addresses, CONNECT_SECONDS)
     stream = await p2pd.open(peer.peer_id, KNOCK_PROTOCOL, CONNECT_SECONDS)
     try:
-        with trio.fail_after(ASK_SECONDS):
+        with asking(peer.peer_id, KNOCK_PROTOCOL), trio.fail_after(ASK_SECONDS):
             await write_frame(stream, msgpack.packb(list(addresses[:ADDRESSES_MAX])))
             opened = decode(await read_frame(stream.receive_some, FRAME_BYTES_MAX), FRAME_LIMITS)
     except (*STREAM_ERRORS, PeerError) as error:

@@ -18,6 +18,7 @@ from ftnode.node.home.identity import peer_id_bytes
 from ftnode.node.links.listening import KINDS, socket_address
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_all, write_frame, write_now
+from ftnode.node.links.undigested import asking
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.protocol.wire.frames import (
     CONTROL_LANE,
@@ -267,7 +268,7 @@ class LinkDialer:
     async def _shake_hands(self, peer: Peer, stream: trio.SocketStream, lane: str) -> None:
         reader = FrameReader(stream)
         try:
-            with trio.fail_after(HANDSHAKE_SECONDS):
+            with asking(peer.id, STEP_PROTOCOL), trio.fail_after(HANDSHAKE_SECONDS):
                 await write_frame(stream, Hello(self.run, self.nonce, self.addresses(), lane))
                 greeting = read_greeting(*await reader.header())
         except (EOFError, ConnectionError, trio.BrokenResourceError) as error:

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
@@ -26,9 +26,10 @@ from ftnode.node.home.waiting import spoken
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.bandwidth import Bandwidth
 from ftnode.node.links.listening import address_bytes, address_text, check_listen
-from ftnode.node.links.streams import StreamHandler, read_exactly
+from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, read_exactly
+from ftnode.node.links.undigested import serving
 from ftnode.node.machine.child_processes import child_ended, start_child
-from ftnode.protocol.words.errors import FtnodeError, LocalError, UserError
+from ftnode.protocol.words.errors import FtnodeError, UserError
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,8 @@ class P2pd:
         self.bandwidth = bandwidth
         """Limits of all streams to and from peers together; None: none."""
         self.died = trio.Event()
+        self.strike: Callable[[str, str], None] = _say_only
+        """Told of (PeerId, reason) when what a peer sends on a stream is worth a strike."""
         self.process = process
         self._folder = folder
         self._lock = lock
@@ -236,26 +239,31 @@ class P2pd:
         try:
             with trio.fail_after(CONTROL_SECONDS):
                 info = messages.read_stream_info(await read_message(stream))
-            peer_id = peer_id_text(info.peer_id)
+            peer_id, handler = peer_id_text(info.peer_id), self._handlers[info.protocol]
             if self._streams[peer_id] >= PEER_STREAMS_MAX:
                 raise ValueError(f"{peer_id} has {PEER_STREAMS_MAX} streams open")
-            self._streams[peer_id] += 1
-            try:
-                _enlarge_buffers(stream)
-                await self._handlers[info.protocol](peer_id, self._limited(stream, info.protocol))
-            finally:
-                self._streams[peer_id] -= 1
-                if not self._streams[peer_id]:
-                    del self._streams[peer_id]
-        except (OSError, trio.BrokenResourceError, trio.TooSlowError, EOFError, ValueError, KeyError) as error:
+        except (*STREAM_ERRORS, ValueError, KeyError) as error:
             log.info("inbound stream dropped: %s", error)
-        except (LocalError, AssertionError):
-            raise  # an invariant of ours is broken: going on would spread the damage
-        except Exception:
-            log.exception("inbound stream dropped")
+        else:
+            await self._hand_over(peer_id, info.protocol, handler, stream)
         finally:
             self._inbound -= 1
             await trio.aclose_forcefully(stream)
+
+    async def _hand_over(self, peer_id: str, protocol: str, handler: StreamHandler, stream: trio.SocketStream) -> None:
+        self._streams[peer_id] += 1
+        try:
+            with serving(peer_id, protocol, self.strike):
+                _enlarge_buffers(stream)
+                await handler(peer_id, self._limited(stream, protocol))
+        finally:
+            self._streams[peer_id] -= 1
+            if not self._streams[peer_id]:
+                del self._streams[peer_id]
+
+
+def _say_only(peer_id: str, reason: str) -> None:
+    log.warning("peer %s broke the protocol: %s", peer_id, reason)
 
 
 def p2pd_binary() -> Path:

@@ -22,7 +22,8 @@ from ftnode.node.links.addresses import PeerAddress, full_addresses
 from ftnode.node.links.listening import address_text
 from ftnode.node.links.p2pd import P2pd, P2pdError, read_message
 from ftnode.node.links.streams import STREAM_ERRORS
-from ftnode.protocol.words.errors import UserError
+from ftnode.node.links.undigested import asking
+from ftnode.protocol.words.errors import PeerError, UserError
 
 log = logging.getLogger(__name__)
 
@@ -62,10 +63,10 @@ async def reserve(p2pd: P2pd, relay: PeerAddress) -> RelayPlace:
     await p2pd.connect(relay.peer_id, relay.addresses, CONNECT_SECONDS)
     stream = await p2pd.open(relay.peer_id, HOP_PROTOCOL, ANSWER_SECONDS)
     try:
-        with trio.fail_after(ANSWER_SECONDS):
+        with asking(relay.peer_id, HOP_PROTOCOL, (ValueError,)), trio.fail_after(ANSWER_SECONDS):
             await stream.send_all(messages.reserve())
             answer = messages.read_reservation(await read_message(stream))
-    except (*STREAM_ERRORS, ValueError) as error:
+    except (*STREAM_ERRORS, ValueError, PeerError) as error:
         raise P2pdError(f"no answer from the relay: {error}") from None
     finally:
         await trio.aclose_forcefully(stream)

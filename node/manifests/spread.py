@@ -13,6 +13,7 @@ from ftnode.node.links.link import LinkBroken
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS
 from ftnode.node.links.transport import Transport
+from ftnode.node.links.undigested import asking
 from ftnode.node.manifests.book import ManifestBook
 from ftnode.node.manifests.exchange import (
     EXCHANGE_SECONDS,
@@ -63,7 +64,7 @@ class Spreading:
                 await self._more.wait()
             peer_id, _ = self._waiting.popitem(last=False)
             try:
-                with trio.fail_after(EXCHANGE_SECONDS):
+                with asking(peer_id, MANIFEST_PROTOCOL, (LinkBroken,)), trio.fail_after(EXCHANGE_SECONDS):
                     refusal = await self._show(peer_id)
             except (LinkBroken, PeerError, *STREAM_ERRORS) as error:
                 log.info("%s was not shown the manifest: %s", peer_id, error or "too slow")

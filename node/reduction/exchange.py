@@ -19,6 +19,7 @@ import trio
 from ftnode.node.links.link import LinkBroken, describe
 from ftnode.node.links.side_messages import say
 from ftnode.node.links.streams import STREAM_ERRORS, read_into, write_all
+from ftnode.node.links.undigested import asking
 from ftnode.node.ports import StreamOpener
 from ftnode.node.reduction.piece_sum import CHUNK_BYTES, PieceSum
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL, ReduceReply, ReduceRequest, group_hash, hear, request_for
@@ -151,7 +152,8 @@ class Exchange:
         while self._have[piece] < len(self._pieces[piece]):
             before = self._have[piece]
             try:
-                await self._talk(piece, owner)
+                with asking(owner.id, REDUCE_PROTOCOL, FAULTS):
+                    await self._talk(piece, owner)
                 return
             except FAULTS as error:
                 log.info("piece %d of stage %d from %s: %s", piece, self.task.stage, owner, describe(error))

@@ -19,6 +19,7 @@ import trio
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
+from ftnode.node.links.undigested import asking
 from ftnode.node.watch.status import Speaker
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.wire.frames import clean_reason
@@ -132,7 +133,7 @@ async def who(p2pd: P2pd, peer: str) -> tuple[float, dict[str, str]]:
     """Seconds that the answer took, and its words. Raises P2pdError without an answer, PeerError for nonsense."""
     stream = await p2pd.open(peer, WHO_PROTOCOL, ANSWER_SECONDS)
     try:
-        with trio.fail_after(ANSWER_SECONDS):
+        with asking(peer, WHO_PROTOCOL), trio.fail_after(ANSWER_SECONDS):
             began = trio.current_time()
             await write_frame(stream, b"")
             data = await read_frame(stream.receive_some, ANSWER_BYTES_MAX)

@@ -18,6 +18,7 @@ import trio
 from ftnode.node.compute.state_shape import StateShape
 from ftnode.node.links.link import LinkBroken, describe
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, write_frame
+from ftnode.node.links.undigested import asking
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError, StreamOpener
 from ftnode.node.weights.donor import NotLent, StateDonor
@@ -86,10 +87,11 @@ class RemoteSource:
     remote = True
 
     def __init__(
-        self, arena: Arena, settings: Settings, reader: FrameReader, header: StateHeader, lengths: tuple[int, ...],
-        since: int,
+        self, peer_id: str, arena: Arena, settings: Settings, reader: FrameReader, header: StateHeader,
+        lengths: tuple[int, ...], since: int,
     ) -> None:  # fmt: skip
         self.header = header
+        self._peer_id = peer_id
         self._arena, self._settings, self._reader = arena, settings, reader
         self._lengths, self._since = lengths, since
 
@@ -119,17 +121,19 @@ class RemoteSource:
                 break
             told += len(answer.commits)
             late = answer.commits[0].step <= newest
-            if late or told > ENTRIES_KEPT or not credible(answer.commits, self._settings):
-                raise PeerError("commits that cannot be")
+            with asking(self._peer_id, STATE_PROTOCOL):
+                if late or told > ENTRIES_KEPT or not credible(answer.commits, self._settings):
+                    raise PeerError("commits that cannot be")
             newest = answer.commits[-1].step
             pieces.append(History(answer.commits))
         return tuple(pieces)
 
     async def _frame(self) -> tuple[Transfer, int]:
         """The next frame, and the length of what follows it."""
-        with trio.fail_after(CHUNK_SECONDS):
-            data, length = await self._reader.header(HEADER_BYTES_MAX)
-        found = read_transfer(data, length, self._arena.slot_bytes)
+        with asking(self._peer_id, STATE_PROTOCOL):
+            with trio.fail_after(CHUNK_SECONDS):
+                data, length = await self._reader.header(HEADER_BYTES_MAX)
+            found = read_transfer(data, length, self._arena.slot_bytes)
         if isinstance(found, Refusal):
             raise NotLent(clean_reason(found.reason), found.retry)
         return found, length
@@ -194,7 +198,8 @@ class Borrower:
                 return LocalSource(self._arena, reading)
             stream = await self._transport.open(donor.peer.id, STATE_PROTOCOL)
             stack.callback(stream.socket.close)
-            return await self._ask(stream, request)
+            with asking(donor.peer.id, STATE_PROTOCOL, FAULTS):
+                return await self._ask(donor.peer.id, stream, request)
         except FAULTS as error:
             raise self.blame(donor.peer, error) from None
 
@@ -215,7 +220,7 @@ class Borrower:
             self._transport.strike(donor.id, str(error))
         return TransferFailed(donor, describe(error))
 
-    async def _ask(self, stream: trio.SocketStream, request: StateRequest) -> RemoteSource:
+    async def _ask(self, peer_id: str, stream: trio.SocketStream, request: StateRequest) -> RemoteSource:
         reader = FrameReader(stream)
         with trio.fail_after(HEADER_SECONDS):
             await write_frame(stream, request)
@@ -225,7 +230,7 @@ class Borrower:
         if not isinstance(answer, StateHeader):
             raise PeerError("an answer that is not the state asked for")
         lengths = self._check(request, answer)
-        return RemoteSource(self._arena, self.settings, reader, answer, lengths, request.since)
+        return RemoteSource(peer_id, self._arena, self.settings, reader, answer, lengths, request.since)
 
     def _check(self, request: StateRequest, header: StateHeader) -> tuple[int, ...]:
         """Lengths of the chunks to come. Raises PeerError unless they are what was asked for and what we have room for.

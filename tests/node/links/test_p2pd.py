@@ -16,7 +16,7 @@ from ftnode.node.home.identity import Identity, take_identity
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.listening import check_listen, socket_address
 from ftnode.node.links.p2pd import P2pd, P2pdError
-from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.errors import LocalError, UserError
 from tests.node.links.linked_node import limited
 
 SECONDS = 5.0
@@ -36,25 +36,55 @@ async def daemon(home: Path, **options: object) -> AsyncIterator[P2pd]:
             nursery.cancel_scope.cancel()
 
 
-def test_an_exception_in_a_handler_costs_its_stream_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_a_handler_costs_its_sender_the_stream_and_a_strike(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         async with daemon(tmp_path) as here, daemon(tmp_path) as there:
+            strikes: list[tuple[str, str]] = []
+            there.strike = lambda peer_id, reason: strikes.append((peer_id, reason))
+
+            async def fail() -> None:
+                raise RuntimeError("nobody thought of this")
 
             async def answer(peer_id: str, stream: trio.SocketStream) -> None:
-                if await stream.receive_some(10) == b"odd":
-                    raise RuntimeError("nobody thought of this")
+                match await stream.receive_some(10):
+                    case b"odd":
+                        raise KeyError("nor of this")
+                    case b"within":
+                        async with trio.open_nursery() as nursery:
+                            nursery.start_soon(fail)
+                            await trio.sleep_forever()
                 await stream.send_all(b"well")
 
             await there.serve("/test/1", answer)
             await here.connect(there.peer_id, await there.addresses(), SECONDS)
-            for sent, answered in ((b"odd", b""), (b"even", b"well")):
+            for sent, answered in ((b"odd", b""), (b"within", b""), (b"even", b"well")):
                 stream = await here.open(there.peer_id, "/test/1", SECONDS)
                 await stream.send_all(sent)
                 assert await stream.receive_some(10) == answered
                 await stream.aclose()
+            assert [peer_id for peer_id, _ in strikes] == 2 * [here.peer_id]
 
     limited(main)
-    assert "nobody thought of this" in caplog.text
+    assert "nobody thought of this" in caplog.text and "nor of this" in caplog.text
+
+
+def test_a_broken_invariant_in_a_handler_ends_the_node(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path) as here, daemon(tmp_path) as there:
+
+            async def answer(peer_id: str, stream: trio.SocketStream) -> None:
+                raise LocalError("an invariant of ours")
+
+            await there.serve("/test/1", answer)
+            await here.connect(there.peer_id, await there.addresses(), SECONDS)
+            await here.open(there.peer_id, "/test/1", SECONDS)
+            await trio.sleep_forever()
+
+    with pytest.raises(ExceptionGroup) as caught:
+        limited(main)
+    assert caught.value.subgroup(LocalError) is not None
 
 
 def test_streams_both_ways(tmp_path: Path) -> None:

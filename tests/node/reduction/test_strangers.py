@@ -7,9 +7,10 @@ import trio
 import trio.testing
 
 from ftnode.node.links.side_messages import say
-from ftnode.node.reduction import reductions
+from ftnode.node.reduction import exchange, reductions
 from ftnode.node.reduction.wire import ReduceRequest, hear
 from ftnode.protocol.wire.frames import Refusal
+from ftnode.protocol.wire.length_prefix import framed
 from ftnode.protocol.words.types import Attempt
 from tests.node.reduction.reducing import STAGE, Member, Wires, group, run, task
 
@@ -33,6 +34,55 @@ def test_strangers_who_wait_do_not_keep_members_out(monkeypatch: pytest.MonkeyPa
         for member in (a, b):
             member.start(task(group((a, 1), (b, 1))))
         assert {(await member.answer())["gradient"] for member in (a, b)} == {a.answers[0]["gradient"]}  # type: ignore[index]
+
+    run(main)
+
+
+@pytest.mark.parametrize("body", [b"\x91" * 1000 + b"\x90", b"\x91" * 4000, b"\xc1", b"\xdd\xff\xff\xff\xff"])
+def test_an_answer_that_is_none_is_a_strike_and_the_reduction_goes_on(body: bytes) -> None:
+    """A member once ended the process of who asked it, by an answer nested a thousand deep."""
+
+    async def main(wires: Wires) -> None:
+        a, b = wires.member("a"), wires.member("b")
+        a.accumulate(0), b.accumulate(1)
+        honest, lies = wires.members.pop("b"), 0
+
+        async def answer(stream: trio.SocketStream) -> None:
+            nonlocal lies
+            lies += 1
+            if lies > 2:
+                await honest.reductions.serve("a", stream)
+                return
+            await stream.receive_some(4096)
+            await stream.send_all(framed(body))
+
+        wires.answers["b"] = answer
+        for member in (a, b):
+            member.start(task(group((a, 1), (b, 1))))
+        assert (await a.answer())["gradient"] and len(wires.struck) == 2
+
+    run(main)
+
+
+def test_an_answer_that_nobody_thought_of_is_a_strike_and_the_reduction_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = 0
+
+    async def odd(stream: trio.SocketStream) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ZeroDivisionError
+        return await hear(stream)
+
+    async def main(wires: Wires) -> None:
+        monkeypatch.setattr(exchange, "hear", odd)
+        a, b = wires.member("a"), wires.member("b")
+        a.accumulate(0), b.accumulate(1)
+        for member in (a, b):
+            member.start(task(group((a, 1), (b, 1))))
+        assert (await a.answer())["gradient"] and len(wires.struck) == 1
 
     run(main)
 

@@ -16,7 +16,7 @@ import trio.testing
 from ftnode.node.links.streams import FrameReader, write_frame
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.weights import donor as donor_module
-from ftnode.node.weights import reading
+from ftnode.node.weights import reading, source
 from ftnode.node.weights.installer import InstallOutcome
 from ftnode.node.weights.reading import take_slot
 from ftnode.protocol.wire.frames import STATE_PROTOCOL, Refusal, StateChunk, StateHeader, StateRequest, read_transfer
@@ -286,6 +286,26 @@ def test_a_donor_that_breaks_off_or_lies(frames: list[Any], says: str, struck: b
         assert outcome.event.donor == Peer("liar", 1) and says in outcome.event.reason
         assert bool(network.struck) == struck
         assert me.arena.free == me.arena.slots
+
+    run(main)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_an_answer_that_nobody_thought_of_is_the_donors_fault(at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def odd(header: bytes, payload_bytes: int, chunk_bytes_max: int) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == at:
+            raise ZeroDivisionError
+        return read_transfer(header, payload_bytes, chunk_bytes_max)
+
+    async def main(nursery: trio.Nursery) -> None:
+        monkeypatch.setattr(source, "read_transfer", odd)
+        outcome, _, network = await install(nursery, plan(2, Rung.COPY, (1, "other")), Host("other").holds(1, 0.0, 1.0))
+        assert isinstance(outcome.event, InstallFailed) and outcome.event.donor == Peer("other", 1)
+        assert len(network.struck) == 1 and "cannot digest" in network.struck[0]
 
     run(main)
 
