@@ -143,7 +143,7 @@ class MeetingPoint:
 
     def status(self) -> SwarmStatus:
         speaker = Speaker(self.p2pd.peer_id, version("ftnode"), "none", "bootstrap")
-        waiting = "" if self.link.up.is_set() else "the directory to start"
+        waiting = "" if self.link.up.is_set() else self.link.trouble or "the directory to start"
         clock = time.time()
         return SwarmStatus(speaker, state="meeting point", waiting=waiting, members=self.members, clock=clock)
 

@@ -32,10 +32,11 @@ READY_SECONDS = 60.0
 """hivemind imports torch; on a machine that starts ten nodes at once that takes a while."""
 CALL_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
-BACKOFF_SECONDS = (0.2, 1.0, 5.0, 30.0)
-"""Waits before the second, third, ... start after deaths in a row; the last one repeats."""
-STEADY_SECONDS = 60.0
-"""A process that lived for this long did not die of its start; the count begins again."""
+RESTART_SECONDS = 1.0
+"""Before the first start after a death. It doubles with each death in a row."""
+RESTART_SECONDS_MAX = 60.0
+STEADY_SECONDS = 180.0
+"""A process that lived for this long did not die of its start; the wait begins again with RESTART_SECONDS."""
 MET_PEERS_MAX = 32
 """Other peers that we keep connections to for the directory's sake. The routing table finds the rest through them."""
 CALLS_AT_ONCE = 16
@@ -79,6 +80,7 @@ class DirectoryLink:
         self._process: subprocess.Popen[bytes] | None = None
         self.unreachable: dict[str, str] = {}
         """Given peers that could not be met, with the reason of the last try."""
+        self._trouble = ""
         self._dialer = dialer
         self._log_path = log_path
         self._on_lost = on_lost
@@ -98,17 +100,25 @@ class DirectoryLink:
         """
         return self._has_met or not self.given
 
+    @property
+    def trouble(self) -> str:
+        """What this node does without between a death of the process and its next life; empty while it answers."""
+        if self.up.is_set() or not self._trouble:
+            return ""
+        return f"its directory to be back ({self._trouble})"
+
     async def run(self) -> None:
-        """Keep the process alive until cancelled."""
-        failures = 0
+        """Start the process, and start it again after each death, until cancelled."""
+        wait = RESTART_SECONDS
         while True:
             started = trio.current_time()
-            reason = await self._live_once()
-            failures = 0 if trio.current_time() - started > STEADY_SECONDS else failures + 1
-            wait = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS)) - 1] if failures else BACKOFF_SECONDS[0]
-            log.warning("directory: %s; starting it again in %g s", reason, wait)
-            self._on_lost(reason)
+            self._trouble = await self._live_once()
+            if trio.current_time() - started > STEADY_SECONDS:
+                wait = RESTART_SECONDS
+            log.warning("directory: %s; starting it again in %g s", self._trouble, wait)
+            self._on_lost(self._trouble)
             await trio.sleep(wait)
+            wait = min(2 * wait, RESTART_SECONDS_MAX)
 
     async def call(self, op: str, seconds: float = CALL_SECONDS, **fields: Any) -> dict[str, Any]:
         """Ask the directory process. Raises DirectoryDown."""

@@ -44,7 +44,7 @@ from ftnode.node.manifests.book import ManifestBook, not_listed
 from ftnode.node.manifests.exchange import MANIFEST_PROTOCOL, manifest_handler
 from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.invited_peers import inviting_peers
-from ftnode.node.manifests.namesakes import find_namesake
+from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
 from ftnode.node.owner.announcements import Speaking, capacity_of, describe_compute
 from ftnode.node.owner.join_options import JoinConfig, Running
@@ -116,7 +116,6 @@ class Node:
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
             self._may_send_tensors, self.book,
         )  # fmt: skip
-        p2pd.strike = self.transport.strike
         self.spreading = Spreading(self.book, self.transport)
         self.directory = SwarmDirectory(
             RecordKeeper(manifest.run_id, manifest.run.name, self.me, lifetime_of(self.settings.lease_seconds)),
@@ -129,6 +128,7 @@ class Node:
             self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self.past.note
         )
         self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock)
+        self.observer.trouble = lambda: self.directory.link.trouble
         self.departure = Departure(
             self._look, self.driver.clock, self.compute, self._deliver, self.speaking.say, self._note_running
         )
@@ -344,21 +344,14 @@ class Node:
             self._met_somebody = True
             remember_peers(self.config.home, self.config.peers)
             if not event.certificates and not event.presences:
-                self._check_namesakes(event)
-                return
+                assert self._nursery is not None
+                self._nursery.start_soon(self._tell_of_namesakes)
         self.driver.deliver(event)
 
-    def _check_namesakes(self, event: Directory) -> None:
-        """Nobody of this run is here. If a run of the same name is, somebody has edited the manifest."""
-        assert self._nursery is not None
-        self._nursery.start_soon(self._look_for_namesakes, event)
-
-    async def _look_for_namesakes(self, event: Directory) -> None:
-        failure = await find_namesake(self.directory.link, self.config.manifest)
-        if failure is not None:
-            self._fail(failure)
-        else:
-            self.driver.deliver(event)
+    async def _tell_of_namesakes(self) -> None:
+        """Nobody of this run is here. If a run of the same name is, somebody may have edited the manifest."""
+        if line := await namesakes_line(self.directory.link, self.config.manifest):
+            self.speaking.say("namesake", line)
 
     def _on_compute_ready(self, ready: dict[str, Any]) -> None:
         self._ready, self.observer.device = ready, str(ready["device"])

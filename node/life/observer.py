@@ -44,6 +44,8 @@ class Observer:
         self.device = config.device
         self.reach = ""
         """How others reach us, in words."""
+        self.trouble: Callable[[], str] = lambda: ""
+        """What this node waits for, whatever its run does."""
         self._progress = Progress()
         self._acquaintances = Acquaintances(p2pd, self._wanted)
         self._file = MetricsFile(config.log_directory / METRICS_NAME, lambda why: say("metrics", why))
@@ -60,14 +62,16 @@ class Observer:
             nursery.start_soon(server.run)
             self._say("metrics", server.line)
         nursery.start_soon(self._acquaintances.run)
-        nursery.start_soon(tell_waits, lambda: self._look().waiting, self._say)
+        nursery.start_soon(tell_waits, lambda: self._look().waiting or self.trouble(), self._say)
         nursery.start_soon(self._look_again_and_again)
 
     def status(self, curve: bool = True) -> SwarmStatus:
         """For watchers."""
         now, picture = self._clock(), self._look()
         look(picture, self._progress, now)
-        around = Surroundings(self.device, self._progress, self._acquaintances.known, self.reach, time.time())
+        around = Surroundings(
+            self.device, self._progress, self._acquaintances.known, self.reach, time.time(), self.trouble()
+        )
         return run_status(picture, self._config.manifest, around, now, curve)
 
     async def meet(self) -> tuple[PeerRow, ...]:

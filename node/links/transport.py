@@ -100,6 +100,7 @@ class Transport:
         """Serve until the nursery is cancelled. Calls before this are errors of ours."""
         self._nursery = nursery
         self._own_addresses = await self._p2pd.addresses()
+        self._p2pd.strike = self.strike
         await self._p2pd.serve(STEP_PROTOCOL, self._serve_inbound)
 
     def move(self, addresses: tuple[str, ...]) -> None:

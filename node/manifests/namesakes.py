@@ -1,32 +1,40 @@
-"""A run of the same name with other values: somebody has edited the manifest, or has an old one."""
+"""Runs of the same name with another id: somebody has edited the manifest, has an old one, or likes the name.
+
+A name belongs to nobody; a run is its id. So that a stranger's notice can stop nobody, all of it is one line of text.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
+from typing import Final
 
 from ftnode.node.directory.directory import read_statements
 from ftnode.node.directory.link import DirectoryDown, DirectoryLink
 from ftnode.node.directory.records import RUNS_KEY, RunNotice
 from ftnode.protocol.manifest.parse import Manifest
-from ftnode.protocol.words.errors import UserError
 
 log = logging.getLogger(__name__)
 
 
-async def find_namesake(link: DirectoryLink, manifest: Manifest) -> UserError | None:
-    """What to tell the owner when the directory knows a run of this name with another id, and not this one."""
+IDS_SHOWN: Final = 3
+
+
+async def namesakes_line(link: DirectoryLink, manifest: Manifest) -> str:
+    """What to tell the owner when the directory knows runs of this name with other ids, and not this one; else ""."""
     try:
         notices = await read_statements(link, RUNS_KEY, int(time.time() * 1000))
     except DirectoryDown as error:
         log.info("no look at other runs: %s", error)
-        return None
+        return ""
     named = {
         notice.run for notice in notices if isinstance(notice.body, RunNotice) and notice.body.name == manifest.run.name
     }
     if not named or manifest.run_id in named:
-        return None
-    return UserError(
-        f"manifest hash differs: the swarm's run {manifest.run.name!r} is {min(named)[:8]}, this file is "
-        f"{manifest.run_id[:8]}; get the swarm's file, or give yours another run.name to start a new run", 78,
-    )  # fmt: skip
+        return ""
+    others = ", ".join(run[:8] for run in sorted(named)[:IDS_SHOWN])
+    more = f" and {len(named) - IDS_SHOWN} more" if len(named) > IDS_SHOWN else ""
+    return (
+        f"somebody announces another run named {manifest.run.name!r} ({others}{more}); this file is run "
+        f"{manifest.run_id[:8]}, and nobody else of it is here yet. If you meant theirs, get its file from them"
+    )

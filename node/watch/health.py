@@ -56,6 +56,8 @@ def judge(running: Running, answer: SwarmStatus | str, computes: bool | None) ->
         healthy, text = False, f"connected to none of {len(answer.peers) - 1} peers; {text}"
     else:
         text = f"{text}; connected to {connected} peers"
+    if answer.trouble:
+        text = f"{text}; waits for {answer.trouble}"
     return Health(peer, healthy, text, age, connected)
 
 

@@ -47,6 +47,8 @@ class Surroundings:
     reach: str = ""
     clock: float | None = None
     """Wall clock now."""
+    trouble: str = ""
+    """What this node waits for, whatever its run does."""
 
 
 def run_status(
@@ -61,6 +63,7 @@ def run_status(
         return SwarmStatus(
             speaker, run=manifest.run_id, name=manifest.run.name, steps=manifest.run.steps, state="waiting",
             waiting=picture.waiting, clock=around.clock, volunteers=1, peers=_peers(picture, around, now),
+            trouble=around.trouble,
         )  # fmt: skip
     waiting = picture.run_waiting
     state, rows = _state(picture, waiting), _rows(picture, manifest, now)
@@ -90,6 +93,7 @@ def run_status(
         volunteers=sum(row.role != "bootstrap" for row in peers),
         commit_age=around.progress.commit_age(now),
         clock=around.clock,
+        trouble=around.trouble,
         summaries=_summaries(picture, around, rows, state, waiting, now),
         peers=peers,
         copies=_copies(picture),

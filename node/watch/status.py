@@ -207,6 +207,8 @@ class SwarmStatus:
     """Seconds since the speaker heard of the newest commit."""
     clock: float | None = None
     """The speaker's wall clock, seconds since 1970 UTC."""
+    trouble: str = ""
+    """What the speaker itself waits for, though its run may go on; empty when it lacks nothing."""
     summaries: tuple[StageSummary, ...] = ()
     peers: tuple[PeerRow, ...] = ()
     format: int = FORMAT

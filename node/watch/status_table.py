@@ -178,6 +178,8 @@ def closing_lines(status: SwarmStatus) -> list[str]:
         lines.append(f"{status.skipped_steps} steps were skipped")
     if status.waiting:
         lines.append(f"waiting for {printable(status.waiting)}")
+    if status.trouble:
+        lines.append(f"{short_peer(status.speaker.peer)}, who says this, waits for {printable(status.trouble)}")
     if status.state == "finished":
         lines.append(_end(status))
     if status.recoveries:

@@ -16,8 +16,9 @@ import pytest
 import trio
 import trio.testing
 
+from ftnode.node.directory import link as link_module
 from ftnode.node.directory.directory import RecordKeeper, SwarmDirectory, lifetime_of
-from ftnode.node.directory.link import DirectoryDown, DirectoryLink
+from ftnode.node.directory.link import RESTART_SECONDS, DirectoryDown, DirectoryLink
 from ftnode.node.directory.records import RUNS_KEY, Claim, Statement, key_of, sign_record
 from ftnode.node.home.identity import take_identity
 from ftnode.node.links.addresses import PeerAddress
@@ -345,8 +346,91 @@ def test_a_command_that_fails_is_reported_with_back_off(tmp_path: Path) -> None:
             await link.run()
 
     trio.run(main)
-    assert starts[1] - starts[0] >= 0.2
-    assert starts[2] - starts[1] >= 1.0
+    assert starts[1] - starts[0] >= RESTART_SECONDS
+    assert starts[2] - starts[1] >= 2 * RESTART_SECONDS
+
+
+DIES = """
+import socket, sys
+from pathlib import Path
+lives = Path(sys.argv[1])
+lives.write_text(lives.read_text() + "x")
+if len(lives.read_text()) <= 8:
+    sys.exit(3)
+ours = socket.socket(fileno=int(sys.argv[2]))
+ready = bytes([0x81, 0xa5]) + b"ready" + bytes([0xc3])
+ours.sendall(len(ready).to_bytes(4, "big") + ready)
+ours.recv(1)
+"""
+
+
+def test_it_is_started_again_for_as_long_as_the_node_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(link_module, "RESTART_SECONDS", 0.01)
+    monkeypatch.setattr(link_module, "RESTART_SECONDS_MAX", 0.04)
+    lives = tmp_path / "lives"
+    lives.write_text("")
+    troubles: list[str] = []
+
+    async def main() -> None:
+        command = (sys.executable, "-c", DIES, str(lives))
+        link = DirectoryLink(
+            NoDialer(), (), log_path=None, on_lost=lambda _: troubles.append(link.trouble), command=command
+        )
+        assert link.trouble == "", "it has not started yet, which is no trouble"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(link.run)
+            with trio.fail_after(30):
+                while not link.up.is_set():  # a new event after each death
+                    await trio.lowlevel.checkpoint()
+            assert link.trouble == ""
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    waits = [record.args[1] for record in caplog.records if "starting it again" in record.msg]  # type: ignore[index]
+    assert waits == [0.01, 0.02] + 6 * [0.04]
+    assert len(troubles) == 8 and all("its directory to be back" in told and "(3)" in told for told in troubles)
+
+
+def test_a_life_of_some_minutes_ends_the_growth_of_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    lives = [1.0, 1.0, link_module.STEADY_SECONDS + 1, 1.0]
+    at: list[float] = []
+
+    async def live(link: DirectoryLink) -> str:
+        at.append(trio.current_time())
+        if not lives:
+            await trio.sleep_forever()
+        await until(lives.pop(0))
+        return "it died"
+
+    monkeypatch.setattr(DirectoryLink, "_live_once", live)
+
+    async def main() -> None:
+        link = DirectoryLink(NoDialer(), (), log_path=None, on_lost=lambda _: None)
+        with trio.move_on_after(1000):
+            await link.run()
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    steady = link_module.STEADY_SECONDS
+    assert [round(later - earlier, 3) for earlier, later in pairwise(at)] == [2.0, 3.0, steady + 2, 3.0]
+
+
+def test_a_real_one_that_is_killed_six_times_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "RESTART_SECONDS", 0.05)
+    monkeypatch.setattr(link_module, "RESTART_SECONDS_MAX", 0.1)
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery, real_node(tmp_path, nursery, "a") as node:
+            for _ in range(6):
+                await node.wait_for(lambda event: isinstance(event, Directory))
+                (victim,) = directory_processes()
+                victim.send_signal(signal.SIGKILL)
+                await node.wait_for(lambda event: isinstance(event, DirectoryLost))
+            await node.wait_for(lambda event: isinstance(event, Directory))
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 SILENT = """

@@ -319,6 +319,24 @@ def test_refusal_takes_every_address() -> None:
     limited(main)
 
 
+def test_what_a_handler_of_another_protocol_cannot_digest_is_a_strike_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with node(tmp_path) as here, node(tmp_path, 2) as there:
+
+            async def odd(peer_id: str, stream: trio.SocketStream) -> None:
+                raise ZeroDivisionError
+
+            await here.p2pd.serve("/test/1", odd)
+            await there.p2pd.connect(here.peer.id, await here.p2pd.addresses(), 5)
+            for _ in range(STRIKES):
+                stream = await there.p2pd.open(here.peer.id, "/test/1", 5)
+                assert await stream.receive_some(1) == b""
+                await stream.aclose()
+            assert b"banned" in await knock(there, here)
+
+    limited(main)
+
+
 def test_strikes_run_out_and_bans_end() -> None:
     strikes = Strikes()
     assert [strikes.add("a", float(now)) for now in range(STRIKES)] == [False] * (STRIKES - 1) + [True]

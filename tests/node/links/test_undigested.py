@@ -104,6 +104,12 @@ def test_a_cancellation_passes_and_what_was_raised_beside_it_is_kept(failures: F
     assert len(strikes) == len(failures.newest) == 1
 
 
+def test_an_interrupt_beside_an_error_passes_without_the_error(failures: Failures) -> None:
+    with pytest.raises(BaseExceptionGroup) as caught:
+        served(BaseExceptionGroup("nursery", [KeyboardInterrupt(), ValueError("odd")]))
+    assert [type(one) for one in caught.value.exceptions] == [KeyboardInterrupt] and len(failures.newest) == 1
+
+
 def test_the_newest_are_kept_and_each_is_said_once(failures: Failures, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     for _ in range(50):

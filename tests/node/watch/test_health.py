@@ -49,6 +49,7 @@ STATUS = SwarmStatus(
         (RUNNING, replace(STATUS, commits=(CommitPoint(7, 2.0, 60.0),), commit_age=601.0), True, False, "600 s would"),
         (RUNNING, replace(STATUS, commit_age=900.0, waiting="stage 2"), True, True, "waits for stage 2"),
         (RUNNING, replace(STATUS, commit_age=900.0, state="finished"), True, True, "finished"),
+        (RUNNING, replace(STATUS, trouble="its directory to be back"), True, True, "waits for its directory"),
         (RUNNING, replace(STATUS, commit_age=None, step=0), True, True, "no step is complete yet"),
         (RUNNING, replace(STATUS, peers=(row("self"), row("none"))), True, False, "connected to none of 1 peers"),
         (RUNNING, replace(STATUS, peers=(row("self"),)), True, True, "connected to 0 peers"),

@@ -54,7 +54,7 @@ def train(sim: World, host: Host | None, seconds: float, step: int = 10**6) -> P
 
 
 def status_of(sim: World, host: Host, progress: Progress, met: dict[str, Acquaintance] | None = None) -> SwarmStatus:
-    around = Surroundings("cpu", progress, met or {}, "direct: it is", 1763755200.0)
+    around = Surroundings("cpu", progress, met or {}, "direct: it is", 1763755200.0, "its directory")
     found = run_status(host.participant.picture, MANIFEST, around, sim.now)
     assert decode_status(encode_status(found)) == found, "it survives its journey"
     return found
@@ -71,6 +71,7 @@ def test_a_run_in_one_line_and_a_line_per_stage() -> None:
     assert found.validation is not None and found.perplexity == pytest.approx(math.exp(found.validation))
     assert found.validation_step is not None and found.validation_step % 5 == 0
     assert (found.clock, found.speaker.reach) == (1763755200.0, "direct: it is")
+    assert found.trouble == "its directory" and not found.waiting
     assert [stage.stage for stage in found.summaries] == [0, 1, 2, 3]
     for stage in found.summaries:
         assert (stage.holders, stage.reason) == (1, ""), stage

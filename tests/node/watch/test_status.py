@@ -210,7 +210,7 @@ def test_the_table_says_what_matters() -> None:
 
 def test_a_stranger_cannot_write_to_our_terminal() -> None:
     evil = "\x1b[2J[red]\nforged line"
-    bad = replace(FULL, name=evil, waiting=evil, stages=(replace(FULL.stages[0], state=evil, peer=evil),))
+    bad = replace(FULL, name=evil, waiting=evil, trouble=evil, stages=(replace(FULL.stages[0], state=evil, peer=evil),))
     out = io.StringIO()
     Console(file=out, width=200).print(render(bad))
     for text in ("\n".join(plain_lines(bad)), out.getvalue()):

@@ -75,6 +75,12 @@ def test_a_node_that_sends_no_summaries_is_shown_too() -> None:
     assert any(line.endswith("waits for a volunteer for stage 2") and "vacant" in line for line in lines)
 
 
+def test_what_the_speaker_lacks_is_told_though_the_run_goes_on() -> None:
+    lines = plain_lines(replace(FULL, trouble="its directory to be back (it died)"))
+    assert any(line.endswith("who says this, waits for its directory to be back (it died)") for line in lines)
+    assert not any("who says this" in line for line in plain_lines(FULL))
+
+
 @pytest.mark.parametrize("per_peer", [False, True])
 def test_a_terminal_shows_the_same_lines(per_peer: bool) -> None:
     out = io.StringIO()
