@@ -78,15 +78,10 @@ def _no_extension(_code: int, _content: bytes) -> NoReturn:
 
 def _check_depth(found: object, depth_max: int) -> None:
     """Level by level, not by recursion: the depth is what a stranger chose."""
-    level = [found]
+    level: list[object] = [found]
     for _ in range(depth_max):
-        level = [item for value in level for item in _inside(value)]
+        lists = [item for value in level if type(value) is list for item in value]
+        level = lists + [item for value in level if type(value) is dict for item in value.values()]
         if not level:
             return
     raise PeerError(f"values nested deeper than {depth_max}")
-
-
-def _inside(value: object) -> list[object]:
-    if type(value) is list:
-        return value
-    return list(value.values()) if type(value) is dict else []
