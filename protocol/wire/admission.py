@@ -64,7 +64,7 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
         case ms.Ready():
             return _ready(sender, message, view, settings)
         case ms.Begin():
-            return _begin(message, settings)
+            return _begin(message, settings) and _can_begin(message, view)
         case ms.Poisoned():
             return _poisoned(message, settings)
 
@@ -283,6 +283,14 @@ def _begin(message: ms.Begin, settings: Settings) -> bool:
         and all(_number(stage, settings.stage_count) for stage, _ in message.learners)
         and _commits(message.commits, settings)
     )
+
+
+def _can_begin(message: ms.Begin, view: View | None) -> bool:
+    """Of a view with an empty stage nothing begins but the end of the run, which nobody computes or learns anything in:
+    a path, and who lends weights, are chosen among the holders of each stage."""
+    if view is None or (message.lineage, message.view) != (view.lineage.id, view.number) or not view.vacancies():
+        return True
+    return not (message.training or message.evaluate or message.learners)
 
 
 def _poisoned(message: ms.Poisoned, settings: Settings) -> bool:
