@@ -157,7 +157,7 @@ class Holder:
                     stage,
                     versions.get(stage),
                     self.reduced(stage, view.lineage.id),
-                    training and work is not None and stage in work.stages,
+                    training and stage in self._working(),
                 )
                 for stage in s.mine
             ),
@@ -169,6 +169,15 @@ class Holder:
             paths_view=begin.view if begin is not None and training else -1,
             snapshots=self.disk.told(),
         )
+
+    def _working(self) -> list[int]:
+        """The stages that work on the Begin: at its base, or on the way to it. One that a Begin left behind, without a
+        plan to get there, is given up (rule 19)."""
+        work, begin = self.work, self.begin
+        if work is None or begin is None:
+            return []
+        here = [stage for stage, version in self.versions.items() if version == begin.base]
+        return [stage for stage in work.stages if stage in here or stage in self.installs]
 
     # -- views
 

@@ -65,6 +65,8 @@ class Balloting:
     def on_promise(self, sender: Peer, promise: Promise) -> list[Effect]:
         if promise.ballot != self.ballot or not self.preparing or sender not in self.view.voters:
             return []
+        if promise.accepted_view is not None and not self._follows(promise.accepted_view):
+            return []  # nobody can have accepted it here
         self._promises[sender] = promise
         if not self.view.is_quorum(self._promises):
             return []
@@ -83,6 +85,11 @@ class Balloting:
         if sender in self.view.voters:
             self._highest = max(self._highest, outbid.promised.number)
 
+    def _follows(self, view: View) -> bool:
+        """Is it a next view of this one at all?"""
+        ours = self.view
+        return (view.lineage, view.number, view.previous) == (ours.lineage, self.number, ours.digest())
+
     # -- acceptor
 
     def on_prepare(self, sender: Peer, prepare: Prepare) -> list[Effect]:
@@ -97,8 +104,7 @@ class Balloting:
 
     def on_propose(self, sender: Peer, propose: Propose) -> list[Effect]:
         """Accept unless a higher ballot was promised. Refuses a ballot 0 that is not the leader's."""
-        follows = propose.view.number == self.number and propose.view.previous == self.view.digest()
-        if self.me not in self.view.voters or not follows or sender not in self.view.voters:
+        if self.me not in self.view.voters or not self._follows(propose.view) or sender not in self.view.voters:
             return []
         if propose.ballot.number == 0 and sender != self.view.leader:
             return []

@@ -38,6 +38,7 @@ EVENTS_A_WORLD = 500
 """Hostile messages that arrive in one world; then a run has mostly been spoiled, and another one teaches more."""
 SECONDS_MAX = 100.0
 """Virtual, of one world, until the hostile peers are silenced."""
+BURSTS_SECONDS = 180.0
 AFTER_SECONDS = 40.0
 BOUNDARY_BYTES = 64
 KINDS = tuple(ms.MESSAGES.values())
@@ -104,10 +105,14 @@ class Fuzz:
         """What is lied about in this world: with fewer kinds the run lives longer, and lies get further."""
         self.spoils = chance.choice([0.0, 0.05, 0.3])
         """Share of what a hostile core says that is changed."""
-        self.pause = chance.choice([0.02, 0.05, 0.1])
+        self.pause = chance.choice([0.02, 0.05, 0.1, 0.1, 1.0])
         """Mean seconds between two messages of one hostile peer."""
         self.outcome = Fuzzed(seed)
         self.speaking = True
+        self.over = False
+        """The hostile peers are gone for good."""
+        self.bursts = chance.random() < 0.3
+        """The hostile peers behave, lie for a moment, and are gone for long; the others go on with what they did."""
 
     # -- the swarm
 
@@ -123,11 +128,39 @@ class Fuzz:
             self.world.at(chance.uniform(0, 1.0), self.join, (name, hold))
         self.world.at(chance.uniform(0, 3.0), self.join, ("stranger", 0))
         self.world.at(chance.uniform(4, 12), self.misfortune, (0,))
+        if self.bursts:
+            self.speaking, self.pause, self.spoils = False, 0.05, 0.3
+            self.world.at(chance.uniform(8, 15), self.burst, ())
+        else:
+            self.world.at(chance.uniform(8, 30), self.retreat, ())
+
+    def burst(self) -> None:
+        """Lies for up to two seconds; then all who told them are gone for longer than survivors wait for a quorum."""
+        if self.over:
+            return
+        world, chance = self.world, self.chance
+        self.speaking = True
+        for host in self.liars():
+            world.at(world.now, self.speak, (host,))
+        world.at(world.now + chance.uniform(0.2, 2.0), self.vanish, ())
+
+    def vanish(self) -> None:
+        world, chance = self.world, self.chance
+        self.speaking = False
+        for host in self.liars():
+            world.kill(host, "retreat", silently=False)
+            world.at(world.now + chance.uniform(20, 40), self.join, (host.peer.id, host.hold))
+        world.at(world.now + chance.uniform(45, 55), self.burst, ())
+
+    def liars(self) -> list[Host]:
+        return [host for host in self.world.live() if host.peer.id in self.world.hostile and not host.paused]
 
     def join(self, name: str, hold: int) -> None:
+        if name in self.world.hostile and self.over:
+            return
         host = self.world.start(name, hold, True)
         self.words.named = sorted({*self.words.named, host.peer})[-40:]
-        if name in self.world.hostile:
+        if name in self.world.hostile and not self.bursts:
             self.world.at(self.world.now + 2.0, self.speak, (host,))
 
     def misfortune(self, count: int) -> None:
@@ -152,6 +185,16 @@ class Fuzz:
             world.at(world.now + chance.uniform(0.2, 8.0), self.join, (host.peer.id, host.hold))
         if chance.random() < 0.3:
             world.at(world.now, self.join, (f"new{count}", chance.choice([1, 2])))
+
+    def retreat(self) -> None:
+        """A hostile peer goes, and comes back as another life; the others go on with what it has left behind."""
+        world, chance = self.world, self.chance
+        liars = [host for host in self.liars() if host.hold]
+        if liars and not self.over:
+            host = chance.choice(liars)
+            world.kill(host, "retreat", silently=chance.random() < 0.3)
+            world.at(world.now + chance.uniform(1, 10), self.join, (host.peer.id, host.hold))
+        world.at(world.now + chance.uniform(5, 20), self.retreat, ())
 
     # -- lies
 
@@ -265,7 +308,7 @@ class Fuzz:
         world, outcome = self.world, self.outcome
         try:
             self.start()
-            world.run(SECONDS_MAX, lambda: world.received.total() >= self.events)
+            world.run(BURSTS_SECONDS if self.bursts else SECONDS_MAX, lambda: world.received.total() >= self.events)
             self.silence()
             world.run(world.now + AFTER_SECONDS)
             for host in world.live():
@@ -281,10 +324,9 @@ class Fuzz:
 
     def silence(self) -> None:
         """The hostile peers are gone for good."""
-        self.speaking = False
-        for host in self.world.live():
-            if host.peer.id in self.world.hostile:
-                self.world.kill(host, "silenced", silently=False)
+        self.speaking, self.over = False, True
+        for host in self.liars():
+            self.world.kill(host, "silenced", silently=False)
 
 
 def run_fuzz(seed: int, events: int = EVENTS_A_WORLD, reach: bool = False) -> Fuzzed:

@@ -129,6 +129,8 @@ class HostileWorld(World):
         self.largest: Counter[str] = Counter()
         """The most entries that a table had, by its name."""
         self.slowest = 0.0
+        self._within = 0
+        """Effects that are being carried out: some bring the next event at once, before those that follow."""
         self._lie: str | None = None
         """The kind of a hostile message that is just arriving."""
         self.recent: deque[str] = deque(maxlen=12)
@@ -220,6 +222,7 @@ class HostileWorld(World):
         effects = self.ask(host, event)
         if participant.view is not host.view:
             self._see_view(host, participant.view)
+        self._within += 1
         for effect in effects:
             try:
                 self._table[type(effect)](self, host, effect)
@@ -227,15 +230,17 @@ class HostileWorld(World):
                 self._accident(accident)
                 self.at(self.now, self._compute_dies, (host, host.compute_life, str(accident)))
             if not host.alive:
-                return
-        self._look_at(host, event, participant)
+                break
+        self._within -= 1
+        if host.alive:
+            self._look_at(host, event, participant)
 
     def _compute_dies(self, host: Host, life: int, reason: str) -> None:
         if host.alive and host.compute_life == life and host.compute_up:
             self.lose_compute(host, reason, -1)
 
     def _look_at(self, host: Host, event: Event, participant: Participant) -> None:
-        if len(host.tensors) != participant.holder.tensors:
+        if not self._within and len(host.tensors) != participant.holder.tensors:
             held = participant.holder.tensors
             raise Crash(f"{host.peer} has {len(host.tensors)} tensors and knows of {held} after {str(event)[:1000]}")
         deadline = participant.deadline

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ftnode.protocol.holder.holder import Holder
+from ftnode.protocol.recovery.standing import fallen_behind
 from ftnode.protocol.situation import Beat, Situation
 from ftnode.protocol.words.effects import (
     Apply,
@@ -219,6 +220,27 @@ def test_a_begin_commits_its_base(
     assert role.versions == ({MINE: BASE} if resigned else {MINE: committed} if applied else {})
     assert role.work is not None and role.work.has_reduced(MINE) is False
     assert bool(applied) == (role.status(at_b(role), VIEW).stages[0].version == committed)
+
+
+@pytest.mark.parametrize(
+    ("base", "installs", "working"),
+    [
+        (BASE, (), True),
+        (COMMITTED, (), False),
+        (COMMITTED, (PLAN,), True),
+        (Version(7, "odd", Attempt(3, 7)), (), False),
+    ],
+    ids=["at its base", "no plan to get there", "on its way", "another one of the same step"],
+)
+def test_a_stage_that_a_begin_left_behind_works_on_nothing(
+    base: Version, installs: tuple[Plan, ...], working: bool
+) -> None:
+    """A leader that lies about the base leaves nobody who says that it is behind a commit that needed its Ready."""
+    role = holder(MINE)
+    role.on_begin(at_b(role), begun(base, installs=installs))
+    told = role.status(at_b(role), VIEW)
+    assert told.base == base and [stage.working for stage in told.stages] == [working]
+    assert fallen_behind(VIEW, {B: told}, base) == ()
 
 
 def test_weights_that_come_let_the_work_begin() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -83,6 +84,26 @@ def test_more_than_half_or_half_with_the_leader_have_to_promise(
     *early, last = [sent(role.on_promise(peer, promise(Ballot(1, B)))) for peer in sayers]
     assert last == (dict.fromkeys(view.voters, Propose(Ballot(1, B), proposal)) if enough else {})
     assert not any(early)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        replace(BY_A, number=9),
+        replace(BY_A, number=VIEW.number),
+        replace(BY_A, previous="another"),
+        replace(BY_A, lineage=replace(VIEW.lineage, id="another")),
+        replace(BY_A, lineage=replace(VIEW.lineage, forks=1)),
+        VIEW,
+    ],
+)
+def test_a_view_that_does_not_follow_was_accepted_by_nobody(odd: View) -> None:
+    role = Balloting(C, VIEW)
+    role.propose(BY_C, NOW)
+    assert not role.on_promise(B, promise(Ballot(1, C), Ballot(0, A), odd)) and role.preparing
+    assert not role.on_promise(C, promise(Ballot(1, C)))
+    assert sent(role.on_promise(A, promise(Ballot(1, C)))) == dict.fromkeys((A, B, C), Propose(Ballot(1, C), BY_C))
+    assert not Balloting(B, VIEW).on_propose(A, Propose(Ballot(0, A), odd))
 
 
 @pytest.mark.parametrize(("view", "sayers", "enough"), QUORUMS)

@@ -21,13 +21,14 @@ from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.codec import field_names
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Attempt, Peer, initial_version
+from ftnode.protocol.words.types import Attempt, Peer, Version, initial_version
 from ftnode.protocol.words.view import Lineage, View
 
 SETTINGS = Settings(run="r", stages=3, steps=9, microbatches=2, window=2, evaluation_microbatches=1, lease_seconds=5.0)
 PEERS = tuple(Peer(name, 1) for name in "abcde")
 STRANGER = Peer("x", 7)
 LINEAGE = Lineage("line", 0, 4)
+LAST = Version(9, "the last", Attempt(3, 9))
 VIEW = View("r", LINEAGE, 3, "before", PEERS[0], tuple((peer,) for peer in PEERS[:4]), PEERS[:4], (0, 0, 0, 0), "test")
 INTEGERS = (-1, 0, 1, 2, 3, 4, 5, 99, 2**31, 2**63, 2**64 - 1)
 FLOATS = (-1.0, 0.0, 1.0, 1.7e308, -1.7e308)
@@ -148,3 +149,29 @@ def test_what_no_honest_peer_sends_is_an_offence() -> None:
     offer = ms.Offer("line", 3, (99,), initial_version("line"), (), False)
     effects = core.handle(ev.Received(PEERS[0], offer, None), 1.0)
     assert [effect.peer for effect in effects if isinstance(effect, fx.Strike)] == [PEERS[0]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "vacant", "refused"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({"learners": ((1, PEERS[4]),)}, False, False),
+        ({"base": LAST, "step": 10, "training": False}, True, False),
+        ({"base": LAST, "step": 10, "training": False, "evaluate": True}, True, True),
+        ({"base": LAST, "step": 10, "training": False, "learners": ((1, PEERS[4]),)}, True, True),
+        ({"view": 4}, True, False),
+        ({"lineage": "another"}, True, False),
+    ],
+    ids=[
+        "a step", "a step without a stage", "a learner", "the end of the run", "a validation without a stage",
+        "a learner of a stage without holders", "of another view", "of another lineage",
+    ],
+)  # fmt: skip
+def test_a_view_with_an_empty_stage_begins_nothing(changes: dict[str, Any], vacant: bool, refused: bool) -> None:
+    """Whoever learns the stage would look for its holders, and a path would lead to nobody."""
+    view = replace(VIEW, holders=(*VIEW.holders[:3], ())) if vacant else VIEW
+    first = initial_version("line")
+    begin = ms.Begin("line", 3, 1, Attempt(3, 1), first, False, False, True, False, 1, (), (), (), (), ())
+    reason = objection(PEERS[0], replace(begin, **changes), view, SETTINGS)
+    assert bool(reason) == refused
