@@ -53,7 +53,8 @@ class Turn:
 
 
 def replay(records: list[dict[str, Any]]) -> Iterator[Turn]:
-    """One Turn per recorded event. Raises UserError (65) when the trace cannot be replayed at all."""
+    """One Turn per recorded event, up to where the trace leaves events out. Raises UserError (65) when it cannot be
+    replayed at all."""
     try:
         start = records[0]
         participant = Participant(
@@ -80,12 +81,14 @@ def replay(records: list[dict[str, Any]]) -> Iterator[Turn]:
 def _turns(records: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Each event with the records up to the next. The last one's may have died with the node, so it is left out."""
     turns: list[tuple[dict[str, Any], list[dict[str, Any]]]] = []
+    ended = bool(records) and records[-1]["k"] == "end"
     for record in records:
+        if record["k"] == "left_out":
+            return turns
         if record["k"] == "event":
             turns.append((record, []))
         elif turns:
             turns[-1][1].append(record)
-    ended = bool(records) and records[-1]["k"] == "end"
     return turns if ended else turns[:-1]
 
 
@@ -132,5 +135,8 @@ def main(trace: Path, as_json: bool) -> int:
                 print(f"{'':>12} recorded instead: {decision}", file=sys.stderr)
             if not turn.then:
                 print(f"{'':>12} recorded instead: nothing (line {turn.line})", file=sys.stderr)
+    for record in records:
+        if record["k"] == "left_out":
+            print(f"the replay ends at line {record['n']}: {record['reason']}", file=sys.stderr)
     print(f"{turns} events, {different} with other decisions than recorded", file=sys.stderr)
     return 1 if different else 0

@@ -61,6 +61,8 @@ class Driver:
         self._leads = False
         self.tensor_senders: frozenset[Peer] | None = None
         """Members of our view, who may send us tensors; None while we are in none, and cannot tell who may."""
+        self.members: frozenset[Peer] = frozenset()
+        """Of the view that we go by, whether we are in it or not."""
         self.transport, self.compute, self.directory = transport, compute, directory
         self.arena, self.trace, self.say = arena, trace, say
         self.tasks = TaskRunner(arena, compute, self.deliver, self._fail_compute)
@@ -113,7 +115,7 @@ class Driver:
         if self._is_stale(event):
             return
         now = self.clock()
-        self.trace.event(now, event)
+        self.trace.event(now, event, self._is_foreign(event))
         self._record_result(event, now)
         for effect in self.participant.handle(event, now):
             self._perform(effect, now)
@@ -124,6 +126,14 @@ class Driver:
         if isinstance(event, ev.Received):
             self.transport.handled(event)
         self.tasks.resume()
+
+    def _is_foreign(self, event: ev.Event) -> bool:
+        """Whether somebody outside of the view can make as many of it, and as large, as it likes."""
+        match event:
+            case ev.Received(sender=peer) | ev.LinkUp(peer=peer) | ev.LinkDown(peer=peer):
+                return peer not in self.members
+            case _:
+                return isinstance(event, ev.Directory)
 
     def _is_stale(self, event: ev.Event) -> bool:
         """The end of something that was cancelled: of weights that are no more, or a copy that is dropped."""
@@ -283,6 +293,7 @@ class Driver:
         self.directory.publish_view(view)
         picture = self.participant.picture  # whoever takes a view up, or gives it up, says so by this effect
         self._leads = picture.leads
+        self.members = picture.members
         self.tensor_senders = picture.members if picture.member else None
 
     def _record_commit(self, effect: fx.Committed, now: float) -> None:

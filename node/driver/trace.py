@@ -8,6 +8,10 @@ what `protocol/words/codec.py` makes of them.
 A record that tells of an event follows that event's own line and precedes the next event's, so that the audit can hold
 one against the other: an `accumulated` follows the `Done` of its backward task, `reduced` that of its reduction,
 `installed` its `Installed`.
+
+What strangers say, and what the directory shows, has a share of the file and no more: whoever can send to a node must
+not be able to end its trace. When the share is spent, one `left_out` says so, and such events are not written any more.
+A replay ends there, for the core has heard more than the trace tells. The audit needs none of those events.
 """
 
 from __future__ import annotations
@@ -33,12 +37,16 @@ TRACE_PATTERN: Final = "trace*.jsonl"
 LINE_BYTES_MAX: Final = 1 << 20
 TRACE_BYTES_MAX: Final = 256 << 20
 """Some ten thousand steps of a leader; a volunteer's disk is not ours to fill."""
+STRANGERS_SHARE: Final = 0.25
+"""Of the whole file. A hundred standbys fill it in half an hour, with heartbeats of 400 bytes twice a lease of 5 s."""
 
 RECORDS: Final[dict[str, tuple[str, ...]]] = {
     # Always the first line. `settings`, `chance` (the seed), `addresses` and `hold` are what a replay needs;
     # `precision` is that of the weights in dumps.
     "start": ("format", "peer", "run", "settings", "precision", "chance", "addresses", "hold", "wall", "version"),
     "event": ("e",),
+    # From here on events of strangers and of the directory are not written.
+    "left_out": ("reason",),
     "note": ("kind", "text", "fields"),
     "accumulated": ("stage", "step", "attempt", "microbatch", "visit"),
     # `covered`: [[microbatch, visit], ...], as counted by the compute process itself.
@@ -95,6 +103,8 @@ class TraceWriter:
     ) -> None:
         self._path, self._say = path, say
         self._room = bytes_max
+        self._strangers_room = int(STRANGERS_SHARE * bytes_max)
+        """-1 when there was none for an event."""
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -102,8 +112,19 @@ class TraceWriter:
         self._sequence = 0
         self.record("start", time.monotonic(), format=FORMAT, **header)
 
-    def event(self, now: float, event: Event) -> None:
-        self._write(now, "event", {"e": tagged(event)})
+    def event(self, now: float, event: Event, foreign: bool = False) -> None:
+        """`foreign`: it is of a stranger's making, or the directory's."""
+        if self._file < 0 or (foreign and self._strangers_room < 0):
+            return
+        line = self._line(now, "event", {"e": tagged(event)})
+        if foreign:
+            self._strangers_room = max(-1, self._strangers_room - len(line))
+        if foreign and self._strangers_room < 0:
+            reason = "the share of strangers is spent: what they and the directory say from now on is not written"
+            self.record("left_out", now, reason=reason)
+            self._say(f"{reason} to {self._path}, and a replay of it ends here")
+        else:
+            self._append(line)
 
     def note(self, now: float, note: Note) -> None:
         self._write(now, "note", {"kind": note.kind, "text": note.text, "fields": dict(note.fields)})
@@ -122,9 +143,14 @@ class TraceWriter:
             self._stop()
 
     def _write(self, now: float, kind: str, fields: dict[str, Any]) -> None:
-        if self._file < 0:
-            return
-        line = json.dumps({"n": self._sequence, "t": now, "k": kind, **fields}, separators=(",", ":")).encode() + b"\n"
+        if self._file >= 0:
+            self._append(self._line(now, kind, fields))
+
+    def _line(self, now: float, kind: str, fields: dict[str, Any]) -> bytes:
+        record = {"n": self._sequence, "t": now, "k": kind, **fields}
+        return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+    def _append(self, line: bytes) -> None:
         if len(line) > self._room:
             self._stop(f"the trace {self._path} is full; what happens from now on is in no trace")
             return

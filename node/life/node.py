@@ -32,6 +32,7 @@ from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
 from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, saver_for
 from ftnode.node.links.addresses import full_addresses, parse_peers, remember_peers
+from ftnode.node.links.attention import Attention
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.reachability import Reach, Reachability
@@ -115,6 +116,7 @@ class Node:
         self.transport = Transport(
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
             self._may_send_tensors, self.book,
+            Attention(lambda peer: peer in self.driver.members, self._learns),
         )  # fmt: skip
         self.spreading = Spreading(self.book, self.transport)
         self.directory = SwarmDirectory(
@@ -298,6 +300,9 @@ class Node:
         """Members of our view may, and while we are in none, we cannot tell."""
         senders = self.driver.tensor_senders
         return senders is None or peer in senders
+
+    def _learns(self, peer: Peer) -> bool:
+        return any(peer == learner for _, learner in self._look().learners)
 
     def _may_borrow(self, peer_id: str) -> bool:
         """As above; outside of a view we have but copies to lend, to members of a view that we may

@@ -28,11 +28,15 @@ class Strikes:
         _forget_oldest(self._times)
         if len(times) < STRIKES or now - times[0] > STRIKE_SECONDS:
             return False
-        del self._times[peer_id]
+        self.ban(peer_id, now)
+        return True
+
+    def ban(self, peer_id: str, now: float) -> None:
+        """At once, or for longer: one offence is enough where nobody can commit it by mistake."""
+        self._times.pop(peer_id, None)
         self._banned_until.pop(peer_id, None)
         self._banned_until[peer_id] = now + BAN_SECONDS
         _forget_oldest(self._banned_until)
-        return True
 
     def banned(self, peer_id: str, now: float) -> bool:
         return now < self._banned_until.get(peer_id, now)

@@ -1,8 +1,8 @@
 """What comes in from peers: frames into events, tensors into slots, and no more of either than we can handle.
 
 A peer may have a bounded backlog of events that the driver has not handled. Beyond it we read no further from that
-peer, and its own queue fills up instead of ours. A tensor that there is no room for is read and dropped: it was not
-acknowledged, so it comes again.
+peer, and its own queue fills up instead of ours. How much a peer may say at all is told in attention.py. A tensor that
+there is no room for is read and dropped: it was not acknowledged, so it comes again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 
 import trio
 
+from ftnode.node.links.attention import Attention
 from ftnode.node.links.streams import STRANGER_HEADER_MAX, TURN_SECONDS, FrameReader
 from ftnode.node.machine.tensor_slots import RESERVED_SLOTS, Arena
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD
@@ -95,15 +96,18 @@ class Intake:
         boundary_bytes: int,
         deliver: Callable[[Received], None],
         may_send_tensors: Callable[[Peer], bool],
+        attention: Attention,
     ) -> None:
         self.backlog = Backlog()
         self._arena = arena
         self._boundary_bytes = boundary_bytes
         self._deliver_event = deliver
         self._may_send_tensors = may_send_tensors
+        self._attention = attention
 
     async def receive_all(self, sender: Peer, lane: str, reader: FrameReader) -> None:
-        """Deliver frames until the stream ends. Raises PeerError, and one of STREAM_ERRORS at the end."""
+        """Deliver frames until the stream ends. Raises PeerError (Flood, when a stranger says too much), and one of
+        STREAM_ERRORS at the end."""
         frames, turn_ends, told = 0, trio.current_time() + TURN_SECONDS, False
         with trio.CancelScope() as scope:
             while True:
@@ -118,12 +122,23 @@ class Intake:
                 scope.deadline = now + IDLE_SECONDS
                 await reader.wait()
                 scope.deadline = trio.current_time() + FRAME_SECONDS
+                announced = await reader.announced()
+                scope.deadline = inf
+                await self._turn(sender, lane, *announced)
+                scope.deadline = trio.current_time() + FRAME_SECONDS
                 dropped = await self._receive(sender, lane, reader)
                 frames += 1
                 if dropped and not told:
                     told = True
                     log.warning("a tensor of %s is dropped: %s", sender, dropped)
         raise trio.TooSlowError
+
+    async def _turn(self, sender: Peer, lane: str, header_bytes: int, payload_bytes: int) -> None:
+        """Until we may attend to the frame that has begun."""
+        if lane != TENSOR_LANE:
+            await self._attention.word(sender, header_bytes)
+        elif not self._attention.knows(sender):
+            await self._attention.stranger_tensor(header_bytes + payload_bytes)
 
     async def _receive(self, sender: Peer, lane: str, reader: FrameReader) -> str:
         """One frame; a tensor goes straight into a slot. Why it was dropped instead, or ""."""
@@ -132,6 +147,8 @@ class Intake:
         message = read_message(header, payload_bytes, self._boundary_bytes)
         cost = 1 + len(header) // HEADER_BYTES_PER_COST
         if not isinstance(message, Boundary):
+            if lane == TENSOR_LANE:
+                raise PeerError(f"{type(message).__name__} on the tensor lane")
             self._deliver(sender, message, None, cost)
             return ""
         if lane != TENSOR_LANE:

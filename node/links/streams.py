@@ -201,11 +201,15 @@ class FrameReader:
         """Until a frame has begun. Raises EOFError when the stream ends before one does."""
         await self._fill(1)
 
+    async def announced(self) -> tuple[int, int]:
+        """How many bytes the next frame's header has, and its payload. Raises PeerError, EOFError, OSError."""
+        await self._fill(PREFIX_BYTES)
+        return read_prefix(self._buffer[self._start : self._start + PREFIX_BYTES])
+
     async def header(self, limit: int = STRANGER_HEADER_MAX) -> tuple[bytes, int]:
         """The header's bytes, at most `limit` of them, and the length of the payload behind it. Raises PeerError,
         EOFError, OSError."""
-        await self._fill(PREFIX_BYTES)
-        header_bytes, payload_bytes = read_prefix(self._buffer[self._start : self._start + PREFIX_BYTES])
+        header_bytes, payload_bytes = await self.announced()
         if header_bytes > limit:
             raise PeerError(f"a header of {header_bytes} bytes, where {limit} are enough")
         self._start += PREFIX_BYTES

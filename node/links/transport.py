@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 import trio
 
+from ftnode.node.links.attention import Attention, Flood
 from ftnode.node.links.bans import BAN_SECONDS, Strikes
 from ftnode.node.links.inbound import Intake
 from ftnode.node.links.link import HANDSHAKE_SECONDS, Link, LinkBroken, LinkDialer, describe
@@ -73,6 +74,7 @@ class Transport:
         on_refusal: Callable[[Peer, str], None] | None = None,
         may_send_tensors: Callable[[Peer], bool] | None = None,
         book: Admission | None = None,
+        attention: Attention | None = None,
     ) -> None:
         self._p2pd = p2pd
         self._arena = arena
@@ -80,7 +82,10 @@ class Transport:
         self._me = Peer(p2pd.peer_id, nonce)
         self._boundary_bytes = boundary_bytes
         self._deliver = deliver
-        self._intake = Intake(arena, boundary_bytes, deliver, may_send_tensors or (lambda peer: True))
+        self._attention = attention or Attention(lambda peer: True)
+        """How much a peer may say; without one, everybody what members may."""
+        may_send_tensors = may_send_tensors or (lambda peer: True)
+        self._intake = Intake(arena, boundary_bytes, deliver, may_send_tensors, self._attention)
         self._book = book
         """Who may take part; without one, everybody."""
         self._on_refusal = on_refusal or (lambda peer, reason: None)
@@ -137,15 +142,31 @@ class Transport:
     def strike(self, peer_id: str, reason: str) -> None:
         """The peer sent what the protocol forbids; with the third time within a minute it is banned for one."""
         log.warning("peer %s broke the protocol: %s", peer_id, reason)
-        if not self._strikes.add(peer_id, trio.current_time()):
-            return
-        log.warning("peer %s is banned for %d s", peer_id, BAN_SECONDS)
+        if self._strikes.add(peer_id, trio.current_time()):
+            self._cut_off(peer_id, reason)
+
+    def _ban(self, peer_id: str, reason: str) -> None:
+        """What the peer does is no mistake: p2pd drops its connection, too, and what it holds of it."""
+        self._strikes.ban(peer_id, trio.current_time())
+        self._cut_off(peer_id, reason)
+        if self._nursery is not None:
+            self._nursery.start_soon(self._disconnect, peer_id)
+
+    def _cut_off(self, peer_id: str, reason: str) -> None:
+        """The peer is banned now: nothing more is read from it."""
+        log.warning("peer %s is banned for %d s: %s", peer_id, BAN_SECONDS, reason)
         for (owner, _), scope in list(self._inbound.items()):
             if owner == peer_id:
                 scope.cancel()
         for peer, link in self._links.items():
             if peer.id == peer_id:
                 link.fail(LinkBroken(f"banned: {reason}"))
+
+    async def _disconnect(self, peer_id: str) -> None:
+        try:
+            await self._p2pd.disconnect(peer_id)
+        except P2pdError as error:
+            log.info("p2pd keeps its connection to %s: %s", peer_id, error)
 
     def drop_unlisted(self) -> None:
         """Who may no longer take part is cut off."""
@@ -235,6 +256,8 @@ class Transport:
         link = self._links.get(peer)
         if peer in self._probing or (link is not None and not link.up) or self._nursery is None:
             return
+        if self._strikes.banned(peer.id, trio.current_time()):
+            return
         self._probing.add(peer)
         self._nursery.start_soon(self._probe, peer, link)
 
@@ -259,6 +282,9 @@ class Transport:
         try:
             with trio.fail_after(HANDSHAKE_SECONDS):
                 hello = await self._shake_hands(peer_id, stream, reader)
+        except Flood as flood:
+            self._ban(peer_id, str(flood))
+            return
         except PeerError as error:
             self.strike(peer_id, str(error))
             return
@@ -285,6 +311,7 @@ class Transport:
         hello = read_greeting(*await reader.header())
         if not isinstance(hello, Hello):
             raise PeerError("a stream that does not begin with Hello")
+        self._attention.pause(Peer(peer_id, hello.nonce), 0, trio.current_time())  # raises Flood
         if self._strikes.banned(peer_id, trio.current_time()):
             await write_frame(stream, Refusal("you are banned for a minute", retry=True))
             return None
@@ -305,6 +332,8 @@ class Transport:
         """Deliver frames until the stream ends."""
         try:
             await self._intake.receive_all(sender, lane, reader)
+        except Flood as flood:
+            self._ban(sender.id, str(flood))
         except PeerError as error:
             self.strike(sender.id, str(error))
         except STREAM_ERRORS as error:

@@ -101,6 +101,17 @@ def test_an_event_that_is_missing_changes_what_follows(trace: Path) -> None:
     assert not all(turn.same for turn in replay(read_trace(trace)))
 
 
+def test_a_replay_ends_where_strangers_are_left_out(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = read_trace(trace)
+    index = [i for i, record in enumerate(records) if record["k"] == "event"][20]
+    without = [record for record in records[index + 1 :] if record["k"] != "event" or record["e"][0] != "Received"]
+    rewrite(trace, [*records[:index], {"n": 0, "t": 0.0, "k": "left_out", "reason": "strangers"}, *without])
+    turns = list(replay(read_trace(trace)))
+    assert len(turns) == 20 and all(turn.same for turn in turns)
+    assert replay_module.main(trace, as_json=False) == 0
+    assert "the replay ends at line 0: strangers" in capsys.readouterr().err
+
+
 def test_a_trace_that_cannot_be_replayed_is_one_clear_error(trace: Path) -> None:
     records = read_trace(trace)
     records[0]["settings"]["colour"] = "red"

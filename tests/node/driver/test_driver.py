@@ -229,6 +229,21 @@ def test_the_transport_hears_of_every_message_that_was_handled_or_dropped(
     assert hands.transport.handled_events == [events[2], events[0], events[1]]
 
 
+def test_what_strangers_say_has_no_more_than_its_share_of_the_trace(tmp_path: Path) -> None:
+    hands = Hands(tmp_path)
+    hands.driver.members = frozenset({OTHER})
+    hands.trace._strangers_room = 0
+    stranger = Peer("stranger", 1)
+    foreign = [ev.LinkUp(stranger), ev.LinkDown(stranger, False, ""), ev.Directory((), ())]
+    foreign.append(replace(received(), sender=stranger))
+    hands.run(received(), *foreign, ev.LinkUp(OTHER), ev.DirectoryLost(""))
+    hands.trace.close(0.0, "left")
+    records = read_trace(hands.path)
+    assert [record["k"] for record in records].count("left_out") == 1
+    events = [record["e"][0] for record in records if record["k"] == "event"]
+    assert events == ["Received", "LinkUp", "DirectoryLost", "Leave"]
+
+
 class Shelf:
     """A directory that takes no notice."""
 

@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from ftnode.node.driver.trace import TraceTail, TraceWriter, new_trace_path, parse_record, read_trace
+from ftnode.node.driver.trace import (
+    STRANGERS_SHARE,
+    TraceTail,
+    TraceWriter,
+    new_trace_path,
+    parse_record,
+    read_trace,
+)
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.errors import LocalError, UserError
-from ftnode.protocol.words.events import Wake
+from ftnode.protocol.words.events import DirectoryLost, Wake
 
 HEADER = {"peer": ["p", 1], "run": "r", "settings": {}, "chance": 1, "addresses": [], "hold": 1, "wall": 0.0,
           "version": "test", "precision": "float32"}  # fmt: skip
@@ -125,3 +132,21 @@ def test_a_line_that_is_no_record_is_one_clear_error(tmp_path: Path, line: bytes
         read_trace(tmp_path / "trace.jsonl")
     assert error.value.exit_code == 65
     assert "trace.jsonl:1" in str(error.value)
+
+
+def test_strangers_have_a_share_of_the_trace_and_cannot_end_it(tmp_path: Path) -> None:
+    said: list[str] = []
+    trace = TraceWriter(tmp_path / "trace.jsonl", HEADER, said.append, bytes_max=40_000)
+    for number in range(1000):
+        trace.event(float(number), DirectoryLost("x" * 500), foreign=True)
+    assert (tmp_path / "trace.jsonl").stat().st_size < STRANGERS_SHARE * 40_000 + 1000
+    assert len(said) == 1 and "strangers" in said[0]
+    for number in range(100):
+        trace.event(2000.0 + number, Wake())
+        trace.event(2000.0 + number, Wake(), foreign=True)
+    trace.close(4000.0, "stopped")
+    records = read_trace(tmp_path / "trace.jsonl")
+    assert [record["n"] for record in records] == list(range(len(records)))
+    left_out = [record["k"] for record in records].index("left_out")
+    assert [record["k"] for record in records[left_out:]] == ["left_out", *["event"] * 100, "end"]
+    assert {record["e"][0] for record in records[left_out:] if record["k"] == "event"} == {"Wake"}

@@ -10,6 +10,7 @@ from typing import TypeVar
 import trio
 
 from ftnode.node.home.identity import take_identity
+from ftnode.node.links.attention import Attention
 from ftnode.node.links.p2pd import LOOPBACK, P2pd
 from ftnode.node.links.transport import LinkEvent, Transport
 from ftnode.node.machine.tensor_slots import Arena
@@ -25,7 +26,15 @@ Kind = TypeVar("Kind")
 class Node:
     """A transport with its p2pd and arena, and the events that it delivered."""
 
-    def __init__(self, p2pd: P2pd, nonce: int, run: str, slots: int, book: ManifestBook | None = None) -> None:
+    def __init__(
+        self,
+        p2pd: P2pd,
+        nonce: int,
+        run: str,
+        slots: int,
+        book: ManifestBook | None = None,
+        attention: Attention | None = None,
+    ) -> None:
         self.p2pd = p2pd
         self.peer = Peer(p2pd.peer_id, nonce)
         self.arena = Arena(BOUNDARY_BYTES, slots)
@@ -40,6 +49,7 @@ class Node:
             self._send.send_nowait,
             lambda peer, reason: self.refusals.append(reason),
             book=book,
+            attention=attention,
         )
 
     async def next(self, kind: type[Kind]) -> Kind:
@@ -66,12 +76,13 @@ async def node(
     slots: int = 4,
     listen: Sequence[str] = LOOPBACK,
     book: ManifestBook | None = None,
+    attention: Attention | None = None,
 ) -> AsyncIterator[Node]:
     identity = take_identity(home)
     async with trio.open_nursery() as nursery:
         p2pd = await P2pd.start(nursery, identity.path, listen=listen)
         try:
-            made = Node(p2pd, nonce, run, slots, book)
+            made = Node(p2pd, nonce, run, slots, book, attention)
             await made.transport.start(nursery)
             yield made
         finally:

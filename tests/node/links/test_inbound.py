@@ -10,6 +10,7 @@ import trio
 import trio.testing
 
 from ftnode.node.links import streams
+from ftnode.node.links.attention import STRANGER, TENSORS, Attention, Flood
 from ftnode.node.links.inbound import (
     BACKLOG_MAX,
     COMPUTE_RESERVE,
@@ -45,6 +46,9 @@ class Endless(FrameReader):
     async def wait(self) -> None:
         pass
 
+    async def announced(self) -> tuple[int, int]:
+        return 100, self.payload_bytes
+
     async def header(self, limit: int = 0) -> tuple[bytes, int]:
         self.given += 1
         if self.given > 20 * TURN_FRAMES:
@@ -56,6 +60,13 @@ class Endless(FrameReader):
 
     async def skip(self, size: int) -> None:
         pass
+
+
+def intake_of(
+    deliver: Callable[[Received], None], arena: Arena, boundary_bytes: int = BOUNDARY_BYTES, known: bool = True
+) -> Intake:
+    """`known`: whether everybody is a member, or nobody."""
+    return Intake(arena, boundary_bytes, deliver, lambda peer: known, Attention(lambda peer: known))
 
 
 def run(main: Callable[[trio.Nursery], Awaitable[None]]) -> None:
@@ -71,7 +82,7 @@ def run(main: Callable[[trio.Nursery], Awaitable[None]]) -> None:
 def test_a_flood_lets_other_tasks_run() -> None:
     async def main(nursery: trio.Nursery) -> None:
         reader = Endless([WORD], 0)
-        intake = Intake(Arena(64, 1), 64, lambda event: intake.backlog.handled(event.sender.id), lambda peer: True)
+        intake = intake_of(lambda event: intake.backlog.handled(event.sender.id), Arena(64, 1), 64)
         nursery.start_soon(intake.receive_all, SENDER, CONTROL_LANE, reader)
         for turn in range(5):
             await trio.lowlevel.checkpoint()
@@ -93,7 +104,7 @@ def test_no_more_is_read_from_a_peer_than_is_handled(frame: bytes, payload_bytes
     async def main(nursery: trio.Nursery) -> None:
         events: list[Received] = []
         reader = Endless([frame], payload_bytes)
-        intake = Intake(Arena(BOUNDARY_BYTES, 100), BOUNDARY_BYTES, events.append, lambda peer: True)
+        intake = intake_of(events.append, Arena(BOUNDARY_BYTES, 100))
         nursery.start_soon(intake.receive_all, SENDER, lane, reader)
         await trio.testing.wait_all_tasks_blocked()
         assert len(events) == waiting
@@ -121,9 +132,9 @@ def test_an_unwanted_tensor_takes_no_slot_and_is_no_offence(
         while arena.free > COMPUTE_RESERVE + (not known):
             arena.take()
         reader = Endless([TENSOR], BOUNDARY_BYTES)
-        intake = Intake(arena, BOUNDARY_BYTES, events.append, lambda peer: known)
+        intake = intake_of(events.append, arena, known=known)
         nursery.start_soon(intake.receive_all, SENDER, TENSOR_LANE, reader)
-        for _ in range(3):
+        for _ in range(10):
             await trio.lowlevel.checkpoint()
         assert reader.given > 1 and not events
         assert arena.free == COMPUTE_RESERVE + (not known)
@@ -134,11 +145,49 @@ def test_an_unwanted_tensor_takes_no_slot_and_is_no_offence(
 
 def test_a_tensor_on_the_control_lane_is_an_offence() -> None:
     async def main(nursery: trio.Nursery) -> None:
-        intake = Intake(Arena(BOUNDARY_BYTES, 9), BOUNDARY_BYTES, lambda event: None, lambda peer: True)
+        intake = intake_of(lambda event: None, Arena(BOUNDARY_BYTES, 9))
         with pytest.raises(PeerError, match="control lane"):
             await intake.receive_all(SENDER, CONTROL_LANE, Endless([TENSOR], BOUNDARY_BYTES))
 
     run(main)
+
+
+def test_a_word_on_the_tensor_lane_is_an_offence() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        intake = intake_of(lambda event: None, Arena(BOUNDARY_BYTES, 9))
+        with pytest.raises(PeerError, match="tensor lane"):
+            await intake.receive_all(SENDER, TENSOR_LANE, Endless([WORD], 0))
+
+    run(main)
+
+
+def test_a_strangers_words_are_counted_before_they_are_read() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        reader = Endless([WORD], 0)
+        intake = intake_of(lambda event: intake.backlog.handled(event.sender.id), Arena(64, 1), 64, known=False)
+        with pytest.raises(Flood):
+            await intake.receive_all(SENDER, CONTROL_LANE, reader)
+        assert reader.given == STRANGER.messages_at_once
+
+    run(main)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_strangers_tensors_are_passed_over_at_a_rate_and_no_offence(known: bool) -> None:
+    """What members send is as fast as it comes: here until the stream ends."""
+
+    async def main() -> int:
+        reader = Endless([TENSOR], BOUNDARY_BYTES)
+        arena = Arena(BOUNDARY_BYTES, COMPUTE_RESERVE)  # so that members' are dropped, too
+        intake = intake_of(lambda event: None, arena, known=known)
+        with trio.move_on_after(2.0):
+            with pytest.raises(EOFError):
+                await intake.receive_all(SENDER, TENSOR_LANE, reader)
+        return reader.given * BOUNDARY_BYTES
+
+    passed = trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert (passed <= 1.1 * (TENSORS.bytes_at_once + 2 * TENSORS.bytes)) != known
+    assert passed > TENSORS.bytes
 
 
 def test_a_backlog_knows_what_it_is_owed() -> None:
@@ -224,7 +273,7 @@ def test_only_members_send_large_headers(member: bool) -> None:
     async def main(nursery: trio.Nursery) -> None:
         ours, theirs = trio.socket.socketpair()
         sender = trio.SocketStream(theirs)
-        intake = Intake(Arena(64, 1), 64, lambda event: None, lambda peer: member)
+        intake = intake_of(lambda event: None, Arena(64, 1), 64, member)
         nursery.start_soon(sender.send_all, size.to_bytes(4, "big") + bytes(4) + b"\xc1" * size)
         with pytest.raises(PeerError) as caught:
             await intake.receive_all(SENDER, CONTROL_LANE, FrameReader(trio.SocketStream(ours)))

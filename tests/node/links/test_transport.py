@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,12 +17,22 @@ import trio
 import trio.testing
 
 from ftnode.node.home.identity import take_identity
+from ftnode.node.links.attention import STRANGER, Attention
 from ftnode.node.links.bans import BAN_SECONDS, STRIKE_SECONDS, STRIKES, Strikes
 from ftnode.node.links.inbound import COMPUTE_RESERVE
 from ftnode.node.links.link import QUEUE_FRAMES_MAX, REFUSAL_PAUSES_SECONDS, refuses
-from ftnode.node.links.p2pd import P2pd
-from ftnode.node.links.streams import FrameReader, write_frame
-from ftnode.protocol.wire.frames import STEP_PROTOCOL, Hello, Refusal, Welcome, encode_frame, read_greeting
+from ftnode.node.links.p2pd import P2pd, P2pdError
+from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, write_frame
+from ftnode.protocol.wire.frames import (
+    CONTROL_LANE,
+    STEP_PROTOCOL,
+    TENSOR_LANE,
+    Hello,
+    Refusal,
+    Welcome,
+    encode_frame,
+    read_greeting,
+)
 from ftnode.protocol.words.errors import LocalError
 from ftnode.protocol.words.events import LinkDown, LinkUp, Received
 from ftnode.protocol.words.messages import Message
@@ -226,11 +236,11 @@ def test_ids_that_nobody_answers_to(tmp_path: Path, peer_id: str) -> None:
     limited(main)
 
 
-async def knock(stranger: Node, victim: Node, *frames: bytes) -> bytes:
+async def knock(stranger: Node, victim: Node, *frames: bytes, lane: str = TENSOR_LANE) -> bytes:
     """Open a stream by hand, say Hello, send `frames`; what comes back until the stream ends."""
     stream = await stranger.p2pd.open(victim.peer.id, STEP_PROTOCOL, 5)
     reader = FrameReader(stream)
-    await write_frame(stream, Hello("run", stranger.peer.nonce, (), "tensor"))
+    await write_frame(stream, Hello("run", stranger.peer.nonce, (), lane))
     answer = read_greeting(*await reader.header())
     if isinstance(answer, Refusal):
         return answer.reason.encode()
@@ -257,6 +267,49 @@ def test_breaking_the_protocol_costs_the_stream_and_then_a_ban(tmp_path: Path) -
             down = await here.next(LinkDown)
             assert (down.peer, down.reason) == (there.peer, "banned")
             assert here.arena.free == here.arena.slots
+
+    limited(main)
+
+
+def test_a_flood_costs_a_stranger_its_connection_at_once(tmp_path: Path) -> None:
+    """And a member nothing but time."""
+    frame = encode_frame(word("x" * 2000))
+
+    async def main() -> None:
+        attention = Attention(lambda peer: peer.nonce == 7)
+        async with node(tmp_path, attention=attention) as here, node(tmp_path, 2) as there:
+            await there.p2pd.connect(here.peer.id, await here.p2pd.addresses(), 5)
+            began, heard = trio.current_time(), 0
+            async with trio.open_nursery() as nursery:
+
+                async def hear() -> None:
+                    nonlocal heard
+                    while True:
+                        await here.next(Received)
+                        heard += 1
+
+                nursery.start_soon(hear)
+                with trio.fail_after(5), suppress(*STREAM_ERRORS, P2pdError):
+                    await knock(there, here, frame * 4 * int(STRANGER.messages_at_once), lane=CONTROL_LANE)
+                with trio.fail_after(5):
+                    while there.peer.id in await here.p2pd.peers():
+                        await trio.lowlevel.checkpoint()
+                took = trio.current_time() - began
+                nursery.cancel_scope.cancel()
+            assert heard < 1.5 * STRANGER.messages_at_once and took < 2.0
+            answer = b""
+            with trio.fail_after(5):
+                while not answer:  # who comes back at once is cut off without a word
+                    with suppress(*STREAM_ERRORS, P2pdError):
+                        await there.p2pd.connect(here.peer.id, await here.p2pd.addresses(), 5)
+                        answer = await knock(there, here)
+            assert b"banned" in answer
+            async with node(tmp_path, 7) as member:
+                await member.p2pd.connect(here.peer.id, await here.p2pd.addresses(), 5)
+                for _ in range(2 * int(STRANGER.messages_at_once)):
+                    member.transport.know(here.peer.id, await here.p2pd.addresses())
+                    member.transport.send(here.peer, word("x" * 2000), None)
+                    await here.next(Received)
 
     limited(main)
 

@@ -1,0 +1,158 @@
+"""How much a peer may make us do by what it says: messages and bytes a second, before any of it is decoded.
+
+Members of the view that we go by, and learners, have a wide budget: some times what the fastest swarm on loopback says.
+Who spends it is read no faster, and never struck for it: after a pause, everything that an honest member has to say
+comes at once. Strangers have a narrow budget: some certificates of a large view at once, then a few messages a second.
+Who spends that is a flood, and banned. All strangers together have a budget, too, beyond which each waits for its turn.
+Small messages have turns of their own, so that a newcomer's heartbeat does not wait behind others' certificates.
+
+Tensors of strangers are dropped in any case, so they take turns at a rate that costs us little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import trio
+
+from ftnode.protocol.words.errors import PeerError
+from ftnode.protocol.words.types import Peer
+
+Value = TypeVar("Value")
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A second's messages and bytes, and how much of both may come at once after a pause."""
+
+    messages: float
+    bytes: float
+    messages_at_once: float
+    bytes_at_once: float
+
+
+MEMBER: Final = Budget(20_000, 4 * MIB, 40_000, 64 * MIB)
+"""A tiny model on loopback makes 1,500 messages a second between two members. A Begin of 400 members has 0.4 MiB."""
+STRANGER: Final = Budget(16, 32 * KIB, 256, 2 * MIB)
+"""A standby says a word per half a lease. A certificate has 0.25 KiB for each member; one of another lineage says it
+once a heartbeat."""
+SMALL_BYTES: Final = 4 * KIB
+SMALL_WORDS: Final = Budget(256, 96 * KIB, 1024, MIB)
+"""Of all strangers: heartbeats of some hundred standbys."""
+LARGE_WORDS: Final = Budget(32, 64 * KIB, 128, 4 * MIB)
+"""Of all strangers: certificates."""
+TENSORS: Final = Budget(1000, 16 * MIB, 1000, 16 * MIB)
+"""Of all strangers, to be dropped; more than a line that is worth having brings."""
+PEERS_MAX: Final = 4096
+"""Whose budgets are remembered; the one that was silent for longest is forgotten first."""
+VOUCHED_SECONDS: Final = 5.0
+"""How long somebody counts as a learner after we have looked."""
+
+
+class Flood(PeerError):
+    """A stranger says more than any honest one would."""
+
+
+class Allowance:
+    """What is left of a budget. It fills with the time, up to what may come at once. `spend` may leave it in debt."""
+
+    def __init__(self, budget: Budget, now: float) -> None:
+        self._budget = budget
+        self._messages, self._bytes = budget.messages_at_once, budget.bytes_at_once
+        self._seen = now
+
+    def spend(self, size: int, now: float) -> float:
+        """A message of `size` bytes; seconds until it is made up for."""
+        self._fill(now)
+        self._messages -= 1
+        self._bytes -= size
+        return max(0.0, -self._messages / self._budget.messages, -self._bytes / self._budget.bytes)
+
+    def take(self, size: int, now: float) -> bool:
+        """Whether there is enough for a message of `size` bytes; it is spent then, and nothing otherwise."""
+        self._fill(now)
+        enough = self._messages >= 1 and self._bytes >= size
+        if enough:
+            self.spend(size, now)
+        return enough
+
+    def _fill(self, now: float) -> None:
+        budget, passed = self._budget, max(0.0, now - self._seen)
+        self._seen += passed
+        self._messages = min(budget.messages_at_once, self._messages + passed * budget.messages)
+        self._bytes = min(budget.bytes_at_once, self._bytes + passed * budget.bytes)
+
+
+class Turns:
+    """One allowance for many, who wait for it in the order in which they came."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._allowance: Allowance | None = None
+        self._line = trio.StrictFIFOLock()
+
+    async def wait(self, size: int) -> None:
+        """Until the message's turn has come."""
+        async with self._line:
+            now = trio.current_time()
+            self._allowance = self._allowance or Allowance(self._budget, now)
+            await trio.sleep(self._allowance.spend(size, now))
+
+
+class Attention:
+    """Budgets by PeerId. `knows`: whether a peer is a member of the view that we go by; asked for every frame.
+    `vouches`: whether it has another reason to say much; asked when it has spent a stranger's budget."""
+
+    def __init__(self, knows: Callable[[Peer], bool], vouches: Callable[[Peer], bool] = lambda peer: False) -> None:
+        self.knows = knows
+        self._vouches = vouches
+        self._members: dict[str, Allowance] = {}
+        self._strangers: dict[str, Allowance] = {}
+        self._vouched: dict[str, float] = {}
+        """PeerId → until when."""
+        self._small, self._large, self._tensors = Turns(SMALL_WORDS), Turns(LARGE_WORDS), Turns(TENSORS)
+
+    def pause(self, sender: Peer, size: int, now: float) -> float | None:
+        """Seconds for which a member, that has said too much, is not read; None: a stranger, which needs a turn.
+
+        `size`: of the control message that it has begun to say, in bytes. Raises Flood.
+        """
+        if self.knows(sender) or now < self._vouched.get(sender.id, now):
+            return _of(self._members, sender.id, MEMBER, now).spend(size, now)
+        if _of(self._strangers, sender.id, STRANGER, now).take(size, now):
+            return None
+        if not self._vouches(sender):
+            raise Flood("more words than a stranger can have for us")
+        _remember(self._vouched, sender.id, now + VOUCHED_SECONDS)
+        return 0.0
+
+    async def word(self, sender: Peer, size: int) -> None:
+        """A control message of `size` bytes is about to be read: wait until it may be. Raises Flood."""
+        pause = self.pause(sender, size, trio.current_time())
+        if pause is None:
+            await (self._small if size <= SMALL_BYTES else self._large).wait(size)
+        elif pause:
+            await trio.sleep(pause)
+
+    async def stranger_tensor(self, size: int) -> None:
+        """A frame of a stranger's tensor lane, `size` bytes in all, is about to be read and dropped."""
+        await self._tensors.wait(size)
+
+
+def _of(table: dict[str, Allowance], peer_id: str, budget: Budget, now: float) -> Allowance:
+    """The peer's allowance, which is the newest of the table from now on."""
+    found = table.pop(peer_id, None) or Allowance(budget, now)
+    return _remember(table, peer_id, found)
+
+
+def _remember(table: dict[str, Value], peer_id: str, value: Value) -> Value:
+    table.pop(peer_id, None)
+    table[peer_id] = value
+    if len(table) > PEERS_MAX:
+        del table[next(iter(table))]
+    return value
