@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from ftnode.protocol.liveness.liveness import Liveness
 from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Message, Offer, Suspect
 from ftnode.protocol.words.records import Presence
@@ -369,7 +370,7 @@ class Outcome(list["fx.Effect | Decision"]):
     def suspect(self, s: Situation, peer: Peer, kind: str, detail: str) -> None:
         """Tell the leader."""
         if s.view is not None and peer != s.view.leader:
-            self.send(s.view.leader, Suspect(s.view.lineage.id, s.view.number, peer, kind, detail))
+            self.send(s.view.leader, Suspect(s.view.lineage.id, s.view.number, peer, kind, detail[:REASON_MAX]))
 
     def set_timer(self, name: str, at: float, keep: bool = False) -> None:
         self.append(SetTimer(name, at, keep))

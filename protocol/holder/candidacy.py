@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from ftnode.protocol.situation import ClearTimer, Outcome, Remember, Situation
+from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words.effects import Dial
 from ftnode.protocol.words.messages import Answer, Offer
 from ftnode.protocol.words.types import HEAD, Peer
@@ -98,7 +99,7 @@ def _say(s: Situation, out: Outcome, leader: Peer, offer: Offer, accepted: bool,
     """With the stages of which we have the very weights."""
     have = s.own.exact(offer.lineage)
     exact = tuple(stage for stage in offer.stages if (stage, offer.base) in have)
-    out.send(leader, Answer(offer.lineage, offer.view, offer.stages, accepted, exact, reason))
+    out.send(leader, Answer(offer.lineage, offer.view, offer.stages, accepted, exact, reason[:REASON_MAX]))
 
 
 def _restarts(s: Situation, offer: Offer) -> bool:

@@ -9,6 +9,7 @@ from ftnode.protocol.holder.presence import state_of
 from ftnode.protocol.liveness.liveness import PollErrand
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.routes import neighbours
+from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words.effects import Dial
 from ftnode.protocol.words.messages import HALTED, Heartbeat, Poll, PollReply, StageReport
 from ftnode.protocol.words.types import Peer
@@ -54,7 +55,7 @@ def heartbeat_of(s: Situation, holder: Holder, waiting: str, wants_reply: bool) 
         wants_reply=wants_reply,
         commits=s.history.newest_commits() if leading else (),
         validation=((newest, validation[newest]),) if leading and newest is not None else (),
-        waiting=waiting,
+        waiting=waiting[:REASON_MAX],
         copies=holder.copies.told(),
     )
 

@@ -19,6 +19,7 @@ from ftnode.protocol.step.task_order import Pace
 from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, PublishView, Release, RestartCompute
 from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed
 from ftnode.protocol.words.messages import NOT_LENT, Begin, Boundary, Share, StageStatus, Status, Stored
+from ftnode.protocol.words.records import sensible
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Copied, Handle, Peer, Snapshot, Version
 from ftnode.protocol.words.view import Lineage, View
@@ -45,6 +46,7 @@ class Holder:
     """Weights by version, and the work on one attempt. Weights of stages no longer held are kept for a return."""
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self.versions: dict[int, Version] = {}
         self.made_in: dict[int, tuple[str, str]] = {}
         """Stage → the lineage that made its version, and that lineage's origin."""
@@ -96,8 +98,8 @@ class Holder:
         return self.copies.told()
 
     def snapshots_told(self) -> tuple[Snapshot, ...]:
-        """The newest on our disk."""
-        return self.disk.told()
+        """The newest on our disk that others believe in: what it is of, a leader has named."""
+        return tuple(snapshot for snapshot in self.disk.told() if sensible(snapshot, self._settings))
 
     @property
     def tensors(self) -> int:
@@ -167,7 +169,7 @@ class Holder:
             copies=self.copies.versions(),
             paths=work.paths() if work is not None and training else (),
             paths_view=begin.view if begin is not None and training else -1,
-            snapshots=self.disk.told(),
+            snapshots=self.snapshots_told(),
         )
 
     def _working(self) -> list[int]:
@@ -329,7 +331,8 @@ class Holder:
             self._held_back, self.named_at = (begin, since), s.now
             return out
         self._held_back = None
-        self.learning, self.named_at = tuple(stage for stage, peer in begin.learners if peer == s.me), s.now
+        named = (stage for stage, peer in begin.learners if peer == s.me and stage not in s.mine)
+        self.learning, self.named_at = tuple(named), s.now
         if self.learning:
             self._forget_given_up(out)
         self._break_off(out, {*s.mine, *self.learning})

@@ -7,6 +7,7 @@ memory: a restart is a new peer without votes (rule 1), so nothing has to surviv
 
 from __future__ import annotations
 
+from ftnode.protocol.wire.admission import BALLOTS_MAX
 from ftnode.protocol.words.effects import Effect, Send
 from ftnode.protocol.words.messages import Accepted, Ballot, Outbid, Prepare, Promise, Propose
 from ftnode.protocol.words.types import Peer
@@ -44,7 +45,10 @@ class Balloting:
         """Start a ballot for `proposal`: ballot 0 where that is allowed, else one above all that were seen."""
         assert proposal.number == self.number
         first = self.me == self.view.leader and self.ballot is None and self.promised is None
-        self._highest = 0 if first else max(self._highest, order(self.promised)[0], 0) + 1
+        number = 0 if first else max(self._highest, order(self.promised)[0], 0) + 1
+        if number >= BALLOTS_MAX:  # a voter has said so, and whoever goes on counting is taken for a liar
+            return []
+        self._highest = number
         self.ballot = Ballot(self._highest, self.me)
         self.proposal, self.since, self.preparing = proposal, now, not first
         self._promises, self._acceptances = {}, set()

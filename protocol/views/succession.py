@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
+from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words.types import Peer, Version
 from ftnode.protocol.words.view import Lineage, View
 
@@ -32,7 +33,9 @@ def restart(
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     number, epochs = max(view.number + 1, number), len(view.epochs)
     lineage = Lineage(name, 0, exact_stages, "", start)
-    return View(view.run, lineage, number, parent, founder, view.holders, view.voters, (number,) * epochs, reason)
+    return View(
+        view.run, lineage, number, parent, founder, view.holders, view.voters, (number,) * epochs, reason[:REASON_MAX]
+    )
 
 
 def next_view(
@@ -61,7 +64,15 @@ def next_view(
     voters = {peer for peer in (*view.voters, *settled, *(peer for _, peer in joins)) if peer in members} | {leader}
     order = [peer for peer in view.voters if peer in voters] + sorted(voters - set(view.voters))
     return View(
-        view.run, view.lineage, number, view.digest(), leader, tuple(holders), tuple(order), tuple(epochs), reason
+        view.run,
+        view.lineage,
+        number,
+        view.digest(),
+        leader,
+        tuple(holders),
+        tuple(order),
+        tuple(epochs),
+        reason[:REASON_MAX],
     )
 
 
@@ -87,7 +98,7 @@ def fork(view: View, founder: Peer, serial: int, survivors: Collection[Peer], re
     lineage = Lineage(name, view.lineage.forks + 1, exact, view.lineage.origin, view.lineage.start)
     staying = {founder, *(peer for group in holders for peer in group)}  # not a leader of before that held nothing
     voters = tuple(peer for peer in view.voters if peer in survivors and peer in staying) or (founder,)
-    return View(view.run, lineage, view.number + 1, parent, founder, holders, voters, view.epochs, reason)
+    return View(view.run, lineage, view.number + 1, parent, founder, holders, voters, view.epochs, reason[:REASON_MAX])
 
 
 def _name(parent: str, founder: Peer, serial: int) -> str:

@@ -4,6 +4,9 @@ The codec has checked types, and that floats are finite. This checks sense, once
 directory, before any role looks at it: a stage exists, a view has as many holders as the run has stages, numbers stay
 where they can be written again, and so do their sums. What fails is dropped; nothing in it can reach an index, a table
 or a Begin of ours.
+
+Much of what a peer says it has heard from others. Whatever is let in here must therefore be let in again when it is
+repeated, wherever that is done, or a liar could make honest peers look like liars (test_said_again.py).
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ LISTED_MAX: Final = 64
 ADDRESSES_MAX: Final = 32
 ADDRESS_TEXT_MAX: Final = 512
 REASON_MAX: Final = 2500
-"""A view's reason names everybody that comes and goes."""
+"""A view's reason names everybody that comes and goes. Whoever puts words of others together cuts them to it."""
 
 
 def objection(sender: Peer, message: ms.Message, view: View | None, settings: Settings) -> str:
@@ -82,7 +85,7 @@ def well_formed(view: View, settings: Settings) -> bool:
         and view.leader in view.voters
         and set(view.voters) <= set(view.members())
         and len(view.reason) <= REASON_MAX
-        and len(view.lineage.root) <= NAME_MAX
+        and max(len(view.lineage.id), len(view.lineage.root)) <= NAME_MAX
         and (view.lineage.start is None or could_be_kept(view.lineage.start, settings))
     )
 
@@ -126,11 +129,11 @@ def _attempt(attempt: Attempt | None) -> bool:
 
 
 def _version(version: Version | None) -> bool:
-    return version is None or (_number(version.step) and _attempt(version.attempt))
+    return version is None or (_number(version.step) and len(version.commit) <= NAME_MAX and _attempt(version.attempt))
 
 
 def _kept(version: Version, settings: Settings) -> bool:
-    return version.step <= settings.steps and len(version.commit) <= NAME_MAX and _version(version)
+    return version.step <= settings.steps and _version(version)
 
 
 def _commits(commits: tuple[ms.Commit, ...], settings: Settings) -> bool:
@@ -159,6 +162,7 @@ def _heartbeat(message: ms.Heartbeat, settings: Settings) -> bool:
         -1 <= message.view < NUMBER_MAX
         and 0 <= message.step < NUMBER_MAX
         and 0 <= message.busy_seconds < SECONDS_MAX
+        and len(message.waiting) <= REASON_MAX
         and (not message.stages or _reports(message.stages, settings))
         and (not message.validation or _validation(message.validation, settings))
         and (not message.commits or _commits(message.commits, settings))
@@ -279,7 +283,7 @@ def _begin(message: ms.Begin, settings: Settings) -> bool:
         and all(len(plan.digest) <= NAME_MAX for plan in installs)
         and all(_number(m, settings.microbatches) for _, share in message.shares for m in share)
         and _paths(message.paths, settings)
-        and len(message.learners) <= GROUP_MAX
+        and len(set(message.learners)) == len(message.learners) <= GROUP_MAX
         and all(_number(stage, settings.stage_count) for stage, _ in message.learners)
         and _commits(message.commits, settings)
     )
