@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 from collections import deque
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,7 @@ from ftnode.node.links.addresses import full_addresses, parse_peers, remember_pe
 from ftnode.node.links.attention import Attention
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.p2pd import P2pd
+from ftnode.node.links.peer_lines import PeerLines
 from ftnode.node.links.reachability import Reach, Reachability
 from ftnode.node.links.streams import at_most
 from ftnode.node.links.transport import Transport
@@ -63,6 +65,7 @@ from ftnode.protocol.manifest.parse import Manifest, settings
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.picture import Picture
 from ftnode.protocol.wire.frames import STATE_PROTOCOL
+from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, Moved
 from ftnode.protocol.words.types import Peer, Version
@@ -125,9 +128,9 @@ class Node:
             log_path=config.log_directory / "directory.log", remember=self._remember,
         )  # fmt: skip
         self.participant = Participant(self.me, self.settings, Random(seed), addresses=addresses, hold=config.hold)
-        self.past = NodeHistory(self._look, self.speaking.note)
+        self._about_peers, self.past = PeerLines(), NodeHistory(self._look, self.speaking.note)
         self.driver = Driver(
-            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self.past.note
+            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self._on_note
         )
         self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock)
         self.observer.trouble = lambda: self.directory.link.trouble
@@ -313,8 +316,18 @@ class Node:
         learners = (peer for _, peer in picture.learners)
         return not picture.member or any(peer.id == peer_id for peer in (*picture.members, *learners))
 
+    def _on_note(self, note: Note) -> None:
+        """For people and watchers. The trace has all of them."""
+        if note.kind == "nonsense":
+            text = self._about_peers.passed(dict(note.fields).get("peer", ""), note.text, trio.current_time())
+            note = replace(note, text=text)
+        if note.text:
+            self.past.note(note)
+
     def _on_refusal(self, peer: Peer, reason: str) -> None:
-        self.speaking.say("refused", f"{peer} refuses us: {reason}", peer=peer.id)
+        line = self._about_peers.passed(peer.id, f"{peer} refuses us: {reason}", trio.current_time())
+        if line:
+            self.speaking.say("refused", line, peer=peer.id)
         if not self.book.admits(self.me.id):
             self._fail(UserError(not_listed(self.me.id), 77))
         self.spreading.show_to(peer.id)

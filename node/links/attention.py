@@ -123,8 +123,8 @@ class Attention:
         `size`: of the control message that it has begun to say, in bytes. Raises Flood.
         """
         if self.knows(sender) or now < self._vouched.get(sender.id, now):
-            return _of(self._members, sender.id, MEMBER, now).spend(size, now)
-        if _of(self._strangers, sender.id, STRANGER, now).take(size, now):
+            return allowance_of(self._members, sender.id, MEMBER, now).spend(size, now)
+        if allowance_of(self._strangers, sender.id, STRANGER, now).take(size, now):
             return None
         if not self._vouches(sender):
             raise Flood("more words than a stranger can have for us")
@@ -144,7 +144,7 @@ class Attention:
         await self._tensors.wait(size)
 
 
-def _of(table: dict[str, Allowance], peer_id: str, budget: Budget, now: float) -> Allowance:
+def allowance_of(table: dict[str, Allowance], peer_id: str, budget: Budget, now: float) -> Allowance:
     """The peer's allowance, which is the newest of the table from now on."""
     found = table.pop(peer_id, None) or Allowance(budget, now)
     return _remember(table, peer_id, found)

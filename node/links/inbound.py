@@ -17,6 +17,7 @@ from typing import Final
 import trio
 
 from ftnode.node.links.attention import Attention
+from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.streams import STRANGER_HEADER_MAX, TURN_SECONDS, FrameReader
 from ftnode.node.machine.tensor_slots import RESERVED_SLOTS, Arena
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD
@@ -104,6 +105,7 @@ class Intake:
         self._deliver_event = deliver
         self._may_send_tensors = may_send_tensors
         self._attention = attention
+        self._told = PeerLog(log)
 
     async def receive_all(self, sender: Peer, lane: str, reader: FrameReader) -> None:
         """Deliver frames until the stream ends. Raises PeerError (Flood, when a stranger says too much), and one of
@@ -130,7 +132,7 @@ class Intake:
                 frames += 1
                 if dropped and not told:
                     told = True
-                    log.warning("a tensor of %s is dropped: %s", sender, dropped)
+                    self._told.say(logging.WARNING, sender.id, f"a tensor of {sender} is dropped: {dropped}")
         raise trio.TooSlowError
 
     async def _turn(self, sender: Peer, lane: str, header_bytes: int, payload_bytes: int) -> None:

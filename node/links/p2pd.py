@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
@@ -26,6 +27,7 @@ from ftnode.node.home.waiting import spoken
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.bandwidth import Bandwidth
 from ftnode.node.links.listening import address_bytes, address_text, check_listen
+from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, read_exactly
 from ftnode.node.links.undigested import serving
 from ftnode.node.machine.child_processes import child_ended, start_child
@@ -78,6 +80,7 @@ class P2pd:
         self._folder = folder
         self._lock = lock
         self._handlers: dict[str, StreamHandler] = {}
+        self._told = PeerLog(log)
         self._streams: Counter[str] = Counter()
         """PeerId → its inbound streams."""
         self._inbound = 0
@@ -232,7 +235,7 @@ class P2pd:
 
     async def _dispatch(self, stream: trio.SocketStream) -> None:
         if self._inbound >= INBOUND_STREAMS_MAX:
-            log.warning("inbound stream refused: %d are open", self._inbound)
+            self._told.say(logging.WARNING, "", f"inbound stream refused: {self._inbound} are open")
             await trio.aclose_forcefully(stream)
             return
         self._inbound += 1
@@ -243,7 +246,7 @@ class P2pd:
             if self._streams[peer_id] >= PEER_STREAMS_MAX:
                 raise ValueError(f"{peer_id} has {PEER_STREAMS_MAX} streams open")
         except (*STREAM_ERRORS, ValueError, KeyError) as error:
-            log.info("inbound stream dropped: %s", error)
+            self._told.say(logging.INFO, "", f"inbound stream dropped: {error}")
         else:
             await self._hand_over(peer_id, info.protocol, handler, stream)
         finally:
@@ -253,7 +256,7 @@ class P2pd:
     async def _hand_over(self, peer_id: str, protocol: str, handler: StreamHandler, stream: trio.SocketStream) -> None:
         self._streams[peer_id] += 1
         try:
-            with serving(peer_id, protocol, self.strike):
+            with serving(peer_id, protocol, self.strike, partial(self._told.say, logging.INFO, peer_id)):
                 _enlarge_buffers(stream)
                 await handler(peer_id, self._limited(stream, protocol))
         finally:

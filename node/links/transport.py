@@ -24,6 +24,7 @@ from ftnode.node.links.inbound import Intake
 from ftnode.node.links.link import HANDSHAKE_SECONDS, Link, LinkBroken, LinkDialer, describe
 from ftnode.node.links.listening import address_bytes
 from ftnode.node.links.p2pd import P2pd, P2pdError
+from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import Admission
@@ -96,6 +97,7 @@ class Transport:
         self._inbound: dict[tuple[str, str], trio.CancelScope] = {}
         self._probing: set[Peer] = set()
         self._strikes = Strikes()
+        self._told = PeerLog(log)
         self._nursery: trio.Nursery | None = None
         self._dial = LinkDialer(
             p2pd, run, nonce, lambda: self._own_addresses, lambda peer_id: self._known.get(peer_id, ()), self._learn
@@ -141,7 +143,7 @@ class Transport:
 
     def strike(self, peer_id: str, reason: str) -> None:
         """The peer sent what the protocol forbids; with the third time within a minute it is banned for one."""
-        log.warning("peer %s broke the protocol: %s", peer_id, reason)
+        self._told.say(logging.WARNING, peer_id, f"peer {peer_id} broke the protocol: {reason}")
         if self._strikes.add(peer_id, trio.current_time()):
             self._cut_off(peer_id, reason)
 
@@ -154,7 +156,7 @@ class Transport:
 
     def _cut_off(self, peer_id: str, reason: str) -> None:
         """The peer is banned now: nothing more is read from it."""
-        log.warning("peer %s is banned for %d s: %s", peer_id, BAN_SECONDS, reason)
+        self._told.say(logging.WARNING, peer_id, f"peer {peer_id} is banned for {BAN_SECONDS:.0f} s: {reason}")
         for (owner, _), scope in list(self._inbound.items()):
             if owner == peer_id:
                 scope.cancel()
@@ -318,7 +320,7 @@ class Transport:
         if hello.run != self._run:
             reason = f"manifest hash differs: theirs {self._run}, ours {clean_reason(hello.run)[:64]}"
             await write_frame(stream, Refusal(reason, retry=False))
-            log.info("peer %s refused: its run is %s", peer_id, clean_reason(hello.run)[:64])
+            self._told.say(logging.INFO, peer_id, f"peer {peer_id} refused: its run is {clean_reason(hello.run)[:64]}")
             return None
         if self._book is not None and not self._book.admits(peer_id):
             self.know(peer_id, hello.addresses)
@@ -337,7 +339,7 @@ class Transport:
         except PeerError as error:
             self.strike(sender.id, str(error))
         except STREAM_ERRORS as error:
-            log.info("stream of %s ended: %s", sender, describe(error))
+            self._told.say(logging.INFO, sender.id, f"stream of {sender} ended: {describe(error)}")
 
 
 def _is_multiaddr(address: str) -> bool:

@@ -67,18 +67,20 @@ FAILURES: Final = Failures()
 
 
 @contextmanager
-def serving(peer_id: str, protocol: str, strike: Callable[[str, str], None]) -> Iterator[None]:
-    """Around a handler of a stream. Swallows what breaks streams, strikes the peer for a PeerError and for what nobody
-    thought of, and keeps the latter. Raises what is ours, and cancellations."""
+def serving(
+    peer_id: str, protocol: str, strike: Callable[[str, str], None], say: Callable[[str], None]
+) -> Iterator[None]:
+    """Around a handler of a stream. Swallows what breaks streams, and says so; strikes the peer for a PeerError and for
+    what nobody thought of, and keeps the latter. Raises what is ours, and cancellations."""
     try:
         yield
     except STREAM_ERRORS as error:
-        log.info("a stream of %s dropped: %s", protocol, error or type(error).__name__)
+        say(f"a stream of {protocol} dropped: {error or type(error).__name__}")
     except BaseException as error:
         theirs = _theirs(error)
         if theirs is None:
             raise
-        _hold_against(peer_id, protocol, theirs, strike)
+        _hold_against(peer_id, protocol, theirs, strike, say)
         rest = error.split(Exception)[1] if isinstance(error, BaseExceptionGroup) else None
         if rest is not None:
             raise rest from None
@@ -107,9 +109,11 @@ def _theirs(error: BaseException) -> BaseException | None:
     return error if isinstance(error, Exception) and not isinstance(error, OURS) else None
 
 
-def _hold_against(peer_id: str, protocol: str, error: BaseException, strike: Callable[[str, str], None]) -> None:
+def _hold_against(
+    peer_id: str, protocol: str, error: BaseException, strike: Callable[[str, str], None], say: Callable[[str], None]
+) -> None:
     if isinstance(error, BaseExceptionGroup) and error.split(STREAM_ERRORS)[1] is None:
-        log.info("a stream of %s dropped: %s", protocol, error)
+        say(f"a stream of {protocol} dropped: {error}")
         return
     if isinstance(error, PeerError):
         strike(peer_id, str(error))

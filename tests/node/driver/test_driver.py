@@ -272,6 +272,7 @@ def test_a_change_of_view_says_who_may_send_tensors_and_who_writes_evaluations_d
     hands.core.effects[ev.Wake] = [fx.PublishView(None)]
     hands.run(ev.Wake())
     assert hands.driver.tensor_senders == senders
+    assert hands.driver.members == shown.members
     hands.trace.close(0.0, "left")
     assert sum(record["k"] == "evaluated" for record in read_trace(hands.path)) == evaluated
 

@@ -23,7 +23,7 @@ def failures(monkeypatch: pytest.MonkeyPatch) -> Failures:
 def served(error: BaseException) -> list[tuple[str, str]]:
     """The strikes for a handler that raises this."""
     strikes: list[tuple[str, str]] = []
-    with serving("12D3KooWmallory", "/test/1", lambda peer_id, reason: strikes.append((peer_id, reason))):
+    with serving("12D3KooWmallory", "/test/1", lambda peer_id, reason: strikes.append((peer_id, reason)), print):
         raise error
     return strikes
 
@@ -92,7 +92,7 @@ def test_a_cancellation_passes_and_what_was_raised_beside_it_is_kept(failures: F
     async def main() -> None:
         nonlocal outer
         with outer:
-            with serving("12D3KooWmallory", "/test/1", lambda peer_id, reason: strikes.append(reason)):
+            with serving("12D3KooWmallory", "/test/1", lambda peer_id, reason: strikes.append(reason), print):
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(wait)
                     nursery.start_soon(fail)
