@@ -1,6 +1,6 @@
 """How much a peer may make us do by what it says: messages and bytes a second, before any of it is decoded.
 
-Members of the view that we go by, and learners, have a wide budget: some times what the fastest swarm on loopback says.
+Members of the view that we go by, and learners, have a wide budget, far above what any swarm needs.
 Who spends it is read no faster, and never struck for it: after a pause, everything that an honest member has to say
 comes at once. Strangers have a narrow budget: some certificates of a large view at once, then a few messages a second.
 Who spends that is a flood, and banned. All strangers together have a budget, too, beyond which each waits for its turn.
@@ -37,9 +37,10 @@ class Budget:
 
 
 MEMBER: Final = Budget(20_000, 4 * MIB, 40_000, 64 * MIB)
-"""A tiny model on loopback makes 1,500 messages a second between two members. A Begin of 400 members has 0.4 MiB."""
+"""A microbatch makes some ten messages between two members: a thousand microbatches a second are within it, and ten
+Begins of 400 members, of 0.4 MiB each."""
 STRANGER: Final = Budget(16, 32 * KIB, 256, 2 * MIB)
-"""A standby says a word per half a lease. A certificate has 0.25 KiB for each member; one of another lineage says it
+"""A standby says a word per half a lease. A certificate has 0.22 KiB for each member; one of another lineage says it
 once a heartbeat."""
 SMALL_BYTES: Final = 4 * KIB
 SMALL_WORDS: Final = Budget(256, 96 * KIB, 1024, MIB)
