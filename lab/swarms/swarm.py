@@ -23,6 +23,7 @@ from ftnode.node.owner.join_options import running_nodes
 from ftnode.protocol.words.errors import UserError
 
 LOOPBACK = "/ip4/127.0.0.1/tcp/0"
+NODE = ("ftnode.node.cli",)
 BOOTSTRAP_SECONDS = 60.0
 LEAVE_SECONDS = 10.0
 """A node that was asked to stop has this long before it is killed."""
@@ -100,9 +101,11 @@ class Swarm:
             time.sleep(POLL_SECONDS)
         raise UserError(f"the meeting point did not come up; it said: {process.tail() or 'nothing'}", 69)
 
-    def start_volunteer(self, name: str, *, hold: int = 1, options: Sequence[str] = (), link: str = "") -> Process:
+    def start_volunteer(
+        self, name: str, *, hold: int = 1, options: Sequence[str] = (), link: str = "", program: Sequence[str] = NODE
+    ) -> Process:
         """Start a node that joins the run through the meeting point, by the manifest's file or by a link. `options`
-        come last and win over ours."""
+        come last and win over ours. `program`: what takes the command line, a module and its first arguments."""
         arguments = [
             "join", link or str(self.manifest), "--allow-unsigned", "--peer", self.address, "--hold", str(hold),
             "--device", self.device, "--threads", str(self.threads), "--log-dir", str(self.directory / "logs" / name),
@@ -112,13 +115,13 @@ class Swarm:
             arguments += ["--listen", LOOPBACK]
         if self.data is not None:
             arguments += ["--data", str(self.data)]
-        return self._start(name, [*arguments, *self.options, *options])
+        return self._start(name, [*arguments, *self.options, *options], program)
 
-    def _start(self, name: str, arguments: list[str]) -> Process:
+    def _start(self, name: str, arguments: list[str], program: Sequence[str] = NODE) -> Process:
         home, log = self.directory / "homes" / name, self.directory / "logs" / name
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
-        argv = [sys.executable, "-m", "ftnode.node.cli", *arguments, "--home", str(home)]
+        argv = [sys.executable, "-m", *program, *arguments, "--home", str(home)]
         theirs = {name: "" for name in os.environ if name.startswith(("FTNODE_JOIN_", "FTNODE_BOOTSTRAP_"))}
         started = start_child(argv, log=home / "output.log", environment={"PYTHONUNBUFFERED": "1", **theirs})
         process = Process(name, started, home, log)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ftnode.lab.swarms.swarm import Process, Swarm
+from ftnode.lab.swarms.swarm import NODE, Process, Swarm
 from ftnode.lab.traces.story import Story
 from ftnode.node.cli.manifest import manifest_text
 from ftnode.node.data.corpus import corpus_facts
@@ -32,8 +32,10 @@ class Trial:
     story: Story
     expected_dead: set[str] = field(default_factory=set)
 
-    def volunteer(self, name: str, *, hold: int = 1, options: Sequence[str] = (), link: str = "") -> Process:
-        process = self.swarm.start_volunteer(name, hold=hold, options=options, link=link)
+    def volunteer(
+        self, name: str, *, hold: int = 1, options: Sequence[str] = (), link: str = "", program: Sequence[str] = NODE
+    ) -> Process:
+        process = self.swarm.start_volunteer(name, hold=hold, options=options, link=link, program=program)
         self.story.follow(name, process.trace)
         return process
 

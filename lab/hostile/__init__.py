@@ -1,0 +1,1 @@
+"""A hostile peer, and what its attacks do to a swarm on this machine."""

@@ -1,0 +1,348 @@
+"""The attacks: what each does to a field, and how that is measured. `ATTACKS` is the table.
+
+A stranger is on no list and holds nothing. Members that misbehave are nodes of ours (traitor.py). Whatever is said
+comes from forgeries.py.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import trio
+
+from ftnode.lab.hostile import forgeries
+from ftnode.lab.hostile.field import SETTLE_SECONDS, Attacking, Field, last_holder, leader
+from ftnode.lab.hostile.outcome import Measured
+from ftnode.lab.hostile.stranger import Stranger, open_stranger
+from ftnode.node.links.p2pd import P2pdError
+from ftnode.node.links.streams import STREAM_ERRORS, write_frame
+from ftnode.protocol.manifest.parse import settings
+from ftnode.protocol.words.messages import Answer, Begin, Message, Offer, Ready
+from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.view import View
+
+BEAT_SECONDS: Final = 0.5
+SILENT_PRESENCES: Final = 20
+FRESH_PRESENCES: Final = 1500
+EMPTY_NEWCOMERS: Final = 8
+NEWCOMERS_REPLICAS: Final = 3
+FLOOD_A_SECOND: Final = 240
+"""Frames; those of one peer on an idle machine came at this rate."""
+TRACE_BYTES_MAX: Final = 8 << 20
+"""What a stranger may add to a volunteer's trace before it counts as harm."""
+NOWHERE: Final = "/ip4/127.0.0.1/tcp/9"
+RESTART_SECONDS: Final = 60.0
+LEARN_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """`carry_out` measures it on a field with so many standbys and replicas, whose last member goes `way` if any."""
+
+    name: str
+    about: str
+    carry_out: Callable[[Field], Awaitable[Measured]]
+    standbys: int = 0
+    replicas: int = 1
+    way: str = ""
+
+
+# A view is believed because somebody shows it.
+
+
+async def forged_certificate(field: Field) -> Measured:
+    async with open_stranger(field.manifest) as stranger:
+        return await field.around(lambda begun: _lead(field, stranger, begun))
+
+
+async def forged_donor(field: Field) -> Measured:
+    async with open_stranger(field.manifest) as stranger:
+        await stranger.lend()
+        found = await field.around(lambda begun: _lead(field, stranger, begun, commits=True))
+    lent = sorted(set(stranger.lent))
+    if not lent:
+        return found
+    stages = ", ".join(map(str, lent))
+    return replace(found, harm=f"stages {stages} were fetched from the stranger")
+
+
+async def _lead(field: Field, stranger: Stranger, begun: trio.Event, commits: bool = False) -> None:
+    """Show a view that nobody voted for to everybody, and beat as its leader; another one as soon as they go by
+    another. `commits`: begin steps as well, on weights of ours."""
+    stranger.know(field.targets())
+    shown: list[View] = []
+    steps: list[Begin] = []
+    ready: set[Peer] = set()
+    chosen = settings(field.manifest)
+
+    def hear(sender: Peer, message: Message) -> None:
+        if not commits or not isinstance(message, Ready) or not steps or message.attempt != steps[-1].attempt:
+            return
+        ready.add(sender)
+        if ready >= {peer for group in shown[-1].holders for peer in group}:
+            ready.clear()
+            steps.append(forgeries.begin_after(shown[-1], steps[-1], chosen))
+            stranger.say(field.honest_peers(), steps[-1])
+
+    stranger.hear = hear
+    begun.set()
+    while True:
+        view = field.view
+        if view.leader != stranger.peer and (not shown or view != shown[-1]):
+            number = max([view.number, *(each.number for each in shown)]) + 1
+            shown.append(forgeries.led_by(view, stranger.peer, number))
+            ready.clear()
+            steps[:] = [forgeries.first_begin(shown[-1], stranger.addresses, field.step, chosen)]
+        peers = field.honest_peers()
+        stranger.say(peers, forgeries.certificate(shown[-1], stranger.addresses, field.step))
+        stranger.say(peers, forgeries.heartbeat(shown[-1], field.step, quorate=True))
+        if commits:
+            stranger.say(peers, steps[-1])
+        await trio.sleep(BEAT_SECONDS)
+
+
+async def last_number_claimed(field: Field) -> Measured:
+    async with open_stranger(field.manifest, field.meeting_point) as stranger:
+
+        async def claim(begun: trio.Event) -> None:
+            view = forgeries.held_by(field.view, stranger.peer, forgeries.LAST_NUMBER)
+            await stranger.write([forgeries.claim(view, stranger.alias, stranger.addresses)])
+            begun.set()
+
+        return await field.around(claim)
+
+
+async def last_number_certified(field: Field) -> Measured:
+    async with open_stranger(field.manifest) as stranger:
+
+        async def show(begun: trio.Event) -> None:
+            stranger.know(field.targets())
+            view = replace(field.view, number=forgeries.LAST_NUMBER, previous=field.view.digest())
+            stranger.say(field.honest_peers(), forgeries.certificate(view, (), field.step))
+            begun.set()
+
+        return await field.around(show, aftermath=last_holder)
+
+
+# Records of the directory, and addresses.
+
+
+async def silent_presences(field: Field) -> Measured:
+    async with _silent_address() as (address, _), open_stranger(field.manifest, field.meeting_point) as stranger:
+        return await field.around(_standing(field, stranger, address, SILENT_PRESENCES), lose=last_holder)
+
+
+async def fresh_presences(field: Field) -> Measured:
+    async with open_stranger(field.manifest, field.meeting_point) as stranger:
+        return await field.around(_standing(field, stranger, NOWHERE, FRESH_PRESENCES), lose=last_holder)
+
+
+def _standing(field: Field, stranger: Stranger, address: str, count: int) -> Attacking:
+    """So many presences with room for everything at one address. The attack has begun when all are written."""
+
+    async def write(begun: trio.Event) -> None:
+        room = field.manifest.pipeline.stages + 1
+        await stranger.write(forgeries.presences(field.view, (address,), room, count))
+        await trio.sleep(SETTLE_SECONDS)  # volunteers read the directory twice in this time
+        begun.set()
+
+    return write
+
+
+async def foreign_notice(field: Field) -> Measured:
+    """The volunteers are switched off together and others begin, who find nothing but the notice."""
+    before = await field.rate()
+    async with open_stranger(field.manifest, field.meeting_point) as stranger:
+        for name in field.honest():
+            field.kill(name)
+        await trio.sleep(_lifetime(field))
+        name = field.manifest.run.name
+        record = forgeries.foreign_notice(field.manifest.run_id, name, stranger.alias, stranger.addresses)
+        await stranger.write([record])
+        others = [f"w{number}" for number in range(1, field.manifest.pipeline.stages + 2)]
+        for each in others:
+            field.trial.volunteer(each)
+        with trio.move_on_after(RESTART_SECONDS):
+            while not field.ended(others) and not await field.rate(1.0):
+                pass
+        during = await field.rate()
+    await trio.sleep(SETTLE_SECONDS)
+    return Measured(before, during, await field.rate(), ended=field.ended(others))
+
+
+def _lifetime(field: Field) -> float:
+    """Until the records of volunteers that are gone have expired."""
+    return 3 * field.manifest.liveness.lease_seconds + 2.0
+
+
+async def foreign_addresses(field: Field) -> Measured:
+    async with _silent_address() as (address, connections), open_stranger(field.manifest) as stranger:
+
+        async def introduce(begun: trio.Event) -> None:
+            begun.set()
+            while True:
+                for target in field.targets():
+                    try:
+                        stream = await stranger.greet(target, (address,))
+                        hello = forgeries.heartbeat(field.view, field.step, quorate=False, wants_reply=True)
+                        await write_frame(stream, hello)
+                        await trio.sleep(BEAT_SECONDS / 5)
+                        await stranger.leave(target)
+                    except (P2pdError, *STREAM_ERRORS):
+                        await trio.sleep(BEAT_SECONDS)
+
+        found = await field.around(introduce)
+    made = len(connections)
+    return replace(found, harm=f"{made} connections to an address of somebody else" if made else "")
+
+
+@asynccontextmanager
+async def _silent_address() -> AsyncIterator[tuple[str, list[None]]]:
+    """An address that accepts connections and says nothing, and one entry for each connection."""
+    made: list[None] = []
+
+    async def accept(stream: trio.SocketStream) -> None:
+        made.append(None)
+        await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, accept, [listener])
+        yield f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}", made
+        nursery.cancel_scope.cancel()
+
+
+# Floods.
+
+
+async def flood(field: Field) -> Measured:
+    """At a member that does not lead, whose trace we do not read meanwhile, for that would cost the swarm time."""
+    victim = field.follower()
+    trace = field.trial.swarm.processes[victim].trace
+    field.trial.story.tails.pop(victim)
+    sent = 0
+    before = os.path.getsize(trace)
+    async with open_stranger(field.manifest) as stranger:
+
+        async def pour(begun: trio.Event) -> None:
+            nonlocal sent
+            begun.set()
+            while True:
+                try:
+                    stream = await stranger.greet(field.target(victim), stranger.addresses)
+                    frame = forgeries.flood_frame(field.view, field.step)
+                    while True:
+                        await write_frame(stream, frame)
+                        sent += 1
+                        await trio.sleep(1 / FLOOD_A_SECOND)
+                except (P2pdError, *STREAM_ERRORS):
+                    await trio.sleep(BEAT_SECONDS)
+
+        found = await field.around(pour)
+    grown = os.path.getsize(trace) - before
+    said = f"the trace grew by {grown / 1e6:.0f} MB while {sent} frames came"
+    return replace(found, harm=said) if grown > TRACE_BYTES_MAX else replace(found, seen=said)
+
+
+async def empty_newcomers(field: Field) -> Measured:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(open_stranger(field.manifest, field.meeting_point))
+        others = [
+            await stack.enter_async_context(open_stranger(field.manifest)) for _ in range(EMPTY_NEWCOMERS - 1)
+        ]  # fmt: skip
+
+        async def join(begun: trio.Event) -> None:
+            newcomers = [first, *others]
+            begun.set()
+            for each in newcomers:
+                each.know(field.targets())
+                each.hear = _accept_everything(each)
+            while True:
+                view = field.view
+                await first.write(forgeries.presence(view, each.alias, each.addresses, 1) for each in newcomers)
+                for each in newcomers:
+                    each.say(field.honest_peers(), forgeries.heartbeat(view, field.step, quorate=False))
+                await trio.sleep(BEAT_SECONDS)
+
+        return await field.around(join)
+
+
+def _accept_everything(stranger: Stranger) -> Callable[[Peer, Message], None]:
+    def hear(sender: Peer, message: Message) -> None:
+        if isinstance(message, Offer):
+            said = Answer(message.lineage, message.view, message.stages, True, (), "the neighbours answer")
+            stranger.say([sender], said)
+
+    return hear
+
+
+# Members that misbehave.
+
+
+async def betrayal(field: Field) -> Measured:
+    """Of the member that the field was opened with."""
+    return await field.around(_betray(field))
+
+
+async def betrayal_at_a_loss(field: Field) -> Measured:
+    """The same, as the leader dies."""
+    return await field.around(_betray(field), lose=leader)
+
+
+def _betray(field: Field) -> Attacking:
+    async def begin(begun: trio.Event) -> None:
+        field.betray()
+        begun.set()
+
+    return begin
+
+
+async def unready_learner(field: Field) -> Measured:
+    """A newcomer that learns a stage and is never Ready. The rate is measured from when it is there."""
+    field.betray()
+
+    async def begin(begun: trio.Event) -> None:
+        field.traitor = "traitor"
+        field.start_traitor("unready")
+        with trio.move_on_after(LEARN_SECONDS):
+            while "traitor" not in field.trial.story.peers:
+                await trio.sleep(BEAT_SECONDS)
+                field.trial.story.read()
+        await trio.sleep(SETTLE_SECONDS)
+        begun.set()
+
+    found = await field.around(begin)
+    learnt = [told for told in field.trial.story.installed if told.node == "traitor"]
+    return replace(found, seen=f"it fetched {len(learnt)} stages")
+
+
+ATTACKS: Final = (
+    Attack("forged-certificate", "a stranger shows a view that nobody voted for, and beats as its leader",
+           forged_certificate),
+    Attack("forged-donor", "the same, and it commits weights of its own that it lends", forged_donor),
+    Attack("claimed-last-number", "a claim in the directory to the last view number, by a stranger in a holder's place",
+           last_number_claimed),
+    Attack("certified-last-number", "the same number in a certificate; then a holder is killed",
+           last_number_certified, standbys=1),
+    Attack("silent-presences", "twenty presences at an address that accepts and says nothing, as a holder is killed",
+           silent_presences, standbys=2),
+    Attack("foreign-notice", "a notice of another run with the run's name, as all volunteers start again",
+           foreign_notice),
+    Attack("foreign-addresses", "greetings that name somebody else's address", foreign_addresses),
+    Attack("flood", "240 frames of 48 kB a second at one member", flood),
+    Attack("fresh-presences", "1,500 presences of fresh identities, as a holder is killed", fresh_presences,
+           standbys=2),
+    Attack("empty-newcomers", "eight identities that accept every offer and compute nothing", empty_newcomers,
+           replicas=NEWCOMERS_REPLICAS),
+    Attack("idle-member", "a member acknowledges tensors and does nothing with them", betrayal, way="idle"),
+    Attack("deaf-member", "a member never acknowledges a tensor", betrayal, way="deaf"),
+    Attack("poisoning-member", "a member names poison at every step", betrayal, way="poisoning"),
+    Attack("unready-member", "a member works and is never Ready", betrayal, way="unready"),
+    Attack("unready-learner", "a newcomer learns a stage and is never Ready", unready_learner, replicas=2),
+    Attack("abstaining-voter", "a member does not vote when the leader is killed", betrayal_at_a_loss, standbys=2,
+           way="abstaining"),
+)  # fmt: skip

@@ -1,0 +1,243 @@
+"""The swarm under attack: three honest volunteers on loopback, and what is measured of them.
+
+All waiting is asynchronous, since the attack runs in the same event loop. Times are CLOCK_MONOTONIC, as in traces.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from math import inf
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from ftnode.lab.hostile.outcome import Measured
+from ftnode.lab.swarms.trial import Trial, open_trial, trial_manifest
+from ftnode.lab.traces.story import Told
+from ftnode.node.manifests.presets import preset
+from ftnode.node.owner.join_options import running_nodes
+from ftnode.protocol.manifest.parse import Manifest
+from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.view import View
+
+STAGES: Final = 2
+VOLUNTEERS: Final = STAGES + 1
+FOREVER: Final = 1_000_000
+PACED: Final = ("--compute", "paced", "--paced-seconds", "0.01", "0.02")
+"""Some five steps a second, in which the machine has time for the attack as well."""
+FIRST_STEPS: Final = 8
+SETTLE_SECONDS: Final = 10.0
+"""Two leases after an attack, the swarm must be as it was before."""
+REFILL_SECONDS: Final = 60.0
+"""For a lost stage to be back; longer counts as never."""
+LOSS_WINDOWS: Final = 2
+"""Where a volunteer is killed, rates are measured for so many times as long."""
+LOOK_SECONDS: Final = 0.05
+TRACE_SECONDS: Final = 0.3
+"""A commit is in a trace this soon."""
+
+TRAITOR: Final = "traitor"
+PROGRAM: Final = "ftnode.lab.hostile.traitor"
+
+Attacking = Callable[[trio.Event], Awaitable[None]]
+"""An attack under way: it sets the event when it has begun, and goes on until it is cut off."""
+Choose = Callable[["Field"], str]
+
+
+@dataclass
+class Field:
+    """`seconds`: for which each rate is measured. `traitor`: the name of a member of ours that misbehaves, or ""."""
+
+    trial: Trial
+    manifest: Manifest
+    seconds: float
+    traitor: str = ""
+    killed: set[str] = field(default_factory=set)
+
+    # Who is there.
+
+    @property
+    def view(self) -> View:
+        """The newest that a volunteer has taken up, a forged one as well."""
+        self.trial.story.read()
+        view = self.trial.story.view
+        assert view is not None
+        return view
+
+    @property
+    def step(self) -> int:
+        return self.trial.story.committed
+
+    @property
+    def meeting_point(self) -> str:
+        return self.trial.swarm.address
+
+    def honest(self) -> tuple[str, ...]:
+        """Volunteers that were not killed and do not misbehave."""
+        names = self.trial.swarm.processes.keys() - {"bootstrap", self.traitor} - self.killed
+        return tuple(sorted(names))
+
+    def honest_peers(self) -> tuple[Peer, ...]:
+        return tuple(self.trial.story.peers[name] for name in self.honest() if name in self.trial.story.peers)
+
+    def target(self, name: str) -> str:
+        """The full multiaddr of a volunteer."""
+        (running,) = running_nodes(self.trial.swarm.processes[name].home)
+        return running.addresses[0]
+
+    def targets(self) -> tuple[str, ...]:
+        return tuple(self.target(name) for name in self.honest())
+
+    def follower(self) -> str:
+        """An honest member that does not lead."""
+        view = self.view
+        return next(
+            name for name in self.honest()
+            if (peer := self.trial.story.peers.get(name)) in view.members() and peer != view.leader
+        )  # fmt: skip
+
+    # The member that misbehaves.
+
+    def start_traitor(self, way: str) -> None:
+        """A node of ours that misbehaves in this way once `betray` was called."""
+        self.trial.volunteer(TRAITOR, program=(PROGRAM, way, str(self._order)))
+
+    def betray(self) -> None:
+        self._order.touch()
+
+    @property
+    def _order(self) -> Path:
+        return self.trial.swarm.directory / "betray"
+
+    # What is measured.
+
+    async def rate(self, seconds: float | None = None) -> float:
+        """Steps a second that are committed during the next `seconds`."""
+        lasts, began = seconds or self.seconds, time.monotonic()
+        while time.monotonic() < began + lasts + TRACE_SECONDS:
+            await trio.sleep(LOOK_SECONDS)
+            self.trial.story.read()
+        found = {_key(told) for told in self._commits() if began <= told.time < began + lasts}
+        return len(found) / lasts
+
+    async def around(
+        self, attack: Attacking, *, lose: Choose | None = None, aftermath: Choose | None = None
+    ) -> Measured:
+        """The rates before, during and after `attack`. `lose`: this volunteer is killed as the attack has begun, and
+        one without an attack, for the rate before. `aftermath`: this one is killed when the attack is over."""
+        usual, before = await self._window(lose)
+        members, asked = self._members(), self.honest()
+        async with trio.open_nursery() as nursery:
+            begun = trio.Event()
+            nursery.start_soon(attack, begun)
+            await begun.wait()
+            seconds, during = await self._window(lose)
+            nursery.cancel_scope.cancel()
+        if aftermath is not None:
+            self.kill(aftermath(self))
+        await trio.sleep(SETTLE_SECONDS)
+        found = Measured(before, during, await self.rate())
+        removed = (members - self.killed) - self._members()
+        seen = f"a lost stage is back after {_spoken(usual)} without and {_spoken(seconds)} with the attack"
+        return replace(
+            found, removed=tuple(sorted(removed)), ended=self.ended(asked), seen=seen if lose is not None else ""
+        )  # fmt: skip
+
+    def ended(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Of these, those whose process is over although nobody killed it."""
+        processes = self.trial.swarm.processes
+        return tuple(name for name in names if name not in self.killed and not processes[name].alive)
+
+    def kill(self, name: str) -> float:
+        """SIGKILL; the moment."""
+        self.killed.add(name)
+        return self.trial.kill(name)
+
+    async def _window(self, lose: Choose | None) -> tuple[float, float]:
+        """(seconds until a killed volunteer's stage was back, the rate meanwhile); without a loss, zero seconds."""
+        if lose is None:
+            return 0.0, await self.rate()
+        name = lose(self)
+        moment = self.kill(name)
+        rate = await self.rate(LOSS_WINDOWS * self.seconds)
+        return await self._refilled(self.trial.story.peers[name], moment), rate
+
+    async def _refilled(self, lost: Peer, moment: float) -> float:
+        """Seconds from `moment` to the first step without `lost`; infinite when there is none in time."""
+        while True:
+            self.trial.story.read()
+            whole = [told.time for told, view in self.trial.story.views if told.time > moment and _is_whole(view, lost)]
+            steps = [told.time - moment for told in self._commits() if whole and told.time > min(whole)]
+            if steps or time.monotonic() > moment + REFILL_SECONDS:
+                return min(steps, default=inf)
+            await trio.sleep(LOOK_SECONDS)
+
+    def _commits(self) -> list[Told]:
+        return [told for told in self.trial.story.commits if not told.record["skipped"]]
+
+    def _members(self) -> set[str]:
+        members = self.view.members()
+        return {name for name in self.honest() if self.trial.story.peers.get(name) in members}
+
+
+def last_holder(field: Field) -> str:
+    """Who holds the last block stage."""
+    return field.trial.story.name(field.view.holders[-1][0])
+
+
+def leader(field: Field) -> str:
+    return field.trial.story.name(field.view.leader)
+
+
+def _is_whole(view: View, without: Peer) -> bool:
+    return not view.vacancies() and without not in view.members()
+
+
+def _key(told: Told) -> tuple[str, int]:
+    return told.record["lineage"], told.record["step"]
+
+
+def _spoken(seconds: float) -> str:
+    return f"more than {REFILL_SECONDS:g} s" if seconds == inf else f"{seconds:.1f} s"
+
+
+def field_manifest(replicas: int = 1) -> Manifest:
+    """A small model; nobody validates, which would stand between steps."""
+    tiny = preset("tiny")
+    start = replace(
+        tiny,
+        model=replace(tiny.model, dim=64, heads=2, layers=STAGES, context=64, hidden=128),
+        batch=replace(tiny.batch, microbatches=6, sequences=4),
+        evaluation=replace(tiny.evaluation, every=0, microbatches=2),
+    )
+    return trial_manifest(start, steps=FOREVER, stages=STAGES, replicas=replicas)
+
+
+@contextmanager
+def open_field(
+    seconds: float, *, directory: Path | None = None, standbys: int = 0, replicas: int = 1, way: str = ""
+) -> Iterator[Field]:
+    """A swarm that has committed its first steps. `way`: how the last volunteer misbehaves once it is told to."""
+    manifest = field_manifest(replicas)
+    with open_trial(manifest, directory, options=PACED) as trial:
+        names = [f"v{number}" for number in range(1, VOLUNTEERS + standbys + 1)]
+        found = Field(trial, manifest, seconds, TRAITOR if way else "")
+        trial.volunteer(names[0])
+        trial.wait("a first view", lambda story: story.view is not None)
+        if way:
+            names[VOLUNTEERS - 1] = TRAITOR
+        for name in names[1:VOLUNTEERS]:
+            if name == TRAITOR:
+                found.start_traitor(way)
+            else:
+                trial.volunteer(name)
+        trial.wait_for_step(FIRST_STEPS)
+        for name in names[VOLUNTEERS:]:
+            trial.volunteer(name)
+        trial.wait("the standbys", lambda story: all(name in story.peers for name in names))
+        trial.wait_for_step(trial.story.committed + FIRST_STEPS)
+        yield found
