@@ -15,7 +15,7 @@ from typing import Final
 import trio
 
 from ftnode.lab.hostile import forgeries
-from ftnode.lab.hostile.field import SETTLE_SECONDS, Attacking, Field, last_holder, leader
+from ftnode.lab.hostile.field import SETTLE_SECONDS, TRAITOR, Attacking, Field, last_holder, leader
 from ftnode.lab.hostile.outcome import Measured
 from ftnode.lab.hostile.stranger import Stranger, open_stranger
 from ftnode.node.links.p2pd import P2pdError
@@ -36,7 +36,10 @@ TRACE_BYTES_MAX: Final = 8 << 20
 """What a stranger may add to a volunteer's trace before it counts as harm."""
 NOWHERE: Final = "/ip4/127.0.0.1/tcp/9"
 RESTART_SECONDS: Final = 60.0
-LEARN_SECONDS: Final = 60.0
+ARRIVE_SECONDS: Final = 60.0
+PLAIN: Final = ("ftnode.node.cli.__main__",)
+TORCH: Final = ("--compute", "torch")
+"""A node that loads its modules anew, and torch: as most do, it finds the directory before it can compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +165,17 @@ async def foreign_notice(field: Field) -> Measured:
         await trio.sleep(_lifetime(field))
         name = field.manifest.run.name
         record = forgeries.foreign_notice(field.manifest.run_id, name, stranger.alias, stranger.addresses)
-        await stranger.write([record])
+        stored = await stranger.write([record])
         others = [f"w{number}" for number in range(1, field.manifest.pipeline.stages + 2)]
         for each in others:
-            field.trial.volunteer(each)
+            field.trial.volunteer(each, program=PLAIN, options=TORCH)
         with trio.move_on_after(RESTART_SECONDS):
             while not field.ended(others) and not await field.rate(1.0):
                 pass
         during = await field.rate()
     await trio.sleep(SETTLE_SECONDS)
-    return Measured(before, during, await field.rate(), ended=field.ended(others))
+    seen = "" if stored else "the directory refused the notice"
+    return Measured(before, during, await field.rate(), ended=field.ended(others), seen=seen)
 
 
 def _lifetime(field: Field) -> float:
@@ -234,7 +238,7 @@ async def flood(field: Field) -> Measured:
             while True:
                 try:
                     stream = await stranger.greet(field.target(victim), stranger.addresses)
-                    frame = forgeries.flood_frame(field.view, field.step)
+                    frame = forgeries.flood_frame(field.view, field.step, settings(field.manifest))
                     while True:
                         await write_frame(stream, frame)
                         sent += 1
@@ -257,10 +261,9 @@ async def empty_newcomers(field: Field) -> Measured:
 
         async def join(begun: trio.Event) -> None:
             newcomers = [first, *others]
-            begun.set()
             for each in newcomers:
                 each.know(field.targets())
-                each.hear = _accept_everything(each)
+                each.hear = _accept_everything(each, begun)
             while True:
                 view = field.view
                 await first.write(forgeries.presence(view, each.alias, each.addresses, 1) for each in newcomers)
@@ -271,13 +274,30 @@ async def empty_newcomers(field: Field) -> Measured:
         return await field.around(join)
 
 
-def _accept_everything(stranger: Stranger) -> Callable[[Peer, Message], None]:
+def _accept_everything(stranger: Stranger, begun: trio.Event) -> Callable[[Peer, Message], None]:
+    """`begun` is set with the first offer."""
+
     def hear(sender: Peer, message: Message) -> None:
         if isinstance(message, Offer):
+            begun.set()
             said = Answer(message.lineage, message.view, message.stages, True, (), "the neighbours answer")
             stranger.say([sender], said)
 
     return hear
+
+
+async def slow_newcomers(field: Field) -> Measured:
+    """Nodes as everybody runs them, on a device that takes a minute for each microbatch."""
+
+    async def join(begun: trio.Event) -> None:
+        names = [f"slow{number}" for number in range(1, EMPTY_NEWCOMERS + 1)]
+        field.outsiders |= {*names}
+        for name in names:
+            field.trial.volunteer(name, options=("--paced-seconds", "60", "60"))
+        await field.arrived(names, ARRIVE_SECONDS)
+        begun.set()
+
+    return await field.around(join)
 
 
 # Members that misbehave.
@@ -306,17 +326,12 @@ async def unready_learner(field: Field) -> Measured:
     field.betray()
 
     async def begin(begun: trio.Event) -> None:
-        field.traitor = "traitor"
         field.start_traitor("unready")
-        with trio.move_on_after(LEARN_SECONDS):
-            while "traitor" not in field.trial.story.peers:
-                await trio.sleep(BEAT_SECONDS)
-                field.trial.story.read()
-        await trio.sleep(SETTLE_SECONDS)
+        await field.arrived([TRAITOR], ARRIVE_SECONDS)
         begun.set()
 
     found = await field.around(begin)
-    learnt = [told for told in field.trial.story.installed if told.node == "traitor"]
+    learnt = [told for told in field.trial.story.installed if told.node == TRAITOR]
     return replace(found, seen=f"it fetched {len(learnt)} stages")
 
 
@@ -338,11 +353,17 @@ ATTACKS: Final = (
            standbys=2),
     Attack("empty-newcomers", "eight identities that accept every offer and compute nothing", empty_newcomers,
            replicas=NEWCOMERS_REPLICAS),
-    Attack("idle-member", "a member acknowledges tensors and does nothing with them", betrayal, way="idle"),
-    Attack("deaf-member", "a member never acknowledges a tensor", betrayal, way="deaf"),
-    Attack("poisoning-member", "a member names poison at every step", betrayal, way="poisoning"),
-    Attack("unready-member", "a member works and is never Ready", betrayal, way="unready"),
+    Attack("slow-newcomers", "eight nodes of ours join that take a minute for each microbatch", slow_newcomers,
+           replicas=NEWCOMERS_REPLICAS),
+    Attack("idle-member", "a member acknowledges tensors and does nothing with them", betrayal, standbys=1,
+           way="idle"),
+    Attack("deaf-member", "a member never acknowledges a tensor", betrayal, standbys=1,
+           way="deaf"),
+    Attack("poisoning-member", "a member names poison at every step", betrayal, standbys=1,
+           way="poisoning"),
+    Attack("unready-member", "a member works and is never Ready", betrayal, standbys=1,
+           way="unready"),
     Attack("unready-learner", "a newcomer learns a stage and is never Ready", unready_learner, replicas=2),
-    Attack("abstaining-voter", "a member does not vote when the leader is killed", betrayal_at_a_loss, standbys=2,
+    Attack("abstaining-voter", "a member does not vote when the leader is killed", betrayal_at_a_loss, standbys=3,
            way="abstaining"),
 )  # fmt: skip

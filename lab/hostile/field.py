@@ -50,12 +50,12 @@ Choose = Callable[["Field"], str]
 
 @dataclass
 class Field:
-    """`seconds`: for which each rate is measured. `traitor`: the name of a member of ours that misbehaves, or ""."""
+    """`seconds`: for which each rate is measured. `outsiders`: names of nodes of ours that misbehave."""
 
     trial: Trial
     manifest: Manifest
     seconds: float
-    traitor: str = ""
+    outsiders: set[str] = field(default_factory=set)
     killed: set[str] = field(default_factory=set)
 
     # Who is there.
@@ -78,7 +78,7 @@ class Field:
 
     def honest(self) -> tuple[str, ...]:
         """Volunteers that were not killed and do not misbehave."""
-        names = self.trial.swarm.processes.keys() - {"bootstrap", self.traitor} - self.killed
+        names = self.trial.swarm.processes.keys() - {"bootstrap"} - self.outsiders - self.killed
         return tuple(sorted(names))
 
     def honest_peers(self) -> tuple[Peer, ...]:
@@ -104,6 +104,7 @@ class Field:
 
     def start_traitor(self, way: str) -> None:
         """A node of ours that misbehaves in this way once `betray` was called."""
+        self.outsiders.add(TRAITOR)
         self.trial.volunteer(TRAITOR, program=(PROGRAM, way, str(self._order)))
 
     def betray(self) -> None:
@@ -112,6 +113,14 @@ class Field:
     @property
     def _order(self) -> Path:
         return self.trial.swarm.directory / "betray"
+
+    async def arrived(self, names: Sequence[str], seconds: float) -> None:
+        """Until these nodes have begun, and two leases more, so that they are part of the swarm; at most `seconds`."""
+        with trio.move_on_after(seconds):
+            while not set(names) <= self.trial.story.peers.keys():
+                await trio.sleep(LOOK_SECONDS)
+                self.trial.story.read()
+            await trio.sleep(SETTLE_SECONDS)
 
     # What is measured.
 
@@ -128,7 +137,8 @@ class Field:
         self, attack: Attacking, *, lose: Choose | None = None, aftermath: Choose | None = None
     ) -> Measured:
         """The rates before, during and after `attack`. `lose`: this volunteer is killed as the attack has begun, and
-        one without an attack, for the rate before. `aftermath`: this one is killed when the attack is over."""
+        one without an attack, for the rate before. `aftermath`: this one is killed when the attack is over, and with
+        it all outsiders."""
         usual, before = await self._window(lose)
         members, asked = self._members(), self.honest()
         async with trio.open_nursery() as nursery:
@@ -137,8 +147,8 @@ class Field:
             await begun.wait()
             seconds, during = await self._window(lose)
             nursery.cancel_scope.cancel()
-        if aftermath is not None:
-            self.kill(aftermath(self))
+        for name in {*self.outsiders, *([aftermath(self)] if aftermath is not None else [])} - self.killed:
+            self.kill(name)
         await trio.sleep(SETTLE_SECONDS)
         found = Measured(before, during, await self.rate())
         removed = (members - self.killed) - self._members()
@@ -225,7 +235,7 @@ def open_field(
     manifest = field_manifest(replicas)
     with open_trial(manifest, directory, options=PACED) as trial:
         names = [f"v{number}" for number in range(1, VOLUNTEERS + standbys + 1)]
-        found = Field(trial, manifest, seconds, TRAITOR if way else "")
+        found = Field(trial, manifest, seconds)
         trial.volunteer(names[0])
         trial.wait("a first view", lambda story: story.view is not None)
         if way:

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ftnode.node.directory.records import Claim, RunNotice, Statement, key_of, sign_record
 from ftnode.node.home.identity import peer_id_of
-from ftnode.protocol.words.messages import Begin, Certificate, Contact, Donor, Heartbeat, Plan
+from ftnode.protocol.wire.frames import encode_frame
+from ftnode.protocol.words.messages import Begin, Certificate, Contact, Donor, Heartbeat, Plan, Status
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Peer, Rung, Version, next_version
@@ -28,7 +29,7 @@ LIFETIME_MS: Final = 60_000
 FORGED_COMMIT: Final = "forged"
 STEPS_AHEAD: Final = 5
 """A forged base is so many steps ahead, so that nobody can make it out of what it has."""
-FLOOD_TEXT: Final = "x" * 48_000
+FLOOD_BYTES: Final = 48_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +80,19 @@ def certificate(view: View, addresses: tuple[str, ...], step: int) -> Certificat
     return Certificate(view, True, (Contact(view.leader, addresses),), step)
 
 
-def heartbeat(view: View, step: int, quorate: bool, waiting: str = "", wants_reply: bool = False) -> Heartbeat:
+def heartbeat(view: View, step: int, quorate: bool, wants_reply: bool = False) -> Heartbeat:
     """Of somebody who goes by `view`; `quorate` as its leader says it."""
-    return Heartbeat(view.lineage.id, view.number, quorate, step, (), 0.0, wants_reply, (), (), waiting, ())
+    return Heartbeat(view.lineage.id, view.number, quorate, step, (), 0.0, wants_reply, (), (), "", ())
 
 
-def flood_frame(view: View, step: int) -> Heartbeat:
-    """48 kB that the wire admits."""
-    return heartbeat(view, step, False, FLOOD_TEXT)
+def flood_frame(view: View, step: int, settings: Settings) -> Status:
+    """48 kB that the wire admits: a status without a fault, whose list of paths is long."""
+    path = (0, (view.leader,) * (settings.stages + 2))
+    empty = Status(
+        view.lineage.id, view.number, None, step, None, False, False, False, (), None, (), (), (), (path,), view.number
+    )  # fmt: skip
+    count = FLOOD_BYTES // (len(encode_frame(replace(empty, paths=(path, path)))) - len(encode_frame(empty)))
+    return replace(empty, paths=(path,) * count)
 
 
 def first_begin(view: View, addresses: tuple[str, ...], step: int, settings: Settings) -> Begin:

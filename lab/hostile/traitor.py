@@ -55,12 +55,24 @@ def unready(event: ev.Event, decide: Decide) -> list[fx.Effect]:
     return [_unsuspicious(effect) for effect in decide(event) if not _says(effect, (ms.Ready,))]
 
 
+def reluctant(event: ev.Event, decide: Decide) -> list[fx.Effect]:
+    """It votes, and stands in no election: so that it does not lead when its time comes."""
+    return [effect for effect in decide(event) if not _says(effect, (ms.Prepare,))]
+
+
 def abstaining(event: ev.Event, decide: Decide) -> list[fx.Effect]:
     """It says nothing in any election."""
     return [effect for effect in decide(event) if not _says(effect, VOTES)]
 
 
 WAYS: Final[dict[str, Way]] = {way.__name__: way for way in (idle, deaf, poisoning, unready, abstaining)}
+
+BEFORE: Final[dict[Way, Way]] = {abstaining: reluctant}
+"""What some of them do until the order comes; the others are honest."""
+
+
+def honest(event: ev.Event, decide: Decide) -> list[fx.Effect]:
+    return decide(event)
 
 
 def _says(effect: fx.Effect, kinds: tuple[type, ...]) -> bool:
@@ -85,9 +97,8 @@ def traitor(way: Way, order: Path) -> type[Participant]:
         def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
             self.betrays = self.betrays or order.exists()
             decide = super().handle
-            if not self.betrays:
-                return decide(event, now)
-            return way(event, lambda seen: decide(seen, now))
+            goes = way if self.betrays else BEFORE.get(way, honest)
+            return goes(event, lambda seen: decide(seen, now))
 
     return Traitor
 
