@@ -14,7 +14,7 @@ import trio
 from ftnode.lab.hostile.attacks import ATTACKS, Attack
 from ftnode.lab.hostile.field import open_field
 from ftnode.lab.hostile.outcome import Measured, finding, outcome_of
-from ftnode.lab.results.result_files import folder_for
+from ftnode.lab.results.result_files import folder_for, write_atomically
 from ftnode.lab.swarms.template import use_template
 from ftnode.node.machine.child_processes import thread_environment
 from ftnode.protocol.words.errors import UserError
@@ -23,13 +23,15 @@ ERRORS = "lab_hostile"
 
 SECONDS: Final = 8.0
 QUICK_SECONDS: Final = 4.0
+FIGURES: Final = "hostile.json"
 RATES: Final = ("rate_before", "rate_during", "rate_after")
 
 
 def run(
     json_output: bool = False, quick: bool = False, only: Sequence[str] = (), out: Path | None = None
 ) -> dict[str, Any]:
-    """Carry the attacks out one after the other, print a table or JSON, and return the figures.
+    """Carry the attacks out one after the other, print a table or JSON, and return the figures. In `out` they are
+    written after each attack.
 
     Nodes are forks of a template: loading their modules would take the time of the swarm that is measured. Raises
     UserError for a name that no attack has (64) and a folder that is in use (73).
@@ -41,14 +43,13 @@ def run(
     found: dict[str, Measured] = {}
     for attack in chosen:
         found[attack.name] = carry_out(attack, QUICK_SECONDS if quick else SECONDS, folder)
+        if folder is not None:
+            write_atomically(folder / FIGURES, json.dumps(as_figures(found), indent=2) + "\n")
         if not json_output:
             print(row(as_plain(attack.name, found[attack.name]), finding(found[attack.name])), flush=True)
     figures = as_figures(found)
-    text = json.dumps(figures, indent=2)
-    if folder is not None:
-        (folder / "hostile.json").write_text(text + "\n", encoding="utf-8")
     if json_output:
-        print(text)
+        print(json.dumps(figures, indent=2))
     return figures
 
 

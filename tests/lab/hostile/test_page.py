@@ -25,6 +25,12 @@ def figures() -> dict[str, Any]:
     return found
 
 
+def test_the_page_names_the_attacks_that_are_not_measured(figures: dict[str, Any]) -> None:
+    page = PAGE.read_text(encoding="utf-8").partition("## What is not measured")[2]
+    missing = {attack.name for attack in ATTACKS} - {each["name"] for each in figures["attacks"]}
+    assert {name for name in re.findall(r"`([\w-]+)`", page) if "-" in name} == missing
+
+
 def test_the_page_has_the_figures(figures: dict[str, Any]) -> None:
     page, wanted = PAGE.read_text(encoding="utf-8"), hostile.page_table(figures)
     if os.environ.get("FTNODE_UPDATE"):
@@ -33,8 +39,9 @@ def test_the_page_has_the_figures(figures: dict[str, Any]) -> None:
         assert TABLE.findall(page) == [wanted], "hostile.json says something else: FTNODE_UPDATE=1"
 
 
-def test_the_file_has_every_attack_once_with_three_rates_and_its_outcome(figures: dict[str, Any]) -> None:
-    assert [each["name"] for each in figures["attacks"]] == [attack.name for attack in ATTACKS]
+def test_the_file_has_attacks_once_with_three_rates_and_their_outcome(figures: dict[str, Any]) -> None:
+    names = [each["name"] for each in figures["attacks"]]
+    assert names == [attack.name for attack in ATTACKS if attack.name in names] and len(names) >= 8
     for each in figures["attacks"]:
         assert list(each) == ["name", *hostile.RATES, "outcome"]
         rates = [each[rate] for rate in hostile.RATES]
