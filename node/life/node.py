@@ -118,8 +118,7 @@ class Node:
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
         self.transport = Transport(
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
-            self._may_send_tensors, self.book,
-            Attention(lambda peer: peer in self.driver.members, self._learns),
+            self._may_send_tensors, self.book, Attention(lambda peer: peer in self.driver.members, self._learns),
         )  # fmt: skip
         self.spreading = Spreading(self.book, self.transport)
         self.directory = SwarmDirectory(
