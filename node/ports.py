@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import trio
@@ -91,3 +91,7 @@ class Admission(Protocol):
         ...
 
     def admits(self, peer_id: str) -> bool: ...
+
+    def stranger_in(self, views: Iterable[View]) -> str:
+        """A peer that one of the views names and that may take no part, or nothing."""
+        ...

@@ -200,7 +200,7 @@ class Participant:
                 case ClearTimer():
                     self.timers.clear(each.name)
                 case ShowView():
-                    self.send(each.to, self.certificate())
+                    self.send(each.to, self.certificate(each.since))
                 case Remember():
                     self._remember(each.peer, each.addresses)
                 case MakeOffer():
@@ -296,6 +296,7 @@ class Participant:
 
     def _take_up(self, taken: TakeUp) -> None:
         before = self.certificate() if taken.both else None
+        self.following.proofs.keep(taken.view, taken.proof)
         self.install(taken.view)
         after = self.certificate() if taken.tell else None
         for peer in taken.tell:
@@ -304,6 +305,7 @@ class Participant:
                     self.send(peer, certificate)
 
     def _yield_to(self, winner: YieldTo) -> None:
+        self.following.proofs.keep(winner.view, winner.proof)
         self.carry_out(self.holder.yield_to(self.situation, winner.view.lineage))
         self.install(winner.view)
 
@@ -325,12 +327,14 @@ class Participant:
         follow = self.following.go_on_from_disks
         self.carry_out(follow(self.situation, go.number, go.start, go.exact_stages, go.reason))
 
-    def certificate(self) -> ms.Certificate:
+    def certificate(self, since: int = -1) -> ms.Certificate:
+        """`since`: the number of the view of our lineage by which the receiver goes; -1: by none."""
         assert self.view is not None
-        s = self.situation
+        s, proofs = self.situation, self.following.proofs
         known = self.contacts_of(self.view.members())
         told = self.leader.told_step(s) if self.leader is not None else 0
-        return ms.Certificate(self.view, self.following.vouches(s), known, told)
+        proof, between = proofs.of(self.view), proofs.between(since, self.view)
+        return ms.Certificate(self.view, self.following.vouches(s), known, told, proof, between)
 
     def contacts_of(self, peers: Iterable[Peer]) -> tuple[ms.Contact, ...]:
         return tuple(ms.Contact(peer, self.peers.contacts.get(peer, ())) for peer in peers)

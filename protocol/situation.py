@@ -18,7 +18,7 @@ from ftnode.protocol.liveness.liveness import Liveness
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words import effects as fx
-from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Message, Offer, Suspect
+from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Message, Offer, Proof, Suspect
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Copied, Peer, Snapshot, Version
@@ -248,9 +248,11 @@ class ClearTimer:
 
 @dataclass(frozen=True, slots=True)
 class ShowView:
-    """Send the certificate of our view."""
+    """Send the certificate of our view. `since`: the peer goes by the view of our lineage with this number; -1: by none
+    of it."""
 
     to: Peer
+    since: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +294,8 @@ class TakeUp:
     """Go by this view from now on, and send its certificate to `tell`; with `both`, that of the view before first."""
 
     view: View
+    proof: Proof | None
+    """None: the directory shows it, and nobody has proved it."""
     tell: tuple[Peer, ...] = ()
     both: bool = False
 
@@ -301,6 +305,7 @@ class YieldTo:
     """Our lineage loses to that of the view: drop what it made, and go by the view."""
 
     view: View
+    proof: Proof | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ async def _lead(field: Field, stranger: Stranger, begun: trio.Event, commits: bo
             ready.clear()
             steps[:] = [forgeries.first_begin(shown[-1], stranger.addresses, field.step, chosen)]
         peers = field.honest_peers()
-        stranger.say(peers, forgeries.certificate(shown[-1], stranger.addresses, field.step))
+        stranger.say(peers, forgeries.certificate(shown[-1], stranger.alias, stranger.addresses, field.step))
         stranger.say(peers, forgeries.heartbeat(shown[-1], field.step, quorate=True))
         if commits:
             stranger.say(peers, steps[-1])
@@ -125,7 +125,7 @@ async def last_number_certified(field: Field) -> Measured:
         async def show(begun: trio.Event) -> None:
             stranger.know(field.targets())
             view = replace(field.view, number=forgeries.LAST_NUMBER, previous=field.view.digest())
-            stranger.say(field.honest_peers(), forgeries.certificate(view, (), field.step))
+            stranger.say(field.honest_peers(), forgeries.certificate(view, stranger.alias, (), field.step))
             begun.set()
 
         return await field.around(show, aftermath=last_holder)

@@ -15,8 +15,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ftnode.node.directory.records import Claim, RunNotice, Statement, key_of, sign_record
 from ftnode.node.home.identity import peer_id_of
+from ftnode.node.links.seals import Seals
 from ftnode.protocol.wire.frames import encode_frame
-from ftnode.protocol.words.messages import Begin, Certificate, Contact, Donor, Heartbeat, Plan, Status
+from ftnode.protocol.words.messages import (
+    Begin,
+    Certificate,
+    Contact,
+    Donor,
+    Heartbeat,
+    Message,
+    Plan,
+    Status,
+    founding_proof,
+)
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Peer, Rung, Version, next_version
@@ -75,9 +86,11 @@ def held_by(view: View, alias: Peer, number: int) -> View:
     return replace(led_by(view, alias, number), holders=(*view.holders[:-1], (alias,)))
 
 
-def certificate(view: View, addresses: tuple[str, ...], step: int) -> Certificate:
-    """The leader's own word that a quorum stands behind the view. `addresses`: of its leader."""
-    return Certificate(view, True, (Contact(view.leader, addresses),), step)
+def certificate(view: View, alias: Alias, addresses: tuple[str, ...], step: int) -> Message:
+    """The leader's own word that a quorum stands behind the view, with the liar's own signature as its proof.
+    `addresses`: of its leader."""
+    shown = Certificate(view, True, (Contact(view.leader, addresses),), step, founding_proof(alias.peer))
+    return Seals(alias.peer, alias.key.sign).sealed(shown)
 
 
 def heartbeat(view: View, step: int, quorate: bool, wants_reply: bool = False) -> Heartbeat:

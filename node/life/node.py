@@ -118,7 +118,7 @@ class Node:
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
         self.transport = Transport(
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
-            self._may_send_tensors, self.book, Attention(lambda peer: peer in self.driver.members, self._learns),
+            self._may_send_tensors, self.book, Attention(self._is_member, self._learns), identity.sign,
         )  # fmt: skip
         self.spreading = Spreading(self.book, self.transport)
         self.directory = SwarmDirectory(
@@ -302,6 +302,9 @@ class Node:
         """Members of our view may, and while we are in none, we cannot tell."""
         senders = self.driver.tensor_senders
         return senders is None or peer in senders
+
+    def _is_member(self, peer: Peer) -> bool:
+        return peer in self.driver.members
 
     def _learns(self, peer: Peer) -> bool:
         return any(peer == learner for _, learner in self._look().learners)

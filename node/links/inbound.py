@@ -98,7 +98,9 @@ class Intake:
         deliver: Callable[[Received], None],
         may_send_tensors: Callable[[Peer], bool],
         attention: Attention,
+        check: Callable[[Peer, Message], str],
     ) -> None:
+        """`check` says why a message is dropped, or nothing; it raises PeerError for false signatures."""
         self.backlog = Backlog()
         self._arena = arena
         self._boundary_bytes = boundary_bytes
@@ -106,6 +108,7 @@ class Intake:
         self._may_send_tensors = may_send_tensors
         self._attention = attention
         self._told = PeerLog(log)
+        self._check = check
 
     async def receive_all(self, sender: Peer, lane: str, reader: FrameReader) -> None:
         """Deliver frames until the stream ends. Raises PeerError (Flood, when a stranger says too much), and one of
@@ -132,7 +135,7 @@ class Intake:
                 frames += 1
                 if dropped and not told:
                     told = True
-                    self._told.say(logging.WARNING, sender.id, f"a tensor of {sender} is dropped: {dropped}")
+                    self._told.say(logging.WARNING, sender.id, f"what {sender} sends is dropped: {dropped}")
         raise trio.TooSlowError
 
     async def _turn(self, sender: Peer, lane: str, header_bytes: int, payload_bytes: int) -> None:
@@ -151,8 +154,10 @@ class Intake:
         if not isinstance(message, Boundary):
             if lane == TENSOR_LANE:
                 raise PeerError(f"{type(message).__name__} on the tensor lane")
-            self._deliver(sender, message, None, cost)
-            return ""
+            unheard = self._check(sender, message)
+            if not unheard:
+                self._deliver(sender, message, None, cost)
+            return unheard
         if lane != TENSOR_LANE:
             raise PeerError(f"a tensor on the {lane} lane")
         if not member:

@@ -25,6 +25,7 @@ from ftnode.node.links.link import HANDSHAKE_SECONDS, Link, LinkBroken, LinkDial
 from ftnode.node.links.listening import address_bytes
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.peer_lines import PeerLog
+from ftnode.node.links.seals import Seals, Sign, cannot_sign
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import Admission
@@ -42,7 +43,7 @@ from ftnode.protocol.wire.frames import (
 )
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.events import LinkDown, LinkUp, Received
-from ftnode.protocol.words.messages import Boundary, Message
+from ftnode.protocol.words.messages import Boundary, Message, views_in
 from ftnode.protocol.words.types import Handle, Peer
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Transport:
         may_send_tensors: Callable[[Peer], bool] | None = None,
         book: Admission | None = None,
         attention: Attention | None = None,
+        sign: Sign = cannot_sign,
     ) -> None:
         self._p2pd = p2pd
         self._arena = arena
@@ -85,8 +87,11 @@ class Transport:
         self._deliver = deliver
         self._attention = attention or Attention(lambda peer: True)
         """How much a peer may say; without one, everybody what members may."""
+        self._seals = Seals(Peer(p2pd.peer_id, nonce), sign)
         may_send_tensors = may_send_tensors or (lambda peer: True)
-        self._intake = Intake(arena, boundary_bytes, deliver, may_send_tensors, self._attention)
+        self._intake = Intake(
+            arena, boundary_bytes, deliver, may_send_tensors, self._attention, self._unheard
+        )  # fmt: skip
         self._book = book
         """Who may take part; without one, everybody."""
         self._on_refusal = on_refusal or (lambda peer, reason: None)
@@ -120,10 +125,17 @@ class Transport:
         """Queue a message; the tensor `handle` follows a Boundary and stays pinned until it is written."""
         if (handle is not None) != isinstance(message, Boundary):
             raise LocalError(f"{type(message).__name__} with handle {handle}")
-        head = encode_frame(message, 0 if handle is None else self._boundary_bytes)
+        head = encode_frame(self._seals.sealed(message), 0 if handle is None else self._boundary_bytes)
         link = self._link(peer)
         if link is not None:
             link.put(head, handle)
+
+    def _unheard(self, sender: Peer, message: Message) -> str:
+        """Why a message is not heard, or nothing. A view may name somebody who is on a newer list than ours, so that is
+        no offence. Raises PeerError for false signatures."""
+        self._seals.check(sender, message)
+        stranger = self._book.stranger_in(views_in(message)) if self._book is not None else ""
+        return f"a view that names {stranger}, who is not on the list that we have" if stranger else ""
 
     def handled(self, event: Received) -> None:
         """An event that we delivered is dealt with, or dropped. Once for every Received."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from ftnode.node.manifests.authorship import signer
 from ftnode.protocol.manifest.parse import Manifest, parse
 from ftnode.protocol.words.errors import PeerError, UserError
 from ftnode.protocol.words.events import Directory
+from ftnode.protocol.words.view import View
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ class ManifestBook:
         self._home = home
         self._on_newer = on_newer
         self._listed = frozenset(manifest.membership.peers)
+        self._ever_listed = self._listed
+        """In this life of ours: views still name those who were removed, until the swarm has replaced them."""
 
     def admits(self, peer_id: str) -> bool:
         """Whether this peer may take part."""
@@ -45,13 +48,20 @@ class ManifestBook:
         )
 
     def admitted(self, found: Directory) -> Directory:
-        """What the directory says, without those who may not take part and the views that they led."""
+        """What the directory says, without those who may not take part and the views that name any who never might."""
         if self.manifest.membership.join == "open":
             return found
         return Directory(
             tuple(presence for presence in found.presences if self.admits(presence.peer.id)),
-            tuple(view for view in found.certificates if self.admits(view.leader.id)),
+            tuple(view for view in found.certificates if not self.stranger_in((view,))),
         )
+
+    def stranger_in(self, views: Iterable[View]) -> str:
+        """A peer that was never on the list and that one of the views names, or nothing."""
+        if self.manifest.membership.join == "open":
+            return ""
+        named = (peer.id for view in views for peer in (*view.members(), *view.voters))
+        return next((peer_id for peer_id in named if peer_id not in self._ever_listed), "")
 
     def offer(self, data: bytes) -> str:
         """Take a manifest that a peer shows, if it is newer. Why not, or "". Raises PeerError when it is none of
@@ -66,6 +76,7 @@ class ManifestBook:
             return "" if manifest == self.manifest else f"it has revision {theirs}, the one in force {ours}"
         self.manifest, self.text = manifest, text
         self._listed = frozenset(manifest.membership.peers)
+        self._ever_listed |= self._listed
         save(self._home, manifest, text)
         self._on_newer(manifest)
         return ""

@@ -89,6 +89,7 @@ def settings(manifest: Manifest) -> Settings:
         state_bytes=manifest.state_bytes,
         lease_seconds=manifest.liveness.lease_seconds,
         minority_wait_seconds=manifest.recovery.minority_wait_seconds,
+        listed=manifest.membership.join == "listed",
     )
 
 

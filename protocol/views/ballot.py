@@ -7,9 +7,11 @@ memory: a restart is a new peer without votes (rule 1), so nothing has to surviv
 
 from __future__ import annotations
 
+from itertools import starmap
+
 from ftnode.protocol.wire.admission import BALLOTS_MAX
 from ftnode.protocol.words.effects import Effect, Send
-from ftnode.protocol.words.messages import Accepted, Ballot, Outbid, Prepare, Promise, Propose
+from ftnode.protocol.words.messages import Accepted, Ballot, Link, Outbid, Prepare, Promise, Proof, Propose, Signed
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
@@ -32,7 +34,8 @@ class Balloting:
         self.preparing = False
         self.since = 0.0
         self._promises: dict[Peer, Promise] = {}
-        self._acceptances: set[Peer] = set()
+        self._acceptances: dict[Peer, str] = {}
+        """Voter → its signature."""
         self._highest = 0
 
     # -- proposer
@@ -51,7 +54,7 @@ class Balloting:
         self._highest = number
         self.ballot = Ballot(self._highest, self.me)
         self.proposal, self.since, self.preparing = proposal, now, not first
-        self._promises, self._acceptances = {}, set()
+        self._promises, self._acceptances = {}, {}
         return self.resend()
 
     def resend(self) -> list[Effect]:
@@ -63,7 +66,7 @@ class Balloting:
             if self.preparing
             else Propose(self.ballot, self.proposal)
         )
-        answered = self._promises.keys() if self.preparing else self._acceptances
+        answered = self._promises.keys() if self.preparing else self._acceptances.keys()
         return [Send(voter, message, None) for voter in self.view.voters if voter not in answered]
 
     def on_promise(self, sender: Peer, promise: Promise) -> list[Effect]:
@@ -78,12 +81,16 @@ class Balloting:
         self.preparing = False
         return self.resend()
 
-    def on_accepted(self, sender: Peer, accepted: Accepted) -> View | None:
-        """The chosen view once a quorum has accepted it."""
+    def on_accepted(self, sender: Peer, accepted: Accepted) -> Link | None:
+        """The chosen view with its proof once a quorum has accepted it."""
         if accepted.ballot != self.ballot or self.preparing or sender not in self.view.voters:
             return None
-        self._acceptances.add(sender)
-        return self.proposal if self.view.is_quorum(self._acceptances) else None
+        if self.proposal is None or accepted.digest != self.proposal.digest():
+            return None
+        self._acceptances[sender] = accepted.signature
+        if not self.view.is_quorum(self._acceptances):
+            return None
+        return Link(self.proposal, Proof(accepted.ballot, tuple(starmap(Signed, self._acceptances.items()))))
 
     def on_outbid(self, sender: Peer, outbid: Outbid) -> None:
         if sender in self.view.voters:
@@ -118,7 +125,7 @@ class Balloting:
             return [Send(sender, Outbid(lineage, self.number, self.promised), None)]
         self.promised = propose.ballot
         self.accepted = (propose.ballot, propose.view)
-        return [Send(sender, Accepted(lineage, self.number, propose.ballot), None)]
+        return [Send(sender, Accepted(lineage, self.number, propose.ballot, propose.view.digest()), None)]
 
 
 def adopt(promises: dict[Peer, Promise], own: View | None) -> View | None:

@@ -39,7 +39,7 @@ class Election:
         lineage = message.view.lineage.id if isinstance(message, Propose) else message.lineage
         if view is None or not s.of_view(lineage, number - 1):
             if view is not None and view.lineage.id == lineage and number <= view.number:
-                out.append(ShowView(sender))
+                out.append(ShowView(sender, number - 1))
             return out
         balloting = self._ballotings[lineage]
         if isinstance(message, Prepare):
@@ -54,5 +54,6 @@ class Election:
         else:
             chosen = balloting.on_accepted(sender, message)
             if chosen is not None:
-                out.append(TakeUp(chosen, tuple(sorted((s.members | {*chosen.members()}) - {s.me}))))
+                everybody = (s.members | {*chosen.view.members()}) - {s.me}
+                out.append(TakeUp(chosen.view, chosen.proof, tuple(sorted(everybody))))
         return out

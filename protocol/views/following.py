@@ -24,11 +24,12 @@ from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.former_holders import FormerHolder
 from ftnode.protocol.views.founding import found, founded_for_us, on_disks
 from ftnode.protocol.views.given_up import GivenUpLineages
-from ftnode.protocol.views.lineage_rank import behind, judges, own_step, wins
+from ftnode.protocol.views.lineage_rank import ABOUT, behind, judges, own_step, wins
+from ftnode.protocol.views.proofs import Known, Proofs
 from ftnode.protocol.views.succession import fork, next_view, restart, revive
 from ftnode.protocol.words.effects import PublishView, Search
 from ftnode.protocol.words.events import Directory
-from ftnode.protocol.words.messages import HALTED, Certificate, Heartbeat
+from ftnode.protocol.words.messages import HALTED, Certificate, Heartbeat, founding_proof
 from ftnode.protocol.words.types import Peer, Version
 from ftnode.protocol.words.view import Lineage, View
 
@@ -60,7 +61,9 @@ class Following:
         self._answered: dict[Peer, float] = {}
         """Whom we told of our lineage, and when: once per heartbeat to each, since neither side may find the other one
         better as long as one does not know where it stands."""
-        self.given_up, self.former = GivenUpLineages(), FormerHolder()
+        self.given_up, self.former, self.proofs = GivenUpLineages(), FormerHolder(), Proofs()
+        self._asked: dict[Peer, float] = {}
+        """Who showed us a view that did not follow from ours, and when we asked for what is between."""
 
     # -- quorum
 
@@ -105,20 +108,43 @@ class Following:
         out, mine = Outcome(), s.view
         if view.run != s.settings.run or len(view.holders) != s.settings.stage_count:
             return out
+        proof = message.proof if view == message.view else self.proofs.of(view)
         if mine is None:
             wrong = self.given_up.was_wrong(message.view, sender)
             if message.quorate or wrong or not self.given_up.keeps_from(view):
-                out.append(TakeUp(view))
+                out.append(TakeUp(view, proof))
         elif view.lineage.id == mine.lineage.id:
-            if view.number > mine.number:
-                out.append(TakeUp(view))
-            elif view.number < mine.number:
-                out.append(ShowView(sender))
-        elif founded_for_us(s, self.former, sender, view):
-            out.append(TakeUp(view))
+            self._same_lineage(s, out, sender, message, mine)
+        elif self.proofs.akin(proof) and founded_for_us(s, self.former, sender, view):
+            out.append(TakeUp(view, proof))
         else:
-            self._meet(s, out, sender, message, view)
+            self._meet(s, out, sender, message, Known(view, proof))
         return out
+
+    def _same_lineage(self, s: Situation, out: Outcome, sender: Peer, message: Certificate, mine: View) -> None:
+        """A later view of our lineage counts when it follows from ours. What we go by on the directory's word alone
+        gives way to any proof."""
+        view, proof = message.view, message.proof
+        if self.proofs.of(mine) is None and view.number >= mine.number:
+            if view != mine:
+                out.append(TakeUp(view, proof))
+            elif proof is not None:
+                self.proofs.keep(view, proof)
+        elif view.number > mine.number:
+            later = self.proofs.follow(mine, message)
+            if later is not None:
+                out.append(TakeUp(*later))
+            if later is None or later.view != view:
+                self._ask(s, out, sender)
+        elif view.number < mine.number:
+            out.append(ShowView(sender, view.number))
+
+    def _ask(self, s: Situation, out: Outcome, sender: Peer) -> None:
+        """Our heartbeat says by which view we go, and is answered with what leads from there."""
+        if s.now - self._asked.get(sender, float("-inf")) >= s.settings.heartbeat_seconds:
+            self._asked = {peer: at for peer, at in self._asked.items() if s.now - at < LATELY_SECONDS}
+            self._asked[sender] = s.now
+            out.beat(True, sender)
 
     def _can_choose(self, s: Situation) -> bool:
         """Whether we hear enough voters to choose a view without our leader: a lower lineage is no reason to yield."""
@@ -126,12 +152,14 @@ class Following:
         followers = s.liveness.followers(s.view.voters, s.view.lineage.id, s.now)
         return s.member and not s.own.finished and s.view.is_quorum({s.me, *followers})
 
-    def _meet(self, s: Situation, out: Outcome, sender: Peer, message: Certificate, view: View) -> None:
+    def _meet(self, s: Situation, out: Outcome, sender: Peer, message: Certificate, other: Known) -> None:
         """Another lineage. Its leader alone knows how far it is."""
+        view = other.view
         stands = s.quorate or self._can_choose(s) or behind(s, view, message.step)
         theirs = message.quorate and sender == view.leader
-        if theirs and judges(s) and (wins(s, view, message.step) or not stands):
-            self._yield(s, out, view)
+        may = self._may_yield_to(s, other)
+        if may and theirs and judges(s) and (wins(s, view, message.step) or not stands):
+            self._yield(s, out, other)
             return
         if s.now - self._answered.get(sender, float("-inf")) < s.settings.heartbeat_seconds:
             return
@@ -142,11 +170,20 @@ class Following:
         if self.vouches(s):
             out.append(ShowView(sender))
 
-    def _yield(self, s: Situation, out: Outcome, view: View) -> None:
+    def _may_yield_to(self, s: Situation, other: Known) -> bool:
+        """A lineage that came of ours shows the signature of somebody whom we know from there. Anybody can found one of
+        another origin, and claim anything of it: we believe it of listed peers, and where there is nothing to lose."""
+        assert s.view is not None
+        if self.proofs.akin(other.proof):
+            return True
+        nothing_to_lose = own_step(s) < ABOUT or not (s.own.ours or s.quorate)
+        return nothing_to_lose or (s.settings.listed and other.view.lineage.origin != s.view.lineage.origin)
+
+    def _yield(self, s: Situation, out: Outcome, winner: Known) -> None:
         """Our lineage loses: its weights must not mix with the winner's."""
         assert s.view is not None
-        out.note("yield", f"lineage {s.view.lineage.id[:6]} yields to {view.lineage.id[:6]}")
-        out.append(YieldTo(view))
+        out.note("yield", f"lineage {s.view.lineage.id[:6]} yields to {winner.view.lineage.id[:6]}")
+        out.append(YieldTo(*winner))
 
     def on_heartbeat(self, s: Situation, sender: Peer, heartbeat: Heartbeat) -> Outcome:
         out, view = Outcome(), s.view
@@ -157,9 +194,9 @@ class Following:
                 out.append(ShowView(sender))
             return out
         if heartbeat.view > view.number:
-            out.beat(True, sender)
-        elif heartbeat.view < view.number:
-            out.append(ShowView(sender))
+            self._ask(s, out, sender)
+        elif heartbeat.view < view.number and self.proofs.of(view) is not None:
+            out.append(ShowView(sender, heartbeat.view))
         if sender == view.leader and heartbeat.view == view.number:
             if heartbeat.quorate and not s.liveness.stale(s.now):
                 self.quorate_at = self._told_at = s.now
@@ -212,16 +249,18 @@ class Following:
             # a record of it is not enough, a word is
             out.append(AskAround(tuple(set(listed.members()) - s.liveness.refused)))
         elif mine is None:
-            out.append(TakeUp(certificate))
+            out.append(TakeUp(certificate, None))
         elif certificate.lineage.id == mine.lineage.id:
-            if certificate.number > mine.number:
-                out.append(TakeUp(certificate))
+            if certificate.number > mine.number and self.proofs.of(mine) is None:
+                out.append(TakeUp(certificate, None))
+            elif certificate.number > mine.number:
+                out.append(AskAround(tuple(set(listed.members()) - s.liveness.refused)))
         elif not s.member and not s.quorate and not s.liveness.alive(s.members, s.now):
             other = certificate.lineage.origin != mine.lineage.origin
             if founded_for_us(s, self.former, certificate.leader, certificate):
-                out.append(TakeUp(certificate))
+                out.append(TakeUp(certificate, None))
             elif (certificate.lineage.beats(mine.lineage) or self._everybody_gone(s)) and not (other and own_step(s)):
-                self._yield(s, out, certificate)
+                self._yield(s, out, Known(certificate, None))
         elif s.member:
             out.beat(True, certificate.leader)
         return out
@@ -261,7 +300,7 @@ class Following:
         self._founded += 1
         out.note("restart", reason, step=str(start.step))
         view = restart(s.view, s.me, self._founded, number, start, exact_stages, reason)
-        out.append(TakeUp(view, tuple(sorted({*view.members()} - {s.me}))))
+        out.append(TakeUp(view, founding_proof(s.me), tuple(sorted({*view.members()} - {s.me}))))
         return out
 
     # -- a leader or a quorum that is gone
@@ -325,7 +364,8 @@ class Following:
         reason = f"no voter of view {view.number} is left; a former holder goes on with stage {listed} of step {newest}"
         out.note("fork", reason)
         self._founded += 1
-        out.append(TakeUp(revive(view, s.me, self._founded, stages, reason), self.former.reporting(), both=True))
+        revived = revive(view, s.me, self._founded, stages, reason)
+        out.append(TakeUp(revived, founding_proof(s.me), self.former.reporting(), both=True))
         return True
 
     def _take_over(self, s: Situation, view: View, out: Outcome, balloting: Balloting) -> None:
@@ -365,7 +405,7 @@ class Following:
         if s.me not in view.voters and not s.own.ours:
             # A newcomer without weights has nothing to go on with. When no voter is left, others may have.
             alone = s.now - self._alone_since > settings.minority_wait_seconds + 5 * settings.lease_seconds
-            if alone and not s.liveness.alive(view.voters, s.now):
+            if alone and not s.liveness.followers(view.voters, view.lineage.id, s.now):
                 self._give_up_view(out, view)
             return
         patience = settings.minority_wait_seconds + founders.index(s.me) * 2 * settings.lease_seconds
@@ -376,4 +416,5 @@ class Following:
         reason = f"no quorum of view {view.number} for {waited:.0f} s; survivors {names} go on"
         out.note("fork", reason)
         self._founded += 1
-        out.append(TakeUp(fork(view, s.me, self._founded, alive, reason), tuple(sorted(alive - {s.me}))))
+        forked = fork(view, s.me, self._founded, alive, reason)
+        out.append(TakeUp(forked, founding_proof(s.me), tuple(sorted(alive - {s.me}))))

@@ -6,6 +6,7 @@ from ftnode.protocol.recovery.candidate_order import choose_stages
 from ftnode.protocol.situation import ForgetWeights, Outcome, Situation, TakeUp
 from ftnode.protocol.views.former_holders import FormerHolder
 from ftnode.protocol.views.succession import genesis
+from ftnode.protocol.words.messages import founding_proof
 from ftnode.protocol.words.records import sensible
 from ftnode.protocol.words.types import Peer, Snapshot
 from ftnode.protocol.words.view import View
@@ -27,7 +28,8 @@ def found(s: Situation, serial: int) -> Outcome:
     if stages:
         out.append(ForgetWeights())
         out.note("found", f"no certificate and no other founder: founds the run with stages {list(stages)}")
-        out.append(TakeUp(genesis(settings.run, s.me, stages, settings.stage_count, serial)))
+        founded = genesis(settings.run, s.me, stages, settings.stage_count, serial)
+        out.append(TakeUp(founded, founding_proof(s.me)))
     return out
 
 

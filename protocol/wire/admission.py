@@ -33,6 +33,10 @@ would."""
 GROUP_MAX: Final = 512
 """Holders of one stage, and voters; beyond about 400 holders views would have to be hierarchical."""
 LISTED_MAX: Final = 64
+BETWEEN_MAX: Final = 8
+"""Views that come along with a certificate."""
+SIGNATURE_MAX: Final = 88
+"""64 bytes of Ed25519 in base64."""
 ADDRESSES_MAX: Final = 32
 ADDRESS_TEXT_MAX: Final = 512
 REASON_MAX: Final = 2500
@@ -196,7 +200,22 @@ def _validation(entries: tuple[tuple[int, float], ...], settings: Settings) -> b
 def _certificate(message: ms.Certificate, settings: Settings) -> bool:
     members = set(message.view.members())
     known = all(contact.peer in members for contact in message.contacts)
-    return well_formed(message.view, settings) and known and 0 <= message.step <= settings.steps
+    between = message.between
+    return (
+        well_formed(message.view, settings)
+        and known
+        and 0 <= message.step <= settings.steps
+        and (message.proof is None or _proof(message.proof))
+        and len(between) <= BETWEEN_MAX
+        and all(well_formed(link.view, settings) and _proof(link.proof) for link in between)
+        and all(link.view.lineage == message.view.lineage for link in between)
+    )
+
+
+def _proof(proof: ms.Proof) -> bool:
+    voters = [each.voter for each in proof.signed]
+    sized = all(len(each.signature) <= SIGNATURE_MAX for each in proof.signed)
+    return 0 < len(voters) == len(set(voters)) <= GROUP_MAX and sized and _number(proof.ballot.number, BALLOTS_MAX)
 
 
 def _offer(message: ms.Offer, settings: Settings) -> bool:
@@ -225,6 +244,8 @@ def _ballot(sender: Peer, message: ms.Vote, settings: Settings) -> bool:
         if accepted is None or before is None:
             return accepted is None and before is None
         return _number(before.number, BALLOTS_MAX) and well_formed(accepted, settings)
+    if isinstance(message, ms.Accepted):
+        return len(message.digest) <= NAME_MAX and len(message.signature) <= SIGNATURE_MAX
     return not isinstance(message, ms.Propose) or well_formed(message.view, settings)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ftnode.protocol.words.codec import encode_canonical
 from ftnode.protocol.words.types import Attempt, Copied, Direction, Peer, Recovered, Rung, Snapshot, Version
 from ftnode.protocol.words.view import Lineage, View
 
@@ -19,6 +20,45 @@ class Ballot:
 
     number: int
     proposer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """One voter's signature, Ed25519 in base64, over what `vote_bytes` says. Empty until it leaves the node that makes
+    it: the core has no keys."""
+
+    voter: Peer
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Why a view stands (rule 14): who accepted it in the ballot that chose it. A founder proves what it founds by its
+    own signature."""
+
+    ballot: Ballot
+    signed: tuple[Signed, ...]
+
+    def signers(self) -> frozenset[Peer]:
+        return frozenset(each.voter for each in self.signed)
+
+
+def founding_proof(founder: Peer) -> Proof:
+    """Of a lineage's first view."""
+    return Proof(Ballot(0, founder), (Signed(founder, ""),))
+
+
+def vote_bytes(voter: Peer, ballot: Ballot, digest: str) -> bytes:
+    """What a voter signs: in this life of it, and in this ballot, it accepts the view of this digest."""
+    return encode_canonical(("ftnode view", voter, ballot, digest))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One view of a lineage, and its proof."""
+
+    view: View
+    proof: Proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +132,10 @@ class Certificate:
     contacts: tuple[Contact, ...]
     step: int = 0
     """From the leader: how far the swarm is, or how far disks bring it (rule 16)."""
+    proof: Proof | None = None
+    """None: the sender knows the view from the directory alone."""
+    between: tuple[Link, ...] = ()
+    """Views between that of the receiver and this one, oldest first, where it needs them to follow the proof."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +222,13 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
+    """`digest`: of the accepted view. `signature`: over `vote_bytes`."""
+
     lineage: str
     number: int
     ballot: Ballot
+    digest: str
+    signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,10 +449,23 @@ MESSAGES: Final[dict[str, type]] = {
 }  # fmt: skip
 
 
+def views_in(message: Message) -> tuple[View, ...]:
+    """Every view that a message shows."""
+    match message:
+        case Certificate():
+            return (*(link.view for link in message.between), message.view)
+        case Propose():
+            return (message.view,)
+        case Promise(accepted_view=View() as view):
+            return (view,)
+    return ()
+
+
 def lineage_of(message: Message) -> str | None:
     """The lineage that the message is about, which its sender is then in; None for one that names none."""
     return message.view.lineage.id if isinstance(message, (Certificate, Propose)) else getattr(message, "lineage", None)
 
 
-__all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Message", "Plan", "StageReport",
-           "StageResult", "StageStatus", "lineage_of"]  # fmt: skip
+__all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Link", "Message", "Plan", "Proof", "Signed",
+           "StageReport", "StageResult", "StageStatus", "founding_proof", "lineage_of", "views_in",
+           "vote_bytes"]  # fmt: skip

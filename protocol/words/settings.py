@@ -58,6 +58,8 @@ class Settings:
     lease_seconds: float = 10.0
     """A peer that was silent for this long is suspected."""
     minority_wait_seconds: float = 60.0
+    listed: bool = False
+    """Only peers that the manifest lists may join."""
 
     @property
     def stage_count(self) -> int:

@@ -33,6 +33,7 @@ from tests.sim.host import Host
 from tests.sim.hostile_words import Vocabulary
 from tests.sim.hostile_world import Crash, HostileWorld, Reach
 from tests.sim.scenario import draw_settings
+from tests.sim.seals import signed_by
 
 EVENTS_A_WORLD = 500
 """Hostile messages that arrive in one world; then a run has mostly been spoiled, and another one teaches more."""
@@ -235,6 +236,10 @@ class Fuzz:
         balloting, leader = target.participant.balloting, target.participant.leader
         if isinstance(message, ms.Promise | ms.Accepted) and balloting is not None and balloting.ballot is not None:
             message = replace(message, ballot=balloting.ballot) if chance.random() < 0.8 else message
+        if isinstance(message, ms.Accepted):
+            if balloting is not None and balloting.proposal is not None and chance.random() < 0.8:
+                message = replace(message, digest=balloting.proposal.digest())
+            message = self.world.seals.sealed(host.peer, message)
         if isinstance(message, ms.PollReply) and leader is not None:
             asked = sorted((peer, asked.number) for peer, asked in leader.losses._inquiries.items())
             peer, number = chance.choice(asked or [(message.peer, message.number)])
@@ -250,8 +255,17 @@ class Fuzz:
             root = chance.choice(["", view.lineage.origin])
             lineage = replace(view.lineage, id=f"0line{chance.randrange(50)}", exact_stages=99, forks=0, root=root)
             view = self.words.mended(replace(view, lineage=lineage, leader=host.peer))
-            return replace(message, view=view, quorate=True, contacts=(), step=chance.randrange(self.settings.steps))
-        return replace(message, view=view, contacts=message.contacts if chance.random() < 0.3 else ())
+            proof, step = self.proof(view, host), chance.randrange(self.settings.steps)
+            return ms.Certificate(view, True, (), step, proof)
+        contacts = message.contacts if chance.random() < 0.3 else ()
+        if chance.random() < 0.3 and message.view == view:
+            return replace(message, contacts=contacts)
+        return replace(message, view=view, contacts=contacts, proof=self.proof(view, host))
+
+    def proof(self, view: View, host: Host) -> ms.Proof | None:
+        """What hostile peers can sign: the sender alone, or all of them together; or nothing."""
+        signers = [host.peer] if self.chance.random() < 0.5 else [liar.peer for liar in self.liars()]
+        return signed_by(signers, view) if self.chance.random() < 0.9 else None
 
     def begin_after(self, message: ms.Begin, begin: ms.Begin, view: View) -> ms.Begin:
         """A Begin on the receiver's base: of its attempt, or of another one of this view."""
@@ -297,6 +311,9 @@ class Fuzz:
         try:
             read = read_message(encode_frame(message, tensor_bytes)[PREFIX_BYTES:], tensor_bytes, BOUNDARY_BYTES)
         except (PeerError, LocalError, OverflowError):
+            self.outcome.refused += 1
+            return
+        if self.world.seals.objection(host.peer, read):
             self.outcome.refused += 1
             return
         self.world.at(self.world.now + self.chance.uniform(0.001, 0.05), self.world.lie, (host, target, read))

@@ -148,7 +148,7 @@ class Vocabulary:
         if hint is str:
             heard = self._values[name]
             return chance.choice(heard) if heard and chance.random() < 0.85 else chance.choice(TEXTS)
-        return chance.choice({float: FLOATS, bool: (True, False), NoneType: (None,), bytes: (b"",)}[hint])
+        return chance.choice({float: FLOATS, bool: (True, False), NoneType: (None,)}[hint])
 
     def _record(self, kind: Any) -> Any:
         return kind(**{name: self.value(hint, name) for name, hint in fields_of(kind)})

@@ -293,7 +293,7 @@ class HostileWorld(World):
             return
         if self.log is not None:
             self.log(f"{self.now:9.3f} {host.peer} -> {effect.to} {str(message)[:1000]}")
-        self.network.send(host, effect.to, message, tensor)
+        self.network.send(host, effect.to, self.seals.sealed(host.peer, message), tensor)
 
     def _note(self, host: Host, effect: fx.Note) -> None:
         line = f"{self.now:9.3f} {host.peer} {effect.kind}: {effect.text}"

@@ -25,6 +25,8 @@ SOFT = (
     "compute", "memory", "poison", "spoiled", "slow", "leave", "standby", "message", "message", "election", "election",
     "election", "double", "double", "flap", "split", "newcomers", "head", "adjacent", "adjacent",
 )  # fmt: skip
+LISTED = 0.75
+"""Share of the runs in which lineages of different origin believe each other (rule 16)."""
 POWER = 0.03
 """Share of the seeds in which all disks keep snapshots, and the power goes once or twice."""
 EVENTS_PER_HOST_SECOND = 400
@@ -87,6 +89,8 @@ class Scenario:
         chance = self.chance = random.Random(f"scenario {seed}")
         groups = random.Random(f"groups {seed}")
         self.settings = draw_settings(chance, groups.choice([1, 1, 2, 3]))
+        if random.Random(f"listed {seed}").random() < LISTED:
+            self.settings = replace(self.settings, listed=True)
         night, cuts = random.Random(f"night {seed}"), list[int]()
         if night.random() < POWER or "power" in faults:
             every, most = night.choice([1, 2, 3, 5]), night.choice([0, 0, 5, 100])
@@ -199,7 +203,7 @@ class Scenario:
     def settle(self) -> None:
         """When all is healed, lineages that met have become one (rule 16)."""
         world, bound = self.world, self.world.now + 2 * self.bound_seconds()
-        while len(self.lineages()) > 1:
+        while self.is_split():
             if world.now > bound:
                 if self.is_over():
                     return
@@ -217,6 +221,12 @@ class Scenario:
             and (leader.participant.holder.finished or leader.participant.waiting().startswith("halted: "))
             for leader in leaders
         )
+
+    def is_split(self) -> bool:
+        """In an open run what was founded apart stays apart; each run's person decides."""
+        views = [host.view for host in self.world.live() if host.view is not None]
+        origins = {view.lineage.origin for view in views}
+        return len(self.lineages()) > (1 if self.settings.listed else len(origins))
 
     def lineages(self) -> set[str]:
         return {host.view.lineage.id for host in self.world.live() if host.view is not None}

@@ -30,6 +30,7 @@ from tests.sim.host import Host
 from tests.sim.network import Link, Network
 from tests.sim.rebuild import Rebuilding
 from tests.sim.reduction import Reductions
+from tests.sim.seals import WorldSeals
 
 SPINS_MAX = 50
 """So many wakes of one participant at one instant are a busy loop."""
@@ -49,6 +50,7 @@ class World:
         self.hosts: list[Host] = []
         self.by_id: dict[str, Host] = {}
         self.ledger = Ledger()
+        self.seals = WorldSeals()
         self.network = Network(self, duplicates, tensor_seconds, stalls)
         self.directory = DirectoryService(self, miss)
         self.rebuilding = Rebuilding(self)
@@ -153,6 +155,7 @@ class World:
         host = link.target
         if self.now > link.cut or not host.alive:
             return
+        self.seals.check(link.source.peer, message)
         if not host.paused and self.on_receive is not None:
             self.on_receive(host, message)
         if host.paused:
@@ -243,7 +246,7 @@ class World:
             raise Violation("core", f"{host.peer} sends to itself: {message}")
         if self.log is not None:
             self.log(f"{self.now:9.3f} {host.peer} -> {effect.to} {message}")
-        self.network.send(host, effect.to, message, tensor)
+        self.network.send(host, effect.to, self.seals.sealed(host.peer, message), tensor)
 
     def _commit(self, lineage: str, version: Version, skipped: bool) -> None:
         self.ledger.commit(lineage, version)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from ftnode.lab.hostile import forgeries
 from ftnode.lab.hostile.field import field_manifest
 from ftnode.node.directory.records import Claim, RunNotice, read_record
 from ftnode.node.home.identity import verify
+from ftnode.node.links.seals import Seals
 from ftnode.protocol.manifest.parse import settings
 from ftnode.protocol.wire.admission import objection, sensible_presence
 from ftnode.protocol.wire.frames import PREFIX_BYTES, encode_frame, read_message, read_prefix
@@ -35,8 +34,8 @@ FIRST = forgeries.first_begin(FORGED, ADDRESSES, 7, SETTINGS)
 @pytest.mark.parametrize(
     "message",
     [
-        forgeries.certificate(FORGED, ADDRESSES, 7),
-        forgeries.certificate(LAST, ADDRESSES, 7),
+        forgeries.certificate(FORGED, LIAR, ADDRESSES, 7),
+        forgeries.certificate(LAST, LIAR, ADDRESSES, 7),
         forgeries.heartbeat(FORGED, 7, quorate=True),
         forgeries.flood_frame(VIEW, 7, SETTINGS),
         FIRST,
@@ -66,7 +65,7 @@ def test_a_frame_of_the_flood_is_as_large_as_it_says() -> None:
     ids=["claim", "presence", "notice"],
 )
 def test_the_directory_takes_its_records(record: forgeries.SignedRecord, kind: type) -> None:
-    statement = read_record(record.record, int(time.time() * 1000), verify)
+    statement = read_record(record.record, int(1000 * record.expires) - 1, verify)
     assert type(statement.body) is kind and statement.peer == LIAR.peer
     assert (statement.run == MANIFEST.run_id) == (kind is not RunNotice)
     assert not isinstance(statement.body, Presence) or sensible_presence(statement.body, SETTINGS)
@@ -79,3 +78,7 @@ def test_each_presence_is_of_an_identity_of_its_own() -> None:
 def test_the_forged_leader_offers_weights_to_every_holder() -> None:
     assert {(plan.stage, plan.peer) for plan in FIRST.installs} == set(enumerate(HOLDERS))
     assert {donor.peer for plan in FIRST.installs for donor in plan.donors} == {LIAR.peer}
+
+
+def test_its_certificates_bear_signatures_that_hold() -> None:
+    Seals(HOLDERS[0]).check(LIAR.peer, forgeries.certificate(FORGED, LIAR, ADDRESSES, 7))

@@ -25,7 +25,7 @@ BEGIN = forgeries.first_begin(VIEW, (), 1, SETTINGS)
 BOUNDARY = ms.Boundary("l", 0, 1, TRIED, 0, 1, Direction.FORWARD, (A, B, B, A))
 STORED = fx.Send(A, ms.Stored("l", 1, TRIED, 0, 1, Direction.FORWARD), None)
 READY = fx.Send(A, ms.Ready("l", 0, 1, TRIED, (), 0.0, 0, None), None)
-VOTE = fx.Send(A, ms.Accepted("l", 1, ms.Ballot(0, A)), None)
+VOTE = fx.Send(A, ms.Accepted("l", 1, ms.Ballot(0, A), "digest"), None)
 COMPUTE = fx.Compute(fx.Reduce(1, 1, TRIED))
 HONEST = (STORED, READY, VOTE, COMPUTE)
 

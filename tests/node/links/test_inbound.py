@@ -66,7 +66,8 @@ def intake_of(
     deliver: Callable[[Received], None], arena: Arena, boundary_bytes: int = BOUNDARY_BYTES, known: bool = True
 ) -> Intake:
     """`known`: whether everybody is a member, or nobody."""
-    return Intake(arena, boundary_bytes, deliver, lambda peer: known, Attention(lambda peer: known))
+    attention = Attention(lambda peer: known)
+    return Intake(arena, boundary_bytes, deliver, lambda peer: known, attention, lambda sender, message: "")
 
 
 def run(main: Callable[[trio.Nursery], Awaitable[None]]) -> None:
@@ -280,3 +281,19 @@ def test_only_members_send_large_headers(member: bool) -> None:
         assert (f"a header of {size} bytes" in str(caught.value)) != member
 
     run(main)
+
+
+def test_what_is_not_heard_is_no_offence() -> None:
+    """And it is said once for each stream."""
+    heard: list[Received] = []
+
+    async def main(nursery: trio.Nursery) -> None:
+        intake = Intake(
+            Arena(BOUNDARY_BYTES, 1), BOUNDARY_BYTES, heard.append, lambda peer: True, Attention(lambda peer: True),
+            lambda sender, message: "a view that names nobody",
+        )  # fmt: skip
+        with pytest.raises(EOFError):
+            await intake.receive_all(SENDER, CONTROL_LANE, Endless([WORD], 0))
+
+    run(main)
+    assert heard == []

@@ -24,6 +24,7 @@ from ftnode.node.manifests.exchange import (
 from ftnode.node.manifests.presets import PRESETS
 from ftnode.node.manifests.spread import Spreading
 from ftnode.protocol.manifest.parse import Manifest, Membership, parse, render
+from ftnode.protocol.views.succession import genesis
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.events import Directory, LinkDown
 from tests.node.directory.signers import presence
@@ -152,6 +153,21 @@ def test_the_directory_names_only_who_is_admitted(author: Author, open_book: Cal
     found = Directory((presence(made_signer(1)), presence(made_signer(2))), ())
     assert open_book(author.text(ONE)).admitted(found) == Directory(found.presences[:1], ())
     assert open_book(author.text(join="open")).admitted(found) == found
+
+
+def test_a_view_names_only_peers_that_have_been_listed(
+    author: Author, open_book: Callable[[str], ManifestBook]
+) -> None:
+    first, second, third = (made_signer(number).peer for number in (1, 2, 3))
+    ours, theirs = genesis("r", first, (0, 1), 2), genesis("r", second, (0, 1), 2)
+    joined = replace(ours, holders=((first,), (third,)))
+    book = open_book(author.text(ONE, revision=1))
+    assert book.stranger_in((ours,)) == "" and book.stranger_in((ours, joined)) == third.id
+    assert book.stranger_in((replace(ours, voters=(first, second)),)) == second.id
+    assert book.admitted(Directory((), (ours, theirs, joined))).certificates == (ours,)
+    book.offer(author.text(TWO, revision=2).encode())
+    assert book.stranger_in((theirs, ours)) == "", "those who were removed are named until they are replaced"
+    assert open_book(author.text(join="open")).stranger_in((theirs, joined)) == ""
 
 
 def test_what_is_kept_is_checked_when_it_is_read(

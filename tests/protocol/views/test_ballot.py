@@ -10,7 +10,18 @@ import pytest
 from ftnode.protocol.views.ballot import Balloting, adopt
 from ftnode.protocol.views.succession import next_view
 from ftnode.protocol.words.effects import Effect, Send
-from ftnode.protocol.words.messages import Accepted, Ballot, Message, Outbid, Prepare, Promise, Propose
+from ftnode.protocol.words.messages import (
+    Accepted,
+    Ballot,
+    Link,
+    Message,
+    Outbid,
+    Prepare,
+    Promise,
+    Proof,
+    Propose,
+    Signed,
+)
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 from tests.protocol.situations import NOW, VIEW, A, B, C, D, view_of
@@ -25,6 +36,10 @@ def sent(effects: Iterable[Effect]) -> dict[Peer, Message]:
 
 def promise(ballot: Ballot, accepted: Ballot | None = None, view: View | None = None) -> Promise:
     return Promise("lineage", 4, ballot, accepted, view)
+
+
+def accepted(ballot: Ballot, view: View = BY_A, signature: str = "") -> Accepted:
+    return Accepted("lineage", 4, ballot, view.digest(), signature)
 
 
 def prepare(number: int, proposer: Peer) -> Prepare:
@@ -112,9 +127,19 @@ def test_more_than_half_or_half_with_the_leader_have_to_accept(
 ) -> None:
     role, proposal = Balloting(A, view), next_view(view, A, (), (), {}, (), "why")
     role.propose(proposal, NOW)
-    *early, last = [role.on_accepted(peer, Accepted("lineage", 4, Ballot(0, A))) for peer in sayers]
-    assert last == (proposal if enough else None)
+    said = [accepted(Ballot(0, A), proposal, f"by {peer.id}") for peer in sayers]
+    *early, last = [role.on_accepted(peer, each) for peer, each in zip(sayers, said, strict=True)]
+    signed = tuple(Signed(peer, f"by {peer.id}") for peer in sayers)
+    assert last == (Link(proposal, Proof(Ballot(0, A), signed)) if enough else None)
     assert not any(early)
+
+
+def test_who_accepts_another_view_than_ours_does_not_count() -> None:
+    role = Balloting(A, VIEW)
+    role.propose(BY_A, NOW)
+    assert role.on_accepted(A, accepted(Ballot(0, A))) is None
+    assert role.on_accepted(B, accepted(Ballot(0, A), BY_B)) is None
+    assert role.on_accepted(C, accepted(Ballot(0, A))) is not None
 
 
 @pytest.mark.parametrize(
@@ -147,7 +172,7 @@ def test_the_view_accepted_at_the_highest_ballot_is_adopted(
         (B, promise(Ballot(2, C))),
         (B, promise(Ballot(1, A))),
         (D, promise(Ballot(1, C))),
-        (B, Accepted("lineage", 4, Ballot(1, C))),
+        (B, accepted(Ballot(1, C), BY_C)),
         (D, Outbid("lineage", 4, Ballot(9, D))),
     ],
 )
@@ -173,7 +198,7 @@ def test_only_voters_that_have_not_answered_are_asked_again() -> None:
     role.on_promise(A, promise(Ballot(1, B)))
     assert sent(role.resend()) == {B: prepare(1, B), C: prepare(1, B)}
     role.on_promise(C, promise(Ballot(1, B)))
-    role.on_accepted(C, Accepted("lineage", 4, Ballot(1, B)))
+    role.on_accepted(C, accepted(Ballot(1, B), BY_B))
     assert sent(role.resend()) == dict.fromkeys((A, B), Propose(Ballot(1, B), BY_B))
 
 
@@ -211,9 +236,9 @@ TOO_FAR = next_view(BY_A, A, (), (), {}, (), "one later")
 @pytest.mark.parametrize(
     ("me", "promised", "sender", "ballot", "view", "answer"),
     [
-        (B, None, A, Ballot(0, A), BY_A, Accepted("lineage", 4, Ballot(0, A))),
-        (B, None, C, Ballot(1, C), BY_C, Accepted("lineage", 4, Ballot(1, C))),
-        (B, Ballot(1, C), C, Ballot(1, C), BY_C, Accepted("lineage", 4, Ballot(1, C))),
+        (B, None, A, Ballot(0, A), BY_A, accepted(Ballot(0, A))),
+        (B, None, C, Ballot(1, C), BY_C, accepted(Ballot(1, C), BY_C)),
+        (B, Ballot(1, C), C, Ballot(1, C), BY_C, accepted(Ballot(1, C), BY_C)),
         (B, Ballot(1, C), A, Ballot(0, A), BY_A, Outbid("lineage", 4, Ballot(1, C))),
         (B, None, C, Ballot(0, C), BY_C, None),
         (B, None, D, Ballot(1, D), BY_C, None),

@@ -10,7 +10,7 @@ from ftnode.protocol.situation import Outcome, ShowView, TakeUp
 from ftnode.protocol.views.election import BALLOTINGS_KEPT, Election
 from ftnode.protocol.views.succession import next_view
 from ftnode.protocol.words.effects import Send
-from ftnode.protocol.words.messages import Accepted, Ballot, Outbid, Prepare, Promise, Propose, Vote
+from ftnode.protocol.words.messages import Accepted, Ballot, Outbid, Prepare, Promise, Proof, Propose, Signed, Vote
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import Lineage, View
 from tests.protocol.situations import NOW, VIEW, A, B, C, D, alive, situation, view_of
@@ -29,7 +29,7 @@ def vote(kind: type[Vote], number: int, lineage: str = "lineage") -> Vote:
     view = view_of((A,), (B,), (C,), number=number, lineage=Lineage(lineage, 0, 3))
     made: dict[type[Vote], Vote] = {
         Prepare: Prepare(lineage, number, BALLOT), Promise: Promise(lineage, number, BALLOT, None, None),
-        Propose: Propose(BALLOT, view), Accepted: Accepted(lineage, number, BALLOT),
+        Propose: Propose(BALLOT, view), Accepted: Accepted(lineage, number, BALLOT, view.digest()),
         Outbid: Outbid(lineage, number, BALLOT),
     }  # fmt: skip
     return made[kind]
@@ -57,7 +57,7 @@ def test_a_vote_that_is_behind_is_shown_our_view_and_one_of_elsewhere_is_not_hea
 ) -> None:
     s = situation(me=C, view=view, liveness=alive(B, C))
     out = election(C).on_vote(s, B, vote(kind, number, lineage))
-    assert out == ([ShowView(B)] if shown else [])
+    assert out == ([ShowView(B, number - 1)] if shown else [])
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,9 @@ def test_a_chosen_view_is_taken_up_and_told_to_members_old_and_new(
     role, s, out = election(A), situation(), Outcome()
     role.balloting_of(VIEW).propose(chosen, NOW)
     for peer in voices:
-        out.extend(role.on_vote(s, peer, Accepted("lineage", 4, Ballot(0, A))))
-    assert out == ([] if told is None else [TakeUp(chosen, told)])
+        out.extend(role.on_vote(s, peer, Accepted("lineage", 4, Ballot(0, A), chosen.digest())))
+    proof = Proof(Ballot(0, A), tuple(Signed(peer, "") for peer in voices))
+    assert out == ([] if told is None else [TakeUp(chosen, proof, told)])
 
 
 def test_promises_and_an_outbid_reach_the_proposer() -> None:

@@ -27,7 +27,7 @@ from ftnode.protocol.views.following import FOUNDER_PATIENCE_WINDOWS, Following
 from ftnode.protocol.views.succession import fork, next_view
 from ftnode.protocol.words.effects import Note, PublishView, Search, Send
 from ftnode.protocol.words.events import Directory
-from ftnode.protocol.words.messages import Ballot, Certificate, Prepare
+from ftnode.protocol.words.messages import Ballot, Certificate, Prepare, Proof, Signed
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Attempt, Peer, Version
 from ftnode.protocol.words.view import Lineage, View
@@ -62,9 +62,19 @@ class Leads:
         return self.step
 
 
-def follow(at: float = NOW) -> Following:
+def signed_by(*peers: Peer) -> Proof:
+    return Proof(Ballot(0, peers[0]), tuple(Signed(peer, "") for peer in peers))
+
+
+ALL = signed_by(A, B, C)
+
+
+def follow(at: float = NOW, mine: View | None = VIEW, proof: Proof | None = ALL) -> Following:
+    """It has gone by `mine` on this proof."""
     role = Following(Chronicle())
     role.started(at)
+    if mine is not None:
+        role.proofs.keep(mine, proof)
     return role
 
 
@@ -74,8 +84,8 @@ def view(leader: Peer, lineage: Lineage, *holders: tuple[Peer, ...], number: int
 
 
 def told(role: Following, s: Situation, sender: Peer, shown: View, quorate: bool = True, step: int = 0) -> Outcome:
-    """What the role answers to a certificate, without its words."""
-    said = role.on_certificate(s, sender, Certificate(shown, quorate, (), step), shown)
+    """What the role answers to a certificate that all of VIEW have signed, without its words."""
+    said = role.on_certificate(s, sender, Certificate(shown, quorate, (), step, ALL), shown)
     return Outcome(each for each in said if not isinstance(each, Note))
 
 
@@ -85,7 +95,8 @@ def told(role: Following, s: Situation, sender: Peer, shown: View, quorate: bool
 @pytest.mark.parametrize(
     ("mine", "shown", "expected"),
     [
-        (VIEW, replace(VIEW, number=4), "taken"),
+        (VIEW, next_view(VIEW, A, (), (), {}, (), "next"), "taken"),
+        (VIEW, replace(VIEW, number=4), "asked"),
         (VIEW, replace(VIEW, number=9), "taken"),
         (VIEW, VIEW, ""),
         (VIEW, replace(VIEW, number=2), "shown ours"),
@@ -101,12 +112,14 @@ def test_a_newer_view_of_our_lineage_is_taken_up_and_an_older_one_answered(
     me: Peer, quorate: bool, mine: View | None, shown: View, expected: str
 ) -> None:
     out = told(follow(), situation(me=me, view=mine), C, shown, quorate)
-    assert out == {"taken": [TakeUp(shown)], "shown ours": [ShowView(C)], "": []}[expected]
+    answers = {"taken": [TakeUp(shown, ALL)], "shown ours": [ShowView(C, 2)], "asked": [Beat((C,), True)], "": []}
+    assert out == answers[expected]
 
 
 # -- two lineages
 
 
+LISTED = replace(SETTINGS, listed=True)
 LOW, HIGH = Lineage("a-low-id", 0, 3), Lineage("other", 0, 3)
 """Beside the lineage `lineage`: where the steps are about the same, the lower id goes on."""
 
@@ -135,8 +148,8 @@ def test_the_farther_lineage_goes_on_and_the_static_rank_tells_where_steps_are_a
 ) -> None:
     """With a common past and without."""
     other = view(D, replace(lineage, root=root), (D,), (D,), (D,))
-    out = told(follow(), situation(led=Leads(worth)), D, other, True, step)
-    assert out == ([YieldTo(other)] if yields else [ShowView(D)])
+    out = told(follow(), situation(led=Leads(worth), settings=LISTED), D, other, True, step)
+    assert out == ([YieldTo(other, ALL)] if yields else [ShowView(D)])
 
 
 FAR = view(D, HIGH, (D,), (D,), (E,))
@@ -145,14 +158,14 @@ FAR = view(D, HIGH, (D,), (D,), (E,))
 @pytest.mark.parametrize(
     ("me", "changes", "sender", "quorate", "expected"),
     [
-        (A, {"led": Leads(16)}, D, True, [YieldTo(FAR)]),
+        (A, {"led": Leads(16), "settings": LISTED}, D, True, [YieldTo(FAR, ALL)]),
         (A, {"led": Leads(16)}, D, False, [ShowView(D)]),
         (A, {"led": Leads(16)}, E, True, [Beat((D,), True), ShowView(E)]),
-        (B, {"reports": {A: report()}}, D, True, [YieldTo(FAR)]),
+        (B, {"reports": {A: report()}}, D, True, [YieldTo(FAR, ALL)]),
         (B, {"reports": {A: replace(report(), waiting="disks")}}, D, True, []),
         (B, {}, D, True, []),
-        (B, {"quorate_at": LONG_AGO, "liveness": alive()}, D, True, [YieldTo(FAR)]),
-        (Peer("f", 1), {}, D, True, [YieldTo(FAR)]),
+        (B, {"quorate_at": LONG_AGO, "liveness": alive()}, D, True, [YieldTo(FAR, ALL)]),
+        (Peer("f", 1), {}, D, True, [YieldTo(FAR, ALL)]),
     ],
 )
 def test_only_the_word_of_their_leader_moves_a_member_that_can_judge(
@@ -197,7 +210,7 @@ def test_a_lineage_founded_for_us_is_taken_up(
     me: Peer, sender: Peer, shown: View, quorate_at: float, taken: bool
 ) -> None:
     s = situation(me=me, quorate_at=quorate_at, liveness=alive(B, C))
-    assert (told(follow(), s, sender, shown, False) == [TakeUp(shown)]) == taken
+    assert (told(follow(), s, sender, shown, False) == [TakeUp(shown, ALL)]) == taken
 
 
 @pytest.mark.parametrize(
@@ -214,7 +227,7 @@ def test_a_standby_without_a_quorum_follows_who_has_one_unless_its_weights_were_
 ) -> None:
     other = view(A, Lineage("other", 1, 3, root), (A,), (C,), (C,))
     s = situation(me=D, own=Held(versions=weights), liveness=alive(C), quorate_at=LONG_AGO)
-    assert (told(follow(), s, A, other, True, step) == [YieldTo(other)]) == follows
+    assert (told(follow(), s, A, other, True, step) == [YieldTo(other, ALL)]) == follows
 
 
 @pytest.mark.parametrize(("silent_for", "back"), [(1.0, False), (15.0, False), (25.0, True)])
@@ -557,12 +570,12 @@ def test_a_lineage_that_was_given_up_needs_a_quorum_to_be_followed_again(
 ) -> None:
     role, s = follow(), situation(me=D, view=None)
     assert GiveViewUp() in outside(91.0, role)
-    assert told(role, s, A, shown, quorate) == ([TakeUp(shown)] if taken else [])
+    assert told(role, s, A, shown, quorate) == ([TakeUp(shown, ALL)] if taken else [])
     (answer,) = role.consider(s, shown, shown)
     if shown.lineage == VIEW.lineage:
         assert isinstance(answer, AskAround) and sorted(answer.peers) == sorted(shown.members())
     else:
-        assert answer == TakeUp(shown)
+        assert answer == TakeUp(shown, None)
 
 
 REBORN = {peer: standby(peer)[peer] for peer in (Peer(name, 2) for name in "abc")}
@@ -596,17 +609,17 @@ NEWER = next_view(VIEW, A, {C}, (), {}, (), "without c")
 @pytest.mark.parametrize(
     ("me", "mine", "listed", "seconds", "held", "expected"),
     [
-        (D, None, VIEW, 0.0, {}, [TakeUp(VIEW)]),
-        (D, VIEW, NEWER, 0.0, {}, [TakeUp(NEWER)]),
-        (B, VIEW, NEWER, 0.0, {}, [TakeUp(NEWER)]),
+        (D, None, VIEW, 0.0, {}, [TakeUp(VIEW, None)]),
+        (D, VIEW, NEWER, 0.0, {}, [AskAround((A, B))]),
+        (B, VIEW, NEWER, 0.0, {}, [AskAround((A, B))]),
         (D, NEWER, VIEW, 0.0, {}, []),
         (D, VIEW, VIEW, 0.0, {}, []),
         (B, VIEW, FAR, 0.0, {}, [Beat((D,), True)]),
         (E, VIEW, FAR, 0.0, {}, []),
         (E, VIEW, FAR, 20.0, {}, []),
-        (E, VIEW, FAR, 20.1, {}, [YieldTo(FAR)]),
+        (E, VIEW, FAR, 20.1, {}, [YieldTo(FAR, None)]),
         (E, VIEW, FAR, 100.0, {1: STEP_7}, []),
-        (E, VIEW, FAR, 100.1, {1: STEP_7}, [YieldTo(FAR)]),
+        (E, VIEW, FAR, 100.1, {1: STEP_7}, [YieldTo(FAR, None)]),
     ],
 )
 def test_a_listed_certificate_is_enough_to_follow_and_never_makes_a_member_yield(
@@ -614,7 +627,18 @@ def test_a_listed_certificate_is_enough_to_follow_and_never_makes_a_member_yield
 ) -> None:
     own = Held(versions=held)
     s = situation(me=me, view=mine, now=NOW + seconds, quorate_at=NOW, liveness=alive(), own=own)
-    assert [each for each in follow().consider(s, listed, listed) if not isinstance(each, Note)] == expected
+    answers = [each for each in follow().consider(s, listed, listed) if not isinstance(each, Note)]
+    assert [
+        AskAround(tuple(sorted(each.peers))) if isinstance(each, AskAround) else each for each in answers
+    ] == expected
+
+
+def test_what_the_directory_shows_gives_way_to_more_of_it_and_to_any_proof() -> None:
+    role, s = follow(proof=None), situation(me=D)
+    assert role.consider(s, NEWER, NEWER) == [TakeUp(NEWER, None)]
+    assert told(role, s, C, replace(NEWER, previous="of another view")) == [
+        TakeUp(replace(NEWER, previous="of another view"), ALL)
+    ]
 
 
 # -- what stands behind our view
@@ -627,7 +651,7 @@ def test_a_listed_certificate_is_enough_to_follow_and_never_makes_a_member_yield
         (A, 3, False, "lineage", [], False),
         (C, 3, True, "lineage", [], False),
         (A, 4, True, "lineage", [Beat((A,), True)], False),
-        (A, 2, True, "lineage", [ShowView(A)], False),
+        (A, 2, True, "lineage", [ShowView(A, 2)], False),
         (D, 3, True, "other", [ShowView(D)], False),
     ],
 )

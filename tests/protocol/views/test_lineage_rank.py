@@ -21,7 +21,7 @@ from ftnode.protocol.words.view import View
 from tests.protocol.situations import NOW, Held, Past, alive, situation
 
 A, B = Peer("a", 1), Peer("b", 1)
-SETTINGS = Settings("r", stages=2, steps=100, microbatches=2, window=1)
+SETTINGS = Settings("r", stages=2, steps=100, microbatches=2, window=1, listed=True)
 
 
 def leading(step: int, view: View) -> Participant:

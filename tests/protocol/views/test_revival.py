@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -10,14 +11,16 @@ import pytest
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.views.succession import genesis, revive
 from ftnode.protocol.words.events import ComputeReady, Directory, Received, Wake
-from ftnode.protocol.words.messages import Certificate
+from ftnode.protocol.words.messages import Certificate, founding_proof
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Peer, Version
 
 SETTINGS = Settings("r", stages=2, steps=100, microbatches=2, window=1)
 LEASE, PATIENCE = SETTINGS.lease_seconds, SETTINGS.minority_wait_seconds
-VIEW = genesis("r", Peer("a", 1), (0, 1, 2), 3)
+FOUNDED = genesis("r", Peer("a", 1), (0, 1, 2), 3)
+VIEW = replace(FOUNDED, holders=(*FOUNDED.holders[:2], (Peer("a", 1), Peer("q", 1))))
+"""q holds a stage, and has no vote."""
 NEWEST = Version(6, "c", Attempt(0, 6))
 
 
@@ -25,7 +28,7 @@ def former_holder() -> Participant:
     """Of stage 1, outside the view; the one voter has just been heard for the last time."""
     core = Participant(Peer("p", 1), SETTINGS, Random(1), hold=1)
     core.handle(ComputeReady(1, True, 1.0), 0.0)
-    core.handle(Received(Peer("a", 1), Certificate(VIEW, True, ()), None), 0.1)
+    core.handle(Received(Peer("a", 1), Certificate(VIEW, True, (), 0, founding_proof(Peer("a", 1))), None), 0.1)
     core.holder.versions[1] = NEWEST
     core.holder.made_in[1] = VIEW.lineage.id, VIEW.lineage.origin
     return core
@@ -74,7 +77,14 @@ def test_what_it_keeps_of_others_goes_on_with_the_founder_alone() -> None:
         core.holder.copies._made_in[0] = VIEW.lineage.id
         if follows:
             founder = Peer("q", 1)
-            core.handle(Received(founder, Certificate(revive(VIEW, founder, 1, (2,), "why"), True, ()), None), 100.0)
+            core.handle(
+                Received(
+                    founder,
+                    Certificate(revive(VIEW, founder, 1, (2,), "why"), True, (), 0, founding_proof(founder)),
+                    None,
+                ),
+                100.0,
+            )
         else:
             goes_on_after(core, lambda now: Directory((), ()))
         assert core.view is not None and core.view.lineage.forks == 1

@@ -1,0 +1,84 @@
+"""Signatures of votes: made when a message leaves the node, verified before the core hears of one.
+
+The core counts who signed what and has no keys. What it leaves empty in a message of ours is filled in here. Every
+other signature was verified when it came. Each is verified once, and remembered.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from ftnode.node.home.identity import verify
+from ftnode.protocol.words.errors import LocalError, PeerError
+from ftnode.protocol.words.messages import Accepted, Ballot, Certificate, Link, Message, Proof, Signed, vote_bytes
+from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.view import View
+
+Sign = Callable[[bytes], bytes]
+Verify = Callable[[str, bytes, bytes], bool]
+"""(peer_id, data, signature) → whether the key that `peer_id` is made that signature."""
+VERIFIED_MAX: Final = 8192
+"""Signatures that are remembered: 400 voters of 20 views."""
+
+
+def cannot_sign(_data: bytes) -> bytes:
+    """For those who say nothing that is signed."""
+    raise LocalError("a message must be signed, and there is no key for it")
+
+
+class Seals:
+    """The signatures of one life of a node."""
+
+    def __init__(self, me: Peer, sign: Sign = cannot_sign, verify: Verify = verify) -> None:
+        self._me, self._sign, self._verify = me, sign, verify
+        self._verified: OrderedDict[tuple[Peer, Ballot, str, str], None] = OrderedDict()
+
+    def sealed(self, message: Message) -> Message:
+        """The message as it leaves us."""
+        if isinstance(message, Accepted):
+            return replace(message, signature=self._signature(message.ballot, message.digest))
+        if isinstance(message, Certificate) and message.proof is not None:
+            between = tuple(Link(link.view, self._filled(link.view, link.proof)) for link in message.between)
+            return replace(message, proof=self._filled(message.view, message.proof), between=between)
+        return message
+
+    def _filled(self, view: View, proof: Proof) -> Proof:
+        if Signed(self._me, "") not in proof.signed:
+            return proof
+        ours = Signed(self._me, self._signature(proof.ballot, view.digest()))
+        return replace(proof, signed=tuple(ours if each.voter == self._me else each for each in proof.signed))
+
+    def _signature(self, ballot: Ballot, digest: str) -> str:
+        return b64encode(self._sign(vote_bytes(self._me, ballot, digest))).decode()
+
+    def check(self, sender: Peer, message: Message) -> None:
+        """Raises PeerError when a signature in it is not by the peer that it names."""
+        if isinstance(message, Accepted):
+            self._check(sender, message.ballot, message.digest, message.signature)
+        elif isinstance(message, Certificate):
+            links = (*message.between, *([Link(message.view, message.proof)] if message.proof is not None else []))
+            for link in links:
+                digest = link.view.digest()
+                for each in link.proof.signed:
+                    self._check(each.voter, link.proof.ballot, digest, each.signature)
+
+    def _check(self, voter: Peer, ballot: Ballot, digest: str, signature: str) -> None:
+        key = voter, ballot, digest, signature
+        if key in self._verified:
+            self._verified.move_to_end(key)
+            return
+        if not self._is_by(voter, vote_bytes(voter, ballot, digest), signature):
+            raise PeerError(f"a signature that is not by {voter}")
+        self._verified[key] = None
+        if len(self._verified) > VERIFIED_MAX:
+            self._verified.popitem(last=False)
+
+    def _is_by(self, voter: Peer, data: bytes, signature: str) -> bool:
+        try:
+            return self._verify(voter.id, data, b64decode(signature, validate=True))
+        except ValueError:
+            return False

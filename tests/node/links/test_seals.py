@@ -1,0 +1,112 @@
+"""Signatures are made when votes and certificates leave, and verified before the core hears of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from ftnode.node.home.identity import peer_id_of
+from ftnode.node.links import seals
+from ftnode.node.links.seals import Seals
+from ftnode.protocol.views.succession import genesis
+from ftnode.protocol.words.errors import LocalError, PeerError
+from ftnode.protocol.words.messages import (
+    Accepted,
+    Ballot,
+    Certificate,
+    Link,
+    Message,
+    Proof,
+    Resign,
+    Signed,
+    founding_proof,
+)
+from ftnode.protocol.words.types import Peer
+
+KEYS = [Ed25519PrivateKey.generate() for _ in range(3)]
+A, B, C = PEERS = [Peer(peer_id_of(key.public_key().public_bytes_raw()), 7) for key in KEYS]
+VIEW, OTHER = genesis("r", A, (0, 1, 2), 3), genesis("r", A, (0, 1, 2), 3, 1)
+BALLOT = Ballot(2, B)
+
+
+def of(peer: Peer) -> Seals:
+    return Seals(peer, KEYS[PEERS.index(peer)].sign)
+
+
+def proof(*peers: Peer) -> Proof:
+    """As the core of the last one has it, which had the others' signatures from the wire."""
+    made = [Signed(peer, "" if peer == peers[-1] else vote(peer).signature) for peer in peers]
+    return Proof(BALLOT, tuple(made))
+
+
+def vote(peer: Peer) -> Accepted:
+    sealed = of(peer).sealed(Accepted("l", 1, BALLOT, VIEW.digest()))
+    assert isinstance(sealed, Accepted)
+    return sealed
+
+
+def shown(made: Proof | None, between: tuple[Link, ...] = ()) -> Certificate:
+    return Certificate(VIEW, True, (), 0, made, between)
+
+
+def test_what_leaves_is_signed_and_what_comes_is_verified() -> None:
+    Seals(C).check(A, vote(A))
+    sealed = of(B).sealed(shown(proof(A, B), (Link(VIEW, proof(B)),)))
+    Seals(C).check(C, sealed)
+    founded = of(A).sealed(Certificate(OTHER, True, (), 0, founding_proof(A)))
+    Seals(C).check(B, founded)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        replace(vote(A), digest=OTHER.digest()),
+        replace(vote(A), ballot=Ballot(3, B)),
+        replace(vote(A), signature=""),
+        replace(vote(A), signature="no base64!"),
+        replace(vote(A), signature=vote(B).signature),
+        shown(Proof(BALLOT, (Signed(A, ""),))),
+        shown(Proof(BALLOT, (Signed(A, vote(A).signature), Signed(B, vote(A).signature)))),
+        shown(Proof(Ballot(3, B), (Signed(A, vote(A).signature),))),
+        Certificate(OTHER, True, (), 0, Proof(BALLOT, (Signed(A, vote(A).signature),))),
+        shown(Proof(BALLOT, (Signed(A._replace(nonce=8), vote(A).signature),))),
+        shown(None, (Link(OTHER, Proof(BALLOT, (Signed(A, vote(A).signature),))),)),
+        shown(Proof(BALLOT, (Signed(Peer("no id", 1), vote(A).signature),))),
+    ],
+)
+def test_a_signature_of_something_else_is_an_offence(lie: Message) -> None:
+    with pytest.raises(PeerError, match="a signature that is not by"):
+        Seals(C).check(A, lie)
+
+
+def test_the_vote_is_the_senders() -> None:
+    with pytest.raises(PeerError):
+        Seals(C).check(B, vote(A))
+
+
+def test_each_signature_is_verified_once_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = 0
+
+    def verify(peer_id: str, data: bytes, signature: bytes) -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    monkeypatch.setattr(seals, "VERIFIED_MAX", 10)
+    here, sealed = Seals(C, verify=verify), of(B).sealed(shown(proof(A, B)))
+    for _ in range(5):
+        here.check(B, sealed)
+    assert asked == 2
+    for number in range(100):
+        here.check(A, replace(vote(A), ballot=Ballot(number, B)))
+    assert asked == 101 and len(here._verified) == 10
+
+
+def test_what_is_not_signed_passes_and_without_a_key_nothing_is_signed() -> None:
+    resign = Resign("l", 3, (1,), False, False, "tired")
+    assert Seals(A).sealed(resign) is resign and Seals(A).sealed(shown(None)) == shown(None)
+    Seals(A).check(B, resign)
+    with pytest.raises(LocalError):
+        Seals(A).sealed(Accepted("l", 1, BALLOT, VIEW.digest()))

@@ -1,0 +1,64 @@
+"""A stranger's views cost a swarm nothing, whatever it signs (rule 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ftnode.protocol.views import following, proofs
+from ftnode.protocol.views.proofs import Proofs
+from tests.sim.checks import Violation
+from tests.sim.forged_views import WAYS, commits_around
+from tests.sim.planted import patched
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def holds(seed: int, way: str) -> bool:
+    try:
+        before, during, after = commits_around(seed, way)
+    except Violation:
+        return False
+    assert before > 20
+    return min(during, after) >= 0.9 * before
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_swarm_goes_on_as_before(seed: int, way: str) -> None:
+    """More seeds: `python -m tests.sim.forged_views FIRST LAST`."""
+    assert holds(seed, way)
+
+
+def anything_follows() -> Any:
+    """A later view counts whoever signed it."""
+    return patched((proofs, "follows", lambda trusted, later: later.view.number > trusted.number))
+
+
+def anybody_is_akin() -> Any:
+    """Nobody asks who founded a fork."""
+    return patched((Proofs, "akin", lambda self, proof: True))
+
+
+def far_is_enough() -> Any:
+    """Whoever claims to be far ahead is believed in an open run."""
+    return patched((following, "ABOUT", 10**9))
+
+
+def the_directory_is_believed() -> Any:
+    """A record shows which view is the newest."""
+    return patched((Proofs, "of", lambda self, view: None))
+
+
+@pytest.mark.parametrize(
+    ("plant", "way"),
+    [
+        (anything_follows, "next"), (anything_follows, "last"), (anybody_is_akin, "fork"), (far_is_enough, "elsewhere"),
+        (the_directory_is_believed, "claimed"),
+    ],
+)  # fmt: skip
+def test_a_planted_bug_is_found(plant: Callable[[], Any], way: str) -> None:
+    with plant():
+        assert not holds(1, way)
