@@ -23,7 +23,7 @@ from ftnode.node.directory.link import DirectoryDown, DirectoryLink
 from ftnode.node.directory.records import RUNS_KEY, RunNotice, Statement
 from ftnode.node.home.identity import BOOTSTRAP_NAME, Identity, take_identity
 from ftnode.node.home.waiting import tell_waits
-from ftnode.node.links.addresses import full_addresses, parse_peers, remember_peers, remembered_peers
+from ftnode.node.links.addresses import PeerAddress, parse_peers, remember_peers, remembered_peers
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.relay import start_relay
@@ -120,9 +120,9 @@ class MeetingPoint:
         self.home = home
         self._note = note
         self.members: tuple[Member, ...] = ()
-        self.link = link or DirectoryLink(
-            p2pd, parse_peers(remembered_peers(home)), log_path=home / "directory.log", on_lost=self._lost
-        )
+        remembered = parse_peers(remembered_peers(home))
+        p2pd.gate.remember(remembered)
+        self.link = link or DirectoryLink(p2pd, remembered, log_path=home / "directory.log", on_lost=self._lost)
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Answers watchers when this returns, and is noted as running where the disk takes it; the directory follows in
@@ -173,4 +173,5 @@ class MeetingPoint:
         )
         if members != self.members:
             self.members = members
-            remember_peers(self.home, [text for m in members for text in full_addresses(m.peer, m.addresses[:2])])
+            met = [PeerAddress(member.peer, member.addresses[:2]) for member in members]
+            remember_peers(self.home, [text for peer in met for text in self.p2pd.gate.presentable(peer)])

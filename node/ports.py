@@ -64,7 +64,7 @@ class TransportPort(Protocol):
         ...
 
     def know(self, peer_id: str, addresses: Sequence[str]) -> None:
-        """Remember where a peer can be dialled."""
+        """Remember where a peer can be dialled. `addresses`: as the peer signed them, with its card."""
         ...
 
     def strike(self, peer_id: str, reason: str) -> None:

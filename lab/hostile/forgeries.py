@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from ftnode.node.directory.records import Claim, RunNotice, Statement, key_of, sign_record
 from ftnode.node.home.identity import peer_id_of
 from ftnode.node.links.seals import Seals
+from ftnode.node.links.address_cards import bare, with_card
 from ftnode.protocol.wire.frames import encode_frame
 from ftnode.protocol.words.messages import (
     Begin,
@@ -54,6 +55,10 @@ class Alias:
     def fresh(cls) -> Alias:
         key = Ed25519PrivateKey.generate()
         return cls(key, Peer(peer_id_of(key.public_key().public_bytes_raw()), secrets.randbits(NONCE_BITS)))
+
+    def signed(self, addresses: Sequence[str]) -> tuple[str, ...]:
+        """These addresses as our own, with our card."""
+        return with_card(self.peer.id, bare(addresses), int(time.time() * 1000), self.key.sign)
 
     def record(self, run: str, body: Presence | Claim | RunNotice, life_ms: int = LIFETIME_MS) -> SignedRecord:
         """Signed now, alive for `life_ms`."""
@@ -144,7 +149,7 @@ def claim(view: View, alias: Alias, addresses: tuple[str, ...]) -> SignedRecord:
 
 def presence(view: View, alias: Alias, addresses: tuple[str, ...], room: int) -> SignedRecord:
     """Of a standby with room for `room` stages, the head among them."""
-    body = Presence(alias.peer, addresses, view.lineage.id, view.number, room, True, (), (), (), 1e6)
+    body = Presence(alias.peer, alias.signed(addresses), view.lineage.id, view.number, room, True, (), (), (), 1e6)
     return alias.record(view.run, body)
 
 

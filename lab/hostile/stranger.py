@@ -71,7 +71,9 @@ class Stranger:
                     arena.release(event.handle)
                 self.hear(event.sender, event.message)
 
-        self.transport = Transport(p2pd, arena, manifest.run_id, alias.peer.nonce, manifest.boundary_bytes, deliver)
+        self.transport = Transport(
+            p2pd, arena, manifest.run_id, alias.peer.nonce, manifest.boundary_bytes, deliver, with_card=alias.signed
+        )  # fmt: skip
 
     @property
     def peer(self) -> Peer:
@@ -81,8 +83,7 @@ class Stranger:
 
     def know(self, targets: Sequence[str]) -> None:
         """Where volunteers can be dialled."""
-        for peer in parse_peers(targets):
-            self.transport.know(peer.peer_id, peer.addresses)
+        self.p2pd.gate.give(parse_peers(targets))
 
     def say(self, to: Iterable[Peer], message: Message) -> None:
         """On a link, which is made where there is none. Nobody knows whether it arrives."""
@@ -180,7 +181,7 @@ async def open_stranger(manifest: Manifest, meeting_point: str = "") -> AsyncIte
         p2pd = await P2pd.start(nursery, identity.path)
         stack.callback(p2pd.close)
         alias = Alias(identity.key, Peer(identity.peer_id, secrets.randbits(NONCE_BITS)))
-        stranger = Stranger(p2pd, alias, manifest, await p2pd.addresses())
+        stranger = Stranger(p2pd, alias, manifest, alias.signed(await p2pd.addresses()))
         await stranger.transport.start(nursery)
         if meeting_point:
             stranger.directory = await _join_directory(p2pd, meeting_point, home, nursery)

@@ -21,6 +21,7 @@ import numpy as np
 import trio
 
 from ftnode.node.home.identity import take_identity
+from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.transport import Transport
 from ftnode.node.machine.gradient_memory import GradientMemory
@@ -76,7 +77,7 @@ async def ours(index: int, numbers: int) -> None:
             while line := await trio.to_thread.run_sync(sys.stdin.readline):
                 order = json.loads(line)
                 for peer_id, addresses in order.get("know", []):
-                    transport.know(peer_id, addresses)
+                    p2pd.gate.give([PeerAddress(peer_id, tuple(addresses))])
                 if "reduce" in order:
                     _start(reductions, order["reduce"], order["group"])
                 if "digest" in order:

@@ -23,6 +23,7 @@ from typing import Any
 import trio
 
 from ftnode.node.home.identity import take_identity
+from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.transport import LinkEvent, Transport
 from ftnode.node.machine.tensor_slots import Arena
@@ -95,7 +96,7 @@ async def _ours_sender(
     p2pd = await _fresh_p2pd(nursery)
     transport = Transport(p2pd, arena, RUN, 1, size, sending.send_nowait)
     await transport.start(nursery)
-    transport.know(peer_id, addresses)
+    p2pd.gate.give([PeerAddress(peer_id, tuple(addresses))])
 
     async def measure(count: int) -> float:
         started = time.perf_counter()

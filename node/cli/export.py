@@ -106,6 +106,7 @@ def take(
         async with trio.open_nursery() as nursery:
             try:
                 p2pd = await P2pd.start(nursery, identity.path, listen=())
+                p2pd.gate.give(parse_peers(addresses))
                 try:
                     await folder.complete(p2pd, parse_peers(addresses), seconds, shown.tell)
                     reader = ModelReader(p2pd, wanted, folder.open_stage, shown.progress, shown.tell)

@@ -169,6 +169,7 @@ def join(
         rules=rules,
         hand_over_seconds=hand_over,
         limits=limits,
+        given=(*peers, *invited),
     )
 
     from ftnode.node.life.lives import run as volunteer

@@ -20,7 +20,8 @@ from ftnode.node.directory.link import CALL_SECONDS, Dialer, DirectoryDown, Dire
 from ftnode.node.directory.record_store import check, key_hash
 from ftnode.node.directory.records import Claim, RunNotice, Sign, Statement, key_of, next_sequence, sign_record
 from ftnode.node.home.identity import verify
-from ftnode.node.links.addresses import PeerAddress, full_addresses
+from ftnode.node.links.address_cards import bare
+from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.undigested import asking
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.events import Directory, DirectoryLost
@@ -74,7 +75,7 @@ class SwarmDirectory:
         report: Report,
         *,
         log_path: Path | None = None,
-        remember: Callable[[tuple[str, ...]], None] | None = None,
+        remember: Callable[[tuple[PeerAddress, ...]], None] | None = None,
         wall_clock: Callable[[], float] = time.time,
         link: DirectoryLink | None = None,
     ) -> None:
@@ -93,7 +94,7 @@ class SwarmDirectory:
     def announce(self, presence: Presence) -> None:
         """Keep this presence alive, and with it the notice that the run exists."""
         self._put(presence)
-        self._put(RunNotice(self.membership.name, presence.addresses))
+        self._put(RunNotice(self.membership.name, bare(presence.addresses)))
         claim = self._bodies.get(Claim)
         if isinstance(claim, Claim):
             self._put(Claim(claim.stages, presence.addresses, claim.view))
@@ -220,13 +221,7 @@ class SwarmDirectory:
             if self.link.introduce(PeerAddress(statement.peer.id, statement.body.addresses)):
                 self._strangers.set()
         if self._remember is not None:
-            self._remember(
-                tuple(
-                    address
-                    for statement in others
-                    for address in full_addresses(statement.peer.id, statement.body.addresses)
-                )
-            )
+            self._remember(tuple(PeerAddress(one.peer.id, bare(one.body.addresses)) for one in others))
 
 
 async def read_statements(link: DirectoryLink, key: str, now_ms: int) -> list[Statement]:

@@ -81,7 +81,7 @@ def key_of(run: str, kind: type) -> str:
     with what a record says, as that of the protocol does whose messages say the same (STEP_PROTOCOL)."""
     if kind is RunNotice:
         return RUNS_KEY
-    return f"ftnode/2/{'presence' if kind is Presence else 'view'}/{run}"
+    return f"ftnode/3/{'presence' if kind is Presence else 'view'}/{run}"
 
 
 def next_sequence(previous: int, now_ms: int) -> int:

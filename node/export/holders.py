@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ftnode.node.export.wire import PLACES_MAX, Holders, Place
+from ftnode.node.links.address_cards import bare
 from ftnode.protocol.picture import Picture
 
 ADDRESSES_TOLD: Final = 4
@@ -18,7 +19,7 @@ def holders_of(picture: Picture, run: str) -> Holders | None:
         return None
     replicas_max = max(1, PLACES_MAX // len(view.holders))
     places = tuple(
-        Place(stage, view.epochs[stage], peer.id, picture.contacts.get(peer, ())[:ADDRESSES_TOLD])
+        Place(stage, view.epochs[stage], peer.id, bare(picture.contacts.get(peer, ()))[:ADDRESSES_TOLD])
         for stage, group in enumerate(view.holders)
         for peer in group[:replicas_max]
     )

@@ -32,7 +32,8 @@ from ftnode.node.life.departure import Departure
 from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
 from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, saver_for
-from ftnode.node.links.addresses import full_addresses, parse_peers, remember_peers
+from ftnode.node.links.address_cards import card_signer
+from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers, remember_peers
 from ftnode.node.links.attention import Attention
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.p2pd import P2pd
@@ -93,11 +94,11 @@ class Node:
         manifest = config.manifest
         self.config, self.p2pd, self.addresses = config, p2pd, addresses
         self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
+        self._with_card = card_signer(identity.peer_id, identity.sign)
+        self._signed, self.settings = self._with_card(addresses), settings(manifest)
         self.speaking, self._noted = speaking, note
-        self.settings = settings(manifest)
         self.failure: UserError | None = None
-        self._met_somebody = False
-        self._last_trouble = ""
+        self._met_somebody, self._last_trouble = False, ""
         self._nursery: trio.Nursery | None = None
         self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
         self._link = ""
@@ -105,7 +106,7 @@ class Node:
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes, manifest.slots(config.hold))
         self.trace = TraceWriter(
-            new_trace_path(config.log_directory), trace_header(config, self.me, addresses, self.settings, seed),
+            new_trace_path(config.log_directory), trace_header(config, self.me, self._signed, self.settings, seed),
             lambda why: self.speaking.say("trace", why),
         )  # fmt: skip
         computing = compute_config(config)
@@ -126,7 +127,7 @@ class Node:
             p2pd, identity.sign, parse_peers(config.peers), self._on_directory,
             log_path=config.log_directory / "directory.log", remember=self._remember,
         )  # fmt: skip
-        self.participant = Participant(self.me, self.settings, Random(seed), addresses=addresses, hold=config.hold)
+        self.participant = Participant(self.me, self.settings, Random(seed), addresses=self._signed, hold=config.hold)
         self._about_peers, self.past = PeerLines(), NodeHistory(self._look, self.speaking.note)
         self.driver = Driver(
             self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self._on_note
@@ -187,6 +188,9 @@ class Node:
         self.reductions.begin(nursery)
         if self.settings.replicas > 1:
             nursery.start_soon(self.reductions.prepare)
+        self.p2pd.gate.give(parse_peers(config.given))
+        self.p2pd.gate.remember(parse_peers(config.peers))
+        self.transport.move(self._signed)
         await self.transport.start(nursery)
         await self.p2pd.serve(STATE_PROTOCOL, self.donor.serve)
         await self.p2pd.serve(REDUCE_PROTOCOL, self.reductions.serve)
@@ -346,14 +350,17 @@ class Node:
         self.observer.reach = str(reach)
         if reach.addresses != self.addresses:
             self.addresses = reach.addresses
-            self.transport.move(reach.addresses)
-            self.driver.deliver(Moved(reach.addresses))
+            self._signed = self._with_card(reach.addresses)
+            self.transport.move(self._signed)
+            self.driver.deliver(Moved(self._signed))
             self._note_running()
         if reach.kind != "unknown" and self._nursery is not None:
             self._nursery.start_soon(self._invite, reach.kind == "direct")
 
-    def _remember(self, addresses: tuple[str, ...]) -> None:
-        remember_peers(self.config.home, addresses)
+    def _remember(self, peers: tuple[PeerAddress, ...]) -> None:
+        """For the next start, where they may be dialled now."""
+        gate = self.p2pd.gate
+        remember_peers(self.config.home, [full for peer in peers for full in gate.presentable(peer)])
 
     def _on_directory(self, event: Directory | DirectoryLost) -> None:
         if isinstance(event, Directory):

@@ -220,12 +220,12 @@ class LinkDialer:
     addresses: Callable[[], tuple[str, ...]]
     """Ours, as of now."""
     known: Callable[[str], tuple[str, ...]]
-    """Of a PeerId."""
+    """Of a PeerId: where it may be dialled, as far as we know."""
     learn: Callable[[str, int, tuple[str, ...]], None]
     """Called with (PeerId, nonce, addresses) of every Welcome."""
 
     async def connect(self, peer_id: str) -> None:
-        """Raises LinkBroken; `refused` when every address of the peer that we know refuses TCP connections."""
+        """Raises LinkBroken; `refused` when every address of the peer that may be dialled refuses TCP connections."""
         known = self.known(peer_id)
         try:
             peer_id_bytes(peer_id)  # ids come from other peers' messages as well
@@ -235,7 +235,7 @@ class LinkDialer:
             await self.p2pd.connect(peer_id, known, DIAL_SECONDS)
         except P2pdError as error:
             # p2pd keeps its own counsel about an address that just failed ("dial backoff", 5 s), so we ask ourselves.
-            refused = "peer id mismatch" in str(error) or await refuses(known)
+            refused = "peer id mismatch" in str(error) or await refuses(error.dialled)
             raise LinkBroken("its address refuses" if refused else clean_reason(str(error)), refused) from None
 
     async def stream(self, peer: Peer, lane: str) -> trio.SocketStream:

@@ -26,6 +26,7 @@ from ftnode.node.home.identity import peer_id_bytes, peer_id_text
 from ftnode.node.home.waiting import spoken
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.bandwidth import Bandwidth
+from ftnode.node.links.dial_gate import DialGate
 from ftnode.node.links.listening import address_bytes, address_text, check_listen
 from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, read_exactly
@@ -63,6 +64,9 @@ DIRECTORY_PREFIX = "ftnode-"
 class P2pdError(FtnodeError):
     """p2pd refused a request, did not answer in time, or is dead; the text says which."""
 
+    dialled: tuple[str, ...] = ()
+    """Where a peer was dialled in vain; empty when an address that passes the gate's rules had to wait."""
+
 
 class P2pd:
     """A running p2pd. `died` is set when the process has ended, for whatever reason."""
@@ -76,6 +80,8 @@ class P2pd:
         self.died = trio.Event()
         self.strike: Callable[[str, str], None] = _say_only
         """Told of (PeerId, reason) when what a peer sends on a stream is worth a strike."""
+        self.gate = DialGate(trio.current_time)
+        """p2pd is told no address that did not pass it."""
         self.process = process
         self._folder = folder
         self._lock = lock
@@ -149,12 +155,35 @@ class P2pd:
     async def addresses(self) -> tuple[str, ...]:
         """Where we listen now, or what we announce instead, without /p2p. Changes when an interface appears."""
         response = await self._ask(messages.identify(), CONTROL_SECONDS)
-        return _texts(response.addresses)
+        self.gate.own = _texts(response.addresses)
+        return self.gate.own
 
     async def connect(self, peer_id: str, addresses: Sequence[str], seconds: float) -> None:
-        """Have a connection to the peer. Raises P2pdError, with p2pd's reason, when there is none after `seconds`."""
-        binary = [address_bytes(address) for address in addresses]
-        await self._ask(messages.connect(peer_id_bytes(peer_id), binary, ceil(seconds)), seconds)
+        """Have a connection to the peer, dialled at those addresses that pass the gate if there is none yet.
+
+        Raises P2pdError, with p2pd's reason, when there is none after `seconds`. When the gate lets nothing through,
+        p2pd is not asked, for it would dial what the peer itself has told it (libp2p's identify).
+        """
+        binary_id = peer_id_bytes(peer_id)
+        if await self.is_connected(peer_id):
+            return
+        passed = self.gate.admit(peer_id, addresses)
+        if not passed.addresses:
+            raise P2pdError(f"no address of {peer_id} may be dialled: {passed.reason}")
+        binary = [address_bytes(address) for address in passed.addresses]
+        try:
+            await self._ask(messages.connect(binary_id, binary, ceil(seconds)), seconds)
+        except P2pdError as error:
+            error.dialled = passed.addresses if len(passed.addresses) == passed.judged else ()
+            raise
+        self.gate.found(passed)
+        await self.is_connected(peer_id)
+
+    async def is_connected(self, peer_id: str) -> bool:
+        """Whether there is a connection to the peer; the gate learns where it is met."""
+        ends = [address for owner, address in await self.connections() if owner == peer_id]
+        self.gate.met(peer_id, ends)
+        return bool(ends)
 
     async def open(self, peer_id: str, protocol: str, seconds: float) -> trio.SocketStream:
         """A stream to a connected peer that speaks `protocol`. Raises P2pdError."""
@@ -218,6 +247,7 @@ class P2pd:
                     await trio.sleep(0.01)  # its control socket does not exist yet
                     continue
                 self.peer_id = peer_id_text(response.peer_id)
+                self.gate.own = _texts(response.addresses)
                 return
         why = _last_line(output) if self.died.is_set() else f"it does not answer after {START_SECONDS:.0f} s"
         raise UserError(f"p2pd did not start: {why}", 69)

@@ -14,6 +14,7 @@ from typing import Final
 import trio
 
 from ftnode.node.links import dial_back
+from ftnode.node.links.address_cards import CARRIED_MAX
 from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.relay import RelayPlace, reserve
@@ -28,8 +29,7 @@ RENEW_SECONDS: Final = 60.0
 ASKED_MAX: Final = 4
 RELAYS_MAX: Final = 2
 """Places to have, so that one meeting point may go."""
-ANNOUNCED_MAX: Final = 16
-"""As many as a record in the directory may have (directory_records)."""
+ANNOUNCED_MAX: Final = CARRIED_MAX
 
 
 @dataclass(frozen=True, slots=True)

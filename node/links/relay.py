@@ -19,6 +19,7 @@ import trio
 from ftnode.node.home.identity import take_identity
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.addresses import PeerAddress, full_addresses
+from ftnode.node.links.dial_rules import CIRCUIT
 from ftnode.node.links.listening import address_text
 from ftnode.node.links.p2pd import P2pd, P2pdError, read_message
 from ftnode.node.links.streams import STREAM_ERRORS
@@ -76,7 +77,7 @@ async def reserve(p2pd: P2pd, relay: PeerAddress) -> RelayPlace:
         raise SmallRelay(
             f"it relays {answer.data_bytes} bytes per circuit at most; a meeting point relays without limit"
         )
-    return RelayPlace(relay.peer_id, circuits(relay, answer.addresses))
+    return RelayPlace(relay.peer_id, circuits(await _by_number(p2pd, relay), answer.addresses))
 
 
 def circuits(relay: PeerAddress, public: tuple[bytes, ...]) -> tuple[str, ...]:
@@ -91,6 +92,15 @@ def circuits(relay: PeerAddress, public: tuple[bytes, ...]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(f"{text}/p2p-circuit" for text in (*mine, *full_addresses(relay.peer_id, relay.addresses)))
     )
+
+
+async def _by_number(p2pd: P2pd, relay: PeerAddress) -> PeerAddress:
+    """Nobody dials a name at somebody else's word (dial_rules.py): we say where we are connected to the relay."""
+    if not any(address.startswith("/dns") for address in relay.addresses):
+        return relay
+    ends = [address for owner, address in await p2pd.connections() if owner == relay.peer_id and CIRCUIT not in address]
+    numbers = [address for address in relay.addresses if not address.startswith("/dns")]
+    return PeerAddress(relay.peer_id, tuple(dict.fromkeys([*numbers, *ends])))
 
 
 async def start_relay(nursery: trio.Nursery, identity: Path, listen: Sequence[str]) -> P2pd:
@@ -118,7 +128,9 @@ async def _relays_enough(p2pd: P2pd) -> bool:
             try:
                 stranger = await P2pd.start(nursery, identity.path, listen=())
                 try:
-                    enough = await _grants(stranger, PeerAddress(p2pd.peer_id, await p2pd.addresses()))
+                    relay = PeerAddress(p2pd.peer_id, await p2pd.addresses())
+                    stranger.gate.give([relay])
+                    enough = await _grants(stranger, relay)
                 finally:
                     stranger.close()
             except (P2pdError, UserError) as error:

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import trio
 
+from ftnode.node.links.address_cards import CardBook
 from ftnode.node.links.attention import Attention, Flood
 from ftnode.node.links.bans import BAN_SECONDS, Strikes
 from ftnode.node.links.inbound import Intake
 from ftnode.node.links.link import HANDSHAKE_SECONDS, Link, LinkBroken, LinkDialer, describe
-from ftnode.node.links.listening import address_bytes
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.seals import Seals, Sign, cannot_sign
@@ -78,6 +79,7 @@ class Transport:
         book: Admission | None = None,
         attention: Attention | None = None,
         sign: Sign = cannot_sign,
+        with_card: Callable[[tuple[str, ...]], tuple[str, ...]] = tuple,
     ) -> None:
         self._p2pd = p2pd
         self._arena = arena
@@ -95,8 +97,12 @@ class Transport:
         self._book = book
         """Who may take part; without one, everybody."""
         self._on_refusal = on_refusal or (lambda peer, reason: None)
+        self._with_card = with_card
+        """Puts our card behind our addresses (address_cards.py); without one nobody dials us."""
         self._own_addresses: tuple[str, ...] = ()
-        self._known: dict[str, tuple[str, ...]] = {}
+        self._cards = CardBook()
+        self._named: dict[str, None] = {}
+        """PeerIds that the core asked for. What others only say of themselves is dialled where we have met them."""
         self._lives: dict[str, int] = {}
         self._links: dict[Peer, Link] = {}
         self._inbound: dict[tuple[str, str], trio.CancelScope] = {}
@@ -104,19 +110,17 @@ class Transport:
         self._strikes = Strikes()
         self._told = PeerLog(log)
         self._nursery: trio.Nursery | None = None
-        self._dial = LinkDialer(
-            p2pd, run, nonce, lambda: self._own_addresses, lambda peer_id: self._known.get(peer_id, ()), self._learn
-        )
+        self._dial = LinkDialer(p2pd, run, nonce, lambda: self._own_addresses, self._where, self._learn)
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Serve until the nursery is cancelled. Calls before this are errors of ours."""
         self._nursery = nursery
-        self._own_addresses = await self._p2pd.addresses()
+        self._own_addresses = self._own_addresses or self._with_card(await self._p2pd.addresses())
         self._p2pd.strike = self.strike
         await self._p2pd.serve(STEP_PROTOCOL, self._serve_inbound)
 
     def move(self, addresses: tuple[str, ...]) -> None:
-        """From now on tell peers that we can be dialled there."""
+        """From now on tell peers that we can be dialled there. `addresses`: with our card."""
         self._own_addresses = addresses
 
     # What the driver asks.
@@ -148,10 +152,24 @@ class Transport:
             self._deliver(LinkUp(peer))
 
     def know(self, peer_id: str, addresses: Sequence[str]) -> None:
-        """Remember where a peer can be dialled. The newest word counts; what is no multiaddr is left out."""
-        valid = tuple(address for address in addresses[:ADDRESSES_MAX] if _is_multiaddr(address))
-        if valid and peer_id != self._me.id:
-            _remember(self._known, peer_id, valid)
+        """Remember where a peer can be dialled, if it has signed that. Its newest card counts."""
+        if peer_id != self._me.id and len(addresses) <= ADDRESSES_MAX:
+            self._cards.learn(peer_id, addresses)
+            _remember(self._named, peer_id, None)
+
+    def _where(self, peer_id: str) -> tuple[str, ...]:
+        """Where the peer may be dialled; the gate has the last word."""
+        known, gate = self._cards.addresses(peer_id), self._p2pd.gate
+        if peer_id not in self._named:
+            known = tuple(address for address in known if gate.has_met(peer_id, address))
+        return tuple(dict.fromkeys([*known, *gate.given(peer_id)]))
+
+    async def _note_where(self, peer_id: str) -> None:
+        """A peer has introduced itself: is its connection from where it says that it can be dialled?"""
+        known = self._cards.addresses(peer_id)
+        if known and not any(self._p2pd.gate.has_met(peer_id, address) for address in known):
+            with suppress(P2pdError):
+                await self._p2pd.is_connected(peer_id)
 
     def strike(self, peer_id: str, reason: str) -> None:
         """The peer sent what the protocol forbids; with the third time within a minute it is banned for one."""
@@ -253,7 +271,7 @@ class Transport:
 
     def _learn(self, peer_id: str, nonce: int, addresses: tuple[str, ...]) -> None:
         """Word of a peer itself: where it can be dialled, and which life of it this is. An older life is over."""
-        self.know(peer_id, addresses)
+        self._cards.learn(peer_id, addresses)
         before = self._lives.get(peer_id, nonce)
         _remember(self._lives, peer_id, nonce)
         if before == nonce:
@@ -335,10 +353,11 @@ class Transport:
             self._told.say(logging.INFO, peer_id, f"peer {peer_id} refused: its run is {clean_reason(hello.run)[:64]}")
             return None
         if self._book is not None and not self._book.admits(peer_id):
-            self.know(peer_id, hello.addresses)
+            self._cards.learn(peer_id, hello.addresses)
             await write_frame(stream, Refusal(self._book.refusal, retry=True))
             return None
         self._learn(peer_id, hello.nonce, hello.addresses)
+        await self._note_where(peer_id)
         await write_frame(stream, Welcome(self._me.nonce, self._own_addresses))
         return hello
 
@@ -352,14 +371,6 @@ class Transport:
             self.strike(sender.id, str(error))
         except STREAM_ERRORS as error:
             self._told.say(logging.INFO, sender.id, f"stream of {sender} ended: {describe(error)}")
-
-
-def _is_multiaddr(address: str) -> bool:
-    try:
-        address_bytes(address)
-    except ValueError:
-        return False
-    return True
 
 
 def _remember(table: dict[str, Value], peer_id: str, value: Value) -> None:

@@ -33,7 +33,7 @@ class JoinConfig:
     manifest: Manifest
     manifest_text: str
     peers: tuple[str, ...]
-    """Full multiaddrs to start from: --peer, then those remembered."""
+    """Full multiaddrs to start from: --peer and those of a link, then those remembered."""
     hold: int
     """Stages that this node will hold at most; the head is one."""
     data: Path | None
@@ -78,6 +78,8 @@ class JoinConfig:
     """Of a pause, at most."""
     limits: Limits = NO_LIMITS
     """What the owner gives at most."""
+    given: tuple[str, ...] = ()
+    """Of `peers`, those that a person named."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ftnode.node.links.addresses import PeerAddress, full_addresses, is_dialable, parse_peers
+from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.watch.dashboard_feed import Feed
 from ftnode.node.watch.history import (
     HISTORY_PROTOCOL,
@@ -26,6 +26,7 @@ from ftnode.node.watch.history import (
     encode_request,
 )
 from ftnode.node.watch.light_client import REQUEST, Unanswered, find, open_stream, receive, send
+from ftnode.node.watch.peer_choice import to_dial
 from ftnode.node.watch.status import REPLY_BYTES_MAX as STATUS_BYTES_MAX
 from ftnode.node.watch.status import Member, decode_status
 from ftnode.protocol.words.errors import PeerError, UserError
@@ -100,7 +101,7 @@ class SwarmWatcher:
             return f"{_short(peer)} answers no more; looking for another"
 
     def _learn(self, members: Sequence[Member]) -> None:
-        found = members_to_dial(members)
+        found = to_dial([(one.peer, one.addresses[:4]) for one in members[:KNOWN_MAX]], self._given)
         if found:
             self._members = found
 
@@ -171,21 +172,6 @@ def after(places: HistoryRequest, told: History) -> HistoryRequest:
         told.validations[-1].step if told.validations else places.validations,
         told.notes[-1].number if told.notes else places.notes,
     )
-
-
-def members_to_dial(members: Sequence[Member]) -> tuple[PeerAddress, ...]:
-    """Those with an address that can be dialled without a relay, in their order."""
-    texts = [
-        text
-        for member in members[:KNOWN_MAX]
-        for text in full_addresses(member.peer, member.addresses[:4])
-        if is_dialable(text) and "/p2p-circuit" not in text
-    ]
-    try:
-        return parse_peers(texts)
-    except UserError as error:
-        log.info("an impossible peer is named: %s", error)
-        return ()
 
 
 def _short(peer: PeerAddress) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast, get_type_hints
 
 import msgpack
 
+from ftnode.node.links.address_cards import bare
 from ftnode.node.links.streams import StreamHandler, at_most
 from ftnode.node.watch.status import Member, serve_requests
 from ftnode.protocol.wire.decoder import Limits, decode
@@ -150,7 +151,7 @@ def _members(picture: Picture) -> tuple[Member, ...]:
     if view is None:
         return ()
     ordered = dict.fromkeys([view.leader, *view.holders[0], *view.members()])
-    known = [(peer, picture.contacts.get(peer, ())) for peer in ordered]
+    known = [(peer, bare(picture.contacts.get(peer, ()))) for peer in ordered]
     return tuple(
         Member(picture.settings.run, "", peer.id, addresses[:4]) for peer, addresses in known[:MEMBERS_MAX] if addresses
     )

@@ -114,7 +114,7 @@ def watch(
         known = peers
         while True:
             answering, status = await _find(host, known, run, timeout)
-            known = tuple(dict.fromkeys([answering, *named(status), *known]))[: 2 * FOLLOWED_MAX]
+            known = tuple(dict.fromkeys([answering, *named(status, asked=peers), *known]))[: 2 * FOLLOWED_MAX]
             show(status)
             await _follow(host, answering, interval, timeout, show)
 
@@ -181,7 +181,7 @@ async def _find(
     found: list[tuple[PeerAddress, SwarmStatus]] = []
     with trio.move_on_after(max(seconds, 0.1)):
         await _ask_all(host, peers, run, reasons, empty, found)
-        told = [] if found else news([peer for _, status in empty for peer in named(status, run)], peers)
+        told = [] if found else news([peer for _, status in empty for peer in named(status, run, peers)], peers)
         if told:
             await _ask_all(host, told[:FOLLOWED_MAX], run, reasons, empty, found)
     best = min(found, key=lambda one: unheard(one[1]), default=None)

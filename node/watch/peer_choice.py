@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from ftnode.node.links.addresses import PeerAddress, full_addresses, is_dialable, parse_peers
+from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers
+from ftnode.node.links.dial_rules import may_be_told
 from ftnode.node.watch.status import SwarmStatus
 from ftnode.protocol.words.errors import UserError
 
@@ -20,14 +21,22 @@ def unheard(status: SwarmStatus) -> int:
     return sum(row.state == "unknown" for row in status.stages)
 
 
-def named(status: SwarmStatus, run: str = "") -> tuple[PeerAddress, ...]:
-    """The members that a status names, as far as their addresses can be dialled without a relay."""
-    members = [member for member in status.members if run in ("", member.run)]
+def named(status: SwarmStatus, run: str = "", asked: Sequence[PeerAddress] = ()) -> tuple[PeerAddress, ...]:
+    """The members that a status names, as far as they may be dialled at its word and without a relay. `asked`: peers
+    that a person named."""
+    members = [member for member in status.members if run in ("", member.run)][:FOLLOWED_MAX]
+    return to_dial([(member.peer, member.addresses[:4]) for member in members], asked)
+
+
+def to_dial(
+    members: Iterable[tuple[str, Sequence[str]]], asked: Sequence[PeerAddress]
+) -> tuple[PeerAddress, ...]:  # fmt: skip
+    """Those of the members, with their addresses, that somebody may send us to (dial_rules.py)."""
+    given = [address for peer in asked for address in peer.addresses]
     texts = [
         text
-        for member in members[:FOLLOWED_MAX]
-        for text in full_addresses(member.peer, member.addresses[:4])
-        if is_dialable(text) and "/p2p-circuit" not in text
+        for peer_id, addresses in members
+        for text in full_addresses(peer_id, [one for one in addresses if may_be_told(one, given)])
     ]
     try:
         return parse_peers(texts)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from statistics import mean, median
 
+from ftnode.node.links.address_cards import bare
 from ftnode.node.watch.peer_latency import UNCONNECTED, Acquaintance
 from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.stage_summary import Circumstances, summarize
@@ -212,11 +213,11 @@ def _peer_row(
     picture: Picture, around: Surroundings, peer: Peer, role: str, stages: tuple[int, ...], now: float
 ) -> PeerRow:
     if peer == picture.me:
-        addresses = picture.contacts[peer]
+        addresses = bare(picture.contacts[peer])
         return PeerRow(peer.id, role, stages, addresses[:PEER_ADDRESSES_MAX], "self", None, VERSION, 0.0)
     met = around.acquaintances.get(peer.id, UNCONNECTED)
     presence = picture.presences.get(peer)
-    addresses = picture.contacts.get(peer) or (presence.addresses if presence is not None else ())
+    addresses = bare(picture.contacts.get(peer) or (presence.addresses if presence is not None else ()))
     heard = picture.signs.heard.get(peer)
     return PeerRow(
         peer.id, role, stages, addresses[:PEER_ADDRESSES_MAX], met.path, met.latency, met.version,

@@ -124,7 +124,7 @@ def no_address(data: bytes) -> None:
     """The addresses in a question whether we get through; no host is allowed, so that nothing is dialled."""
     asked = decode(data, dial_back.FRAME_LIMITS)
     if isinstance(asked, list):
-        trio.run(dial_back.knock, asked[: dial_back.ADDRESSES_MAX], ())
+        dial_back.candidates(asked[: dial_back.ADDRESSES_MAX], {"127.0.0.1"})
 
 
 def watched(data: bytes) -> None:

@@ -10,6 +10,7 @@ from typing import TypeVar
 import trio
 
 from ftnode.node.home.identity import take_identity
+from ftnode.node.links.address_cards import card_signer
 from ftnode.node.links.attention import Attention
 from ftnode.node.links.p2pd import LOOPBACK, P2pd
 from ftnode.node.links.transport import LinkEvent, Transport
@@ -34,8 +35,10 @@ class Node:
         slots: int,
         book: ManifestBook | None = None,
         attention: Attention | None = None,
+        with_card: Callable[[tuple[str, ...]], tuple[str, ...]] = tuple,
     ) -> None:
         self.p2pd = p2pd
+        self.with_card = with_card
         self.peer = Peer(p2pd.peer_id, nonce)
         self.arena = Arena(BOUNDARY_BYTES, slots)
         self.refusals: list[str] = []
@@ -50,6 +53,7 @@ class Node:
             lambda peer, reason: self.refusals.append(reason),
             book=book,
             attention=attention,
+            with_card=with_card,
         )
 
     async def next(self, kind: type[Kind]) -> Kind:
@@ -62,8 +66,12 @@ class Node:
                 if isinstance(event, kind):
                     return event
 
+    async def signed(self) -> tuple[str, ...]:
+        """Where it listens, with its card."""
+        return self.with_card(await self.p2pd.addresses())
+
     async def meet(self, other: Node) -> None:
-        self.transport.know(other.peer.id, await other.p2pd.addresses())
+        self.transport.know(other.peer.id, await other.signed())
         self.transport.dial(other.peer)
         assert await self.next(LinkUp) == LinkUp(other.peer)
 
@@ -82,7 +90,8 @@ async def node(
     async with trio.open_nursery() as nursery:
         p2pd = await P2pd.start(nursery, identity.path, listen=listen)
         try:
-            made = Node(p2pd, nonce, run, slots, book, attention)
+            with_card = card_signer(identity.peer_id, identity.sign)
+            made = Node(p2pd, nonce, run, slots, book, attention, with_card)
             await made.transport.start(nursery)
             yield made
         finally:

@@ -54,8 +54,9 @@ async def where(p2pd: P2pd) -> PeerAddress:
 
 
 async def take_place(hidden: Node, point: P2pd) -> Reach:
+    hidden.p2pd.gate.give([await where(point)])
     reach = await Reachability(hidden.p2pd, [await where(point)], lambda reach: None).look()
-    hidden.transport.move(reach.addresses)
+    hidden.transport.move(hidden.with_card(reach.addresses))
     return reach
 
 
@@ -70,7 +71,7 @@ def test_messages_and_tensors_both_ways_through_a_relay(tmp_path: Path) -> None:
             assert address == f"{direct}/p2p/{point.peer_id}/p2p-circuit"
             assert is_dialable(address)
 
-            third.transport.know(hidden.peer.id, reach.addresses)
+            third.transport.know(hidden.peer.id, hidden.with_card(reach.addresses))
             third.transport.dial(hidden.peer)
             assert await third.next(LinkUp) == LinkUp(hidden.peer)
             assert (hidden.p2pd.peer_id, address) in await third.p2pd.connections()
@@ -95,7 +96,7 @@ def test_two_that_nobody_can_dial_meet_through_the_relay(tmp_path: Path) -> None
             node(tmp_path, 2, listen=()) as two,
         ):
             await take_place(one, point)
-            two.transport.know(one.peer.id, (await take_place(one, point)).addresses)
+            two.transport.know(one.peer.id, one.with_card((await take_place(one, point)).addresses))
             await take_place(two, point)
             send_tensor(two, one, 1)
             assert (await one.next(Received)).sender == two.peer
@@ -111,7 +112,7 @@ def test_a_killed_peer_behind_a_relay_is_noticed_but_never_called_refused(tmp_pa
     async def main() -> None:
         async with peer(tmp_path, True) as point, node(tmp_path, 1, listen=()) as hidden, node(tmp_path, 2) as third:
             reach = await take_place(hidden, point)
-            third.transport.know(hidden.peer.id, reach.addresses)
+            third.transport.know(hidden.peer.id, hidden.with_card(reach.addresses))
             third.transport.dial(hidden.peer)
             await third.next(LinkUp)
             os.kill(hidden.p2pd.process.pid, signal.SIGKILL)
@@ -129,6 +130,7 @@ def test_a_volunteer_is_no_relay(tmp_path: Path) -> None:
     async def main() -> None:
         async with peer(tmp_path) as other, node(tmp_path, listen=()) as hidden:
             with pytest.raises(P2pdError, match="131072 bytes per circuit"):
+                hidden.p2pd.gate.give([await where(other)])
                 await reserve(hidden.p2pd, await where(other))
             reach = await take_place(hidden, other)
             assert (reach.kind, reach.addresses) == ("nobody", ())
@@ -155,6 +157,7 @@ def test_a_relay_that_goes_and_comes_back(tmp_path: Path, monkeypatch: pytest.Mo
         async with node(tmp_path / "hidden", listen=()) as hidden, trio.open_nursery() as nursery:
             async with peer(tmp_path / "point", True) as point:
                 address = await where(point)
+                hidden.p2pd.gate.give([address])
                 looks = Reachability(hidden.p2pd, [address], send.send_nowait)
                 nursery.start_soon(looks.run)
                 while (await heard.receive()).kind != "relay":
@@ -174,17 +177,25 @@ def test_a_relay_that_goes_and_comes_back(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_a_knock_says_which_address_is_open_and_tries_no_other_host(tmp_path: Path) -> None:
     async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as closed:
+        with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
-            shut, listening = (f"/ip4/127.0.0.1/tcp/{each.getsockname()[1]}" for each in (closed, server))
-            assert await knock([shut, listening], ["127.0.0.1"]) == listening
-            assert await knock([shut], ["127.0.0.1"]) == ""
-            assert await knock([listening], ["192.0.2.1"]) == ""
-            assert await knock([listening], []) == ""
-            assert await knock([3, None, "", "/ip4/127.0.0.1", RELAYED], ["127.0.0.1", ""]) == ""
+            shut = f"/ip4/127.0.0.1/tcp/{closed.getsockname()[1]}"
             async with peer(tmp_path) as here, peer(tmp_path) as there:
+                (own,) = await here.addresses()
+                (foreign,) = await there.addresses()
                 assert await ask(here, await where(there), [shut]) == ""
-                assert await ask(here, await where(there), [shut, listening]) == listening
+                assert await ask(here, await where(there), [shut, own]) == own
+                assert await ask(here, await where(there), [foreign]) == "", "somebody else answers there"
+
+                async def tried(addresses: list[object], *hosts: str) -> str:
+                    return await knock(there.gate, here.peer_id, addresses, [f"/ip4/{host}/tcp/1" for host in hosts])
+
+                assert await tried([own], "127.0.0.1") == own
+                assert await tried([own.replace("127.0.0.1", "0.0.0.0")], "127.0.0.1") == own
+                assert await tried([own.replace("127.0.0.1", "127.0.0.2")], "127.0.0.1") == "", "at no other host"
+                assert await tried([own], "192.0.2.1") == ""
+                assert await tried([own]) == ""
+                assert await tried([3, None, "", "/ip4/127.0.0.1", RELAYED], "127.0.0.1") == ""
 
     limited(main)
 

@@ -17,6 +17,7 @@ import trio
 import trio.testing
 
 from ftnode.node.home.identity import take_identity
+from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.attention import STRANGER, Attention
 from ftnode.node.links.bans import BAN_SECONDS, STRIKE_SECONDS, STRIKES, Strikes
 from ftnode.node.links.inbound import COMPUTE_RESERVE
@@ -80,7 +81,7 @@ def test_messages_and_tensors_arrive_in_order_and_slots_come_back(tmp_path: Path
 def test_who_was_dialled_knows_where_to_answer(tmp_path: Path) -> None:
     async def main() -> None:
         async with node(tmp_path) as here, node(tmp_path, 2) as there:
-            here.transport.know(there.peer.id, await there.p2pd.addresses())
+            here.transport.know(there.peer.id, await there.signed())
             here.transport.send(there.peer, word("a"), None)  # dials by itself
             assert (await there.next(Received)).sender == here.peer
             there.transport.send(here.peer, word("b"), None)
@@ -96,7 +97,7 @@ def test_a_killed_peer_is_noticed_in_well_under_half_a_second(tmp_path: Path) ->
     async def main() -> None:
         async with node(tmp_path) as here:
             with killable(tmp_path) as (process, peer, addresses):
-                here.transport.know(peer.id, addresses)
+                here.p2pd.gate.give([PeerAddress(peer.id, addresses)])
                 handle = here.arena.take()
                 here.transport.send(peer, boundary(peer), handle)
                 here.arena.release(handle)
@@ -200,7 +201,7 @@ def test_an_earlier_life_of_ours_is_refused_and_we_never_dial_ourselves(tmp_path
 def test_another_run_is_refused_with_both_hashes(tmp_path: Path) -> None:
     async def main() -> None:
         async with node(tmp_path, run="ours") as here, node(tmp_path, 2, run="theirs") as there:
-            here.transport.know(there.peer.id, await there.p2pd.addresses())
+            here.transport.know(there.peer.id, await there.signed())
             here.transport.dial(there.peer)
             down = await here.next(LinkDown)
             assert down.reason == "manifest hash differs: theirs theirs, ours ours"
@@ -214,7 +215,7 @@ def test_a_peer_without_the_protocol_is_named_as_such(tmp_path: Path) -> None:
         identity = take_identity(tmp_path)
         async with node(tmp_path) as here, trio.open_nursery() as nursery:
             bare = await P2pd.start(nursery, identity.path)
-            here.transport.know(bare.peer_id, await bare.addresses())
+            here.p2pd.gate.give([PeerAddress(bare.peer_id, await bare.addresses())])
             here.transport.dial(Peer(bare.peer_id, 1))
             down = await here.next(LinkDown)
             assert not down.refused
@@ -307,7 +308,7 @@ def test_a_flood_costs_a_stranger_its_connection_at_once(tmp_path: Path) -> None
             async with node(tmp_path, 7) as member:
                 await member.p2pd.connect(here.peer.id, await here.p2pd.addresses(), 5)
                 for _ in range(2 * int(STRANGER.messages_at_once)):
-                    member.transport.know(here.peer.id, await here.p2pd.addresses())
+                    member.transport.know(here.peer.id, await here.signed())
                     member.transport.send(here.peer, word("x" * 2000), None)
                     await here.next(Received)
 

@@ -196,7 +196,7 @@ def test_on_the_wire_who_is_not_listed_is_refused_until_it_shows_a_newer_list(au
             await here.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(book))
             spreading = Spreading(theirs, there.transport)
             nursery.start_soon(spreading.run)
-            there.transport.know(here.peer.id, await here.p2pd.addresses())
+            there.transport.know(here.peer.id, await here.signed())
             there.transport.dial(here.peer)
             assert not (await there.next(LinkDown)).refused, "it may be listed later"
             assert there.refusals == ["you are not on this run's list (revision 0); ask its author to add you"]

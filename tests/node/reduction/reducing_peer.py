@@ -16,6 +16,7 @@ import numpy as np
 import trio
 
 from ftnode.node.home.identity import take_identity
+from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.transport import Transport
 from ftnode.node.machine.gradient_memory import GradientMemory
@@ -56,7 +57,7 @@ async def main(home: Path, nonce: int, numbers: int) -> None:
         print(json.dumps([p2pd.peer_id, await p2pd.addresses()]), flush=True)
         members = json.loads(await trio.to_thread.run_sync(sys.stdin.readline))
         for peer_id, _, _, addresses in members:
-            transport.know(peer_id, addresses)
+            p2pd.gate.give([PeerAddress(peer_id, tuple(addresses))])
         group = tuple((Peer(peer_id, life), count) for peer_id, life, count, _ in members)
         reductions = Reductions("run", Peer(p2pd.peer_id, nonce), memory, Gradient(memory, 4.0), transport)
         reductions.begin(nursery)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import trio
 
+from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.machine.gradient_memory import GradientMemory
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
@@ -68,7 +69,7 @@ async def members(stack: AsyncExitStack, folder: Path, values: list[float]) -> l
     for member in made:
         await member.serve()
         for other in linked:
-            member.linked.transport.know(other.peer.id, await other.p2pd.addresses())
+            member.linked.transport.know(other.peer.id, await other.signed())
     return made
 
 
@@ -100,7 +101,7 @@ def test_survivors_of_a_killed_member_never_answer_and_reduce_again_without_it(t
             told = [[a.linked.peer.id, 1, 1, await a.linked.p2pd.addresses()], [dead_id, 7, 1, dead_addresses],
                     [b.linked.peer.id, 1, 1, await b.linked.p2pd.addresses()]]  # fmt: skip
             for member in (a, b):
-                member.linked.transport.know(dead_id, dead_addresses)
+                member.linked.p2pd.gate.give([PeerAddress(dead_id, tuple(dead_addresses))])
                 member.start(group)
             child.stdin.write(json.dumps(told) + "\n")  # type: ignore[union-attr]
             child.stdin.flush()  # type: ignore[union-attr]

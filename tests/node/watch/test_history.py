@@ -11,9 +11,10 @@ import pytest
 import trio
 import trio.testing
 
+from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.watch import history as history_module
-from ftnode.node.watch.dashboard_live import after, beginning, members_to_dial
+from ftnode.node.watch.dashboard_live import after, beginning
 from ftnode.node.watch.history import (
     COMMITS_MAX,
     NOTES_KEPT,
@@ -33,6 +34,7 @@ from ftnode.node.watch.history import (
     history_handler,
     read_request,
 )
+from ftnode.node.watch.peer_choice import to_dial
 from ftnode.node.watch.status import REQUEST_BYTES_MAX, Member
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.words.effects import Note
@@ -193,9 +195,12 @@ def test_notes_are_bounded_short_and_printable() -> None:
 
 def test_members_that_cannot_be_dialled_are_left_out() -> None:
     peer = "12D3KooWAPadf8WG1R1Wvn4KN6bYS8dXcWZnhg4bAxrpBrFxdarJ"
-    good = Member("r", "", peer, ("/ip4/127.0.0.1/tcp/1", f"/ip4/127.0.0.1/tcp/2/p2p/{peer}/p2p-circuit", "/nonsense"))
-    assert [found.addresses for found in members_to_dial([good])] == [("/ip4/127.0.0.1/tcp/1",)]
-    assert members_to_dial([Member("r", "", "nobody", ("/ip4/127.0.0.1/tcp/1",))]) == ()
+    asked = [PeerAddress(peer, ("/ip4/127.0.0.1/tcp/40000",))]
+    good = ("/ip4/127.0.0.1/tcp/40001", f"/ip4/127.0.0.1/tcp/40002/p2p/{peer}/p2p-circuit", "/nonsense")
+    elsewhere = ("/ip4/127.0.0.2/tcp/40001", "/ip4/127.0.0.1/tcp/22", "/dns4/localhost/tcp/40001")
+    assert [found.addresses for found in to_dial([(peer, (*good, *elsewhere))], asked)] == [good[:1]]
+    assert to_dial([("nobody", good)], asked) == ()
+    assert to_dial([(peer, good)], ()) == (), "nobody has led us to this machine"
 
 
 def test_a_handler_answers_what_was_asked_and_hangs_up_on_nonsense() -> None:

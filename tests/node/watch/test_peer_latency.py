@@ -11,7 +11,6 @@ import trio
 import trio.testing
 
 from ftnode.node.home.identity import take_identity
-from ftnode.node.links.dial_back import knock
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.watch import peer_latency as module
@@ -174,17 +173,3 @@ def test_questions_with_words_get_no_answer() -> None:
                 await read_frame(ours.receive_some, module.ANSWER_BYTES_MAX)
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-
-
-def test_a_knock_at_the_host_that_asks() -> None:
-    async def main() -> None:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        port = listener.socket.getsockname()[1]
-        asked = [f"/ip4/0.0.0.0/tcp/{port}"]
-        assert await knock(asked, {"127.0.0.1"}) == f"/ip4/127.0.0.1/tcp/{port}"
-        assert await knock(asked, set()) == ""
-        assert await knock([f"/ip4/127.0.0.2/tcp/{port}"], {"127.0.0.1"}) == "", "at no other host than theirs"
-        await listener.aclose()
-        assert await knock(asked, {"127.0.0.1"}) == ""
-
-    trio.run(main)
