@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,8 +16,18 @@ import trio
 
 from ftnode.lab.hostile import forgeries
 from ftnode.lab.hostile.field import SETTLE_SECONDS, TRAITOR, Attacking, Field, last_holder, leader
+from ftnode.lab.hostile.foreign_addresses import (
+    OTHER_HOSTS,
+    SAME_HOST,
+    announce,
+    ask_to_knock,
+    greet_and_go,
+    lists,
+    open_ports,
+)
 from ftnode.lab.hostile.outcome import Measured
 from ftnode.lab.hostile.stranger import Stranger, open_stranger
+from ftnode.node.links.dial_back import ADDRESSES_MAX
 from ftnode.node.links.p2pd import P2pdError
 from ftnode.node.links.streams import STREAM_ERRORS, write_frame
 from ftnode.protocol.manifest.parse import settings
@@ -135,7 +145,7 @@ async def last_number_certified(field: Field) -> Measured:
 
 
 async def silent_presences(field: Field) -> Measured:
-    async with _silent_address() as (address, _), open_stranger(field.manifest, field.meeting_point) as stranger:
+    async with _silent_address() as address, open_stranger(field.manifest, field.meeting_point) as stranger:
         return await field.around(_standing(field, stranger, address, SILENT_PRESENCES), lose=last_holder)
 
 
@@ -184,39 +194,52 @@ def _lifetime(field: Field) -> float:
 
 
 async def foreign_addresses(field: Field) -> Measured:
-    async with _silent_address() as (address, connections), open_stranger(field.manifest) as stranger:
+    """By greetings, words about others, presences and knocks; where the swarm is, and on hosts where nobody is."""
+    async with open_ports() as ports, open_stranger(field.manifest, field.meeting_point) as stranger:
 
         async def introduce(begun: trio.Event) -> None:
+            stored = await announce(stranger, field.view, ports.addresses)
             begun.set()
+            assert stored, "the directory takes no presence"
             while True:
                 for target in field.targets():
-                    try:
-                        stream = await stranger.greet(target, (address,))
-                        hello = forgeries.heartbeat(field.view, field.step, quorate=False, wants_reply=True)
-                        await write_frame(stream, hello)
+                    for addresses in lists(ports.addresses, stranger.alias):
+                        await greet_and_go(stranger, target, field.view, field.step, addresses)
                         await trio.sleep(BEAT_SECONDS / 5)
-                        await stranger.leave(target)
-                    except (P2pdError, *STREAM_ERRORS):
-                        await trio.sleep(BEAT_SECONDS)
 
-        found = await field.around(introduce)
-    made = len(connections)
-    return replace(found, harm=f"{made} connections to an address of somebody else" if made else "")
+        async def knocking(begun: trio.Event) -> None:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(introduce, begun)
+                while True:
+                    for target in field.targets():
+                        with suppress(P2pdError, *STREAM_ERRORS):
+                            answer, _ = await ask_to_knock(stranger, target, ports.addresses[:ADDRESSES_MAX])
+                            told.append(answer)
+                    await trio.sleep(BEAT_SECONDS)
+
+        told: list[str] = []
+        found = await field.around(knocking)
+    elsewhere = sum(ports.made[address] for address in ports.on(*OTHER_HOSTS))
+    here = sum(ports.made[address] for address in ports.on(SAME_HOST))
+    harms = [
+        f"{elsewhere} connections to hosts of somebody else" if elsewhere else "",
+        "a volunteer says what it found there" if any(told) else "",
+    ]
+    seen = f"{here} connections to ports of the stranger's own host, for knocks"
+    return replace(found, harm="; ".join(filter(None, harms)), seen=seen)
 
 
 @asynccontextmanager
-async def _silent_address() -> AsyncIterator[tuple[str, list[None]]]:
-    """An address that accepts connections and says nothing, and one entry for each connection."""
-    made: list[None] = []
+async def _silent_address() -> AsyncIterator[str]:
+    """An address that accepts connections and says nothing."""
 
     async def accept(stream: trio.SocketStream) -> None:
-        made.append(None)
         await trio.sleep_forever()
 
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         nursery.start_soon(trio.serve_listeners, accept, [listener])
-        yield f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}", made
+        yield f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}"
         nursery.cancel_scope.cancel()
 
 
@@ -347,7 +370,8 @@ ATTACKS: Final = (
            silent_presences, standbys=2),
     Attack("foreign-notice", "a notice of another run with the run's name, as all volunteers start again",
            foreign_notice),
-    Attack("foreign-addresses", "greetings that name somebody else's address", foreign_addresses),
+    Attack("foreign-addresses", "greetings, offers, presences and knocks that name somebody else's addresses",
+           foreign_addresses),
     Attack("flood", "240 frames of 48 kB a second at one member", flood),
     Attack("fresh-presences", "1,500 presences of fresh identities, as a holder is killed", fresh_presences,
            standbys=2),

@@ -149,7 +149,12 @@ def claim(view: View, alias: Alias, addresses: tuple[str, ...]) -> SignedRecord:
 
 def presence(view: View, alias: Alias, addresses: tuple[str, ...], room: int) -> SignedRecord:
     """Of a standby with room for `room` stages, the head among them."""
-    body = Presence(alias.peer, alias.signed(addresses), view.lineage.id, view.number, room, True, (), (), (), 1e6)
+    return presence_at(view, alias, alias.signed(addresses), room)
+
+
+def presence_at(view: View, alias: Alias, addresses: tuple[str, ...], room: int) -> SignedRecord:
+    """The same with a list of addresses as it is, whatever its card."""
+    body = Presence(alias.peer, addresses, view.lineage.id, view.number, room, True, (), (), (), 1e6)
     return alias.record(view.run, body)
 
 

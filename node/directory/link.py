@@ -2,7 +2,8 @@
 
 p2pd holds the connections and the directory process the routing table, so meeting a peer takes two steps: connect by
 address here, then `meet` there. Peers given by the user are met again and again, because a bootstrap peer that comes
-back knows nobody, and in a small swarm it is often the only one that newcomers know.
+back knows nobody, and in a small swarm it is often the only one that newcomers know. Nobody is dialled just for
+standing in the directory, where anybody can write.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class Dialer(Protocol):
     def control_maddr(self) -> str: ...
 
     async def connect(self, peer_id: str, addresses: Sequence[str], seconds: float) -> None: ...
+
+    async def is_connected(self, peer_id: str) -> bool: ...
 
 
 class DirectoryLink:
@@ -154,7 +157,8 @@ class DirectoryLink:
             self._process.kill()
 
     def introduce(self, peer: PeerAddress) -> bool:
-        """Remember a peer that the directory itself told of; True when it is new and should be met."""
+        """Remember a peer that the directory itself told of; True when it is new and should be met, once there is a
+        connection to it. Whom the core dials, it dials for its own reasons."""
         addresses = tuple(address for address in peer.addresses if is_dialable(address))
         new = bool(addresses) and peer.peer_id not in self.met and peer.peer_id not in self._known
         if new and len(self._known) < MET_PEERS_MAX:
@@ -165,14 +169,19 @@ class DirectoryLink:
     async def meet_all(self) -> None:
         """Meet everybody we know of, the given ones first of all. Reasons of failures are in `unreachable`."""
         async with trio.open_nursery() as nursery:
-            for peer in [*self.given, *self._known.values()]:
+            for peer in self.given:
                 nursery.start_soon(self.meet, peer)
+            for peer in list(self._known.values()):
+                nursery.start_soon(self.meet, peer, False)
         self.tried.set()
 
-    async def meet(self, peer: PeerAddress) -> bool:
-        """Connect to a peer and get into each other's routing tables."""
+    async def meet(self, peer: PeerAddress, dial: bool = True) -> bool:
+        """Get into each other's routing tables. Without `dial`, only with a peer that we are connected to anyway."""
         try:
-            await self._dialer.connect(peer.peer_id, peer.addresses, CONNECT_SECONDS)
+            if dial:
+                await self._dialer.connect(peer.peer_id, peer.addresses, CONNECT_SECONDS)
+            elif not await self._dialer.is_connected(peer.peer_id):
+                raise DirectoryDown("there is no connection, and the directory's word is no reason to dial")
             answer = await self.call("meet", peer=peer.peer_id)
             reason = "" if answer.get("met") is True else "it runs no directory of ours"
         except FtnodeError as error:

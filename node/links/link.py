@@ -235,7 +235,9 @@ class LinkDialer:
             await self.p2pd.connect(peer_id, known, DIAL_SECONDS)
         except P2pdError as error:
             # p2pd keeps its own counsel about an address that just failed ("dial backoff", 5 s), so we ask ourselves.
-            refused = "peer id mismatch" in str(error) or await refuses(error.dialled)
+            met = all(self.p2pd.gate.has_met(peer_id, address) for address in error.dialled)
+            pauses = REFUSAL_PAUSES_SECONDS if met else REFUSAL_PAUSES_SECONDS[:1]
+            refused = "peer id mismatch" in str(error) or await refuses(error.dialled, pauses)
             raise LinkBroken("its address refuses" if refused else clean_reason(str(error)), refused) from None
 
     async def stream(self, peer: Peer, lane: str) -> trio.SocketStream:
@@ -284,12 +286,13 @@ class LinkDialer:
             raise LinkBroken("another life of it answers", refused=True)
 
 
-async def refuses(addresses: Sequence[str]) -> bool:
+async def refuses(addresses: Sequence[str], pauses: Sequence[float] = REFUSAL_PAUSES_SECONDS) -> bool:
     """Whether every address refuses TCP connections, so that nobody listens there. False when one is of another
     kind, accepts or says nothing for half a second.
 
     While the kernel takes a killed process apart, its port may accept, reset, or swallow the SYN, whose repetition
-    would come a second later. So we ask a few times, some milliseconds apart, and one clear refusal counts.
+    would come a second later. So we ask after each of the `pauses`, and one clear refusal counts. A peer that we have
+    never met was not killed just now: asking once is enough, and spares others what a liar names.
     """
     clear = False
 
@@ -302,7 +305,7 @@ async def refuses(addresses: Sequence[str]) -> bool:
 
     with trio.move_on_after(REFUSAL_PROBE_SECONDS) as scope:
         async with trio.open_nursery() as nursery:
-            for wait in REFUSAL_PAUSES_SECONDS:
+            for wait in pauses:
                 nursery.start_soon(ask, wait)
     return clear
 

@@ -228,6 +228,9 @@ class NoDialer:
     async def connect(self, peer_id: str, addresses: object, seconds: float) -> None:
         raise AssertionError("there is nobody to dial")
 
+    async def is_connected(self, peer_id: str) -> bool:
+        return False
+
 
 class Node:
     """A real p2pd with a real directory process."""
