@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftnode.lab.swarms.trial import Trial
+from ftnode.node.links.address_cards import bare
 from tests.swarm.conftest import STAGES, OpenTrial
 
 pytestmark = pytest.mark.timeout(240)
@@ -21,7 +22,7 @@ def places(trace: Path) -> list[str]:
     """The addresses that a node found out it has, as its core was told them last."""
     records = [json.loads(line) for line in trace.read_text().splitlines()]
     moved = [record["e"] for record in records if record["k"] == "event" and record["e"][0] == "Moved"]
-    return list(moved[-1][1])
+    return list(bare(moved[-1][1]))
 
 
 def stage_of(trial: Trial, name: str) -> int | None:
