@@ -278,6 +278,34 @@ def directory_processes() -> list[psutil.Process]:
     return [child for child in children if "ftnode.node.directory.process" in " ".join(child.cmdline())]
 
 
+def test_a_record_in_the_directory_is_no_reason_to_dial() -> None:
+    class Connected(NoDialer):
+        there: frozenset[str] = frozenset()
+
+        async def is_connected(self, peer_id: str) -> bool:
+            return peer_id in self.there
+
+    async def main() -> None:
+        dialer, asked = Connected(), []
+        link = DirectoryLink(dialer, [], log_path=None, on_lost=lambda reason: None)
+
+        async def call(op: str, **fields: Any) -> dict[str, Any]:
+            asked.append(fields["peer"])
+            return {"met": True}
+
+        link.call = call  # type: ignore[method-assign, assignment]
+        for peer in (B.peer, C.peer):
+            assert link.introduce(PeerAddress(peer.id, ("/ip4/127.0.0.1/tcp/40000",)))
+        await link.meet_all()
+        assert asked == [] and link.met == set()
+        assert link.introduce(PeerAddress(B.peer.id, ("/ip4/127.0.0.1/tcp/40000",))), "it may be there by now"
+        dialer.there = frozenset({B.peer.id})
+        await link.meet_all()
+        assert asked == [B.peer.id] and link.met == {B.peer.id}
+
+    trio.run(main)
+
+
 def test_two_real_directories_find_each_other_and_survive(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
