@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ftnode.node.directory.records import Claim, RunNotice, Statement, key_of, sign_record
 from ftnode.node.home.identity import peer_id_of
-from ftnode.node.links.seals import Seals
 from ftnode.node.links.address_cards import bare, with_card
+from ftnode.node.links.seals import Seals
 from ftnode.protocol.wire.frames import encode_frame
 from ftnode.protocol.words.messages import (
     Begin,

@@ -16,7 +16,7 @@ import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -84,7 +84,9 @@ class Fuzzed:
 class Fuzz:
     """The world of one seed, and its hostile peers."""
 
-    def __init__(self, seed: int, events: int = EVENTS_A_WORLD, reach: bool = False) -> None:
+    def __init__(
+        self, seed: int, events: int = EVENTS_A_WORLD, reach: bool = False, kinds: Collection[type] = ()
+    ) -> None:
         chance = self.chance = Random(f"fuzz {seed}")
         settings = draw_settings(chance, chance.choice([1, 2, 2, 3]))
         disks = {"snapshot_every": chance.choice([0, 0, 2]), "rollback_max": chance.choice([0, 5])}
@@ -102,7 +104,7 @@ class Fuzz:
         self.words = Vocabulary(chance, self.settings)
         self.words.extremes = chance.choice([0.02, 0.05, 0.2])
         few = chance.sample(KINDS, chance.randint(2, 8))
-        self.kinds = frozenset(KINDS if chance.random() < 0.4 else few)
+        self.kinds = frozenset(kinds or (KINDS if chance.random() < 0.4 else few))
         """What is lied about in this world: with fewer kinds the run lives longer, and lies get further."""
         self.spoils = chance.choice([0.0, 0.05, 0.3])
         """Share of what a hostile core says that is changed."""
@@ -226,6 +228,8 @@ class Fuzz:
         chance, view, begin = self.chance, target.view, target.participant.holder.begin
         if isinstance(message, ms.Certificate):
             return self.certificate(message, host)
+        if isinstance(message, ms.Introduction):
+            return replace(message, presence=replace(message.presence, peer=host.peer))
         if view is not None:
             step, attempt = (begin.step, begin.attempt) if begin is not None else (1, None)
             message = self.words.aimed(message, view, step, attempt)
@@ -346,14 +350,18 @@ class Fuzz:
             self.world.kill(host, "silenced", silently=False)
 
 
-def run_fuzz(seed: int, events: int = EVENTS_A_WORLD, reach: bool = False) -> Fuzzed:
-    """One world from beginning to end."""
-    return Fuzz(seed, events, reach).run()
+def run_fuzz(
+    seed: int, events: int = EVENTS_A_WORLD, reach: bool = False, kinds: Collection[type] = ()
+) -> Fuzzed:
+    """One world from beginning to end. `kinds`: of messages that are lied in, instead of those that the seed draws."""
+    return Fuzz(seed, events, reach, kinds).run()
 
 
-def run_many(seeds: Iterable[int], processes: int = 1, reach: bool = False) -> Generator[Fuzzed, None, None]:
+def run_many(
+    seeds: Iterable[int], processes: int = 1, reach: bool = False, kinds: Collection[type] = ()
+) -> Generator[Fuzzed, None, None]:
     """Outcomes in the order of their seeds. Processes are forked, so what is patched here is patched there."""
-    one = partial(run_fuzz, reach=reach)
+    one = partial(run_fuzz, reach=reach, kinds=kinds)
     if processes == 1:
         yield from map(one, seeds)
         return

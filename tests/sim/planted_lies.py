@@ -8,6 +8,7 @@ from typing import Any
 from ftnode.protocol.holder import holder
 from ftnode.protocol.step import early_tensors
 from ftnode.protocol.wire import admission
+from ftnode.protocol.words import messages as ms
 from tests.sim.planted import patched
 
 
@@ -42,10 +43,15 @@ def shares_of_other_stages() -> Any:
     return patched((admission, "_share", lambda message, settings: True))
 
 
-LIES: dict[str, Callable[[], Any]] = {
-    plant.__name__: plant
-    for plant in (
-        begins_without_holders, any_stage_exists, any_view_is_a_view, left_behind_at_work, early_tensors_without_bound,
-        shares_of_other_stages,
+LIES: dict[str, tuple[Callable[[], Any], tuple[type, ...], int]] = {
+    plant.__name__: (plant, kinds, seed)
+    for plant, kinds, seed in (
+        (begins_without_holders, (ms.Begin,), 0),
+        (any_stage_exists, (ms.Resign, ms.Offer, ms.Answer, ms.Ready), 0),
+        (any_view_is_a_view, (ms.Propose, ms.Certificate, ms.Promise), 0),
+        (left_behind_at_work, (ms.Begin,), 0),
+        (early_tensors_without_bound, (ms.Boundary, ms.Stored), 0),
+        (shares_of_other_stages, (ms.Share,), 0),
     )
-}  # fmt: skip
+}
+"""Each with the kinds of messages that show it, and the first seed in which lies of these kinds do."""
