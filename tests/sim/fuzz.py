@@ -350,9 +350,7 @@ class Fuzz:
             self.world.kill(host, "silenced", silently=False)
 
 
-def run_fuzz(
-    seed: int, events: int = EVENTS_A_WORLD, reach: bool = False, kinds: Collection[type] = ()
-) -> Fuzzed:
+def run_fuzz(seed: int, events: int = EVENTS_A_WORLD, reach: bool = False, kinds: Collection[type] = ()) -> Fuzzed:
     """One world from beginning to end. `kinds`: of messages that are lied in, instead of those that the seed draws."""
     return Fuzz(seed, events, reach, kinds).run()
 
