@@ -171,17 +171,22 @@ class Following:
             out.append(ShowView(sender))
 
     def _may_yield_to(self, s: Situation, other: Known) -> bool:
-        """A lineage that came of ours shows the signature of somebody whom we know from there. Anybody can found one of
-        another origin, and claim anything of it: we believe it of listed peers, and where there is nothing to lose."""
+        """Anybody can found a lineage, and claim anything of it. We believe it of listed peers, where somebody has signed
+        it whom we know from our own past, and where there is nothing to lose."""
         assert s.view is not None
-        if self.proofs.akin(other.proof):
-            return True
         nothing_to_lose = own_step(s) < ABOUT or not (s.own.ours or s.quorate)
-        return nothing_to_lose or (s.settings.listed and other.view.lineage.origin != s.view.lineage.origin)
+        return s.settings.listed or nothing_to_lose or self.proofs.akin(other.proof)
 
     def _yield(self, s: Situation, out: Outcome, winner: Known) -> None:
-        """Our lineage loses: its weights must not mix with the winner's."""
+        """Our lineage loses: its weights must not mix with the winner's. If it was the winner before, we go back to the
+        one that we left for it, with what we had there."""
         assert s.view is not None
+        given_up = s.own.given_up
+        if given_up is not None and given_up.lineage.id == winner.view.lineage.id:
+            self._came_back_from = s.view.lineage.id
+            out.note("back", f"goes back to lineage {winner.view.lineage.id[:6]}, which lost to {s.view.lineage.id[:6]}")
+            out.append(GoBack(given_up))
+            return
         out.note("yield", f"lineage {s.view.lineage.id[:6]} yields to {winner.view.lineage.id[:6]}")
         out.append(YieldTo(*winner))
 

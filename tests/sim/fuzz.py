@@ -228,8 +228,6 @@ class Fuzz:
         chance, view, begin = self.chance, target.view, target.participant.holder.begin
         if isinstance(message, ms.Certificate):
             return self.certificate(message, host)
-        if isinstance(message, ms.Introduction):
-            return replace(message, presence=replace(message.presence, peer=host.peer))
         if view is not None:
             step, attempt = (begin.step, begin.attempt) if begin is not None else (1, None)
             message = self.words.aimed(message, view, step, attempt)

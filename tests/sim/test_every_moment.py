@@ -45,6 +45,7 @@ def begun(settings: Settings = QUIET, seed: int = SEED) -> World:
         world.start(f"peer{index}", 1, True)
     world.start("late", 1, True)
     world.run(60.0, lambda: sizes(world) == full and len(view_of(world).voters) == sum(full))
+    world.run(world.now + 0.1)  # everybody is shown the view
     view = view_of(world)
     for host in world.live():
         if host.peer == view.leader:
@@ -145,7 +146,7 @@ def traces(
             branches.off(f"event {event}", dies)
 
     at_every_event(world, next_step(world), 60.0, look)
-    assert branches.moments * every > 100 and world.ledger.top_commit() + 1 < QUIET.steps
+    assert branches.moments * every > 100 and world.ledger.top_commit() + 1 < settings.steps
     return branches.wrong()
 
 

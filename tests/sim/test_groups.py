@@ -22,6 +22,7 @@ from tests.sim.targets import best_view, holders
 from tests.sim.world import World
 
 SETTINGS = Settings(
+    listed=True,
     run="sim", stages=3, steps=16, microbatches=6, window=4, live_activations=2, replicas=3, head_every=1,
     lease_seconds=3.0, minority_wait_seconds=6.0, evaluate_every=5, evaluation_microbatches=1,
 )  # fmt: skip

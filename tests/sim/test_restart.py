@@ -19,6 +19,7 @@ from tests.sim.test_groups import final_weights
 from tests.sim.world import World
 
 SETTINGS = Settings(
+    listed=True,
     run="sim", stages=3, steps=14, microbatches=2, window=2, head_every=1, lease_seconds=3.0, minority_wait_seconds=6.0,
     snapshot_every=3,
 )  # fmt: skip

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.situation import Situation
-from ftnode.protocol.views.given_up import GivenUpLineages
 from ftnode.protocol.words.events import Snapshots
 from ftnode.protocol.words.types import Attempt, Rung, Snapshot, Version
 from ftnode.protocol.words.view import View
 from tests.sim.host import Host
-from tests.sim.planted import patched, the_past_is_waited_for
+from tests.sim.planted import the_past_is_waited_for
 from tests.sim.scenario import run_seed
 from tests.sim.targets import best_view
 from tests.sim.test_restart import SETTINGS, Swarm, TwoSides, cut
@@ -201,16 +198,3 @@ PHASES = (0.0, 2.5, 5.0, 7.5)
 @pytest.mark.parametrize("phase", PHASES)
 def test_who_lives_on_with_weights_is_not_taken_for_the_past(phase: float) -> None:
     assert min(one_lives_on(phase)) > 10
-
-
-def test_planted_only_the_newest_view_is_looked_at() -> None:
-    """A lineage that was given up is of the past, whoever is told of later."""
-
-    def read(self: GivenUpLineages, s: Situation, listed: Iterable[View]) -> list[View]:
-        self._read_at = s.now
-        return [view for view in listed if view.lineage.id not in self.lineages]
-
-    bugs = (GivenUpLineages, "read", read), (GivenUpLineages, "doubtful", lambda self, s: False)
-    with patched(*bugs), pytest.raises(AssertionError):
-        for phase in PHASES:
-            assert min(one_lives_on(phase)) > 10
