@@ -184,7 +184,9 @@ class Following:
         given_up = s.own.given_up
         if given_up is not None and given_up.lineage.id == winner.view.lineage.id:
             self._came_back_from = s.view.lineage.id
-            out.note("back", f"goes back to lineage {winner.view.lineage.id[:6]}, which lost to {s.view.lineage.id[:6]}")
+            out.note(
+                "back", f"goes back to lineage {winner.view.lineage.id[:6]}, which lost to {s.view.lineage.id[:6]}"
+            )
             out.append(GoBack(given_up))
             return
         out.note("yield", f"lineage {s.view.lineage.id[:6]} yields to {winner.view.lineage.id[:6]}")
