@@ -171,8 +171,8 @@ class Following:
             out.append(ShowView(sender))
 
     def _may_yield_to(self, s: Situation, other: Known) -> bool:
-        """Anybody can found a lineage, and claim anything of it. We believe it of listed peers, where somebody has signed
-        it whom we know from our own past, and where there is nothing to lose."""
+        """Anybody can found a lineage, and claim anything of it. We believe it of listed peers, where it is signed by
+        somebody whom we know from our own past, and where there is nothing to lose."""
         assert s.view is not None
         nothing_to_lose = own_step(s) < ABOUT or not (s.own.ours or s.quorate)
         return s.settings.listed or nothing_to_lose or self.proofs.akin(other.proof)
