@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,10 +78,10 @@ def _checks(given: tuple[str, ...], listen: tuple[str, ...], timeout: float, hom
     yield checkup.home("" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written", str(folder))
     running = running_nodes(folder)
     ours = {node.peer for node in running}
-    with _listening(() if running else listen) as (ports, trouble):
+    with _listening(() if running else listen) as (sockets, trouble):
         yield checkup.port(listen or ("no address",), trouble, [text for node in running for text in node.addresses])
         others = named or [text for text in remembered_peers(folder) if text.rpartition("/")[2] not in ours]
-        asked = _visit(others, ports, timeout)
+        asked = _got_through(_visit(others, [each.getsockname()[1] for each in sockets], timeout), sockets)
     yield checkup.peers(asked, bool(given))
     found = (
         checkup.reachability(asked, _reach(running, timeout)), checkup.clock(asked),
@@ -116,8 +117,8 @@ def _p2pd_trouble() -> str:
 
 
 @contextmanager
-def _listening(addresses: Sequence[str]) -> Iterator[tuple[list[int], str]]:
-    """TCP ports where whoever knocks is let in meanwhile, and what went wrong."""
+def _listening(addresses: Sequence[str]) -> Iterator[tuple[list[socket.socket], str]]:
+    """TCP sockets where whoever knocks is let in meanwhile, and what went wrong."""
     from ftnode.node.links.listening import KINDS, check_listen, socket_address
 
     sockets: list[socket.socket] = []
@@ -133,10 +134,24 @@ def _listening(addresses: Sequence[str]) -> Iterator[tuple[list[int], str]]:
             trouble = str(error)
         except OSError as error:
             trouble = f"cannot listen: {error.strerror}; choose another --listen"
-        yield [each.getsockname()[1] for each in sockets], trouble
+        yield sockets, trouble
     finally:
         for each in sockets:
             each.close()
+
+
+def _got_through(asked: list[PeerAnswer], sockets: Sequence[socket.socket]) -> list[PeerAnswer]:
+    """A peer tells a stranger nothing of what it found at an address, unless the stranger's own key answers there. The
+    doctor has none; it sees for itself who has come."""
+    came = []
+    for each in sockets:
+        each.setblocking(False)
+        with suppress(OSError):
+            connection, _ = each.accept()
+            with connection:
+                host, port, *_ = connection.getsockname()  # of ours, the one that was dialled
+            came.append(f"/ip{6 if ':' in host else 4}/{host}/tcp/{port}")
+    return [replace(peer, opened=came[0]) if peer.opened == "" and came else peer for peer in asked]
 
 
 def _visit(others: Sequence[str], ports: Sequence[int], timeout: float) -> list[PeerAnswer]:

@@ -167,3 +167,16 @@ def test_torch_is_asked_in_a_process_of_its_own() -> None:
 def test_a_torch_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "PROBE_SECONDS", 0.01)
     assert gpu(doctor._probe(), False).verdict == FAILED
+
+
+@pytest.mark.parametrize("knocks", [True, False])
+def test_who_knocks_is_seen_at_the_socket(knocks: bool) -> None:
+    """The answer of a peer says nothing of it to who has no key there."""
+    with doctor._listening(["/ip4/127.0.0.1/tcp/0"]) as (sockets, trouble):
+        assert trouble == ""
+        (port,) = [each.getsockname()[1] for each in sockets]
+        if knocks:
+            socket.create_connection(("127.0.0.1", port)).close()
+        asked = [PeerAnswer("deaf", opened=""), PeerAnswer("silent", "no answer")]
+        where = f"/ip4/127.0.0.1/tcp/{port}" if knocks else ""
+        assert [peer.opened for peer in doctor._got_through(asked, sockets)] == [where, None]
