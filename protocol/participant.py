@@ -26,7 +26,7 @@ from typing import Final, assert_never
 
 from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.holder.candidacy import Candidacy
-from ftnode.protocol.holder.heartbeats import Heartbeats, asked, heartbeat_of
+from ftnode.protocol.holder.heartbeats import Heartbeats, asked, heartbeat_of, hosts
 from ftnode.protocol.holder.holder import Holder
 from ftnode.protocol.holder.presence import presence_of, waiting_for
 from ftnode.protocol.leader.leader import Leader
@@ -39,11 +39,11 @@ from ftnode.protocol.situation import (
     BeatNow,
     ClearTimer,
     Decision,
-    ExpectToHear,
     ForgetWeights,
     GiveViewUp,
     GoBack,
     GoOnFromDisks,
+    Introduce,
     LetUsGo,
     MakeOffer,
     Remember,
@@ -99,6 +99,8 @@ class Participant:
         self._to_self: list[fx.Send] = []
         self._last_notes: dict[str, str] = {}
         self._announced: Presence | None = None
+        self._introduced: tuple[Presence, tuple[Peer, ...]] | None = None
+        """What we said last of ourselves, and to whom."""
         self._situation: Situation | None = None
         self._picture: Picture | None = None
         self.presence_changed = True
@@ -205,8 +207,8 @@ class Participant:
                     self._remember(each.peer, each.addresses)
                 case MakeOffer():
                     self.send(each.to, replace(each.offer, neighbours=self.contacts_of(each.near)))
-                case ExpectToHear():
-                    self.liveness.expect(each.peer, self.now)
+                case Introduce():
+                    self._introduce(each)
                 case TakeUp():
                     self._take_up(each)
                 case YieldTo():
@@ -357,6 +359,14 @@ class Participant:
         for peer in beat.to:
             self.send(peer, heartbeat)
 
+    def _introduce(self, introduce: Introduce) -> None:
+        if self._announced is None:
+            return
+        self._introduced = self._announced, introduce.to
+        for peer in introduce.to:
+            if peer != self.me:
+                self.send(peer, ms.Introduction(self._announced))
+
     def _depart(self, outcome: Iterable[fx.Effect | Decision]) -> None:
         """What has become of our own way out; whoever stays after all leaves no more."""
         self.changed()
@@ -434,6 +444,8 @@ class Participant:
                 self.carry_out(self.holder.on_share(self.situation, sender, message))
             case ms.Certificate():
                 self._on_certificate(sender, message)
+            case ms.Introduction():
+                self._on_introduction(message.presence)
             case ms.Poll():
                 self.carry_out(self.heartbeats.on_poll(self.situation, sender, message))
             case ms.Offer():
@@ -458,7 +470,8 @@ class Participant:
             self.leader.on_candidate_lost(event.peer)
 
     def _on_directory(self, event: ev.Directory) -> None:
-        event, outcome = self.peers.read(event, self.settings, self.members, self.memory.pupils(), self.liveness)
+        pupils = self.memory.pupils()
+        event, outcome = self.peers.read(event, self.settings, self.members, pupils, self.liveness, self.now)
         self.changed()
         self.carry_out(outcome)
         for presence in event.presences:
@@ -492,6 +505,13 @@ class Participant:
             trusted = sender in self.members or contact.peer not in self.peers.contacts
             if contact.peer in self.members and trusted:
                 self._remember(contact.peer, contact.addresses)
+
+    def _on_introduction(self, presence: Presence) -> None:
+        """From the peer itself: what it can do for the run."""
+        if self.member:
+            self.peers.introduce(presence)
+            self.changed()
+            self._remember(presence.peer, presence.addresses)
 
     def _on_heartbeat(self, sender: Peer, heartbeat: ms.Heartbeat) -> None:
         if sender in self.members:
@@ -586,6 +606,8 @@ class Participant:
         if presence != self._announced:
             self._announced = presence
             self._out.append(fx.Announce(presence))
+        if self.view is not None and (presence, hosts(self.view)) != self._introduced:
+            self._introduce(Introduce(hosts(self.view)))
         if presence.capacity:
             self.peers.presences[self.me] = presence
         else:

@@ -219,6 +219,10 @@ class Situation(NamedTuple):
             return 0
         return max(0, min(self.hold, self.own.capacity) - len(self.mine))
 
+    def hears(self, peer: Peer) -> bool:
+        """The peer has given a sign of life lately, or is us."""
+        return peer == self.me or (peer in self.liveness.heard and not self.liveness.silent(peer, self.now))
+
     def of_view(self, lineage: str, number: int) -> bool:
         return self.view is not None and self.view.lineage.id == lineage and self.view.number == number
 
@@ -283,13 +287,6 @@ class MakeOffer:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectToHear:
-    """A peer that we have never heard is silent from now on, and not since we began."""
-
-    peer: Peer
-
-
-@dataclass(frozen=True, slots=True)
 class TakeUp:
     """Go by this view from now on, and send its certificate to `tell`; with `both`, that of the view before first."""
 
@@ -326,6 +323,13 @@ class ForgetWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class Introduce:
+    """Tell these what we can do for the run."""
+
+    to: tuple[Peer, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Beat:
     """Send our heartbeat to these."""
 
@@ -353,7 +357,7 @@ class LetUsGo:
 
 
 Decision = (
-    SetTimer | ClearTimer | ShowView | Remember | MakeOffer | ExpectToHear | TakeUp | YieldTo | GoBack | GiveViewUp
+    SetTimer | ClearTimer | ShowView | Remember | MakeOffer | Introduce | TakeUp | YieldTo | GoBack | GiveViewUp
     | ForgetWeights | Beat | AskAround | BeatNow | GoOnFromDisks | LetUsGo
 )  # fmt: skip
 

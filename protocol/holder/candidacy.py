@@ -145,7 +145,10 @@ def _needed_at(s: Situation, offer: Offer) -> int | None:
     view = s.view
     if offer.learn or view is None or (view.lineage.id, view.number) != (offer.lineage, offer.view):
         return None
-    have = {stage for stage, version in s.own.exact(offer.lineage) if version == offer.base}
+    base = offer.base
+    unknown = not base.commit  # the leader does not know yet where the swarm stands: what is newest may be needed
+    exact = s.own.exact(offer.lineage)
+    have = {stage for stage, version in exact if version == base or (unknown and version.step >= base.step)}
     if have.intersection(offer.stages) or len(offer.stages) < s.room:
         return None
     return next((stage for stage in sorted(have) if not view.holders[stage]), None)

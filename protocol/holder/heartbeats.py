@@ -7,7 +7,7 @@ from collections.abc import Collection
 from ftnode.protocol.holder.holder import Holder
 from ftnode.protocol.holder.presence import state_of
 from ftnode.protocol.liveness.liveness import PollErrand
-from ftnode.protocol.situation import Outcome, Situation
+from ftnode.protocol.situation import Introduce, Outcome, Situation
 from ftnode.protocol.step.routes import neighbours
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words.effects import Dial
@@ -18,6 +18,9 @@ from ftnode.protocol.words.view import View
 ALL_TO_ALL_MAX = 16
 """Up to so many members everybody sends heartbeats to everybody; beyond, to leader, two voters and neighbours."""
 
+SUCCESSORS = 2
+"""Voters to whom newcomers introduce themselves beside the leader, so that the next one knows them already."""
+
 
 def beats_to(view: View, peer: Peer, swap: bool) -> frozenset[Peer]:
     """To whom a member sends its heartbeats, so who may suspect it of silence."""
@@ -26,6 +29,11 @@ def beats_to(view: View, peer: Peer, swap: bool) -> frozenset[Peer]:
         return frozenset(members) - {peer}
     near = {other for stage in view.stages_of(peer) for other in neighbours(view, stage, swap)}
     return frozenset({view.leader, *view.voters[:2], *near}) - {peer}
+
+
+def hosts(view: View) -> tuple[Peer, ...]:
+    """Who may ask somebody to hold a stage: the leader, and the voters that come after it."""
+    return (view.leader, *[peer for peer in view.voters if peer != view.leader][:SUCCESSORS])
 
 
 def heartbeat_of(s: Situation, holder: Holder, waiting: str, wants_reply: bool) -> Heartbeat:
@@ -98,6 +106,7 @@ class Heartbeats:
                 out.beat(True, view.leader)
             else:
                 out.beat(True, *asked(s, view.members()))
+            out.append(Introduce(hosts(view)))
         return out
 
     # -- suspicion

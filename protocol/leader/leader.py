@@ -25,7 +25,7 @@ from ftnode.protocol.step.work_split import Paths, Shares, divide, repair
 from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.lineage_rank import ABOUT
 from ftnode.protocol.views.succession import next_view
-from ftnode.protocol.words.effects import Committed, Search
+from ftnode.protocol.words.effects import Committed
 from ftnode.protocol.words.messages import (
     HALTED,
     NOT_LENT,
@@ -57,7 +57,6 @@ class Leader:
         self._begun: set[Peer] = set()
         """Members that have said that they work on the step of the Begin."""
         self._settled: set[Peer] = set()
-        self._searched_at = float("-inf")
         self._settling = False
         self._joins: Sequence[tuple[int, Peer]] = ()
         """(stage, learner) that the next view takes in."""
@@ -179,13 +178,9 @@ class Leader:
             out.send(sender, begin)
 
     def on_heartbeat(self, s: Situation, sender: Peer, heartbeat: Heartbeat) -> Outcome:
-        """Note who has got the Begin, how far the learners are, and who has just come."""
+        """Note who has got the Begin, and how far the learners are."""
         out, begin = Outcome(), self.progress.begin
         self.learners.on_heartbeat(sender, heartbeat)
-        stranger = sender not in s.members and sender not in s.presences
-        if stranger and s.now - self._searched_at >= s.settings.search_seconds:
-            self._searched_at = s.now
-            out.append(Search("a newcomer"))
         here = (heartbeat.lineage, heartbeat.view) == (self.view.lineage.id, self.view.number)
         if here and begin is not None and heartbeat.step == begin.step:
             self._begun.add(sender)

@@ -28,7 +28,6 @@ class Learner:
     accepted: bool = False
     applied: int = -1
     """The step of the weights that it says it has."""
-    asked_at: float = float("-inf")
 
 
 @dataclass(slots=True)

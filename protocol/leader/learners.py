@@ -17,7 +17,7 @@ from ftnode.protocol.leader.recruiting import offer_to
 from ftnode.protocol.leader.replica_moves import ReplicaMoves, slowest_of, throughputs
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.recovery.candidate_order import suitable
-from ftnode.protocol.situation import ClearTimer, ExpectToHear, Outcome, Situation
+from ftnode.protocol.situation import ClearTimer, Outcome, Situation
 from ftnode.protocol.step.routes import neighbours
 from ftnode.protocol.wire.admission import GROUP_MAX
 from ftnode.protocol.words.messages import Answer, Begin, Heartbeat
@@ -40,7 +40,8 @@ class Learners:
     ) -> None:
         self.view, self.memory, self.progress, self.losses, self.moves = view, memory, progress, losses, moves
         self.learners = memory.learners
-        self._noticed: float | None = None
+        self._noticed: dict[Peer, float] = {}
+        """Who stands by, and since when."""
         settings = s.settings
         if memory.join is None:
             memory.join = Deadline(settings.join_seconds, settings.join_seconds_max)
@@ -112,19 +113,19 @@ class Learners:
     # -- who learns what
 
     def beat(self, s: Situation) -> Outcome:
-        """Forget those that are gone or too slow; ask standbys, those together that came within one heartbeat."""
+        """Forget those that are gone or too slow; ask standbys: a heartbeat after the last one has come, so that those
+        who come together are asked together, and not later than a lease after the first."""
         out = self._forget_lost(s)
         begin = self.progress.begin
         busy = bool(self.losses) or bool(self.view.vacancies()) or s.proposing
         if begin is None or not begin.training or busy:
             return out
         standbys = [presence for presence in s.presences.values() if self.stands_by(s, presence)]
+        self._noticed = {presence.peer: self._noticed.get(presence.peer, s.now) for presence in standbys}
+        since = self._noticed.values()
         if not standbys:
-            self._noticed = None
             out.extend(self.moves.beat(s))
-        elif self._noticed is None:
-            self._noticed = s.now
-        elif s.now - self._noticed >= s.settings.heartbeat_seconds:
+        elif s.now - max(since) >= s.settings.heartbeat_seconds or s.now - min(since) >= s.settings.lease_seconds:
             for presence in sorted(standbys, key=lambda presence: presence.peer):
                 found = self._choose(s, presence)
                 if found is not None:
@@ -137,7 +138,7 @@ class Learners:
         peer = presence.peer
         learns = [learner for (_, pupil), learner in self.learners.items() if pupil == peer]
         again = self.memory.asks_again_at(peer, s.settings.lease_seconds)
-        if peer in s.liveness.refused or s.now < again or not all(learner.accepted for learner in learns):
+        if not s.hears(peer) or s.now < again or not all(learner.accepted for learner in learns):
             return 0
         return max(0, presence.capacity - len(learns))
 
@@ -153,9 +154,7 @@ class Learners:
     def _forget_lost(self, s: Situation) -> Outcome:
         out = Outcome()
         for (stage, peer), learner in list(self.learners.items()):
-            silent = peer in s.liveness.refused or s.liveness.silent(peer, s.now)
-            asked_now = peer not in s.liveness.heard and learner.asked_at == s.now
-            gone = silent and not asked_now and peer != s.me  # a leader learns, too, and does not hear itself
+            gone = not s.hears(peer)
             if gone or s.now > learner.until:
                 del self.learners[stage, peer]
                 self.memory.failed(peer, stage, s.now)
@@ -169,9 +168,8 @@ class Learners:
         assert begin is not None
         for stage, giver in givers.items():
             until = s.now + s.settings.offer_seconds
-            self.learners[stage, presence.peer] = Learner(giver, until, asked_at=s.now)
+            self.learners[stage, presence.peer] = Learner(giver, until)
             near |= {*neighbours(view, stage, s.settings.swap), *view.holders[stage]}
-        out.append(ExpectToHear(presence.peer))
         listed = ", ".join(map(str, stages))
         out.note("learner", f"stage {listed} is offered to {presence.peer}: {why}", peer=presence.peer.id)
         offer_to(out, view, presence, stages, begin.base, near - {presence.peer}, True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from ftnode.protocol.leader.knocking import Knocking
 from ftnode.protocol.leader.leader_memory import FAILURES_MAX, LeaderMemory
 from ftnode.protocol.leader.lenders import lent
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
-from ftnode.protocol.recovery.candidate_order import Offering, assign
+from ftnode.protocol.recovery.candidate_order import Offering, assign, has_state
 from ftnode.protocol.recovery.rungs import Available, filled_from, how_to_go_on
 from ftnode.protocol.situation import MakeOffer, Outcome, Remember, Situation
 from ftnode.protocol.step.routes import neighbours
@@ -44,6 +45,7 @@ class Recruiting:
     ) -> None:
         self.view, self.memory, self.progress = view, memory, progress
         self.losses, self.moves, self.restart = losses, moves, restart
+        self.knocking = Knocking()
         self.offerings: dict[int, Offering] = {}
         self._only_exact: frozenset[int] = frozenset()
         """Stages that only somebody can fill who has their weights."""
@@ -51,7 +53,7 @@ class Recruiting:
     @property
     def pending(self) -> bool:
         """Somebody has been asked and has time left to answer."""
-        return any(offering.asked is not None for offering in self.offerings.values())
+        return any(offering.asked and offering.accepted is None for offering in self.offerings.values())
 
     @property
     def fills(self) -> dict[int, Peer]:
@@ -128,29 +130,42 @@ class Recruiting:
         for stage in self._only_exact & self.offerings.keys():
             if not self.offerings[stage].exact:  # accepted while other stages were there to rebuild it from
                 self.offerings[stage].accepted = None
-        for peer, offered in self._candidates(s, [stage for stage in stages if not self._taken(stage)]).items():
-            for stage in offered:
-                offering = self.offerings.setdefault(stage, Offering(stage))
-                offering.asked, offering.deadline = peer, s.now + s.settings.offer_seconds
-                offering.tried.add(peer)
-            out.set_timer("offer", s.now + s.settings.offer_seconds, keep=True)
-            around = {near for stage in offered for near in neighbours(self.view, stage, s.settings.swap)}
-            near = around - set(self.losses.gone) - {peer}
-            base = self.progress.base or Version(s.highest_step, "", Attempt(-1, 0))
-            listed = ", ".join(map(str, offered))
-            out.note("offer", f"stage {listed} is offered to {peer}", peer=peer.id, stages=listed)
-            offer_to(out, self.view, s.presences[peer], tuple(offered), base, near, False)
+        self.knocking.knock(s, out, [stage for stage in stages if not self._taken(stage)])
+        awaited = self.knocking.awaited(s)
+        while wanting := [stage for stage in stages if self._wants(stage) and not self._waits(s, stage, awaited)]:
+            candidates = self._candidates(s, wanting)
+            if not candidates:
+                break
+            self._ask(s, out, candidates)
         return out
 
+    def _ask(self, s: Situation, out: Outcome, candidates: Mapping[Peer, Sequence[int]]) -> None:
+        """Each of these for its stages, with the addresses of those that it will have to dial."""
+        settings, base = s.settings, self.progress.base
+        for peer, offered in candidates.items():
+            for stage in offered:
+                stateful = has_state(s.presences[peer], stage, base)
+                offering = self.offerings.setdefault(stage, Offering(stage))
+                offering.ask(peer, stateful, s.now, settings.offer_seconds, settings.second_offer_seconds)
+            out.set_timer("offer", s.now + settings.second_offer_seconds, keep=True)
+            around = {near for stage in offered for near in neighbours(self.view, stage, s.settings.swap)}
+            near = around - set(self.losses.gone) - {peer}
+            listed = ", ".join(map(str, offered))
+            out.note("offer", f"stage {listed} is offered to {peer}", peer=peer.id, stages=listed)
+            stands = base or Version(s.highest_step, "", Attempt(-1, 0))
+            offer_to(out, self.view, s.presences[peer], tuple(offered), stands, near, False)
+
     def _candidates(self, s: Situation, wanting: list[int]) -> dict[Peer, list[int]]:
-        """Whom to ask, for which stages: those who have room, else replicas of other stages."""
+        """Whom to ask, for which stages: those who are heard and have room, else replicas of other stages. Nobody is
+        asked anything else before it has answered."""
+        asked = {peer for offering in self.offerings.values() for peer in offering.asked}
         presences = {
             peer: presence
             for peer, presence in s.presences.items()
-            if peer not in self.losses.gone and peer not in s.liveness.refused
+            if s.hears(peer) and peer not in self.losses.gone and peer not in asked
             and not any(member.id == peer.id and member != peer for member in s.members)
         }  # fmt: skip
-        asked = assign(
+        chosen = assign(
             wanting,
             presences,
             self.offerings,
@@ -161,14 +176,14 @@ class Recruiting:
             s.members,
             HEAD in wanting or self._all_leave(HEAD),
         )
-        for stage in set(wanting) - {stage for stage, _ in asked} - self._only_exact:
-            tried = self.offerings[stage].tried if stage in self.offerings else set()
-            taken = {peer for _, peer in asked}.union(*(offering.busy() for offering in self.offerings.values()))
-            spare = self.moves.spare(s, stage, tried, taken)
+        for stage in set(wanting) - {stage for stage, _ in chosen} - self._only_exact:
+            offering = self.offerings.get(stage, Offering(stage))
+            taken = {peer for _, peer in chosen}.union(*(each.busy() for each in self.offerings.values()))
+            spare = self.moves.spare(s, stage, offering.tried, taken) if not offering.asked else None
             if spare is not None:
-                asked.append((stage, spare))
+                chosen.append((stage, spare))
         by_peer: dict[Peer, list[int]] = {}
-        for stage, peer in asked:
+        for stage, peer in chosen:
             by_peer.setdefault(peer, []).append(stage)
         return by_peer
 
@@ -179,20 +194,35 @@ class Recruiting:
 
     def _taken(self, stage: int) -> bool:
         offering = self.offerings.get(stage)
-        return offering is not None and (offering.asked is not None or offering.accepted is not None)
+        return offering is not None and offering.accepted is not None
+
+    def _waits(self, s: Situation, stage: int, awaited: Sequence[Presence]) -> bool:
+        """Others were asked for a sign of life a moment ago, and the stage is better offered when they have answered:
+        nothing is committed yet, so that all stages are dealt out at once, or one of them alone says that it has the
+        state of the stage."""
+        base = self.progress.base
+        if base is None or base.step == 0:
+            return bool(awaited)
+        if not any(has_state(presence, stage, base) for presence in awaited):
+            return False
+        return not any(has_state(presence, stage, base) and s.hears(peer) for peer, presence in s.presences.items())
+
+    def _wants(self, stage: int) -> bool:
+        """Somebody more may be asked for the stage now."""
+        offering = self.offerings.get(stage)
+        return offering is None or (offering.accepted is None and len(offering.asked) < offering.width)
 
     def on_answer(self, sender: Peer, answer: Answer) -> Outcome:
         out = Outcome()
-        if not any(offering.asked == sender for offering in self.offerings.values()):
+        if not any(sender in offering.asked for offering in self.offerings.values()):
             return out
         for stage in answer.stages:
             offering = self.offerings.get(stage)
-            if offering is None or offering.asked != sender:
+            if offering is None or offering.asked.pop(sender, None) is None:
                 continue
-            offering.asked = None
             # Who had the weights when it said so in the directory may have them no longer.
             if answer.accepted and (stage in answer.exact or stage not in self._only_exact):
-                offering.accepted, offering.exact = sender, stage in answer.exact
+                offering.settle(sender, stage in answer.exact)
         listed = ", ".join(map(str, answer.stages))
         verb = "accepts" if answer.accepted else "declines"
         out.note("answer", f"{sender} {verb} stage {listed}: {answer.reason}", peer=sender.id, stages=listed)
@@ -201,18 +231,23 @@ class Recruiting:
     def on_candidate_lost(self, peer: Peer) -> None:
         """The candidate cannot be reached; ask the next one."""
         for offering in self.offerings.values():
-            if peer in offering.busy():
-                offering.asked = offering.accepted = None
+            offering.asked.pop(peer, None)
+            if offering.accepted == peer:
+                offering.accepted = None
 
     def expire_offers(self, s: Situation) -> Outcome:
+        """Who has had the time to answer is not waited for; where nobody answers, more may be asked."""
         out = Outcome()
         for offering in self.offerings.values():
-            if offering.asked is not None and s.now >= offering.deadline:
-                out.note("answer", f"{offering.asked} did not answer in time", stages=str(offering.stage))
-                offering.asked = None
-        pending = [offering.deadline for offering in self.offerings.values() if offering.asked is not None]
-        if pending:
-            out.set_timer("offer", min(pending))
+            offering.widen(s.now, s.settings.second_offer_seconds)
+            for peer in [peer for peer, until in offering.asked.items() if s.now >= until]:
+                out.note("answer", f"{peer} did not answer in time", stages=str(offering.stage))
+                del offering.asked[peer]
+                self.memory.failed(peer, offering.stage, s.now)
+        due = min((offering.due for offering in self.offerings.values()), default=float("inf"))
+        due = min(due, self.knocking.next if self.knocking.next > s.now else float("inf"))
+        if due < float("inf"):
+            out.set_timer("offer", due)
         return out
 
     def forget_tries(self) -> None:

@@ -137,10 +137,6 @@ class Liveness(Signs):
         if peer in self.refused:
             self.refused.discard(peer)
 
-    def expect(self, peer: Peer, now: float) -> None:
-        """A peer that was never heard is silent from now on, and not since we began."""
-        self.heard.setdefault(peer, now)
-
     def on_link_up(self, peer: Peer, now: float) -> None:
         self.up.add(peer)
         self.down.pop(peer, None)

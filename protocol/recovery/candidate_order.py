@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import HEAD, Peer, Version
+
+WIDTH_MAX: Final = 16
+"""Candidates for one stage that are asked side by side."""
 
 
 def choose_stages(
@@ -20,12 +24,18 @@ def choose_stages(
     return tuple(sorted(even_first[:capacity]))
 
 
-def rank(presence: Presence, stage: int, view_number: int, base: Version | None, failures: int) -> tuple[object, ...]:
-    """Candidates in order, smaller first: has the exact state, or where nobody has any, a snapshot of the stage; failed
-    least on this stage, has most room, then a hash that differs from view to view, so that nobody is always first."""
+def has_state(presence: Presence, stage: int, base: Version | None) -> bool:
+    """By its own word it has the exact state of the stage, or where nobody has any, a snapshot of it."""
     exact = base is not None and any(kept == stage and version == base for kept, version in presence.exact)
     for snapshot in presence.snapshots:
         exact = exact or (snapshot.stage == stage and (base is None or base.step == 0 or snapshot.version == base))
+    return exact
+
+
+def rank(presence: Presence, stage: int, view_number: int, base: Version | None, failures: int) -> tuple[object, ...]:
+    """Candidates in order, smaller first: has the state, failed least on this stage, has most room, then a hash that
+    differs from view to view, so that nobody is always first."""
+    exact = has_state(presence, stage, base)
     lot = hashlib.blake2b(f"{presence.peer.id}/{presence.peer.nonce}/{view_number}".encode(), digest_size=8).digest()
     return (not exact, failures, -presence.capacity, lot)
 
@@ -42,19 +52,51 @@ def suitable(presence: Presence, stage: int) -> bool:
 
 @dataclass(slots=True)
 class Offering:
-    """One stage's search for a holder. Bounded: each candidate is asked once in a round."""
+    """One stage's search for a holder. Bounded: each candidate is asked once in a round.
+
+    One candidate is asked at first. While nobody answers, twice as many are asked side by side each time that
+    `more_at` comes, so that those who never answer hold the stage up for seconds, however many they are.
+    """
 
     stage: int
-    asked: Peer | None = None
-    deadline: float = 0.0
+    asked: dict[Peer, float] = field(default_factory=dict)
+    """Who has been asked, and until when it may answer."""
+    width: int = 1
+    """So many may be asked at once."""
+    more_at: float = float("inf")
+    stateful: bool = False
+    """Those who are asked say that they have the stage's state. Nobody without it is asked beside them."""
     tried: set[Peer] = field(default_factory=set)
     accepted: Peer | None = None
     exact: bool = False
     """Who accepted it has the stage's weights."""
 
+    def ask(self, peer: Peer, stateful: bool, now: float, offer_seconds: float, more_seconds: float) -> None:
+        """The peer is sent an offer."""
+        if not self.asked:
+            self.more_at = now + more_seconds
+        self.asked[peer], self.stateful = now + offer_seconds, stateful
+        self.tried.add(peer)
+
+    def widen(self, now: float, more_seconds: float) -> None:
+        """Nobody has answered in time for the next ones to wait."""
+        if self.asked and now >= self.more_at:
+            self.width, self.more_at = min(2 * self.width, WIDTH_MAX), now + more_seconds
+
+    def settle(self, peer: Peer, exact: bool) -> None:
+        """The peer takes the stage; the others were asked in vain."""
+        self.accepted, self.exact = peer, exact
+        self.asked.clear()
+
+    @property
+    def due(self) -> float:
+        """When there is something to do although nobody answers."""
+        more = self.more_at if self.width < WIDTH_MAX else float("inf")
+        return min(more, *self.asked.values()) if self.asked else float("inf")
+
     def busy(self) -> set[Peer]:
         """Who has been asked and has time left, or has accepted."""
-        return {peer for peer in (self.asked, self.accepted) if peer is not None}
+        return {*self.asked, *([] if self.accepted is None else [self.accepted])}
 
 
 def _only_head(presences: Iterable[Presence], taken: Mapping[Peer, list[int]]) -> Peer | None:
@@ -74,8 +116,9 @@ def assign(
     members: Collection[Peer],
     head_wanted: bool,
 ) -> list[tuple[int, Peer]]:
-    """The next candidate for each stage that has nobody asked or found; spreads stages over candidates first,
-    standbys before holders with room, and adjacent stages apart. `head_wanted`: it is open, or its holders leave."""
+    """The next candidate for each of these stages; spreads stages over candidates first, standbys before holders with
+    room, and adjacent stages apart. A stage for which others have been asked already gets a standby, and nobody with
+    less of its state than those. `head_wanted`: it is open, or its holders leave."""
     taken: dict[Peer, list[int]] = {}
     for offering in offerings.values():
         for peer in offering.busy():
@@ -91,13 +134,17 @@ def assign(
     reserved = _only_head(presences.values(), taken) if head_wanted else None
     chosen = []
     for stage in stages:
-        tried = offerings[stage].tried if stage in offerings else set()
+        offering = offerings.get(stage, Offering(stage))
+        tried = offering.tried | offering.busy()
         candidates = [
             presence
             for peer, presence in presences.items()
             if peer not in tried and suitable(presence, stage)
             if len(taken.get(peer, [])) + (peer == reserved and stage != HEAD) < presence.capacity
         ]  # fmt: skip
+        if offering.asked:
+            candidates = [p for p in candidates if p.peer not in members]
+            candidates = [p for p in candidates if has_state(p, stage, base) == offering.stateful]
         if stage in only_exact:
             candidates = [p for p in candidates if base is not None and (stage, base) in p.exact]
         if candidates:

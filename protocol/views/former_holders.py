@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
 from ftnode.protocol.situation import Situation
 from ftnode.protocol.views.succession import descends
-from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.types import Peer, Version
 from ftnode.protocol.words.view import View
 
 VIEWS_MAX: Final = 16
@@ -33,7 +34,7 @@ class FormerHolder:
 
     def read(self, s: Situation) -> None:
         """What the directory says now. As long as there is a quorum, weights grow old."""
-        told = {peer: max(v.step for _, v in p.exact) for peer, p in s.presences.items() if p.exact and peer != s.me}
+        told = {peer: _newest(p.exact) for peer, p in s.presences.items() if p.exact and peer != s.me}
         before = {peer: step for peer, step in self._reported.items() if peer not in s.presences}
         self._reported = {} if s.quorate else dict(islice((told | before).items(), TOLD_MAX))
 
@@ -49,3 +50,12 @@ class FormerHolder:
     def reporting(self) -> tuple[Peer, ...]:
         """Peers outside that report weights: they keep them for a lineage that goes on when they hear of both views."""
         return tuple(self._reported)
+
+
+def _newest(exact: Iterable[tuple[int, Version]]) -> int:
+    """The step of the newest weights among these: of a stage that is listed more than once the later versions are what
+    its weights could be made into, and they are not made yet."""
+    steps: dict[int, int] = {}
+    for stage, version in exact:
+        steps[stage] = min(version.step, steps.get(stage, version.step))
+    return max(steps.values())

@@ -1,5 +1,8 @@
 """What is remembered of peers outside the view: bounded, whoever fills it (invariant I6).
 
+A peer is known from its record in the directory, or because it has introduced itself, which counts until it falls
+silent. Strangers can hide records among theirs, and not a voice.
+
 Anybody can name peers: in the directory, where ids cost nothing, in an offer, or by dialling us. Members and peers that
 the directory shows now are always remembered, since what they lend and hold hangs on it; of all others, the newest.
 
@@ -26,6 +29,8 @@ STRANGERS_MAX: Final = 4096
 """Of whom anything is remembered, before the tables are cut; also the presences that are looked at in one reading."""
 STRANGERS_KEPT: Final = 256
 """Addresses that are left then."""
+INTRODUCED_MAX: Final = 512
+"""Peers that have told us themselves what they can do, the newest."""
 NAMED_MAX: Final = 3
 """How many of those who announce nonsense a note names."""
 Value = TypeVar("Value")
@@ -38,6 +43,8 @@ class PeerTable:
         self.me = me
         self.contacts: dict[Peer, tuple[str, ...]] = {me: addresses}
         self.presences: dict[Peer, Presence] = {}
+        self._introduced: dict[Peer, Presence] = {}
+        """Of those who told us themselves, the newest last; bounded."""
         self._hand = me
         """Whose turn was last."""
 
@@ -73,7 +80,7 @@ class PeerTable:
 
     def read(
         self, found: Directory, settings: Settings, members: Collection[Peer], learners: Collection[Peer],
-        liveness: Liveness,
+        liveness: Liveness, now: float,
     ) -> tuple[Directory, Outcome]:  # fmt: skip
         """What the directory says, without records that make no sense; it takes the place of what it said before."""
         listed = found.presences
@@ -88,7 +95,19 @@ class PeerTable:
             names = ", ".join(map(str, sorted(left_out)[:NAMED_MAX])) + (", …" if len(left_out) > NAMED_MAX else "")
             out.note("nonsense", f"the directory has records out of range, of {names}; they are left out")
         self.presences = {presence.peer: presence for presence in presences if presence.peer != self.me}
+        self._introduced = {p: told for p, told in self._introduced.items() if not liveness.silent(p, now)}
+        self.presences |= self._introduced
         return Directory(presences, certificates), out
+
+    def introduce(self, presence: Presence) -> None:
+        """The peer says itself what stands in its record, which we may not have found, or not yet."""
+        peer = presence.peer
+        self._introduced.pop(peer, None)
+        self._introduced[peer] = presence
+        if len(self._introduced) > INTRODUCED_MAX:
+            del self._introduced[next(iter(self._introduced))]
+        if self.presences.get(peer) != presence:
+            self.presences = self.presences | {peer: presence}
 
     def _looked_at(
         self, shown: Sequence[Presence], ours: Collection[Peer], heard: Collection[Peer]

@@ -56,6 +56,8 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
             return True
         case ms.Certificate():
             return _certificate(message, settings)
+        case ms.Introduction():
+            return message.presence.peer == sender and sensible_presence(message.presence, settings)
         case ms.Suspect():
             return _suspect(message)
         case ms.Offer():

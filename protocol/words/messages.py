@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ftnode.protocol.words.codec import encode_canonical
+from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Attempt, Copied, Direction, Peer, Recovered, Rung, Snapshot, Version
 from ftnode.protocol.words.view import Lineage, View
 
@@ -169,6 +170,14 @@ class PollReply:
     peer: Peer
     heard: bool
     refused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """What I can do for the run, from me, to those who may ask me to hold a stage (rule 10): it says the same as my
+    record in the directory, which strangers can hide among theirs."""
+
+    presence: Presence
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,15 +445,15 @@ Vote = Prepare | Promise | Propose | Accepted | Outbid
 ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign
 """What members, and those who are asked to become members, say to the leader of their view."""
 Message = (
-    Heartbeat | Certificate | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose | Accepted
-    | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored
+    Heartbeat | Certificate | Introduction | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose
+    | Accepted | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored
 )  # fmt: skip
 
 MESSAGES: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
-        Heartbeat, Certificate, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose, Accepted,
-        Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored,
+        Heartbeat, Certificate, Introduction, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose,
+        Accepted, Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored,
     )
 }  # fmt: skip
 

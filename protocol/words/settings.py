@@ -95,6 +95,11 @@ class Settings:
         return self.lease_seconds / 2
 
     @property
+    def second_offer_seconds(self) -> float:
+        """A candidate that has not answered for so long is not the only one any more: a tenth of a lease."""
+        return self.lease_seconds / 10
+
+    @property
     def resend_seconds(self) -> float:
         """Unacknowledged control messages and boundary tensors are sent again after this."""
         return self.lease_seconds / 4

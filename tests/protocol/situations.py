@@ -96,13 +96,14 @@ def alive(*peers: Peer, now: float = NOW, settings: Settings = SETTINGS, lineage
 
 
 def situation(**changes: Any) -> Situation:
-    """A leads VIEW and hears B and C; nothing else is the case, but what `changes` say."""
+    """A leads VIEW and hears B and C, and whoever is present; nothing else is the case, but what `changes` say."""
     view: View | None = changes.get("view", VIEW)
     now = changes.get("now", NOW)
     members = frozenset(view.members()) if view is not None else frozenset[Peer]()
+    heard = alive(*members, *changes.get("presences", ()), now=now)
     said: dict[str, Any] = {
         "me": A, "settings": SETTINGS, "now": now, "chance": Random(1), "view": view, "members": members, "mine": (),
-        "hold": 1, "contacts": {}, "presences": {}, "reports": {}, "liveness": alive(*members, now=now),
+        "hold": 1, "contacts": {}, "presences": {}, "reports": {}, "liveness": heard,
         "own": Held(), "ballots": Vote(), "leaving": "", "pauses": False, "quorate_at": now, "history": Past(),
         "led": None,
     }  # fmt: skip

@@ -47,7 +47,7 @@ OF_LEADERS = (ms.Begin, ms.Begin, ms.Begin, ms.Heartbeat, ms.Poll, ms.Offer, ms.
 """What a leader's word counts in."""
 TO_LEADERS = (
     ms.Status, ms.Status, ms.Ready, ms.Ready, ms.Suspect, ms.PollReply, ms.Answer, ms.Resign, ms.Poisoned, ms.Heartbeat,
-    ms.Promise, ms.Accepted, ms.Outbid,
+    ms.Promise, ms.Accepted, ms.Outbid, ms.Introduction,
 )  # fmt: skip
 AMONG_MEMBERS = (
     ms.Boundary, ms.Stored, ms.Share, ms.Heartbeat, ms.Prepare, ms.Propose, ms.Promise, ms.Accepted, ms.Certificate,
@@ -228,6 +228,8 @@ class Fuzz:
         chance, view, begin = self.chance, target.view, target.participant.holder.begin
         if isinstance(message, ms.Certificate):
             return self.certificate(message, host)
+        if isinstance(message, ms.Introduction):
+            return replace(message, presence=replace(message.presence, peer=host.peer))
         if view is not None:
             step, attempt = (begin.step, begin.attempt) if begin is not None else (1, None)
             message = self.words.aimed(message, view, step, attempt)

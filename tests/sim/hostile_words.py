@@ -238,6 +238,8 @@ class Vocabulary:
             return replace(message, view=replace(message.view, lineage=view.lineage, number=view.number + 1,
                                                  previous=view.digest()))  # fmt: skip
         names = {name for name, _ in fields_of(type(message))}
+        if "lineage" not in names:
+            return message
         new: dict[str, Any] = {"lineage": view.lineage.id}
         if "view" in names:
             new["view"] = view.number

@@ -317,7 +317,7 @@ def test_epochs_go_on_above_those_of_the_past() -> None:
     swarm.until(10)
     before = best_view(swarm.world)
     assert before is not None and max(before.epochs) > 0
-    swarm.power_cut()
+    swarm.power_cut(after=1.0)
     swarm.until(11)
     view = best_view(swarm.world)
     assert view is not None and min(view.epochs) > max(before.epochs)

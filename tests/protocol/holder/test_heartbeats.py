@@ -9,7 +9,7 @@ import pytest
 
 from ftnode.protocol.holder.heartbeats import ALL_TO_ALL_MAX, Heartbeats, asked, beats_to
 from ftnode.protocol.liveness.liveness import Liveness
-from ftnode.protocol.situation import Beat, Outcome, SetTimer, Situation
+from ftnode.protocol.situation import Beat, Introduce, Outcome, SetTimer, Situation
 from ftnode.protocol.words.effects import Dial, Note, Send
 from ftnode.protocol.words.messages import Poll, PollReply, Suspect
 from ftnode.protocol.words.types import Peer
@@ -87,7 +87,8 @@ def test_a_standby_asks_the_leader_or_else_everybody(
 ) -> None:
     liveness = alive(*heard)
     liveness.refused.update(refused)
-    assert Heartbeats().beat(situation(me=D, liveness=liveness), "") == [Beat(to, True)]
+    told = Heartbeats().beat(situation(me=D, liveness=liveness), "")
+    assert told == [Beat(to, True), Introduce((A, B, C))], "the leader and the next two voters know what it can do"
 
 
 @pytest.mark.parametrize("count", [1, ALL_TO_ALL_MAX, ALL_TO_ALL_MAX + 1, ALL_TO_ALL_MAX + 2])

@@ -13,7 +13,7 @@ from ftnode.protocol.leader.leader import Leader
 from ftnode.protocol.leader.leader_memory import LeaderMemory, Learner
 from ftnode.protocol.situation import ClearTimer, MakeOffer, Outcome, SetTimer, ShowView
 from ftnode.protocol.views.ballot import Balloting
-from ftnode.protocol.words.effects import Committed, Note, Search, Send
+from ftnode.protocol.words.effects import Committed, Note, Send
 from ftnode.protocol.words.messages import NOT_LENT, Begin, Poisoned, Propose, Ready, Resign, StageResult
 from ftnode.protocol.words.types import Attempt, Peer, Rung, Version, initial_version
 from ftnode.protocol.words.view import View
@@ -297,24 +297,12 @@ def test_a_vacancy_is_offered_and_a_view_with_it_is_proposed() -> None:
     told_all(role, BASE, (A, C))
     assert [each.to for each in role.advance(s) if isinstance(each, MakeOffer)] == [D]
     assert role.advance(s) == [], "it has time left"
-    role.recruiting.offerings[1].asked, role.recruiting.offerings[1].accepted = None, D
+    role.recruiting.offerings[1].settle(D, False)
     (proposed,) = {
         each.message.view for each in role.advance(s) if isinstance(each, Send) and isinstance(each.message, Propose)
     }
     assert proposed.holders == ((A,), (D,), (C,)) and "d takes stage 1" in proposed.reason
     assert role.advance(s) == [], "a ballot is under way"
-
-
-@pytest.mark.parametrize("known", [False, True])
-def test_a_newcomer_is_looked_up_and_not_too_often(known: bool) -> None:
-    role, _ = training()
-    presences = standby(D) if known else {}
-    found = [
-        role.on_heartbeat(situation(presences=presences, now=NOW + seconds), D, report())
-        for seconds in (0.0, SETTINGS.search_seconds - 0.1, SETTINGS.search_seconds)
-    ]
-    search = [Search("a newcomer")]
-    assert found == ([[], [], []] if known else [search, [], search])
 
 
 # -- questions

@@ -11,7 +11,7 @@ from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
-from ftnode.protocol.situation import ClearTimer, ExpectToHear, MakeOffer, Outcome, Remember, SetTimer
+from ftnode.protocol.situation import ClearTimer, MakeOffer, Outcome, Remember, SetTimer
 from ftnode.protocol.wire.admission import GROUP_MAX
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.messages import Answer, Begin, Ready, StageReport, StageResult
@@ -45,7 +45,7 @@ def test_a_standby_is_asked_a_heartbeat_after_it_was_seen() -> None:
         assert role.beat(situation(view=CROWDED, presences=standby(D), now=now)) == []
     told = role.beat(situation(view=CROWDED, presences=standby(D), now=NOW + BEAT))
     assert [each for each in told if not isinstance(each, Note | MakeOffer)] == [
-        ExpectToHear(D), Remember(D, ("/at/d",))
+        Remember(D, ("/at/d",))
     ]  # fmt: skip
     (made,) = (each for each in told if isinstance(each, MakeOffer))
     assert (made.to, made.offer.stages, made.offer.base, made.offer.learn) == (D, (2,), BASE, True)
@@ -64,6 +64,7 @@ def test_a_standby_is_asked_a_heartbeat_after_it_was_seen() -> None:
         (1, "it failed a moment ago", {"failed": True}),
         (1, "there are enough", {"crowd": GROUP_MAX - 2}),
         (1, "it is a member, with another life", {"life": 2}),
+        (1, "a record of it is all that we have", {"unheard": True}),
     ],
 )
 def test_nobody_is_asked(capacity: int, why: str, changes: dict[str, Any]) -> None:
@@ -79,6 +80,8 @@ def test_nobody_is_asked(capacity: int, why: str, changes: dict[str, Any]) -> No
     for now in (NOW, NOW + BEAT):
         s = situation(view=view, presences=presences, now=now, ballots=changes.get("ballots", Vote()))
         s.liveness.heard.update(dict.fromkeys(role.memory.pupils(), now))
+        if "unheard" in changes:
+            del s.liveness.heard[D]
         assert not any(isinstance(each, MakeOffer) for each in role.beat(s)), why
 
 
@@ -105,7 +108,10 @@ def test_of_several_stages_it_may_take_those_that_it_has_room_for() -> None:
     assert made.offer.stages == (1, 2) and role.room(situation(), standby(D, 3)[D]) == 0, "it has not answered"
     assert role.on_answer(situation(), out, D, Answer("lineage", 3, (1,), True, (), "why"))
     assert role.named() == ((1, D),) and set(role.learners) == {(1, D)}
-    assert role.room(situation(), standby(D, 3)[D]) == 2 and not role.stands_by(situation(), standby(D, 3)[D])
+    s = situation(presences=standby(D, 3))
+    assert role.room(s, s.presences[D]) == 2 and not role.stands_by(s, s.presences[D])
+    s.liveness.heard.pop(D)
+    assert role.room(s, s.presences[D]) == 0, "it is not heard any more"
 
 
 @pytest.mark.parametrize(("member", "waits"), [(True, True), (False, False)])

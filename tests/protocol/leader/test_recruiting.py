@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 import pytest
 
+from ftnode.protocol.leader.knocking import KNOCKS_MAX
 from ftnode.protocol.leader.leader_memory import FAILURES_MAX, LeaderMemory
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.recruiting import Recruiting
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
-from ftnode.protocol.recovery.candidate_order import Offering
-from ftnode.protocol.situation import MakeOffer, Remember, SetTimer, Situation
+from ftnode.protocol.recovery.candidate_order import WIDTH_MAX, Offering
+from ftnode.protocol.situation import Beat, MakeOffer, Remember, SetTimer, Situation
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.messages import Answer, Begin, Donor, Plan
 from ftnode.protocol.words.records import Presence
@@ -26,6 +27,7 @@ BASE = Version(7, "c7", Attempt(2, 9))
 OPEN = view_of((A,), (), (C,))
 """Nobody holds stage 1."""
 DUE = NOW + SETTINGS.offer_seconds
+SECOND = NOW + SETTINGS.second_offer_seconds
 CAN, CANNOT = {1: (True, "it can be rebuilt")}, {1: (False, "nobody has it")}
 
 
@@ -47,7 +49,7 @@ def asked(role: Recruiting, s: Situation, rungs: Mapping[int, tuple[bool, str]] 
 def test_a_standby_is_offered_the_stage_with_its_neighbours() -> None:
     told = recruiting().offer(led(standby(D)), [1], CAN)
     offers = [each for each in told if isinstance(each, MakeOffer)]
-    assert told[0] == SetTimer("offer", DUE, keep=True) and Remember(D, ("/at/d",)) in told
+    assert told[0] == SetTimer("offer", SECOND, keep=True) and Remember(D, ("/at/d",)) in told
     assert [(made.to, made.near, made.offer.stages, made.offer.base, made.offer.learn) for made in offers] == [
         (D, (A, C), (1,), BASE, False)
     ]
@@ -59,6 +61,7 @@ def test_a_standby_is_offered_the_stage_with_its_neighbours() -> None:
         (standby(D, 0), (), "it has no room"),
         (standby(D, refuses=(1,)), (), "the stage did not fit there"),
         (standby(D), (D,), "its address refuses"),
+        (standby(D), (), "a record of it is all that we have"),
         (standby(Peer("c", 2)), (), "another life of it is a member"),
         (standby(C, 1) | standby(D, 0), (C,), "the member with room is gone"),
     ],
@@ -66,6 +69,8 @@ def test_a_standby_is_offered_the_stage_with_its_neighbours() -> None:
 def test_nobody_is_asked(presence: Mapping[Peer, Presence], refused: tuple[Peer, ...], why: str) -> None:
     s = led(presence)
     s.liveness.refused.update(refused)
+    if "a record" in why:
+        del s.liveness.heard[D]
     assert asked(recruiting(), s) == [], why
 
 
@@ -103,6 +108,7 @@ def test_each_candidate_is_asked_once_in_a_round() -> None:
     assert asked(role, s) == [], "it has time left"
     (note,) = role.expire_offers(led(standby(D), now=DUE))
     assert isinstance(note, Note) and "did not answer in time" in note.text and not role.pending
+    assert role.memory.failures[D.id, 1] == 1, "others come first next time"
     assert asked(role, s) == [], "it was tried"
     role.forget_tries()
     assert asked(role, s) == [D]
@@ -111,7 +117,72 @@ def test_each_candidate_is_asked_once_in_a_round() -> None:
 def test_an_offer_is_open_until_its_time_is_up() -> None:
     role = recruiting()
     role.offer(led(standby(D)), [1], CAN)
+    role.offerings[1].width = WIDTH_MAX
     assert role.expire_offers(led(standby(D), now=DUE - 0.1)) == [SetTimer("offer", DUE)] and role.pending
+
+
+def test_more_and_more_are_asked_side_by_side_while_nobody_answers() -> None:
+    """The first one to say yes has the stage; who says so later was asked in vain."""
+    crowd: dict[Peer, Presence] = {}
+    for index in range(40):
+        crowd |= standby(Peer(f"x{index:02}", 1))
+    role, told = recruiting(), list[list[Peer]]()
+    for round_ in range(5):
+        now = NOW + round_ * SETTINGS.second_offer_seconds
+        role.expire_offers(led(crowd, now=now))
+        told.append(asked(role, led(crowd, now=now)))
+        assert asked(role, led(crowd, now=now)) == [], "not more at once"
+    assert [len(each) for each in told] == [1, 1, 2, 4, 8]
+    late, soon = told[0][0], told[3][2]
+    yes = Answer("lineage", 3, (1,), True, (), "why")
+    role.on_answer(soon, yes)
+    assert role.fills == {1: soon} and not role.pending
+    assert role.on_answer(late, yes) == [] and role.fills == {1: soon}
+    assert asked(role, led(crowd, now=NOW + 9.0)) == []
+
+
+def test_nobody_without_the_weights_is_asked_beside_somebody_with_them() -> None:
+    e, f = Peer("e", 1), Peer("f", 1)
+    crowd = standby(D, exact=((1, BASE),)) | standby(e) | standby(f, exact=((1, BASE),))
+    role = recruiting()
+    first = asked(role, led(crowd))
+    role.expire_offers(led(crowd, now=SECOND))
+    second = asked(role, led(crowd, now=SECOND))
+    assert {*first, *second} == {D, f} and len(first) == len(second) == 1
+    role.expire_offers(led(crowd, now=DUE - 0.1))
+    assert asked(role, led(crowd, now=DUE - 0.1)) == []
+    role.expire_offers(led(crowd, now=DUE + 1.0))
+    assert asked(role, led(crowd, now=DUE + 1.0)) == [e], "those with them did not answer"
+
+
+def test_no_member_is_asked_beside_a_standby() -> None:
+    crowd = standby(D) | standby(C)
+    role = recruiting()
+    assert asked(role, led(crowd)) == [D]
+    role.expire_offers(led(crowd, now=SECOND))
+    assert asked(role, led(crowd, now=SECOND)) == []
+    assert role.on_answer(D, Answer("lineage", 3, (1,), False, (), "no"))
+    assert asked(role, led(crowd, now=SECOND)) == [C]
+
+
+def test_who_is_not_heard_is_asked_for_a_sign_of_life_in_turns() -> None:
+    """Records cost nothing: sixteen of those that they name are knocked at within a heartbeat."""
+    crowd: dict[Peer, Presence] = {}
+    for index in range(40):
+        crowd |= standby(Peer(f"x{index:02}", 1))
+    role, knocked = recruiting(), list[list[Peer]]()
+    for beat in range(4):
+        s = led(crowd, now=NOW + beat * SETTINGS.heartbeat_seconds)
+        s.liveness.heard.clear()
+        if beat == 0:
+            s.liveness.heard[Peer("x33", 1)] = 1.0  # long ago
+        told = role.offer(s, [1], CAN)
+        knocked.append([peer for each in told if isinstance(each, Beat) for peer in each.to])
+        assert not any(isinstance(each, MakeOffer) for each in told)
+        assert role.offer(s, [1], CAN) == [], "once in a heartbeat"
+    assert [len(each) for each in knocked] == [KNOCKS_MAX] * 4
+    assert knocked[0][0] == Peer("x33", 1), "who was there before comes first"
+    assert {peer for each in knocked[:3] for peer in each} == set(crowd), "everybody has a turn"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from random import Random
 from ftnode.protocol.holder.candidacy import DIALLED_MAX
 from ftnode.protocol.leader.leader_memory import FAILED_MAX, LeaderMemory
 from ftnode.protocol.participant import Participant
-from ftnode.protocol.views.peer_table import STRANGERS_MAX
+from ftnode.protocol.views.peer_table import INTRODUCED_MAX, STRANGERS_MAX
 from ftnode.protocol.views.succession import genesis
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
@@ -173,3 +173,49 @@ def test_who_failed_is_asked_again_later_and_later() -> None:
         memory.failed(peer, n % 2, 100.0 * n)
         waits.append(memory.asks_again_at(peer, 1.0) - 100.0 * n)
     assert waits == [2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 64.0, 64.0]
+
+
+def told(peer: Peer, capacity: int = 1) -> Presence:
+    return Presence(peer, WHERE, VIEW.lineage.id, 0, capacity, True, (), (), (), 1.0)
+
+
+def member() -> Participant:
+    """A holder, to whom newcomers introduce themselves."""
+    core = Participant(LEADER, SETTINGS, Random(1), hold=1)
+    core.handle(ev.ComputeReady(1, True, 1.0), 0.0)
+    core.handle(ev.Received(ME, ms.Certificate(VIEW, True, ()), None), 0.1)
+    assert core.member
+    return core
+
+
+def test_who_introduces_itself_is_known_without_the_directory_until_it_falls_silent() -> None:
+    core, peer = member(), Peer("n", 1)
+    core.handle(ev.Received(peer, ms.Introduction(told(peer)), None), 1.0)
+    assert core.situation.presences[peer] == told(peer)
+    core.handle(ev.Directory((told(peer, 7),), ()), 1.1)
+    assert core.situation.presences[peer].capacity == 1, "its own word is newer than its record"
+    core.handle(ev.Received(peer, ms.Introduction(told(peer, 0)), None), 1.2)
+    core.handle(ev.Directory((), ()), 1.3)
+    assert core.situation.presences[peer].capacity == 0
+    now = 1.3
+    while now < 1.3 + 3 * SETTINGS.lease_seconds:
+        now += 0.5
+        core.handle(ev.Wake(), now)
+    core.handle(ev.Directory((), ()), now)
+    assert peer not in core.situation.presences
+
+
+def test_nobody_introduces_somebody_else() -> None:
+    core, peer = member(), Peer("n", 1)
+    out = core.handle(ev.Received(STRANGER, ms.Introduction(told(peer)), None), 1.0)
+    assert [effect.peer for effect in out if isinstance(effect, fx.Strike)] == [STRANGER]
+    assert peer not in core.situation.presences
+
+
+def test_introductions_fill_nothing() -> None:
+    core = member()
+    for n in range(3 * INTRODUCED_MAX):
+        peer = Peer(f"n{n}", 1)
+        core.handle(ev.Received(peer, ms.Introduction(told(peer)), None), 1.0 + n / 1000)
+    core.handle(ev.Directory((), ()), 3.0)
+    assert len(core.situation.presences) <= INTRODUCED_MAX + 1
