@@ -14,12 +14,13 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import msgpack
 
 from ftnode.node.home.identity import verify
 from ftnode.node.links.addresses import ADDRESS_BYTES_MAX
+from ftnode.node.links.newest import newest
 
 DOMAIN: Final = "ftnode address card 1"
 """So that no signature for anything else can pass for a card's."""
@@ -35,8 +36,6 @@ SIGNATURE_TEXT: Final = 86
 """64 bytes in base64, without padding."""
 
 Sign = Callable[[bytes], bytes]
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +100,18 @@ class CardBook:
         said = tuple(addresses)
         before = self._cards.get(peer_id)
         if before is not None and before[1] == said:
-            self._cards[peer_id] = self._cards.pop(peer_id)
+            newest(self._cards, peer_id, before, CARDS_MAX)
             return True
         digest = hashlib.blake2b(_packed(peer_id, said), digest_size=16).digest()
         if digest in self._refused:
             return False
         card = self._check(peer_id, said)
         if card is None:
-            _newest(self._refused, digest, None, REFUSED_MAX)
+            newest(self._refused, digest, None, REFUSED_MAX)
             return False
         if before is not None and card.made_ms < before[0].made_ms:
             return False
-        _newest(self._cards, peer_id, (card, said), CARDS_MAX)
+        newest(self._cards, peer_id, (card, said), CARDS_MAX)
         return True
 
     def addresses(self, peer_id: str) -> tuple[str, ...]:
@@ -128,10 +127,3 @@ def _signed(peer_id: str, addresses: Sequence[str], made_ms: int) -> bytes:
 def _packed(*parts: str | int | Sequence[str]) -> bytes:
     data: bytes = msgpack.packb(parts)
     return data
-
-
-def _newest(table: dict[Key, Value], key: Key, value: Value, most: int) -> None:
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > most:
-        del table[next(iter(table))]

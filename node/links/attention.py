@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import trio
 
+from ftnode.node.links.newest import newest
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.types import Peer
-
-Value = TypeVar("Value")
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
@@ -129,7 +128,7 @@ class Attention:
             return None
         if not self._vouches(sender):
             raise Flood("more words than a stranger can have for us")
-        _remember(self._vouched, sender.id, now + VOUCHED_SECONDS)
+        newest(self._vouched, sender.id, now + VOUCHED_SECONDS, PEERS_MAX)
         return 0.0
 
     async def word(self, sender: Peer, size: int) -> None:
@@ -147,13 +146,4 @@ class Attention:
 
 def allowance_of(table: dict[str, Allowance], peer_id: str, budget: Budget, now: float) -> Allowance:
     """The peer's allowance, which is the newest of the table from now on."""
-    found = table.pop(peer_id, None) or Allowance(budget, now)
-    return _remember(table, peer_id, found)
-
-
-def _remember(table: dict[str, Value], peer_id: str, value: Value) -> Value:
-    table.pop(peer_id, None)
-    table[peer_id] = value
-    if len(table) > PEERS_MAX:
-        del table[next(iter(table))]
-    return value
+    return newest(table, peer_id, table.get(peer_id) or Allowance(budget, now), PEERS_MAX)

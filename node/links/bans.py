@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from ftnode.node.links.newest import newest
+
 STRIKES: Final = 3
 STRIKE_SECONDS: Final = 60.0
 """So many within so long, and the peer is banned."""
@@ -22,10 +24,8 @@ class Strikes:
 
     def add(self, peer_id: str, now: float) -> bool:
         """Count an offence; True when the peer is banned with it."""
-        times = self._times.pop(peer_id, deque(maxlen=STRIKES))
+        times = newest(self._times, peer_id, self._times.get(peer_id, deque(maxlen=STRIKES)), PEERS_MAX)
         times.append(now)
-        self._times[peer_id] = times
-        _forget_oldest(self._times)
         if len(times) < STRIKES or now - times[0] > STRIKE_SECONDS:
             return False
         self.ban(peer_id, now)
@@ -34,14 +34,7 @@ class Strikes:
     def ban(self, peer_id: str, now: float) -> None:
         """At once, or for longer: one offence is enough where nobody can commit it by mistake."""
         self._times.pop(peer_id, None)
-        self._banned_until.pop(peer_id, None)
-        self._banned_until[peer_id] = now + BAN_SECONDS
-        _forget_oldest(self._banned_until)
+        newest(self._banned_until, peer_id, now + BAN_SECONDS, PEERS_MAX)
 
     def banned(self, peer_id: str, now: float) -> bool:
         return now < self._banned_until.get(peer_id, now)
-
-
-def _forget_oldest(table: dict[str, deque[float]] | dict[str, float]) -> None:
-    if len(table) > PEERS_MAX:
-        del table[next(iter(table))]

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from ftnode.node.links.addresses import PeerAddress, full_addresses
 from ftnode.node.links.dial_rules import Endpoint, Neighbourhood, endpoint_of, source_of
+from ftnode.node.links.newest import newest
 
 MET_SECONDS: Final = 3600.0
 """For so long after a connection was seen, a peer counts as being where it was."""
@@ -42,7 +43,6 @@ EVERYBODY: Final = Rate(128, 0.5)
 """A swarm of some hundred volunteers is met within a minute by a node that has just joined."""
 
 Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 class Bucket:
@@ -123,7 +123,7 @@ class DialGate:
     def met(self, peer_id: str, addresses: Sequence[str]) -> None:
         """There is a connection to the peer, whose other end has one of these addresses."""
         for address in addresses:
-            _newest(self._met, (peer_id, address), self._clock(), MET_MAX)
+            newest(self._met, (peer_id, address), self._clock(), MET_MAX)
 
     def admit(self, peer_id: str, addresses: Sequence[str], near: Sequence[str] = ()) -> Passed:
         """Those of a peer's addresses that may be dialled now; their tokens are taken. `near` as for `objection`."""
@@ -185,12 +185,4 @@ def _relay_of(address: str) -> tuple[str, str]:
 
 def _bucket(table: dict[Key, Bucket], key: Key, rate: Rate, now: float) -> Bucket:
     """The one that is used now is the last to be forgotten."""
-    return _newest(table, key, table.get(key) or Bucket(rate, now), BUCKETS_MAX)
-
-
-def _newest(table: dict[Key, Value], key: Key, value: Value, most: int) -> Value:
-    table.pop(key, None)
-    table[key] = value
-    if len(table) > most:
-        del table[next(iter(table))]
-    return value
+    return newest(table, key, table.get(key) or Bucket(rate, now), BUCKETS_MAX)

@@ -7,12 +7,12 @@ other signature was verified when it came. Each is verified once, and remembered
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
 from ftnode.node.home.identity import verify
+from ftnode.node.links.newest import newest
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.messages import Accepted, Ballot, Certificate, Link, Message, Proof, Signed, vote_bytes
 from ftnode.protocol.words.types import Peer
@@ -35,7 +35,7 @@ class Seals:
 
     def __init__(self, me: Peer, sign: Sign = cannot_sign, verify: Verify = verify) -> None:
         self._me, self._sign, self._verify = me, sign, verify
-        self._verified: OrderedDict[tuple[Peer, Ballot, str, str], None] = OrderedDict()
+        self._verified: dict[tuple[Peer, Ballot, str, str], None] = {}
 
     def sealed(self, message: Message) -> Message:
         """The message as it leaves us."""
@@ -68,14 +68,9 @@ class Seals:
 
     def _check(self, voter: Peer, ballot: Ballot, digest: str, signature: str) -> None:
         key = voter, ballot, digest, signature
-        if key in self._verified:
-            self._verified.move_to_end(key)
-            return
-        if not self._is_by(voter, vote_bytes(voter, ballot, digest), signature):
+        if key not in self._verified and not self._is_by(voter, vote_bytes(voter, ballot, digest), signature):
             raise PeerError(f"a signature that is not by {voter}")
-        self._verified[key] = None
-        if len(self._verified) > VERIFIED_MAX:
-            self._verified.popitem(last=False)
+        newest(self._verified, key, None, VERIFIED_MAX)
 
     def _is_by(self, voter: Peer, data: bytes, signature: str) -> bool:
         try:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 
 import trio
 
@@ -24,6 +24,7 @@ from ftnode.node.links.attention import Attention, Flood
 from ftnode.node.links.bans import BAN_SECONDS, Strikes
 from ftnode.node.links.inbound import Intake
 from ftnode.node.links.link import HANDSHAKE_SECONDS, Link, LinkBroken, LinkDialer, describe
+from ftnode.node.links.newest import newest
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.seals import Seals, Sign, cannot_sign
@@ -55,7 +56,6 @@ PEERS_MAX: Final = 4096
 """Of whom addresses and lives are remembered; the longest unmentioned are forgotten first."""
 
 LinkEvent = Received | LinkUp | LinkDown
-Value = TypeVar("Value")
 
 
 class Transport:
@@ -155,7 +155,7 @@ class Transport:
         """Remember where a peer can be dialled, if it has signed that. Its newest card counts."""
         if peer_id != self._me.id and len(addresses) <= ADDRESSES_MAX:
             self._cards.learn(peer_id, addresses)
-            _remember(self._named, peer_id, None)
+            newest(self._named, peer_id, None, PEERS_MAX)
 
     def _where(self, peer_id: str) -> tuple[str, ...]:
         """Where the peer may be dialled; the gate has the last word."""
@@ -273,7 +273,7 @@ class Transport:
         """Word of a peer itself: where it can be dialled, and which life of it this is. An older life is over."""
         self._cards.learn(peer_id, addresses)
         before = self._lives.get(peer_id, nonce)
-        _remember(self._lives, peer_id, nonce)
+        newest(self._lives, peer_id, nonce, PEERS_MAX)
         if before == nonce:
             return
         over = LinkBroken("another life of it began", refused=True)
@@ -371,11 +371,3 @@ class Transport:
             self.strike(sender.id, str(error))
         except STREAM_ERRORS as error:
             self._told.say(logging.INFO, sender.id, f"stream of {sender} ended: {describe(error)}")
-
-
-def _remember(table: dict[str, Value], peer_id: str, value: Value) -> None:
-    """Newest last, so that the first is the one to forget."""
-    table.pop(peer_id, None)
-    table[peer_id] = value
-    if len(table) > PEERS_MAX:
-        del table[next(iter(table))]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from ftnode.node.links.newest import newest
 from ftnode.node.links.streams import STREAM_ERRORS
 from ftnode.protocol.wire.frames import clean_reason
 from ftnode.protocol.words.errors import LocalError, PeerError
@@ -42,7 +42,7 @@ class Failures:
     """The newest KEPT_MAX, by protocol, kind and place. Each is said once while it is kept."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str, str], Failure] = OrderedDict()
+        self._kept: dict[tuple[str, str, str], Failure] = {}
 
     @property
     def newest(self) -> tuple[Failure, ...]:
@@ -52,11 +52,9 @@ class Failures:
     def note(self, peer_id: str, protocol: str, error: BaseException) -> None:
         innermost = _innermost(error)
         place = (protocol, type(innermost).__name__, _place(innermost))
-        before = self._kept.pop(place, None)
+        before = self._kept.get(place)
         lines = before.lines if before else _last_lines(innermost)
-        self._kept[place] = Failure(protocol, peer_id, lines, 1 + (before.count if before else 0))
-        if len(self._kept) > KEPT_MAX:
-            self._kept.popitem(last=False)
+        newest(self._kept, place, Failure(protocol, peer_id, lines, 1 + (before.count if before else 0)), KEPT_MAX)
         if before is None:
             told = "\n".join(lines)
             log.error("what %s sent on %s cannot be digested; please report it:\n%s", peer_id, protocol, told)
