@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from ftnode.node.links.newest import newest
+from ftnode.node.links.tokens import Tokens
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.types import Peer
 
@@ -62,30 +63,27 @@ class Allowance:
     """What is left of a budget. It fills with the time, up to what may come at once. `spend` may leave it in debt."""
 
     def __init__(self, budget: Budget, now: float) -> None:
-        self._budget = budget
-        self._messages, self._bytes = budget.messages_at_once, budget.bytes_at_once
-        self._seen = now
+        self._messages = Tokens(budget.messages, budget.messages_at_once, now)
+        self._bytes = Tokens(budget.bytes, budget.bytes_at_once, now)
 
     def spend(self, size: int, now: float) -> float:
         """A message of `size` bytes; seconds until it is made up for."""
-        self._fill(now)
-        self._messages -= 1
-        self._bytes -= size
-        return max(0.0, -self._messages / self._budget.messages, -self._bytes / self._budget.bytes)
+        self._left(now)
+        self._messages.take()
+        self._bytes.take(size)
+        return max(self._messages.debt_seconds, self._bytes.debt_seconds)
 
     def take(self, size: int, now: float) -> bool:
         """Whether there is enough for a message of `size` bytes; it is spent then, and nothing otherwise."""
-        self._fill(now)
-        enough = self._messages >= 1 and self._bytes >= size
+        messages, bytes_left = self._left(now)
+        enough = messages >= 1 and bytes_left >= size
         if enough:
             self.spend(size, now)
         return enough
 
-    def _fill(self, now: float) -> None:
-        budget, passed = self._budget, max(0.0, now - self._seen)
-        self._seen += passed
-        self._messages = min(budget.messages_at_once, self._messages + passed * budget.messages)
-        self._bytes = min(budget.bytes_at_once, self._bytes + passed * budget.bytes)
+    def _left(self, now: float) -> tuple[float, float]:
+        """(messages, bytes)."""
+        return self._messages.left(now), self._bytes.left(now)
 
 
 class Turns:

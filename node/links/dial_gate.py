@@ -19,12 +19,14 @@ from typing import Final, TypeVar
 from ftnode.node.links.addresses import PeerAddress, full_addresses
 from ftnode.node.links.dial_rules import Endpoint, Neighbourhood, endpoint_of, source_of
 from ftnode.node.links.newest import newest
+from ftnode.node.links.tokens import Tokens
 
 MET_SECONDS: Final = 3600.0
 """For so long after a connection was seen, a peer counts as being where it was."""
 MET_MAX: Final = 4096
-BUCKETS_MAX: Final = 4096
-"""Hosts and endpoints, each. The whole node's tokens fill this in half an hour, when the first bucket is long full."""
+PLACES_MAX: Final = 4096
+"""Hosts and endpoints, each. The whole node's tokens fill this in half an hour, when those of the first place are all
+back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,10 @@ class Rate:
 
     at_once: int
     seconds: float
+
+    def tokens(self, now: float) -> Tokens:
+        """One is a dial."""
+        return Tokens(1 / self.seconds, self.at_once, now)
 
 
 ENDPOINT: Final = Rate(2, 30.0)
@@ -45,32 +51,14 @@ EVERYBODY: Final = Rate(128, 0.5)
 Key = TypeVar("Key")
 
 
-class Bucket:
-    """Tokens, which fill with the time."""
-
-    def __init__(self, rate: Rate, now: float) -> None:
-        self._rate, self._tokens, self._seen = rate, float(rate.at_once), now
-
-    def has(self, now: float) -> bool:
-        self._tokens = min(self._rate.at_once, self._tokens + max(0.0, now - self._seen) / self._rate.seconds)
-        self._seen = max(now, self._seen)
-        return self._tokens >= 1
-
-    def take(self) -> None:
-        self._tokens -= 1
-
-    def give_back(self) -> None:
-        self._tokens = min(self._rate.at_once, self._tokens + 1)
-
-
 @dataclass(frozen=True, slots=True)
 class Passed:
     """What the gate lets through. `reason`: why it kept an address back, if it did."""
 
     addresses: tuple[str, ...]
     reason: str
-    paid: tuple[Bucket, ...]
-    """Tokens were taken from these."""
+    paid: tuple[Tokens, ...]
+    """One was taken from each of these."""
     judged: int
     """How many addresses pass the rules, rates aside."""
 
@@ -87,9 +75,9 @@ class DialGate:
         self._remembered: set[tuple[str, str]] = set()
         self._met: dict[tuple[str, str], float] = {}
         """(PeerId, address) → when it was there last."""
-        self._endpoints: dict[tuple[str, int], Bucket] = {}
-        self._hosts: dict[str, Bucket] = {}
-        self._everybody = Bucket(EVERYBODY, clock())
+        self._endpoints: dict[tuple[str, int], Tokens] = {}
+        self._hosts: dict[str, Tokens] = {}
+        self._everybody = EVERYBODY.tokens(clock())
 
     def give(self, peers: Iterable[PeerAddress]) -> None:
         """A person named these: they are dialled as often as we like."""
@@ -128,7 +116,7 @@ class DialGate:
     def admit(self, peer_id: str, addresses: Sequence[str], near: Sequence[str] = ()) -> Passed:
         """Those of a peer's addresses that may be dialled now; their tokens are taken. `near` as for `objection`."""
         passed: list[str] = []
-        paid: list[Bucket] = []
+        paid: list[Tokens] = []
         reason, judged = "it has no address", 0
         for address in dict.fromkeys(addresses):
             objection = "" if self._is_familiar(peer_id, address) else self.objection(address, near)
@@ -146,8 +134,8 @@ class DialGate:
 
     def found(self, passed: Passed) -> None:
         """The peer was where it should be."""
-        for bucket in passed.paid:
-            bucket.give_back()
+        for tokens in passed.paid:
+            tokens.give_back()
 
     def _is_familiar(self, peer_id: str, address: str) -> bool:
         """Whether no rule holds for this address."""
@@ -157,7 +145,7 @@ class DialGate:
         relay, base = _relay_of(address)
         return address in self.given(peer_id) or base in self.given(relay)
 
-    def _pay(self, peer_id: str, address: str) -> tuple[Bucket, ...] | None:
+    def _pay(self, peer_id: str, address: str) -> tuple[Tokens, ...] | None:
         """None when there are no tokens; then none is taken."""
         met = self.has_met(peer_id, address) or self.has_met(*_relay_of(address))
         if met or self._is_given(peer_id, address):
@@ -165,16 +153,16 @@ class DialGate:
         endpoint, now = endpoint_of(address), self._clock()
         if endpoint is None:
             return ()
-        buckets = (
-            _bucket(self._endpoints, (endpoint.host, endpoint.port), ENDPOINT, now),
-            _bucket(self._hosts, endpoint.host, HOST, now),
+        needed = (
+            _tokens(self._endpoints, (endpoint.host, endpoint.port), ENDPOINT, now),
+            _tokens(self._hosts, endpoint.host, HOST, now),
             self._everybody,
         )
-        if not all(bucket.has(now) for bucket in buckets):
+        if not all(tokens.left(now) >= 1 for tokens in needed):
             return None
-        for bucket in buckets:
-            bucket.take()
-        return buckets
+        for tokens in needed:
+            tokens.take()
+        return needed
 
 
 def _relay_of(address: str) -> tuple[str, str]:
@@ -183,6 +171,6 @@ def _relay_of(address: str) -> tuple[str, str]:
     return (endpoint.relay, endpoint.base) if endpoint is not None and endpoint.relay else ("", "")
 
 
-def _bucket(table: dict[Key, Bucket], key: Key, rate: Rate, now: float) -> Bucket:
-    """The one that is used now is the last to be forgotten."""
-    return newest(table, key, table.get(key) or Bucket(rate, now), BUCKETS_MAX)
+def _tokens(table: dict[Key, Tokens], key: Key, rate: Rate, now: float) -> Tokens:
+    """Those that are used now are the last to be forgotten."""
+    return newest(table, key, table.get(key) or rate.tokens(now), PLACES_MAX)

@@ -202,7 +202,7 @@ def test_the_gate_says_why() -> None:
 
 def test_the_gate_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dial_gate, "MET_MAX", 10)
-    monkeypatch.setattr(dial_gate, "BUCKETS_MAX", 10)
+    monkeypatch.setattr(dial_gate, "PLACES_MAX", 10)
     here = Gate()
     for number in range(100):
         here.dials("x", at(number))
