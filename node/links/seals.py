@@ -1,7 +1,7 @@
 """Signatures of votes: made when a message leaves the node, verified before the core hears of one.
 
 The core counts who signed what and has no keys. What it leaves empty in a message of ours is filled in here. Every
-other signature was verified when it came. Each is verified once, and remembered.
+other signature was verified when it came. Each is made once and verified once, and remembered.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ Verify = Callable[[str, bytes, bytes], bool]
 """(peer_id, data, signature) → whether the key that `peer_id` is made that signature."""
 VERIFIED_MAX: Final = 8192
 """Signatures that are remembered: 400 voters of 20 views."""
+OWN_MAX: Final = 64
+"""Votes of ours whose signature is remembered: each goes to every voter, and with every certificate of its view."""
 
 
 def cannot_sign(_data: bytes) -> bytes:
@@ -36,6 +38,8 @@ class Seals:
     def __init__(self, me: Peer, sign: Sign = cannot_sign, verify: Verify = verify) -> None:
         self._me, self._sign, self._verify = me, sign, verify
         self._verified: dict[tuple[Peer, Ballot, str, str], None] = {}
+        self._own: dict[tuple[Ballot, str], str] = {}
+        """(ballot, digest of the view) → our signature."""
 
     def sealed(self, message: Message) -> Message:
         """The message as it leaves us."""
@@ -53,7 +57,9 @@ class Seals:
         return replace(proof, signed=tuple(ours if each.voter == self._me else each for each in proof.signed))
 
     def _signature(self, ballot: Ballot, digest: str) -> str:
-        return b64encode(self._sign(vote_bytes(self._me, ballot, digest))).decode()
+        key = ballot, digest
+        known = self._own.get(key) or b64encode(self._sign(vote_bytes(self._me, ballot, digest))).decode()
+        return newest(self._own, key, known, OWN_MAX)
 
     def check(self, sender: Peer, message: Message) -> None:
         """Raises PeerError when a signature in it is not by the peer that it names."""

@@ -104,6 +104,34 @@ def test_each_signature_is_verified_once_and_memory_is_bounded(monkeypatch: pyte
     assert asked == 101 and len(here._verified) == 10
 
 
+def test_each_vote_is_signed_once_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    def sign(data: bytes) -> bytes:
+        asked.append(data)
+        return KEYS[1].sign(data)
+
+    monkeypatch.setattr(seals, "OWN_MAX", 10)
+    here = Seals(B, sign)
+
+    def said(number: int) -> str:
+        sealed = here.sealed(Accepted("l", 1, Ballot(number, B), VIEW.digest()))
+        assert isinstance(sealed, Accepted)
+        Seals(C).check(B, sealed)
+        return sealed.signature
+
+    assert said(2) is said(2) and len(asked) == 1
+    shown_with_it = here.sealed(shown(proof(A, B)))
+    Seals(C).check(C, shown_with_it)
+    assert len(asked) == 1, "the same vote, in a certificate"
+    assert said(3) != said(2)
+    for number in range(100, 120):
+        said(number)
+    assert len(asked) == 22 and len(here._own) == 10
+    said(2)
+    assert len(asked) == 23, "forgotten, and signed anew"
+
+
 def test_what_is_not_signed_passes_and_without_a_key_nothing_is_signed() -> None:
     resign = Resign("l", 3, (1,), False, False, "tired")
     assert Seals(A).sealed(resign) is resign and Seals(A).sealed(shown(None)) == shown(None)
