@@ -39,6 +39,16 @@ LATELY_SECONDS = 60.0
 """How long it is remembered whom we answered about our lineage."""
 
 
+def may_say(said: dict[Peer, float], peer: Peer, s: Situation) -> bool:
+    """Once per heartbeat to each peer. `said`: when to whom; what is long ago is taken out, and this put in."""
+    if s.now - said.get(peer, float("-inf")) < s.settings.heartbeat_seconds:
+        return False
+    for old in [each for each, at in said.items() if s.now - at >= LATELY_SECONDS]:
+        del said[old]
+    said[peer] = s.now
+    return True
+
+
 class Following:
     """Which view this peer goes by, and whether a quorum stands behind it."""
 
@@ -115,7 +125,7 @@ class Following:
                 out.append(TakeUp(view, proof))
         elif view.lineage.id == mine.lineage.id:
             self._same_lineage(s, out, sender, message, mine)
-        elif self.proofs.akin(proof) and founded_for_us(s, self.former, sender, view):
+        elif founded_for_us(s, self.former, sender, view) and self.proofs.akin(proof):
             out.append(TakeUp(view, proof))
         else:
             self._meet(s, out, sender, message, Known(view, proof))
@@ -141,9 +151,7 @@ class Following:
 
     def _ask(self, s: Situation, out: Outcome, sender: Peer) -> None:
         """Our heartbeat says by which view we go, and is answered with what leads from there."""
-        if s.now - self._asked.get(sender, float("-inf")) >= s.settings.heartbeat_seconds:
-            self._asked = {peer: at for peer, at in self._asked.items() if s.now - at < LATELY_SECONDS}
-            self._asked[sender] = s.now
+        if may_say(self._asked, sender, s):
             out.beat(True, sender)
 
     def _can_choose(self, s: Situation) -> bool:
@@ -155,20 +163,22 @@ class Following:
     def _meet(self, s: Situation, out: Outcome, sender: Peer, message: Certificate, other: Known) -> None:
         """Another lineage. Its leader alone knows how far it is."""
         view = other.view
-        stands = s.quorate or self._can_choose(s) or behind(s, view, message.step)
         theirs = message.quorate and sender == view.leader
-        may = self._may_yield_to(s, other)
-        if may and theirs and judges(s) and (wins(s, view, message.step) or not stands):
+        if theirs and judges(s) and self._loses(s, view, message.step) and self._may_yield_to(s, other):
             self._yield(s, out, other)
             return
-        if s.now - self._answered.get(sender, float("-inf")) < s.settings.heartbeat_seconds:
+        if not may_say(self._answered, sender, s):
             return
-        self._answered = {peer: at for peer, at in self._answered.items() if s.now - at < LATELY_SECONDS}
-        self._answered[sender] = s.now
         if message.quorate and view.leader not in (sender, s.me):
             out.beat(True, view.leader)
         if self.vouches(s):
             out.append(ShowView(sender))
+
+    def _loses(self, s: Situation, theirs: View, step: int) -> bool:
+        """Their lineage, which says that it is at `step`, goes before ours, or nothing stands behind ours."""
+        if wins(s, theirs, step):
+            return True
+        return not (s.quorate or self._can_choose(s) or behind(s, theirs, step))
 
     def _may_yield_to(self, s: Situation, other: Known) -> bool:
         """Anybody can found a lineage, and claim anything of it. We believe it of listed peers, where it is signed by
@@ -183,14 +193,16 @@ class Following:
         assert s.view is not None
         given_up = s.own.given_up
         if given_up is not None and given_up.lineage.id == winner.view.lineage.id:
-            self._came_back_from = s.view.lineage.id
-            out.note(
-                "back", f"goes back to lineage {winner.view.lineage.id[:6]}, which lost to {s.view.lineage.id[:6]}"
-            )
-            out.append(GoBack(given_up))
+            ours, theirs = s.view.lineage.id[:6], winner.view.lineage.id[:6]
+            self._go_back(out, s.view, given_up, f"goes back to lineage {theirs}, which lost to {ours}")
             return
         out.note("yield", f"lineage {s.view.lineage.id[:6]} yields to {winner.view.lineage.id[:6]}")
         out.append(YieldTo(*winner))
+
+    def _go_back(self, out: Outcome, left: View, given_up: View, text: str) -> None:
+        self._came_back_from = left.lineage.id
+        out.note("back", text)
+        out.append(GoBack(given_up))
 
     def on_heartbeat(self, s: Situation, sender: Peer, heartbeat: Heartbeat) -> Outcome:
         out, view = Outcome(), s.view
@@ -331,10 +343,8 @@ class Following:
         halted = self._halted(s, view) and self._came_back_from != view.lineage.id
         if s.own.given_up is not None and (self._everybody_gone(s) or halted):
             self.given_up.silent(view)
-            self._came_back_from = view.lineage.id
             why = f"lineage {view.lineage.id[:6]} cannot go on, or nobody stands behind it"
-            out.note("back", f"{why}; goes back to the one that lost to it")
-            out.append(GoBack(s.own.given_up))
+            self._go_back(out, view, s.own.given_up, f"{why}; goes back to the one that lost to it")
             return
         if self._everybody_gone(s):
             out.note("gone", "no member of the view answers; waits for its members or for a new certificate")

@@ -44,7 +44,7 @@ def founded_for_us(s: Situation, former: FormerHolder, sender: Peer, view: View)
     if mine is None:
         return False
     if not s.member and not view.lineage.from_disks:
-        return not s.mine and former.shares_past(view) and not s.liveness.alive(mine.voters, s.now)
+        return not s.mine and not s.liveness.alive(mine.voters, s.now) and former.shares_past(view)
     if s.me not in view.members() or view.previous != mine.digest():
         return False
     if view.lineage.from_disks:
