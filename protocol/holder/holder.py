@@ -143,7 +143,7 @@ class Holder:
         """What this member tells the leader of a new view (rule 17)."""
         work, begin = self.work, self.begin
         training = begin is not None and work is not None and begin.training
-        versions = self.ours
+        versions, working = self.ours, self._working() if training else []
         base, skipped = (begin.base, begin.skipped) if begin is not None else self.told or (None, False)
         return Status(
             lineage=view.lineage.id,
@@ -159,7 +159,7 @@ class Holder:
                     stage,
                     versions.get(stage),
                     self.reduced(stage, view.lineage.id),
-                    training and stage in self._working(),
+                    stage in working,
                 )
                 for stage in s.mine
             ),
