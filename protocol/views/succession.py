@@ -33,9 +33,8 @@ def restart(
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     number, epochs = max(view.number + 1, number), len(view.epochs)
     lineage = Lineage(name, 0, exact_stages, "", start)
-    return View(
-        view.run, lineage, number, parent, founder, view.holders, view.voters, (number,) * epochs, reason[:REASON_MAX]
-    )
+    new = View(view.run, lineage, number, parent, founder, view.holders, view.voters, (number,) * epochs, "")
+    return _because(reason, new)
 
 
 def next_view(
@@ -63,17 +62,8 @@ def next_view(
     members = {leader, *(peer for group in holders for peer in group)}
     voters = {peer for peer in (*view.voters, *settled, *(peer for _, peer in joins)) if peer in members} | {leader}
     order = [peer for peer in view.voters if peer in voters] + sorted(voters - set(view.voters))
-    return View(
-        view.run,
-        view.lineage,
-        number,
-        view.digest(),
-        leader,
-        tuple(holders),
-        tuple(order),
-        tuple(epochs),
-        reason[:REASON_MAX],
-    )
+    after = View(view.run, view.lineage, number, view.digest(), leader, tuple(holders), tuple(order), tuple(epochs), "")
+    return _because(reason, after)
 
 
 def revive(view: View, founder: Peer, serial: int, stages: Collection[int], reason: str) -> View:
@@ -98,7 +88,13 @@ def fork(view: View, founder: Peer, serial: int, survivors: Collection[Peer], re
     lineage = Lineage(name, view.lineage.forks + 1, exact, view.lineage.origin, view.lineage.start)
     staying = {founder, *(peer for group in holders for peer in group)}  # not a leader of before that held nothing
     voters = tuple(peer for peer in view.voters if peer in survivors and peer in staying) or (founder,)
-    return View(view.run, lineage, view.number + 1, parent, founder, holders, voters, view.epochs, reason[:REASON_MAX])
+    new = View(view.run, lineage, view.number + 1, parent, founder, holders, voters, view.epochs, "")
+    return _because(reason, new)
+
+
+def _because(reason: str, view: View) -> View:
+    """The view with its reason, as much of it as others let in."""
+    return replace(view, reason=reason[:REASON_MAX])
 
 
 def _name(parent: str, founder: Peer, serial: int) -> str:
