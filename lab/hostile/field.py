@@ -16,9 +16,8 @@ from typing import Final
 import trio
 
 from ftnode.lab.hostile.outcome import Measured
-from ftnode.lab.swarms.trial import Trial, open_trial, trial_manifest
+from ftnode.lab.swarms.trial import Trial, open_trial, small_manifest
 from ftnode.lab.traces.story import Told
-from ftnode.node.manifests.presets import preset
 from ftnode.node.owner.join_options import running_nodes
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.types import Peer
@@ -26,7 +25,6 @@ from ftnode.protocol.words.view import View
 
 STAGES: Final = 2
 VOLUNTEERS: Final = STAGES + 1
-FOREVER: Final = 1_000_000
 PACED: Final = ("--compute", "paced", "--paced-seconds", "0.01", "0.02")
 """Some five steps a second, in which the machine has time for the attack as well."""
 FIRST_STEPS: Final = 8
@@ -216,15 +214,8 @@ def _spoken(seconds: float) -> str:
 
 
 def field_manifest(replicas: int = 1) -> Manifest:
-    """A small model; nobody validates, which would stand between steps."""
-    tiny = preset("tiny")
-    start = replace(
-        tiny,
-        model=replace(tiny.model, dim=64, heads=2, layers=STAGES, context=64, hidden=128),
-        batch=replace(tiny.batch, microbatches=6, sequences=4),
-        evaluation=replace(tiny.evaluation, every=0, microbatches=2),
-    )
-    return trial_manifest(start, steps=FOREVER, stages=STAGES, replicas=replicas)
+    """Of the run under attack."""
+    return small_manifest(None, STAGES, replicas=replicas)
 
 
 @contextmanager

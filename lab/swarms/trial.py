@@ -6,14 +6,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ftnode.lab.swarms.swarm import NODE, Process, Swarm
 from ftnode.lab.traces.story import Story
 from ftnode.node.cli.manifest import manifest_text
 from ftnode.node.data.corpus import corpus_facts
-from ftnode.node.manifests.presets import adapt
+from ftnode.node.manifests.presets import adapt, preset
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
 
@@ -22,6 +22,8 @@ MINORITY_WAIT_SECONDS = 5.0
 START_SECONDS = 180.0
 """Until the first commit; a dozen processes import torch on a small machine."""
 POLL_SECONDS = 0.05
+FOREVER = 1_000_000
+"""Steps that no trial comes to the end of."""
 
 
 @dataclass
@@ -88,6 +90,18 @@ def trial_manifest(
         minority_wait_seconds=MINORITY_WAIT_SECONDS,
         replicas=replicas,
     )
+
+
+def small_manifest(data: Path | None, stages: int, steps: int = FOREVER, replicas: int = 1) -> Manifest:
+    """Steps of some tens of milliseconds. Nobody validates, which would stand between steps."""
+    tiny = preset("tiny")
+    start = replace(
+        tiny,
+        model=replace(tiny.model, dim=64, heads=2, layers=stages, context=64, hidden=128),
+        batch=replace(tiny.batch, microbatches=6, sequences=4),
+        evaluation=replace(tiny.evaluation, every=0, microbatches=2),
+    )
+    return trial_manifest(start, steps=steps, stages=stages, data=data, replicas=replicas)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,13 +13,11 @@ import pytest
 from ftnode.lab.audit.audit import audit
 from ftnode.lab.demo.kills import Planned, strike
 from ftnode.lab.demo.report import SURVIVORS, recover
-from ftnode.lab.swarms.trial import Trial, open_trial, trial_manifest
+from ftnode.lab.swarms.trial import FOREVER, Trial, open_trial, small_manifest
 from ftnode.lab.traces.story import Story
-from ftnode.node.manifests.presets import preset
 from ftnode.protocol.manifest.parse import Manifest
 
 STAGES = 3
-FOREVER = 1_000_000
 PACED = ("--compute", "paced", "--paced-seconds", "0.02", "0.04")
 """A step takes half a second, in which the machine has time for other swarms: torch would take all that there is."""
 OpenTrial = Callable[..., Trial]
@@ -51,18 +48,6 @@ def other_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(4):
         (folder / f"{number}.txt").write_text("another text " * 400)
     return folder
-
-
-def small_manifest(text: Path, stages: int = STAGES, steps: int = FOREVER) -> Manifest:
-    """Steps of some tens of milliseconds, so that a test sees many."""
-    tiny = preset("tiny")
-    start = replace(
-        tiny,
-        model=replace(tiny.model, dim=64, heads=2, layers=stages, context=64, hidden=128),
-        batch=replace(tiny.batch, microbatches=6, sequences=4),
-        evaluation=replace(tiny.evaluation, every=0, microbatches=2),
-    )
-    return trial_manifest(start, steps=steps, stages=stages, data=text)
 
 
 def sizes(story: Story) -> list[int]:

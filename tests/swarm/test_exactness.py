@@ -19,13 +19,13 @@ from torch import Tensor
 
 from ftnode.lab.audit.audit import audit
 from ftnode.lab.recovery.whole_model import Size, WholeModel
-from ftnode.lab.swarms.trial import Trial, open_trial
+from ftnode.lab.swarms.trial import Trial, open_trial, small_manifest
 from ftnode.lab.traces.story import Story
 from ftnode.models.config import ModelConfig
 from ftnode.models.data import load_corpus
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.protocol.manifest.parse import Manifest
-from tests.swarm.conftest import kill_replicas, sizes, small_manifest
+from tests.swarm.conftest import kill_replicas, sizes
 
 pytestmark = pytest.mark.timeout(900)
 

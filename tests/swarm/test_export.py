@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ftnode.lab.swarms.trial import Trial, open_trial
+from ftnode.lab.swarms.trial import Trial, open_trial, small_manifest
 from ftnode.models import llama
 from ftnode.models.config import ModelConfig
 from ftnode.models.optimiser import OptimiserConfig
@@ -25,7 +25,6 @@ from ftnode.node.data.records import find_sources
 from ftnode.node.data.tokenizers import open_tokenizer
 from ftnode.protocol.manifest.parse import Manifest, parse
 from tests.node.data.corpora import tokenizer_file
-from tests.swarm.conftest import small_manifest
 
 pytestmark = pytest.mark.timeout(280)
 

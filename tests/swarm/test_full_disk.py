@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ftnode.lab.swarms.swarm import descendants, wait_until_gone
-from ftnode.lab.swarms.trial import open_trial
-from tests.swarm.conftest import PACED, WAIT_SECONDS, small_manifest, wait
+from ftnode.lab.swarms.trial import open_trial, small_manifest
+from tests.swarm.conftest import PACED, WAIT_SECONDS, wait
 
 pytestmark = [
     pytest.mark.timeout(280),

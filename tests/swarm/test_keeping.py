@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from ftnode.lab.swarms.swarm import Process
-from ftnode.lab.swarms.trial import Trial, open_trial
+from ftnode.lab.swarms.trial import Trial, open_trial, small_manifest
 from ftnode.node.snapshots.store import SnapshotStore
 from ftnode.protocol.manifest.parse import Manifest, parse
-from tests.swarm.conftest import PACED, small_manifest
+from tests.swarm.conftest import PACED
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -7,12 +7,12 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from ftnode.lab.swarms.trial import Trial
+from ftnode.lab.swarms.trial import FOREVER, Trial, small_manifest
 from ftnode.node.home.identity import home_directory, take_identity
 from ftnode.node.manifests.authorship import author_key, sign
 from ftnode.node.manifests.invitation import Invitation
 from ftnode.protocol.manifest.parse import Manifest, Membership, parse, render
-from tests.swarm.conftest import FOREVER, OpenTrial, small_manifest
+from tests.swarm.conftest import OpenTrial
 
 HEAL_SECONDS = 60.0
 

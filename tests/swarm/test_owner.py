@@ -19,12 +19,12 @@ from typing import Any
 import pytest
 
 from ftnode.lab.swarms.swarm import Process, descendants, wait_until_gone
-from ftnode.lab.swarms.trial import Trial
+from ftnode.lab.swarms.trial import Trial, small_manifest
 from ftnode.node.cli.manifest import manifest_text
 from ftnode.node.home.identity import home_directory, take_identity
 from ftnode.node.machine.child_processes import is_running
 from ftnode.node.owner.join_options import running_nodes
-from tests.swarm.conftest import WAIT_SECONDS, OpenTrial, small_manifest, wait
+from tests.swarm.conftest import WAIT_SECONDS, OpenTrial, wait
 
 pytestmark = pytest.mark.timeout(240)
 

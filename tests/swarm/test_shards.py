@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from ftnode.lab.audit.audit import audit
-from ftnode.lab.swarms.trial import Trial, open_trial
+from ftnode.lab.swarms.trial import Trial, open_trial, small_manifest
 from ftnode.lab.traces.story import Story
 from ftnode.models.shards import check_file, read_index
 from ftnode.node.data.build import Built, build
 from ftnode.node.data.records import find_sources
 from ftnode.node.data.tokenizers import open_tokenizer
 from ftnode.node.owner.join_options import shards_folder
-from tests.swarm.conftest import small_manifest
 
 pytestmark = pytest.mark.timeout(600)
 

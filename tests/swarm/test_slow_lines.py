@@ -13,11 +13,11 @@ import pytest
 
 from ftnode.lab.demo.kills import Planned, strike
 from ftnode.lab.demo.report import SURVIVORS, Recovery, recover
-from ftnode.lab.swarms.trial import Trial
+from ftnode.lab.swarms.trial import Trial, small_manifest
 from ftnode.lab.traces.story import Story, first_commits
 from ftnode.protocol.manifest.parse import Manifest, settings
 from ftnode.protocol.words.settings import Settings
-from tests.swarm.conftest import OpenTrial, small_manifest
+from tests.swarm.conftest import OpenTrial
 from tests.swarm.slow_lines import Lines, Quality, free_port, open_lines
 
 pytestmark = [pytest.mark.timeout(420), pytest.mark.alone]
