@@ -69,12 +69,9 @@ class Forger(Participant):
         me, mine = self.me, (self.me,)
         self.shown += 1
         match self.way:
-            case "next":
-                after = view.number + 1 if view.leader != me else view.number
+            case "next" | "last" | "claimed":
+                after = LAST_NUMBER if self.way != "next" else view.number + (view.leader != me)
                 return replace(view, number=after, previous=view.digest(), leader=me, voters=mine,
-                               holders=(*view.holders[:-1], mine))  # fmt: skip
-            case "last" | "claimed":
-                return replace(view, number=LAST_NUMBER, previous=view.digest(), leader=me, voters=mine,
                                holders=(*view.holders[:-1], mine))  # fmt: skip
             case "fork":
                 alone = fork(view, me, 1, [me], "a forged fork")

@@ -210,12 +210,8 @@ class HostileWorld(World):
         return effects
 
     def deliver(self, host: Host, event: Event) -> None:
-        if not host.alive:
+        if not self.hears(host, event):
             return
-        if host.paused:
-            host.inbox.append((self.deliver, (host, event)))
-            return
-        self.events += 1
         participant = host.participant
         if self.log is not None:
             self.log(f"{self.now:9.3f} {host.peer} <- {str(event)[:1000]}")

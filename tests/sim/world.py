@@ -174,12 +174,8 @@ class World:
 
     def deliver(self, host: Host, event: Event) -> None:
         """Hand one event to a participant, carry out the effects, and look at what became of it."""
-        if not host.alive:
+        if not self.hears(host, event):
             return
-        if host.paused:
-            host.inbox.append((self.deliver, (host, event)))
-            return
-        self.events += 1
         participant = host.participant
         if self.log is not None:
             self.log(f"{self.now:9.3f} {host.peer} <- {event}")
@@ -204,6 +200,16 @@ class World:
                 raise Violation("I8", f"{host.peer} wakes again and again at {self.now}: {participant.waiting()}")
         else:
             host.spins = 0
+
+    def hears(self, host: Host, event: Event) -> bool:
+        """Whether the event comes to its participant now. One that is suspended gets it when it goes on."""
+        if not host.alive:
+            return False
+        if host.paused:
+            host.inbox.append((self.deliver, (host, event)))
+            return False
+        self.events += 1
+        return True
 
     def _see_view(self, host: Host, view: View | None) -> None:
         """I2 and I3 of views, and which fault took which stage."""
