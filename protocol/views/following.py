@@ -133,13 +133,13 @@ class Following:
 
     def _same_lineage(self, s: Situation, out: Outcome, sender: Peer, message: Certificate, mine: View) -> None:
         """A later view of our lineage counts when it follows from ours. What we go by on the directory's word alone
-        gives way to any proof."""
-        view, proof = message.view, message.proof
-        if self.proofs.of(mine) is None and view.number >= mine.number:
-            if view != mine:
-                out.append(TakeUp(view, proof))
-            elif proof is not None:
+        also gives way to whatever those show whom it names."""
+        view, proof, proved = message.view, message.proof, self.proofs.of(mine) is not None
+        if view == mine:
+            if proof is not None and not proved:
                 self.proofs.keep(view, proof)
+        elif view.number >= mine.number and not proved and self._speaks_for(mine, sender):
+            out.append(TakeUp(view, proof))
         elif view.number > mine.number:
             later = self.proofs.follow(mine, message)
             if later is not None:
@@ -148,6 +148,10 @@ class Following:
                 self._ask(s, out, sender)
         elif view.number < mine.number:
             out.append(ShowView(sender, view.number))
+
+    def _speaks_for(self, mine: View, sender: Peer) -> bool:
+        """Whether it is named in the view that the directory has shown us. Whoever is not may be anybody."""
+        return sender in mine.members()
 
     def _ask(self, s: Situation, out: Outcome, sender: Peer) -> None:
         """Our heartbeat says by which view we go, and is answered with what leads from there."""
@@ -261,8 +265,9 @@ class Following:
         return Outcome([Search("ready to hold a stage")] if s.view is None else [])
 
     def consider(self, s: Situation, listed: View, certificate: View) -> Outcome:
-        """A certificate from the directory is a hint: enough to follow, never enough to yield to. `certificate`: the
-        one that is listed, or a later one of its lineage that we had before."""
+        """A certificate from the directory is a hint: enough to follow, never enough to yield to, and none where
+        somebody of our view can be asked. `certificate`: the one that is listed, or a later one of its lineage that we
+        had before."""
         out, mine = Outcome(), s.view
         if mine is None and self.given_up.keeps_from(certificate):
             # a record of it is not enough, a word is
@@ -270,9 +275,10 @@ class Following:
         elif mine is None:
             out.append(TakeUp(certificate, None))
         elif certificate.lineage.id == mine.lineage.id:
-            if certificate.number > mine.number and self.proofs.of(mine) is None:
+            higher = certificate.number > mine.number
+            if higher and self.proofs.of(mine) is None and not self._can_ask(s):
                 out.append(TakeUp(certificate, None))
-            elif certificate.number > mine.number:
+            elif higher:
                 out.append(AskAround(tuple(set(listed.members()) - s.liveness.refused)))
         elif not s.member and not s.quorate and not s.liveness.alive(s.members, s.now):
             other = certificate.lineage.origin != mine.lineage.origin
@@ -283,6 +289,10 @@ class Following:
         elif s.member:
             out.beat(True, certificate.leader)
         return out
+
+    def _can_ask(self, s: Situation) -> bool:
+        """Whether somebody of our view is heard, who would show us a later one."""
+        return bool(s.liveness.alive(s.members, s.now))
 
     def _halted(self, s: Situation, view: View) -> bool:
         """The leader says that its lineage cannot go on with what is left of it."""

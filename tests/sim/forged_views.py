@@ -6,6 +6,8 @@ meanwhile (rule 14).
   fork       a lineage that comes from a view of the members, and beats theirs by every rank.
   elsewhere  a lineage of another past, of which the stranger says that it is far ahead.
   claimed    the directory shows the highest number, with the stranger in a holder's place.
+  astray     as last and claimed, while somebody stands by who knows the run from the directory alone. Then a holder is
+             lost, and nobody else can take its place.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from tests.sim.host import Host
 from tests.sim.targets import best_view
 from tests.sim.world import World
 
-WAYS: Final = ("next", "last", "fork", "elsewhere", "claimed")
+WAYS: Final = ("next", "last", "fork", "elsewhere", "claimed", "astray")
 LAST_NUMBER: Final = 2**48 - 1
 SETTINGS: Final = Settings(
     run="sim", stages=3, steps=100_000, microbatches=2, window=2, head_every=1, lease_seconds=6.0,
@@ -36,6 +38,8 @@ SETTINGS: Final = Settings(
 )  # fmt: skip
 TRAINS_SECONDS: Final = 25.0
 LIES_SECONDS: Final = 25.0
+REFILL_SECONDS: Final = 10.0
+"""From the loss of a holder until its stage is back."""
 BEAT_SECONDS: Final = 0.5
 
 
@@ -69,7 +73,7 @@ class Forger(Participant):
         me, mine = self.me, (self.me,)
         self.shown += 1
         match self.way:
-            case "next" | "last" | "claimed":
+            case "next" | "last" | "claimed" | "astray":
                 after = LAST_NUMBER if self.way != "next" else view.number + (view.leader != me)
                 return replace(view, number=after, previous=view.digest(), leader=me, voters=mine,
                                holders=(*view.holders[:-1], mine))  # fmt: skip
@@ -83,23 +87,40 @@ class Forger(Participant):
 
 
 def commits_around(seed: int, way: str) -> tuple[int, int, int]:
-    """Steps that a swarm of one peer for each stage, and one that stands by, commits before, during and after."""
+    """Steps that a swarm of one peer for each stage, and one that stands by, commits before, during and after. With
+    `astray`, after the loss the stranger still lies."""
     chance = random.Random(f"forged views {seed}")
     world = World(SETTINGS, seed, delay_max=chance.choice([0.01, 0.03, 0.08]))
     for index in range(SETTINGS.stage_count + 1):
-        world.at(chance.uniform(0, 2), world.start, (f"peer{index}", 1, True))
+        late = way == "astray" and index == SETTINGS.stage_count
+        world.at(TRAINS_SECONDS if late else chance.uniform(0, 2), world.start, (f"peer{index}", 1, True))
     world.run(TRAINS_SECONDS)
     counts = [world.ledger.top_commit()]
     world.run(world.now + LIES_SECONDS)
     counts.append(world.ledger.top_commit())
+    standby = world.by_id[f"peer{SETTINGS.stage_count}"]
+    if way == "astray":
+        known = standby.participant.following.proofs
+        assert standby.view is not None and known.of(standby.view) is None, "it has been shown a proof"
     forger = _enters(world, way)
     world.run(world.now + LIES_SECONDS)
     counts.append(world.ledger.top_commit())
-    world.directory.lies = None
-    world.kill(forger, "silenced", silently=False)
+    if way == "astray":
+        world.kill(_lost(world), "lost", silently=False)
+        world.run(world.now + REFILL_SECONDS)
+    else:
+        world.directory.lies = None
+        world.kill(forger, "silenced", silently=False)
+    begun = world.ledger.top_commit()
     world.run(world.now + LIES_SECONDS)
-    counts.append(world.ledger.top_commit())
-    return counts[1] - counts[0], counts[2] - counts[1], counts[3] - counts[2]
+    return counts[1] - counts[0], counts[2] - counts[1], world.ledger.top_commit() - begun
+
+
+def _lost(world: World) -> Host:
+    """A holder that does not lead."""
+    view = next(host.view for host in world.live() if host.participant.leader is not None and host.view is not None)
+    holder = next(peer for group in reversed(view.holders) for peer in group if peer != view.leader)
+    return world.by_id[holder.id]
 
 
 def _enters(world: World, way: str) -> Host:
@@ -110,7 +131,7 @@ def _enters(world: World, way: str) -> Host:
     world.hosts.append(host)
     world.by_id[peer.id] = host
     world.at(world.now, world.deliver, (host, ev.Wake()))
-    if way == "claimed":
+    if way in ("claimed", "astray"):
 
         def lies() -> ev.Directory:
             view = best_view(world)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ftnode.protocol.views import following, proofs
+from ftnode.protocol.views.following import Following
 from ftnode.protocol.views.proofs import Proofs
 from tests.sim.checks import Violation
 from tests.sim.forged_views import WAYS, commits_around
@@ -49,14 +50,25 @@ def far_is_enough() -> Any:
 
 def the_directory_is_believed() -> Any:
     """A record shows which view is the newest."""
-    return patched((Proofs, "of", lambda self, view: None))
+    return patched((Proofs, "of", lambda self, view: None), (Following, "_can_ask", lambda self, s: False))
+
+
+def anybody_shows() -> Any:
+    """Who goes by the directory's word alone takes the first proof of anybody."""
+    return patched((Following, "_speaks_for", lambda self, mine, sender: True))
+
+
+def nobody_is_asked() -> Any:
+    """Who goes by the directory's word alone takes the next one, although members are heard."""
+    return patched((Following, "_can_ask", lambda self, s: False))
 
 
 @pytest.mark.parametrize(
     ("plant", "way"),
     [
         (anything_follows, "next"), (anything_follows, "last"), (anybody_is_akin, "fork"), (far_is_enough, "elsewhere"),
-        (the_directory_is_believed, "claimed"),
+        (the_directory_is_believed, "claimed"), (anybody_shows, "astray"),
+        (nobody_is_asked, "astray"),
     ],
 )  # fmt: skip
 def test_a_planted_bug_is_found(plant: Callable[[], Any], way: str) -> None:

@@ -633,12 +633,56 @@ def test_a_listed_certificate_is_enough_to_follow_and_never_makes_a_member_yield
     ] == expected
 
 
-def test_what_the_directory_shows_gives_way_to_more_of_it_and_to_any_proof() -> None:
+@pytest.mark.parametrize(("hears", "taken"), [((), True), ((E,), True), ((C,), False), ((A, B, C), False)])
+@pytest.mark.parametrize("proof", [None, ALL])
+def test_a_record_gives_way_to_a_later_one_where_nobody_that_it_names_is_heard(
+    proof: Proof | None, hears: tuple[Peer, ...], taken: bool
+) -> None:
+    (answer,) = follow(proof=proof).consider(situation(me=D, liveness=alive(*hears)), NEWER, NEWER)
+    if taken and proof is None:
+        assert answer == TakeUp(NEWER, None)
+    else:
+        assert isinstance(answer, AskAround) and sorted(answer.peers) == [A, B]
+
+
+LAST = replace(VIEW, number=2**48 - 1, leader=E, holders=((A,), (B,), (E,)), voters=(E,))
+"""What a stranger would have us believe."""
+ANOTHER = replace(VIEW, previous="of another view")
+
+
+@pytest.mark.parametrize("hears", [(), (A, B, C)])
+@pytest.mark.parametrize(
+    ("sender", "shown", "signers", "taken"),
+    [
+        (E, LAST, (E,), False),
+        (E, ANOTHER, (E,), False),
+        (E, replace(ANOTHER, number=4), (A, B, C), False),
+        (E, replace(VIEW, number=9), (A,), False),
+        (E, replace(VIEW, number=9), (A, E), False),
+        (E, replace(VIEW, number=9), (A, C), True),
+        (E, NEWER, (B, C), True),
+        (C, replace(VIEW, number=9, leader=E, voters=(E,)), (E,), True),
+        (C, ANOTHER, (A,), True),
+        (C, replace(VIEW, number=2), (A, B, C), False),
+    ],
+)
+def test_who_knows_a_view_from_the_directory_alone_believes_what_follows_and_those_whom_it_names(
+    sender: Peer, shown: View, signers: tuple[Peer, ...], taken: bool, hears: tuple[Peer, ...]
+) -> None:
+    role, s, proof = follow(proof=None), situation(me=D, liveness=alive(*hears)), signed_by(*signers)
+    out = role.on_certificate(s, sender, Certificate(shown, True, (), 9, proof), shown)
+    if taken:
+        assert out == [TakeUp(shown, proof)]
+    elif shown.number > VIEW.number:
+        assert out == [Beat((sender,), True)], "asked for what leads there"
+    else:
+        assert out == ([ShowView(sender, shown.number)] if shown.number < VIEW.number else [])
+
+
+def test_a_proof_of_the_view_that_the_directory_shows_is_kept_whoever_shows_it() -> None:
     role, s = follow(proof=None), situation(me=D)
-    assert role.consider(s, NEWER, NEWER) == [TakeUp(NEWER, None)]
-    assert told(role, s, C, replace(NEWER, previous="of another view")) == [
-        TakeUp(replace(NEWER, previous="of another view"), ALL)
-    ]
+    assert told(role, s, E, VIEW) == [] and role.proofs.of(VIEW) == ALL
+    assert told(role, s, C, ANOTHER) == [], "from now on only what follows counts, whoever shows it"
 
 
 # -- what stands behind our view
