@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(600)
 
 def three(every: int, *, one: bool = False) -> dict[str, str]:
     """Two survivors of a group, of whom one has the sum and the other waits for it."""
-    return traces("first of 1", every, replace(QUIET, replicas=3, steps=14), seed=18, sum_seconds=0.3, one=one)
+    return traces("first of 1", every, replace(QUIET, replicas=3, steps=14), seed=20, sum_seconds=0.3, one=one)
 
 
 WHERE: dict[str, tuple[Callable[[], Any], Callable[[], dict[str, str]]]] = {
