@@ -14,6 +14,7 @@ from typing import Final
 import trio
 
 from ftnode.node.home.waiting import tell_waits
+from ftnode.node.links import undigested
 from ftnode.node.links.addresses import parse_peers
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.owner.join_options import JoinConfig
@@ -21,7 +22,7 @@ from ftnode.node.watch.metrics_file import METRICS_NAME, MetricsFile
 from ftnode.node.watch.metrics_server import NONE, MetricsServer
 from ftnode.node.watch.peer_latency import WHO_PROTOCOL, Acquaintances, who_handler
 from ftnode.node.watch.progress import Progress
-from ftnode.node.watch.run_status import VERSION, Surroundings, look, run_status
+from ftnode.node.watch.run_status import VERSION, Surroundings, look, run_status, undigested_rows
 from ftnode.node.watch.status import PeerRow, Speaker, SwarmStatus
 from ftnode.protocol.picture import Picture
 
@@ -70,7 +71,13 @@ class Observer:
         now, picture = self._clock(), self._look()
         look(picture, self._progress, now)
         around = Surroundings(
-            self.device, self._progress, self._acquaintances.known, self.reach, time.time(), self.trouble()
+            self.device,
+            self._progress,
+            self._acquaintances.known,
+            self.reach,
+            time.time(),
+            self.trouble(),
+            undigested_rows(undigested.FAILURES),
         )
         return run_status(picture, self._config.manifest, around, now, curve)
 

@@ -36,6 +36,9 @@ class Failure:
     lines: tuple[str, ...]
     """The end of the traceback, printable."""
     count: int
+    place: str
+    """The last names of the file, the line and the kind, as `links/inbound.py:88 (KeyError)`: nothing of where ftnode
+    is installed, and nothing that the peer said."""
 
 
 class Failures:
@@ -51,10 +54,12 @@ class Failures:
 
     def note(self, peer_id: str, protocol: str, error: BaseException) -> None:
         innermost = _innermost(error)
-        place = (protocol, type(innermost).__name__, _place(innermost))
-        before = self._kept.get(place)
+        key = (protocol, type(innermost).__name__, _place(innermost))
+        before = self._kept.get(key)
         lines = before.lines if before else _last_lines(innermost)
-        newest(self._kept, place, Failure(protocol, peer_id, lines, 1 + (before.count if before else 0)), KEPT_MAX)
+        place = f"{'/'.join(key[2].split('/')[-2:])} ({key[1]})"
+        failure = Failure(protocol, peer_id, lines, 1 + (before.count if before else 0), place)
+        newest(self._kept, key, failure, KEPT_MAX)
         if before is None:
             told = "\n".join(lines)
             log.error("what %s sent on %s cannot be digested; please report it:\n%s", peer_id, protocol, told)

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from statistics import mean, median
 
 from ftnode.node.links.address_cards import bare
+from ftnode.node.links.undigested import Failures
 from ftnode.node.watch.peer_latency import UNCONNECTED, Acquaintance
 from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.stage_summary import Circumstances, summarize
@@ -21,6 +22,7 @@ from ftnode.node.watch.status import (
     StageRow,
     StageSummary,
     SwarmStatus,
+    UndigestedRow,
     perplexity_of,
 )
 from ftnode.protocol.chronicle import Rebuild
@@ -50,6 +52,7 @@ class Surroundings:
     """Wall clock now."""
     trouble: str = ""
     """What this node waits for, whatever its run does."""
+    undigested: tuple[UndigestedRow, ...] = ()
 
 
 def run_status(
@@ -64,7 +67,7 @@ def run_status(
         return SwarmStatus(
             speaker, run=manifest.run_id, name=manifest.run.name, steps=manifest.run.steps, state="waiting",
             waiting=picture.waiting, clock=around.clock, volunteers=1, peers=_peers(picture, around, now),
-            trouble=around.trouble,
+            trouble=around.trouble, undigested=around.undigested,
         )  # fmt: skip
     waiting = picture.run_waiting
     state, rows = _state(picture, waiting), _rows(picture, manifest, now)
@@ -95,11 +98,17 @@ def run_status(
         commit_age=around.progress.commit_age(now),
         clock=around.clock,
         trouble=around.trouble,
+        undigested=around.undigested,
         summaries=_summaries(picture, around, rows, state, waiting, now),
         peers=peers,
         copies=_copies(picture),
         skipped_steps=sum(commit.skipped for commit in picture.history.commits.values()),
     )
+
+
+def undigested_rows(failures: Failures) -> tuple[UndigestedRow, ...]:
+    """Newest first. Neither whose messages they were nor what these said is told."""
+    return tuple(UndigestedRow(kept.protocol, kept.place, kept.count) for kept in failures.newest)
 
 
 def look(picture: Picture, progress: Progress, now: float) -> None:

@@ -137,6 +137,15 @@ class CopyRow:
 
 
 @dataclass(frozen=True, slots=True)
+class UndigestedRow:
+    """A place of the speaker's code that messages of peers have broken, `count` of them, on this protocol."""
+
+    protocol: str
+    place: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class CommitPoint:
     """One committed step, for curves."""
 
@@ -209,6 +218,8 @@ class SwarmStatus:
     """The speaker's wall clock, seconds since 1970 UTC."""
     trouble: str = ""
     """What the speaker itself waits for, though its run may go on; empty when it lacks nothing."""
+    undigested: tuple[UndigestedRow, ...] = ()
+    """Newest first: what messages of peers have made the speaker raise, and nobody thought of."""
     summaries: tuple[StageSummary, ...] = ()
     peers: tuple[PeerRow, ...] = ()
     format: int = FORMAT

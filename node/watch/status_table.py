@@ -180,11 +180,22 @@ def closing_lines(status: SwarmStatus) -> list[str]:
         lines.append(f"waiting for {printable(status.waiting)}")
     if status.trouble:
         lines.append(f"{short_peer(status.speaker.peer)}, who says this, waits for {printable(status.trouble)}")
+    if status.undigested:
+        lines.append(_undigested_line(status))
     if status.state == "finished":
         lines.append(_end(status))
     if status.recoveries:
         lines.append(f"{_counted(len(status.recoveries), 'stage was', 'stages were')} lost and rebuilt so far")
     return lines + [_recovery_line(recovery) for recovery in status.recoveries[-RECOVERIES_SHOWN:]]
+
+
+def _undigested_line(status: SwarmStatus) -> str:
+    messages = _counted(sum(row.count for row in status.undigested), "message", "messages")
+    newest = status.undigested[0]
+    return (
+        f"{short_peer(status.speaker.peer)}, who says this, could not digest {messages} of peers; the newest on "
+        f"{printable(newest.protocol)} at {printable(newest.place)}: please report it, with the lines of its log"
+    )
 
 
 def _end(status: SwarmStatus) -> str:

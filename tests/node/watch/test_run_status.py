@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from random import Random
 
 import pytest
 
+from ftnode.node.links.undigested import Failures
 from ftnode.node.manifests.presets import preset
 from ftnode.node.watch.peer_latency import Acquaintance
 from ftnode.node.watch.progress import Progress
-from ftnode.node.watch.run_status import Surroundings, look, run_status
+from ftnode.node.watch.run_status import Surroundings, look, run_status, undigested_rows
 from ftnode.node.watch.status import SwarmStatus, decode_status, encode_status
 from ftnode.node.watch.status_table import peer_table, plain_lines
+from ftnode.protocol.participant import Participant
 from ftnode.protocol.recovery.last_copy import names_of
 from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Peer
 from tests.sim.host import Host
 from tests.sim.targets import best_view
 from tests.sim.world import World
@@ -81,6 +85,25 @@ def test_a_run_in_one_line_and_a_line_per_stage() -> None:
     text = "\n".join(plain_lines(found))
     assert "to go" in text and "perplexity" in text and "5 volunteers" in text
     assert run_status(host.participant.picture, MANIFEST, Surroundings("cpu"), sim.now, curve=False).commits == ()
+
+
+def test_what_peers_made_this_node_raise_is_told_without_their_words() -> None:
+    failures, sim = Failures(), world(5)
+    sim.run(5.0)
+    alone = Participant(Peer("alone", 1), sim.settings, Random(1), addresses=("/x",))
+    assert undigested_rows(failures) == ()
+    for text, kind in [("one", KeyError), ("two", KeyError), ("three", TypeError)]:
+        try:
+            raise kind(f"secret {text}")
+        except (KeyError, TypeError) as error:
+            failures.note("12D3KooWmallory", "/ftnode/step/3", error)
+    newest, oldest = rows = undigested_rows(failures)
+    assert (newest.count, oldest.count) == (1, 2) and newest.protocol == "/ftnode/step/3"
+    assert newest.place.startswith("watch/test_run_status.py:") and newest.place.endswith(" (TypeError)")
+    for core in (leader(sim).participant, alone):
+        found = run_status(core.picture, MANIFEST, Surroundings("cpu", undigested=rows), sim.now)
+        assert found.undigested == rows and decode_status(encode_status(found)) == found
+        assert b"secret" not in encode_status(found) and b"mallory" not in encode_status(found)
 
 
 def test_one_commit_tells_nothing_of_the_time_left() -> None:

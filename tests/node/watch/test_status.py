@@ -23,6 +23,7 @@ from ftnode.node.watch.status import (
     Speaker,
     StageRow,
     SwarmStatus,
+    UndigestedRow,
     decode_status,
     encode_status,
     from_mapping,
@@ -42,6 +43,8 @@ FULL = SwarmStatus(
     recoveries=(RecoveryRow(1, 6, "blend", 3, "12D3KooWlost", "12D3KooWnew", "silent", 2.5),),
     commits=(CommitPoint(6, 2.6, 0.5), CommitPoint(7, 2.5, 0.5)),
     copies=(CopyRow(0, "12D3KooWother", 6, 1_500_000), CopyRow(3, "12D3KooWother", 4, 500_000)), skipped_steps=2,
+    undigested=(UndigestedRow("/ftnode/step/3", "links/inbound.py:88 (KeyError)", 2),
+                UndigestedRow("/ftnode/who/1", "watch/peer_latency.py:9 (TypeError)", 1)),
     members=(Member("abcdef", "tiny", "12D3KooWother", ("/ip4/127.0.0.1/tcp/1",)),),
 )  # fmt: skip
 

@@ -15,7 +15,16 @@ from rich.console import Console
 from ftnode.node.links.addresses import remembered_peers
 from ftnode.node.watch import light_client
 from ftnode.node.watch.stage_summary import summarize
-from ftnode.node.watch.status import Member, PeerRow, RecoveryRow, Speaker, StageRow, SwarmStatus, to_mapping
+from ftnode.node.watch.status import (
+    Member,
+    PeerRow,
+    RecoveryRow,
+    Speaker,
+    StageRow,
+    SwarmStatus,
+    UndigestedRow,
+    to_mapping,
+)
 from ftnode.node.watch.status_table import peer_table, plain_lines, render
 from tests.node.cli.cli_runner import runner
 from tests.node.directory.signers import signer
@@ -79,6 +88,14 @@ def test_what_the_speaker_lacks_is_told_though_the_run_goes_on() -> None:
     lines = plain_lines(replace(FULL, trouble="its directory to be back (it died)"))
     assert any(line.endswith("who says this, waits for its directory to be back (it died)") for line in lines)
     assert not any("who says this" in line for line in plain_lines(FULL))
+
+
+def test_what_the_speaker_could_not_digest_is_counted_with_the_newest_place() -> None:
+    told = "could not digest 3 messages of peers; the newest on /ftnode/step/3 at links/inbound.py:88 (KeyError): "
+    newest = UndigestedRow("/ftnode/step/3", "links/inbound.py:88 (KeyError)", 2)
+    rows = (newest, UndigestedRow("/ftnode/who/1", "watch/peer_latency.py:9 (TypeError)", 1))
+    assert any(told in line for line in plain_lines(replace(FULL, undigested=rows)))
+    assert not any("digest" in line for line in plain_lines(FULL))
 
 
 @pytest.mark.parametrize("per_peer", [False, True])
