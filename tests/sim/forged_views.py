@@ -116,6 +116,12 @@ def commits_around(seed: int, way: str) -> tuple[int, int, int]:
     return counts[1] - counts[0], counts[2] - counts[1], world.ledger.top_commit() - begun
 
 
+def is_hurt(way: str, before: int, during: int, after: int) -> bool:
+    """Slower by a tenth; after the loss of a holder by half. Who takes its place may have slower lines, also where
+    nobody lies, and without it there is no step at all."""
+    return during < 0.9 * before or after < (0.5 if way == "astray" else 0.9) * before
+
+
 def _lost(world: World) -> Host:
     """A holder that does not lead."""
     view = next(host.view for host in world.live() if host.participant.leader is not None and host.view is not None)
@@ -142,16 +148,16 @@ def _enters(world: World, way: str) -> Host:
 
 
 def main() -> int:
-    """`python -m tests.sim.forged_views FIRST LAST`: the steps of each seed and way that are slower by a tenth."""
+    """`python -m tests.sim.forged_views FIRST LAST`: the steps of each seed and way in which the swarm is hurt."""
     first, last = map(int, sys.argv[1:3])
     bad = 0
     for seed in range(first, last + 1):
         for way in WAYS:
             before, during, after = commits_around(seed, way)
-            if min(during, after) < 0.9 * before:
+            if is_hurt(way, before, during, after):
                 bad += 1
                 print(f"seed {seed}, {way}: {before} steps, then {during}, then {after}", flush=True)
-    print(f"{(last + 1 - first) * len(WAYS)} forgeries, {bad} that cost more than a tenth")
+    print(f"{(last + 1 - first) * len(WAYS)} forgeries, {bad} that hurt")
     return bool(bad)
 
 

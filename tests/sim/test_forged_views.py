@@ -11,7 +11,7 @@ from ftnode.protocol.views import following, proofs
 from ftnode.protocol.views.following import Following
 from ftnode.protocol.views.proofs import Proofs
 from tests.sim.checks import Violation
-from tests.sim.forged_views import WAYS, commits_around
+from tests.sim.forged_views import WAYS, commits_around, is_hurt
 from tests.sim.planted import patched
 
 pytestmark = pytest.mark.timeout(300)
@@ -23,7 +23,7 @@ def holds(seed: int, way: str) -> bool:
     except Violation:
         return False
     assert before > 20
-    return min(during, after) >= 0.9 * before
+    return not is_hurt(way, before, during, after)
 
 
 @pytest.mark.parametrize("way", WAYS)
