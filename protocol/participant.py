@@ -549,6 +549,8 @@ class Participant:
                 outcome = leader.on_answer(s, sender, message)
             case ms.Poisoned():
                 outcome = leader.on_poisoned(s, sender, message)
+            case ms.Waits():
+                outcome = leader.on_waits(s, sender, message)
             case ms.Resign():
                 outcome = leader.on_resign(s, sender, message)
             case _:

@@ -18,7 +18,7 @@ from ftnode.protocol.step.early_tensors import EarlyTensors
 from ftnode.protocol.step.task_order import Pace
 from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, PublishView, Release, RestartCompute
 from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed
-from ftnode.protocol.words.messages import NOT_LENT, Begin, Boundary, Share, StageStatus, Status, Stored
+from ftnode.protocol.words.messages import NOT_LENT, Begin, Boundary, Share, StageStatus, Status, Stored, Waits
 from ftnode.protocol.words.records import sensible
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Copied, Handle, Peer, Snapshot, Version
@@ -598,6 +598,7 @@ class Holder:
         if self._ready_sent >= 0 and s.now - self._ready_sent >= settings.resend_seconds and work.complete:
             self._say_ready(s, view, out, work)
         out.extend(work.beat(s.now))
+        self._say_waits(s, view, out, work)
         for kept in work.outbox.stalled(s.now, settings.stall_seconds):
             where = f"microbatch {kept.boundary.microbatch} at visit {kept.boundary.visit} is not acknowledged"
             out.suspect(s, kept.to, "stalled", where)
@@ -612,6 +613,14 @@ class Holder:
             out.send(view.leader, work.poison)
         if self.busy_seconds(s) > settings.task_seconds:
             self._restart_compute(s, out, f"a task has been running for {self.busy_seconds(s):.0f} s")
+
+    def _say_waits(self, s: Situation, view: View, out: Outcome, work: StepWork) -> None:
+        """Rule 38: whom our work on the step waits for; nothing in a step that goes as usual."""
+        before, begin = s.now - 2 * s.settings.heartbeat_seconds, work.begin
+        still = self._task_since < before and not work.complete
+        waits = work.waits(before, still) if s.member and begin.view == view.number else ()
+        if waits:
+            out.send(view.leader, Waits(begin.lineage, view.number, begin.step, begin.attempt, waits))
 
     def _stop_learning(self, s: Situation, out: Outcome) -> None:
         """The leader names us no longer."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ftnode.protocol.chronicle import Chronicle
+from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.leavers import Leavers
@@ -40,6 +41,7 @@ from ftnode.protocol.words.messages import (
     Resign,
     Status,
     Suspect,
+    Waits,
 )
 from ftnode.protocol.words.types import HEAD, Attempt, Peer, Version, next_version, spoken_stage
 from ftnode.protocol.words.view import View
@@ -63,6 +65,7 @@ class Leader:
         self._vacant = bool(view.vacancies())
         progress = self.progress
         self.losses = Losses(view, memory, progress, s.settings)
+        self.duty = Duty(s, view, memory, progress, self.losses)
         self.moves = ReplicaMoves(view, memory, self.losses, s.now)
         self.learners = Learners(s, view, memory, progress, self.losses, self.moves)
         self.leavers = Leavers(view, memory, progress, self.losses, self.learners, self.moves)
@@ -306,6 +309,7 @@ class Leader:
             learners=learners,
         )
         progress.begin, progress.base, progress.ready, self._begun = begin, base, {}, set()
+        self.duty.on_begin(s, begin)
         if not self.recruiting.borrows(s, installs):
             self.memory.unstick()
         self.learners.waits_no_longer(out)
@@ -330,8 +334,10 @@ class Leader:
         self.progress.ready[sender] = ready
         if ready.validation is not None:
             self.chronicle.evaluate(begin.base.step, ready.validation)
-        if self._all_ready(s) and not (begin.training and self.learners.wait(s, out, begin.base.step)):
-            self._commit(s, out, begin)
+        if self._all_ready(s):
+            self.duty.done(s)
+            if not (begin.training and self.learners.wait(s, out, begin.base.step)):
+                self._commit(s, out, begin)
         return out
 
     def join_due(self, s: Situation) -> Outcome:
@@ -422,6 +428,10 @@ class Leader:
         self._begin(s, out, begin.base, begin.skipped, begin.installs, None, not again)
 
     # -- who goes and who comes
+
+    def on_waits(self, s: Situation, sender: Peer, waits: Waits) -> Outcome:
+        self.duty.on_waits(s, sender, waits)
+        return Outcome()
 
     def on_suspect(self, s: Situation, sender: Peer, suspect: Suspect) -> Outcome:
         return self.losses.on_suspect(s, sender, suspect)
@@ -518,6 +528,8 @@ class Leader:
                     out.send(peer, progress.begin)
         if not progress.finished:
             out.extend(self.losses.beat(s))
+            if self.leavers.held_since is None and not (self._vacant or balloting.proposing):
+                out.extend(self.duty.beat(s))
             held = self.leavers.held_since
             out.extend(self.leavers.beat(s))
             if held is None and self.leavers.held_since is not None and (begin := progress.begin) is not None:

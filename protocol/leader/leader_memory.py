@@ -71,6 +71,8 @@ class LeaderMemory:
     """Replicas that were taken out of their group to learn a stage that is left."""
     settled: dict[Peer, Ready] = field(default_factory=dict)
     """The Readies of the last step that a new view committed: who left with it says nothing any more."""
+    step: Deadline | None = None
+    """How long a step usually takes, and so how long a member may owe the next move."""
     join: Deadline | None = None
     """How long a step waits for a learner."""
     led: tuple[str, int] | None = None

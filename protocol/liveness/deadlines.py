@@ -48,6 +48,11 @@ class Deadline:
         self._doublings = min(self._doublings + 1, DOUBLINGS_MAX)
 
     @property
+    def measured(self) -> bool:
+        """Anything at all."""
+        return self._mean is not None
+
+    @property
     def seconds(self) -> float:
         measured = 0.0 if self._mean is None else self._mean + DEVIATIONS * self._deviation
         return min(self.cap, max(self.floor, measured) * 2.0**self._doublings)

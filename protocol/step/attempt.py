@@ -6,18 +6,19 @@ sender until the attempt ends, and sent again until it is acknowledged. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.step.outbox import Outbox, OwedTensor, fits, key_of
-from ftnode.protocol.step.routes import choose_path, last_visit, route
+from ftnode.protocol.step.routes import choose_path, last_visit, place_of, route
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD, LiveActivations, Pace, TaskQueue
 from ftnode.protocol.step.tensor_holds import READ, RESEND, Holds, TensorKey
+from ftnode.protocol.wire.admission import WAITS_ON_GROUPS_MAX
 from ftnode.protocol.words.effects import Backward, Compute, Effect, Forward, Reduce, Release, Send, Task
 from ftnode.protocol.words.events import Done
-from ftnode.protocol.words.messages import Begin, Boundary, Poisoned, Ready, Share, StageResult, Stored
+from ftnode.protocol.words.messages import Begin, Boundary, Poisoned, Ready, Share, StageResult, Stored, Wait
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, Direction, Handle, Peer
 from ftnode.protocol.words.view import View
@@ -61,6 +62,8 @@ class StepWork:
         self._inflight: dict[int, Path] = {}
         """Microbatches that we admitted and that are under way."""
         self._scores: dict[int, float] = {}
+        self._passed_on: dict[tuple[int, int], float] = {}
+        """Validation activations that we made, by the visit that they are for, and when: no gradient comes back."""
         self._to_admit = self._share()
 
     # -- what is to be done
@@ -303,6 +306,8 @@ class StepWork:
         path, begin, number = self._paths[microbatch], self.begin, self.view.number
         boundary = Boundary(begin.lineage, number, begin.step, begin.attempt, microbatch, visit, direction, path)
         kept = self.outbox.put(boundary, handle, now)
+        if self.is_validation(microbatch):
+            self._passed_on[microbatch, visit] = now
         if kept.stored:
             self._hand_over(kept)
             return []
@@ -355,6 +360,38 @@ class StepWork:
         """Every heartbeat: say again what may have been lost."""
         return [*self.outbox.resend_late(now), *self.groups.tell_again()]
 
+    def waits(self, before: float, still: bool) -> tuple[Wait, ...]:
+        """What others have from us since before then, and we wait for what they make of it: of each microbatch what is
+        furthest on its path. `still`: nothing has moved here since then, so that our groups may be waited for, too."""
+        furthest: dict[int, Wait] = {}
+        for wait in (*self._waits_of_step(before), *self._waits_of_validation(before)):
+            known = furthest.get(wait.microbatch)
+            if known is None or place_of(known, self.last) < place_of(wait, self.last):
+                furthest[wait.microbatch] = wait
+        groups = [wait for stage in self.stages if still for wait in self._waits_of_group(stage)]
+        return (*furthest.values(), *groups[:WAITS_ON_GROUPS_MAX])
+
+    def _waits_of_step(self, before: float) -> Iterator[Wait]:
+        for kept in self.outbox.given(before):
+            microbatch, visit, direction = kept.key
+            forward = direction is FORWARD and (microbatch, visit - 1, BACKWARD) not in self._arrived
+            if not self.is_validation(microbatch) and (forward or not kept.stored):
+                yield Wait(microbatch, visit, direction, kept.to, kept.stored)
+
+    def _waits_of_validation(self, before: float) -> Iterator[Wait]:
+        """Nothing comes back to those on the way; who admits it has its last visit, too."""
+        for (microbatch, visit), made in self._passed_on.items():
+            path, key = self._paths.get(microbatch, ()), (microbatch, visit, FORWARD)
+            back = path and path[self.last] == self.me and (microbatch, self.last, FORWARD) in self._arrived
+            if made < before and path and path[visit] != self.me and not back:
+                yield Wait(*key, path[visit], not self.outbox.owes(key))
+
+    def _waits_of_group(self, stage: int) -> list[Wait]:
+        if self.groups.alone(stage) or not self._may_reduce(stage):
+            return []
+        unfinished = any(self.route(m)[visit] == stage for m, visit in self._unfinished())
+        return [] if unfinished else self.groups.waits(stage)
+
     def resend_to(self, peer: Peer, now: float) -> list[Effect]:
         """A new link to the peer: what was on the old one may be lost."""
         return self.outbox.resend(now, lambda kept: kept.to == peer)
@@ -403,6 +440,7 @@ class StepWork:
         self._queue.drop(lambda task: isinstance(task, Forward) and task.validation)
         for stage, tasks in self._waiting.items():
             self._waiting[stage] = [task for task in tasks if not (isinstance(task, Forward) and task.validation)]
+        self._passed_on.clear()
         for m in mine:
             del self._paths[m]
             self._inflight.pop(m, None)

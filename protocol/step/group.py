@@ -10,9 +10,9 @@ from collections.abc import Collection
 
 from ftnode.protocol.step.routes import expected_visits
 from ftnode.protocol.words.effects import Effect, Reduce, Send
-from ftnode.protocol.words.messages import Begin, Share
+from ftnode.protocol.words.messages import Begin, Share, Wait
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.types import Direction, Peer
 from ftnode.protocol.words.view import View
 
 Visits = frozenset[tuple[int, int]]
@@ -90,6 +90,17 @@ class Groups:
     def stuck(self, before: float, grace: float) -> int | None:
         """A stage whose reduction has been in progress since before then, while we were not suspended (`grace`)."""
         return next((stage for stage, (_, since) in self.reducing.items() if max(since, grace) < before), None)
+
+    def waits(self, stage: int) -> list[Wait]:
+        """Of the group of a stage of which we have accumulated all that we know of: whose word is missing, or that the
+        sum is being made."""
+        others = [peer for peer in self.view.holders[stage] if peer != self.me]
+        told, expected = self._told.get(stage, {}), self.expected(stage)
+        if stage in self.reducing:
+            return [Wait(-1, stage, Direction.FORWARD, others[0], False)] if others else []
+        if frozenset().union(*told.values()) == expected:
+            return []
+        return [Wait(-1, stage, Direction.FORWARD, peer, True) for peer in others if told and peer not in told]
 
     def finished(self, task: Reduce) -> bool:
         """The result of a reduction is here; False when it is not the one in progress."""

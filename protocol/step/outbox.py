@@ -5,7 +5,7 @@ A neighbour that dies takes along what it was given; whoever takes its place on 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
@@ -122,6 +122,14 @@ class Outbox:
             if not kept.stored and (now - since > seconds or now - kept.made > STALLS_MAX * seconds):
                 late[kept.to] = kept
         return [late[peer] for peer in sorted(late)]
+
+    def given(self, before: float) -> Iterator[OwedTensor]:
+        """Tensors that were first owed to others before then."""
+        return (kept for kept in self._kept.values() if kept.made < before and kept.to != self.me)
+
+    def owes(self, key: TensorKey) -> bool:
+        """It is kept and not acknowledged."""
+        return key in self._kept and not self._kept[key].stored
 
     def reroute(self, view: int, paths: dict[int, tuple[Peer, ...]], now: float) -> list[OwedTensor]:
         """The attempt goes on in another view, on these paths: whoever is new to a tensor is owed it. Answers those

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
-from ftnode.protocol.words.types import HEAD, Peer
+from ftnode.protocol.words.messages import Wait
+from ftnode.protocol.words.types import HEAD, Direction, Peer
 from ftnode.protocol.words.view import View
 
 
@@ -25,6 +26,11 @@ def route(stages: int, microbatch: int, swap: bool = False) -> tuple[int, ...]:
 def last_visit(stages: int) -> int:
     """The visit at which the head computes the loss."""
     return stages + 1
+
+
+def place_of(wait: Wait, last: int) -> int:
+    """How far a microbatch is on its path when this is waited for: all visits forward, and all of them backward."""
+    return wait.visit if wait.direction is Direction.FORWARD else 2 * last + 1 - wait.visit
 
 
 @lru_cache(maxsize=4096)

@@ -39,6 +39,8 @@ SIGNATURE_MAX: Final = 88
 """64 bytes of Ed25519 in base64."""
 ADDRESSES_MAX: Final = 32
 ADDRESS_TEXT_MAX: Final = 512
+WAITS_ON_GROUPS_MAX: Final = 8
+"""Of how many members of groups one peer says that it waits for them."""
 REASON_MAX: Final = 2500
 """A view's reason names everybody that comes and goes. Whoever puts words of others together cuts them to it."""
 
@@ -76,6 +78,8 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
             return _begin(message, settings) and _can_begin(message, view)
         case ms.Poisoned():
             return _poisoned(message, settings)
+        case ms.Waits():
+            return _waits(message, settings)
 
 
 def well_formed(view: View, settings: Settings) -> bool:
@@ -322,3 +326,18 @@ def _can_begin(message: ms.Begin, view: View | None) -> bool:
 
 def _poisoned(message: ms.Poisoned, settings: Settings) -> bool:
     return _number(message.stage, settings.stage_count) and len(message.reason) <= REASON_MAX
+
+
+def _waits(message: ms.Waits, settings: Settings) -> bool:
+    """At most one of each microbatch, and a few of groups."""
+    whole = settings.microbatches + settings.evaluation_microbatches
+    named = [wait.microbatch for wait in message.on if wait.microbatch >= 0]
+    return (
+        len(set(named)) == len(named)
+        and len(message.on) - len(named) <= WAITS_ON_GROUPS_MAX
+        and all(-1 <= wait.microbatch < whole for wait in message.on)
+        and all(_number(wait.visit, settings.stages + 2) for wait in message.on)
+        and all(_number(wait.visit, settings.stage_count) for wait in message.on if wait.microbatch < 0)
+        and _number(message.step)
+        and _attempt(message.attempt)
+    )

@@ -395,6 +395,32 @@ class Poisoned:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The tensor of (microbatch, visit, direction) is with `peer`, who has acknowledged it (`stored`) or not.
+
+    Microbatch -1 is the group of stage `visit`: `peer` has not said what it has accumulated, or, not `stored`, the sum
+    is being made."""
+
+    microbatch: int
+    visit: int
+    direction: Direction
+    peer: Peer
+    stored: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """To the leader, with each heartbeat while work on a step waits for others for longer than usual (rule 38): of each
+    microbatch the one wait that is furthest on its path."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    on: tuple[Wait, ...]
+
+
 HALTED = "halted: "
 """How the `waiting` of a leader begins whose run cannot go on with what is left of it."""
 NOT_LENT = "could not rebuild"
@@ -442,18 +468,18 @@ class Stored:
 
 Vote = Prepare | Promise | Propose | Accepted | Outbid
 """What the voters say to each other of the next view."""
-ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign
+ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign | Waits
 """What members, and those who are asked to become members, say to the leader of their view."""
 Message = (
     Heartbeat | Certificate | Introduction | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose
-    | Accepted | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored
+    | Accepted | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored | Waits
 )  # fmt: skip
 
 MESSAGES: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Heartbeat, Certificate, Introduction, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose,
-        Accepted, Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored,
+        Accepted, Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored, Waits,
     )
 }  # fmt: skip
 
@@ -476,5 +502,5 @@ def lineage_of(message: Message) -> str | None:
 
 
 __all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Link", "Message", "Plan", "Proof", "Signed",
-           "StageReport", "StageResult", "StageStatus", "founding_proof", "lineage_of", "views_in",
+           "StageReport", "StageResult", "StageStatus", "Wait", "founding_proof", "lineage_of", "views_in",
            "vote_bytes"]  # fmt: skip

@@ -47,7 +47,7 @@ OF_LEADERS = (ms.Begin, ms.Begin, ms.Begin, ms.Heartbeat, ms.Poll, ms.Offer, ms.
 """What a leader's word counts in."""
 TO_LEADERS = (
     ms.Status, ms.Status, ms.Ready, ms.Ready, ms.Suspect, ms.PollReply, ms.Answer, ms.Resign, ms.Poisoned, ms.Heartbeat,
-    ms.Promise, ms.Accepted, ms.Outbid, ms.Introduction,
+    ms.Promise, ms.Accepted, ms.Outbid, ms.Introduction, ms.Waits,
 )  # fmt: skip
 AMONG_MEMBERS = (
     ms.Boundary, ms.Stored, ms.Share, ms.Heartbeat, ms.Prepare, ms.Propose, ms.Promise, ms.Accepted, ms.Certificate,

@@ -13,7 +13,7 @@ from ftnode.protocol.words import events as ev
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import Attempt, Copied, Peer, Rung, Snapshot, Version
+from ftnode.protocol.words.types import Attempt, Copied, Direction, Peer, Rung, Snapshot, Version
 from tests.protocol.wire.test_admission import PEERS, SETTINGS, STRANGER, VIEW, participant
 
 STEPS, STAGES, HUGE = SETTINGS.steps, SETTINGS.stage_count, 2**64 - 1
@@ -98,6 +98,9 @@ STATUS = replace(
     paths=((0, PEERS[:5]),), snapshots=PRESENCE.snapshots,
 )  # fmt: skip
 CONTACT = ms.Contact(PEERS[1], ("/ip4/127.0.0.1/tcp/1",) * (ADDRESSES_MAX + 1))
+WAIT = ms.Wait(2, 4, Direction.FORWARD, PEERS[2], True)
+OF_GROUP = ms.Wait(-1, 1, Direction.FORWARD, PEERS[2], True)
+WAITS = ms.Waits("line", 3, 6, Attempt(3, 1), (WAIT, OF_GROUP))
 ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUGE))
 
 
@@ -160,6 +163,11 @@ ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUG
         (ms.Share("line", 3, 6, Attempt(3, 1), 1, ((0, 1),)), "stage", ODD_STAGES),
         (ms.Share("line", 3, 6, Attempt(3, 1), 1, ((0, 1),)), "visits", [((0, 1),) * 5]),
         (ms.Poisoned("line", 3, 6, Attempt(3, 1), 1, 0, ""), "stage", ODD_STAGES),
+        (WAITS, "step", (-1, HUGE)),
+        (WAITS, "attempt", ODD_ATTEMPTS),
+        (WAITS, "on", [(replace(WAIT, microbatch=m),) for m in (-2, 3, HUGE)]),
+        (WAITS, "on", [(replace(WAIT, visit=visit),) for visit in (-1, STAGES + 1, HUGE)] + [(WAIT, WAIT)]),
+        (WAITS, "on", [(replace(OF_GROUP, visit=stage),) for stage in ODD_STAGES] + [(OF_GROUP,) * 9]),
     ],
 )  # fmt: skip
 def test_a_message_out_of_range_is_dropped(message: Any, field: str, values: Any) -> None:

@@ -34,7 +34,7 @@ from ftnode.protocol.words.records import EPOCH_MAX, NAME_MAX, Presence
 from ftnode.protocol.words.types import Attempt, Peer, Recovered, Rung, Snapshot, Version
 from ftnode.protocol.words.view import Lineage, View
 from tests.protocol.wire.test_admission import PEERS, SETTINGS, STRANGER, VIEW, fields_of, participant, some
-from tests.protocol.wire.test_ranges import BEAT, BEGIN, OFFER, PROMISE, READY, STATUS
+from tests.protocol.wire.test_ranges import BEAT, BEGIN, OFFER, PROMISE, READY, STATUS, WAITS
 
 LEADER, MEMBER, OTHER, STANDBY = PEERS[0], PEERS[1], PEERS[2], PEERS[4]
 STAGES, STEPS = SETTINGS.stage_count, SETTINGS.steps
@@ -278,7 +278,7 @@ TEMPLATES = (
     BEGIN, ANY_BEGIN, ANY_BEGIN, BEAT, STATUS, READY, OFFER, PROMISE, ms.Certificate(VIEW, True, ()),
     ms.Resign("line", 3, (1,), False, False, ""), ms.Poisoned("line", 3, 6, Attempt(3, 1), 1, 0, ""),
     ms.Suspect("line", 3, MEMBER, "silent", ""), ms.Share("line", 3, 6, Attempt(3, 1), 1, ()),
-    ms.Outbid("line", 4, ms.Ballot(3, LEADER)),
+    ms.Outbid("line", 4, ms.Ballot(3, LEADER)), WAITS,
 )  # fmt: skip
 
 

@@ -1,0 +1,199 @@
+"""Who owes the next move of a step, and for how long it may (rule 38).
+
+A member whose work waits tells whom it waits for. Of each microbatch the wait that is furthest on its path shows who
+has it. What is not acknowledged is left to rule 9. Where nobody waits for a microbatch, those owe who admit the next
+ones, and in the end those who are not Ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ftnode.protocol.leader.leader_memory import LeaderMemory
+from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.leader.progress import ViewProgress
+from ftnode.protocol.liveness.deadlines import Deadline
+from ftnode.protocol.situation import Outcome, Situation
+from ftnode.protocol.step.routes import last_visit, place_of
+from ftnode.protocol.words.messages import Begin, Wait, Waits
+from ftnode.protocol.words.types import HEAD, Peer
+from ftnode.protocol.words.view import View
+
+STALE_BEATS = 3
+"""Who waits says so with each heartbeat; a word that is older counts no more."""
+
+Item = tuple[str, int, int]
+"""What is owed: its kind, and two numbers that tell it from others. Whoever gets something done owes another one."""
+
+
+class Debt(NamedTuple):
+    """What a member owes, and since when it has got nothing of it done."""
+
+    items: frozenset[Item]
+    since: float
+
+
+class Duty:
+    """The leader's look at who holds the step up, in one view."""
+
+    def __init__(self, s: Situation, view: View, memory: LeaderMemory, progress: ViewProgress, losses: Losses) -> None:
+        self.view, self.memory, self.progress, self.losses = view, memory, progress, losses
+        settings = s.settings
+        if memory.step is None:
+            memory.step = Deadline(settings.lease_seconds, settings.task_seconds)
+        self._usual = memory.step
+        self._said: dict[Peer, tuple[float, Waits]] = {}
+        self._debts: dict[Peer, Debt] = {}
+        self._begun_at = s.now
+        self._measures = False
+
+    # -- what is said, and how long steps take
+
+    def on_begin(self, s: Situation, begin: Begin) -> None:
+        """Another attempt. One that makes up for a loss, or that began in another view, is not a usual one."""
+        self._said.clear()
+        self._debts.clear()
+        self._begun_at = s.now
+        whole = begin.attempt.view == begin.view and not (begin.installs or begin.paths)
+        self._measures = whole and begin.training and not begin.skip and bool(begin.shares)
+
+    def on_waits(self, s: Situation, sender: Peer, waits: Waits) -> None:
+        begin = self.progress.begin
+        if begin is not None and (waits.step, waits.attempt) == (begin.step, begin.attempt) and sender in s.members:
+            self._said[sender] = s.now, waits
+
+    def done(self, s: Situation) -> None:
+        """All members are Ready."""
+        if self._measures and not self.losses:
+            self._usual.observe(s.now - self._begun_at)
+        self._measures = False
+
+    def patience(self, s: Situation, peer: Peer) -> float:
+        """In one usual step every member does all its work. Who holds several stages may have a task of each before
+        anybody sees something of it, who rebuilds one has the time for that, and a validation is work besides. Whoever
+        does not say that it works on the step may not hear us, which often is over after a while."""
+        begin, settings = self.progress.begin, s.settings
+        seconds = self._usual.seconds if self._usual.measured else settings.task_seconds
+        if seconds >= settings.task_seconds:
+            seconds *= max(1, len(self.view.stages_of(peer)))
+        if begin is None:
+            return max(seconds, 2 * settings.lease_seconds)
+        if begin.evaluate:
+            seconds *= 1 + settings.evaluation_microbatches / settings.microbatches
+        if any(plan.peer == peer for plan in begin.installs):
+            seconds += settings.install_seconds
+        return seconds if self._has_begun(s, begin, peer) else seconds + 2 * settings.lease_seconds
+
+    # -- who owes
+
+    def owing(self, s: Situation) -> dict[Peer, frozenset[Item]]:
+        """Member → what it owes now; it may be ourselves."""
+        begin = self.progress.begin
+        if begin is None:
+            missing = s.members - self.progress.statuses.keys()
+            return {peer: frozenset({("its status", 0, 0)}) for peer in missing}
+        if (begin.training and not begin.skip and not begin.shares) or self.progress.ready.keys() >= s.members:
+            return {}
+        waits = list(self._waits(s))
+        furthest = self._furthest(s, begin, [(peer, wait) for peer, wait in waits if wait.microbatch >= 0])
+        if furthest:
+            return self._who_has(s, furthest)
+        if begin.training and not begin.skip:
+            heads = {peer for peer in self.view.holders[HEAD] if not self._has_finished(s, begin, peer)}
+            silent = {wait.peer for _, wait in waits if wait.microbatch < 0 and wait.stored}
+            if heads or silent:
+                return self._to_do(s, heads or silent)
+        summing = {peer for peer, wait in waits if wait.microbatch < 0 and not wait.stored}
+        late = s.members - self.progress.ready.keys() - summing
+        return self._to_do(s, late)
+
+    def _waits(self, s: Situation) -> Iterator[tuple[Peer, Wait]]:
+        fresh = s.now - STALE_BEATS * s.settings.heartbeat_seconds
+        for peer, (said_at, waits) in self._said.items():
+            if said_at >= fresh and peer in s.members:
+                yield from ((peer, wait) for wait in waits.on if wait.peer in s.members)
+
+    def _furthest(self, s: Situation, begin: Begin, waits: list[tuple[Peer, Wait]]) -> dict[int, Wait]:
+        """Microbatch → the wait that is furthest on its path. Of a validation only who admits it knows when it is over;
+        a microbatch of which all gradients are here is of no one's concern."""
+        last, first = last_visit(s.settings.stages), self.view.holders[HEAD][:1]
+        scored = {wait.microbatch for peer, wait in waits if peer in first}
+        found: dict[int, Wait] = {}
+        for _, wait in waits:
+            known = found.get(wait.microbatch)
+            if wait.microbatch >= s.settings.microbatches and wait.microbatch not in scored:
+                continue
+            if known is None or place_of(known, last) < place_of(wait, last):
+                found[wait.microbatch] = wait
+        return found
+
+    def _who_has(self, s: Situation, furthest: dict[int, Wait]) -> dict[Peer, frozenset[Item]]:
+        """What is not acknowledged is on its way, and rule 9 looks after it."""
+        owed: dict[Peer, set[Item]] = {}
+        for wait in furthest.values():
+            if wait.stored:
+                owed.setdefault(wait.peer, set()).add(("microbatch", wait.microbatch, wait.visit))
+        return {peer: frozenset(items) for peer, items in owed.items()}
+
+    def _has_finished(self, s: Situation, begin: Begin, head: Peer) -> bool:
+        """By its own word: both visits of each microbatch that it admits, and those that it took over."""
+        if head in self.progress.ready:
+            return True
+        taken = {microbatch for microbatch, _ in begin.paths}
+        visits = sum((path[0] == head) + (path[-1] == head) for _, path in begin.paths)
+        visits += sum(2 * len({*share} - taken) for peer, share in begin.shares if peer == head)
+        return self._accumulated(s, begin, head, HEAD) >= visits
+
+    def _accumulated(self, s: Situation, begin: Begin, peer: Peer, stage: int | None = None) -> int:
+        """How many visits, by its own word; of one stage, or of all."""
+        if peer == s.me:
+            work = s.own.work
+            held = self.view.stages_of(peer) if stage is None else (stage,)
+            return sum(len(work.accumulated_of(each)) for each in held) if work is not None else 0
+        if not self._has_begun(s, begin, peer):
+            return 0
+        return sum(told.accumulated for told in s.reports[peer].stages if stage in (None, told.stage))
+
+    def _has_begun(self, s: Situation, begin: Begin, peer: Peer) -> bool:
+        report = s.reports.get(peer)
+        return report is not None and (report.view, report.step) == (begin.view, begin.step)
+
+    def _to_do(self, s: Situation, peers: set[Peer] | frozenset[Peer]) -> dict[Peer, frozenset[Item]]:
+        begin = self.progress.begin
+        assert begin is not None
+        return {peer: frozenset({("visits done", self._accumulated(s, begin, peer), 0)}) for peer in peers}
+
+    # -- who is lost for it
+
+    def beat(self, s: Situation) -> Outcome:
+        """Every heartbeat, while the view is whole. Whoever is not heard is a matter of rule 8."""
+        out, before = Outcome(), self._debts
+        self._debts = {}
+        if self.losses or s.liveness.stale(s.now):
+            return out
+        patience = 2 * s.settings.heartbeat_seconds
+        for peer, items in self.owing(s).items():
+            known = before.get(peer)
+            heard = peer == s.me or s.liveness.silence(peer, s.now) <= patience
+            same = known is not None and known.items <= items and heard
+            since = max(known.since, s.liveness.grace) if known is not None and same else s.now
+            self._debts[peer] = Debt(items, since)
+        self._lose(s, out)
+        return out
+
+    def _lose(self, s: Situation, out: Outcome) -> None:
+        """Never ourselves, and of a group not everybody at once, since one of two that wait for each other is right."""
+        for peer, debt in sorted(self._debts.items(), key=lambda item: (item[1].since, item[0])):
+            owes = s.now - debt.since
+            groups = [self.losses.staying(stage) for stage in self.view.stages_of(peer)]
+            last = any(
+                staying == [peer] and len(self.view.holders[stage]) > 1
+                for stage, staying in zip(self.view.stages_of(peer), groups)
+            )
+            if peer == s.me or last or owes <= self.patience(s, peer):
+                continue
+            begin, (kind, first, second) = self.progress.begin, min(debt.items)
+            step = f"step {begin.step}" if begin is not None else f"view {self.view.number}"
+            what = f"microbatch {first} at visit {second}" if kind == "microbatch" else kind
+            self.losses.lose(s, out, peer, f"owes the next move of {step} for {owes:.1f} s: {what}")

@@ -1,0 +1,255 @@
+"""Who owes the next move of a step, and for how long it may: the leader's look alone (rule 38)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ftnode.protocol.leader.duty import STALE_BEATS, Duty
+from ftnode.protocol.leader.leader_memory import LeaderMemory
+from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.leader.progress import ViewProgress
+from ftnode.protocol.situation import Situation
+from ftnode.protocol.words.messages import Begin, Heartbeat, Plan, Ready, StageReport, Wait, Waits
+from ftnode.protocol.words.types import Attempt, Direction, Peer, Rung, Version
+from ftnode.protocol.words.view import View
+from tests.protocol.situations import NOW, SETTINGS, A, B, C, D, alive, report, situation, view_of
+
+E = Peer("e", 1)
+ATTEMPT = Attempt(3, 1)
+LINE = view_of((B,), (C,), (D,))
+"""A leads and holds nothing."""
+GROUPS = view_of((A,), (B, C), (D, E))
+BEAT, LEASE, TASK = SETTINGS.heartbeat_seconds, SETTINGS.lease_seconds, SETTINGS.task_seconds
+FORWARD, BACKWARD = Direction.FORWARD, Direction.BACKWARD
+WHOLE = {B: 8}
+"""B has accumulated both visits of four microbatches."""
+
+
+def begun(view: View, **changes: Any) -> Begin:
+    head = view.holders[0][0]
+    said: dict[str, Any] = {
+        "lineage": "lineage", "view": 3, "step": 8, "attempt": ATTEMPT, "base": Version(7, "c", Attempt(3, 0)),
+        "skipped": False, "skip": False, "training": True, "evaluate": False, "window": 2,
+        "shares": ((head, (0, 1, 2, 3)),), "paths": (), "installs": (), "commits": (), "learners": (),
+    }  # fmt: skip
+    return Begin(**{**said, **changes})
+
+
+def wait(microbatch: int, visit: int, peer: Peer, stored: bool = True, direction: Direction = FORWARD) -> Wait:
+    return Wait(microbatch, visit, direction, peer, stored)
+
+
+def reports(view: View, done: dict[Peer, int]) -> dict[Peer, Heartbeat]:
+    """What each has accumulated, all of it in the first of its stages."""
+    return {
+        peer: report(3, step=8, stages=[StageReport(view.stages_of(peer)[0], "works", 7, done.get(peer, 0), 0, 0, 0.0)])
+        for peer in view.members()
+        if view.stages_of(peer)
+    }
+
+
+def at(now: float, view: View, done: dict[Peer, int] | None = None) -> Situation:
+    settings = replace(SETTINGS, evaluation_microbatches=2)
+    heard = alive(*view.members(), now=now)
+    return situation(view=view, now=now, settings=settings, reports=reports(view, done or {}), liveness=heard)
+
+
+def duty(view: View, begin: Begin | None = None, usual: float | None = None) -> Duty:
+    memory, progress = LeaderMemory(), ViewProgress(begin=begin)
+    s = at(NOW, view)
+    role = Duty(s, view, memory, progress, Losses(view, memory, progress, s.settings))
+    if begin is not None:
+        role.on_begin(s, begin)
+    if usual is not None and memory.step is not None:
+        memory.step.observe(usual)
+    return role
+
+
+def says(role: Duty, s: Situation, peer: Peer, *waits: Wait, step: int = 8) -> None:
+    role.on_waits(s, peer, Waits("lineage", 3, step, ATTEMPT, waits))
+
+
+@pytest.mark.parametrize(
+    ("view", "said", "done", "expected"),
+    [
+        (LINE, {B: [wait(0, 1, C)]}, {}, {C}),
+        (LINE, {B: [wait(0, 1, C)], C: [wait(0, 2, D)]}, {}, {D}),
+        (LINE, {B: [wait(0, 1, C), wait(1, 1, C)], C: [wait(0, 2, D)]}, {}, {C, D}),
+        (LINE, {B: [wait(0, 1, C)], C: [wait(0, 2, D)], D: [wait(0, 3, B)]}, {}, {B}),
+        (LINE, {B: [wait(0, 1, C)], C: [wait(0, 2, D, stored=False)]}, {}, set()),
+        (LINE, {B: [wait(0, 1, C)], C: [wait(0, 2, D)], D: [wait(0, 1, C, False, BACKWARD)]}, {}, set()),
+        (LINE, {C: [wait(0, 2, D)], D: [wait(0, 1, C, False, BACKWARD)], B: [wait(1, 1, C)]}, {}, {C}),
+        (LINE, {B: [wait(0, 1, E)]}, {}, {B}),
+        (LINE, {E: [wait(0, 1, C)]}, {}, {B}),
+        (LINE, {}, {}, {B}),
+        (LINE, {}, {B: 7}, {B}),
+        (LINE, {}, WHOLE, {A, B, C, D}),
+        (LINE, {B: [wait(4, 1, C)]}, WHOLE, {C}),
+        (LINE, {B: [wait(4, 1, C)], C: [wait(4, 2, D)]}, WHOLE, {D}),
+        (LINE, {C: [wait(4, 2, D)]}, WHOLE, {A, B, C, D}),
+        (GROUPS, {B: [wait(-1, 1, C)]}, {}, {A}),
+    ],
+    ids=[
+        "the head waits for C", "who passed it on does not owe", "each microbatch for itself", "back at the head",
+        "not acknowledged", "the gradient is not acknowledged", "another microbatch", "a stranger is named",
+        "a stranger says it", "nothing is admitted", "one visit is missing", "all is accumulated",
+        "a validation", "a validation that was passed on", "a validation that may be over", "work before groups",
+    ],
+)  # fmt: skip
+def test_who_owes(view: View, said: dict[Peer, list[Wait]], done: dict[Peer, int], expected: set[Peer]) -> None:
+    role, s = duty(view, begun(view)), at(NOW, view, done)
+    for peer, waits in said.items():
+        says(role, s, peer, *waits)
+    assert role.owing(s).keys() == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({B: [wait(-1, 1, C)]}, {C}),
+        ({B: [wait(-1, 1, C)], C: [wait(-1, 1, B)]}, {B, C}),
+        ({B: [wait(-1, 1, C, stored=False)]}, {A, C, D, E}),
+        ({B: [wait(-1, 1, C, stored=False)], C: [wait(-1, 1, B, stored=False)]}, {A, D, E}),
+    ],
+    ids=["C has not told its share", "each says it of the other", "B makes the sum", "both make it"],
+)
+def test_who_owes_a_group(said: dict[Peer, list[Wait]], expected: set[Peer]) -> None:
+    role, s = duty(GROUPS, begun(GROUPS, shares=((A, ()),))), at(NOW, GROUPS)
+    for peer, waits in said.items():
+        says(role, s, peer, *waits)
+    assert role.owing(s).keys() == expected
+
+
+@pytest.mark.parametrize("age", [0.9, 1.1])
+def test_an_old_word_counts_no_more(age: float) -> None:
+    role, begin = duty(LINE, begun(LINE)), begun(LINE)
+    says(role, at(NOW, LINE), B, wait(0, 1, C))
+    assert role.owing(at(NOW + age * STALE_BEATS * BEAT, LINE)).keys() == ({C} if age < 1 else {B})
+    says(role, at(NOW, LINE), B, wait(0, 1, C), step=9)
+    role.on_begin(at(NOW, LINE), begin)
+    assert role.owing(at(NOW, LINE)).keys() == {B}, "another attempt"
+
+
+@pytest.mark.parametrize(
+    ("begin", "expected"),
+    [
+        (begun(LINE, skip=True, shares=()), {A, B, C, D}),
+        (begun(LINE, training=False, evaluate=True), {A, B, C, D}),
+        (begun(LINE, shares=()), set()),
+        (None, {A, B, C, D}),
+    ],
+    ids=["a skipped step", "the last validation", "a step that is held", "no Begin yet"],
+)
+def test_who_owes_where_nothing_is_admitted(begin: Begin | None, expected: set[Peer]) -> None:
+    assert duty(LINE, begin).owing(at(NOW, LINE)).keys() == expected
+
+
+def test_nobody_owes_when_all_are_ready() -> None:
+    role, s = duty(LINE, begun(LINE)), at(NOW, LINE)
+    ready = Ready("lineage", 3, 8, ATTEMPT, (), 0.0, 0, None)
+    role.progress.ready = dict.fromkeys(s.members - {C}, ready)
+    assert role.owing(s).keys() == {C}
+    role.progress.ready[C] = ready
+    assert role.owing(s) == {}
+
+
+def lost_after(
+    role: Duty, view: View, seconds: float, said: dict[Peer, list[Wait]], **changes: Any
+) -> dict[Peer, float]:
+    """Who is lost, and when: all say the same with each heartbeat."""
+    found: dict[Peer, float] = {}
+    for beat in range(int(seconds / BEAT)):
+        s = at(NOW + beat * BEAT, view, changes.get("done"))
+        for peer, waits in said.items():
+            says(role, s, peer, *waits)
+        role.beat(s)
+        found |= dict.fromkeys(role.losses.gone.keys() - found.keys(), beat * BEAT)
+    return found
+
+
+PLAN = Plan(1, C, Rung.COPY, (), 1.0, "why", None)
+
+
+@pytest.mark.parametrize(
+    ("usual", "changes", "expected"),
+    [
+        (None, {}, TASK),
+        (1.0, {}, LEASE),
+        (8.0, {}, 24.0),
+        (500.0, {}, TASK),
+        (1.0, {"installs": (PLAN,)}, LEASE + SETTINGS.install_seconds),
+        (8.0, {"evaluate": True}, 36.0),
+    ],
+    ids=["nothing is measured", "a lease", "as usual", "no longer than a task", "a rebuild", "a validation besides"],
+)
+def test_how_long_it_may_owe(usual: float | None, changes: Any, expected: float) -> None:
+    role = duty(LINE, begun(LINE, **changes), usual)
+    lost = lost_after(role, LINE, 2 * expected + 10.0, {B: [wait(0, 1, C)]})
+    assert list(lost) == [C] and expected < lost[C] <= expected + 2 * BEAT
+
+
+def test_who_holds_several_stages_may_have_a_task_of_each() -> None:
+    view = view_of((B,), (C,), (C,))
+    role = duty(view, begun(view))
+    assert role.patience(at(NOW, view), C) == 2 * TASK and role.patience(at(NOW, view), B) == TASK
+
+
+def test_who_has_not_begun_may_not_hear_us() -> None:
+    role, s = duty(LINE, begun(LINE), 1.0), at(NOW, LINE)
+    deaf = s._replace(reports={**s.reports, C: report(3, step=7)})
+    assert role.patience(deaf, C) == role.patience(deaf, B) + 2 * LEASE
+
+
+def test_whoever_gets_something_done_owes_anew() -> None:
+    role = duty(LINE, begun(LINE), 1.0)
+    for beat in range(100):
+        s = at(NOW + beat * BEAT, LINE)
+        says(role, s, B, *(wait(m, 1, C) for m in range(beat // 2 % 4, 4)))
+        role.beat(s)
+    assert not role.losses
+
+
+def test_who_is_not_heard_is_a_matter_of_others() -> None:
+    role = duty(LINE, begun(LINE), 1.0)
+    for beat in range(100):
+        s = at(NOW + beat * BEAT, LINE)
+        s.liveness.heard[C] = s.now - 3 * BEAT
+        says(role, s, B, wait(0, 1, C))
+        role.beat(s)
+    assert not role.losses
+
+
+def test_we_never_name_ourselves_nor_while_we_have_just_woken() -> None:
+    assert lost_after(duty(GROUPS, begun(GROUPS), 1.0), GROUPS, 50.0, {D: [wait(0, 3, A)]}) == {}
+    role = duty(LINE, begun(LINE), 1.0)
+    for beat in range(20):
+        s = at(NOW + beat * BEAT, LINE)
+        s.liveness.grace = s.now - 2 * BEAT
+        says(role, s, B, wait(0, 1, C))
+        role.beat(s)
+    assert not role.losses
+
+
+def test_of_a_group_that_waits_for_each_other_one_stays() -> None:
+    role = duty(GROUPS, begun(GROUPS, shares=((A, ()),)), 1.0)
+    lost = lost_after(role, GROUPS, 50.0, {B: [wait(-1, 1, C)], C: [wait(-1, 1, B)]})
+    assert list(lost) == [B]
+
+
+@pytest.mark.parametrize(
+    ("changes", "measured"),
+    [
+        ({}, True), ({"installs": (PLAN,)}, False), ({"attempt": Attempt(2, 9)}, False), ({"skip": True}, False),
+        ({"shares": ()}, False), ({"paths": ((0, (B, C, D, B)),)}, False),
+    ],
+    ids=["a usual one", "a rebuild", "it goes on in another view", "skipped", "held", "some had been done"],
+)  # fmt: skip
+def test_which_steps_are_measured(changes: Any, measured: bool) -> None:
+    role = duty(LINE, begun(LINE, **changes))
+    role.done(at(NOW + 3.0, LINE))
+    role.done(at(NOW + 90.0, LINE))
+    step = role.memory.step
+    assert step is not None and step.measured is measured and step.seconds == LEASE

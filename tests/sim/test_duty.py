@@ -1,0 +1,175 @@
+"""Whoever holds a step up is replaced within a bound that follows measured times, and nobody else is (rule 38)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from ftnode.lab.hostile import traitor
+from ftnode.protocol.leader.duty import Duty
+from ftnode.protocol.situation import Outcome, Situation
+from ftnode.protocol.words import effects as fx
+from ftnode.protocol.words import events as ev
+from ftnode.protocol.words.messages import Share, Wait
+from ftnode.protocol.words.types import HEAD, Peer
+from ftnode.protocol.words.view import View
+from tests.sim.host import Host
+from tests.sim.planted import patched
+from tests.sim.targets import best_view
+from tests.sim.test_groups import SETTINGS
+from tests.sim.world import World
+
+LEASE: Final = 6.0
+LONG: Final = replace(
+    SETTINGS, steps=100_000, microbatches=4, window=2, replicas=1, head_every=1, evaluate_every=0,
+    lease_seconds=LEASE, minority_wait_seconds=9.0,
+)  # fmt: skip
+TRAINS_SECONDS: Final = 30.0
+SETTLES_SECONDS: Final = 2 * LEASE
+"""From the loss of a member to the next commit: an offer, a vote, a rebuild and a step."""
+OWES_SECONDS: Final = LEASE + 4 * LONG.heartbeat_seconds + SETTLES_SECONDS
+"""A lease is the least patience, which steps of less than a second leave as it is; words on who waits begin after two
+heartbeats, and are looked at once in each."""
+DEAF_SECONDS: Final = LONG.stall_seconds + LEASE + 4 * LONG.heartbeat_seconds + SETTLES_SECONDS
+
+BOUNDS: Final[dict[str, float]] = {"idle": OWES_SECONDS, "unready": OWES_SECONDS, "deaf": DEAF_SECONDS}
+
+
+def seen(world: World) -> View:
+    view = best_view(world)
+    assert view is not None
+    return view
+
+
+def betrays(host: Host, way: traitor.Way) -> None:
+    """From now on the host's core is overruled."""
+    honest: Callable[[ev.Event, float], list[fx.Effect]] = host.participant.handle
+
+    def handle(event: ev.Event, now: float) -> list[fx.Effect]:
+        effects = way(event, lambda seen: honest(seen, now))
+        return [effect for effect in effects if not lost_twice(host, effect)]
+
+    host.participant.handle = handle  # type: ignore[method-assign]
+
+
+def lost_twice(host: Host, effect: fx.Effect) -> bool:
+    """Its core still knows of tensors that the traitor has let go of."""
+    return isinstance(effect, fx.Send) and effect.handle is not None and effect.handle not in host.tensors
+
+
+def swarm(seed: int, replicas: int = 1, spare: int = 1, **changes: Any) -> World:
+    """One peer for each place, and `spare` that stand by. It trains."""
+    settings = replace(LONG, replicas=replicas, **changes)
+    world = World(settings, seed, delay_max=0.03)
+    for index in range(replicas * settings.stage_count + spare):
+        world.at(0.1 * index, world.start, (f"peer{index}", 1, True))
+    world.run(TRAINS_SECONDS)
+    return world
+
+
+def traitor_of(world: World, stage: int) -> Host:
+    """A holder of the stage that does not lead."""
+    view = seen(world)
+    return next(world.by_id[peer.id] for peer in view.holders[stage] if peer != view.leader)
+
+
+def stages_without_leader(world: World) -> list[int]:
+    view = seen(world)
+    return [stage for stage, group in enumerate(view.holders) if set(group) != {view.leader}]
+
+
+def goes_on_without(world: World, host: Host, seconds: float) -> None:
+    """The host is out of the view, and two steps are committed, within the bound; no other host is named."""
+    before = world.ledger.top_commit()
+    begun = world.now
+    world.run(
+        begun + seconds,
+        lambda: world.ledger.top_commit() >= before + 3 and host.peer not in seen(world).members(),
+    )
+    assert host.peer not in seen(world).members(), [note for note in world.notes if " lost: " in note]
+    assert world.ledger.top_commit() >= before + 3, [other.participant.waiting() for other in world.live()]
+    gone = [note for note in world.notes if " lost: " in note and f"lost: {host.peer}" not in note]
+    assert gone == []
+
+
+@pytest.mark.parametrize("way", sorted(BOUNDS))
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("place", [0, 1, -1])
+def test_who_holds_a_step_up_is_replaced(way: str, seed: int, place: int) -> None:
+    world = swarm(seed)
+    host = traitor_of(world, stages_without_leader(world)[place])
+    betrays(host, traitor.WAYS[way])
+    goes_on_without(world, host, BOUNDS[way])
+
+
+@pytest.mark.parametrize("way", sorted(BOUNDS))
+def test_the_heads_holder_is_replaced_when_another_leads(way: str) -> None:
+    world = swarm(1, spare=2)
+    world.kill(world.by_id[seen(world).leader.id], "kill", silently=False)
+    world.run(world.now + TRAINS_SECONDS)
+    world.notes.clear()
+    host = traitor_of(world, HEAD)
+    betrays(host, traitor.WAYS[way])
+    goes_on_without(world, host, BOUNDS[way])
+
+
+@pytest.mark.parametrize("way", sorted(BOUNDS))
+@pytest.mark.parametrize("stage", [HEAD, 1, 3])
+def test_one_of_a_group_is_replaced_and_the_others_stay(way: str, stage: int) -> None:
+    world = swarm(1, replicas=2)
+    host = traitor_of(world, stage)
+    betrays(host, traitor.WAYS[way])
+    goes_on_without(world, host, BOUNDS[way])
+
+
+@pytest.mark.parametrize("way", ["silent about its share", "without a validation"])
+def test_who_does_all_but_one_thing_is_replaced(way: str) -> None:
+    world = swarm(1, replicas=2 if way == "silent about its share" else 1, evaluate_every=1, evaluation_microbatches=2)
+    host = traitor_of(world, stages_without_leader(world)[-1])
+    betrays(host, silent_about_its_share if way == "silent about its share" else without_a_validation)
+    goes_on_without(world, host, OWES_SECONDS)
+
+
+def silent_about_its_share(event: ev.Event, decide: traitor.Decide) -> list[fx.Effect]:
+    """It accumulates, and does not tell its group what."""
+    return [
+        effect for effect in decide(event) if not (isinstance(effect, fx.Send) and isinstance(effect.message, Share))
+    ]
+
+
+def without_a_validation(event: ev.Event, decide: traitor.Decide) -> list[fx.Effect]:
+    """It computes nothing of a validation."""
+    return [
+        effect
+        for effect in decide(event)
+        if not (isinstance(effect, fx.Compute) and isinstance(effect.task, fx.Forward) and effect.task.validation)
+    ]
+
+
+@pytest.mark.parametrize("way", ["idle", "unready"])
+def test_a_leader_that_names_nobody_waits_for_ever(way: str) -> None:
+    """Without this rule."""
+    with patched((Duty, "beat", lambda self, s: Outcome())):
+        world = swarm(1)
+        host = traitor_of(world, stages_without_leader(world)[-1])
+        betrays(host, traitor.WAYS[way])
+        with pytest.raises(AssertionError):
+            goes_on_without(world, host, 2 * OWES_SECONDS)
+
+
+def test_a_leader_that_blames_who_waits_removes_the_honest() -> None:
+    """What the words on who waits are for."""
+    original = Duty._waits
+
+    def waits(self: Duty, s: Situation) -> list[tuple[Peer, Wait]]:
+        return [(peer, replace(wait, peer=peer)) for peer, wait in original(self, s)]
+
+    with patched((Duty, "_waits", waits)):
+        world = swarm(1)
+        host = traitor_of(world, stages_without_leader(world)[-1])
+        betrays(host, traitor.WAYS["idle"])
+        with pytest.raises(AssertionError):
+            goes_on_without(world, host, OWES_SECONDS)
