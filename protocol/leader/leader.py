@@ -19,6 +19,7 @@ from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.recruiting import Recruiting
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
+from ftnode.protocol.leader.spoilt_steps import odd_ones
 from ftnode.protocol.recovery.install_plans import Hopeless, plan_installs, usable_copies
 from ftnode.protocol.recovery.standing import Standing, agree, standing, summarise
 from ftnode.protocol.situation import Outcome, ShowView, Situation
@@ -45,6 +46,12 @@ from ftnode.protocol.words.messages import (
 )
 from ftnode.protocol.words.types import HEAD, Attempt, Peer, Version, next_version, spoken_stage
 from ftnode.protocol.words.view import View
+
+TRIES = 2
+"""A step whose numbers are spoilt so often is skipped (rule 25)."""
+SKIPS = 2
+"""Of a step that is skipped so many more attempts begin when somebody cannot finish the first; then whoever is not
+Ready owes its Ready."""
 
 
 class Leader:
@@ -227,7 +234,8 @@ class Leader:
             left = tuple(ready for ready in gone if ready.attempt == where.base.attempt)
             self._note_commit(s, out, where.base, where.skipped, (*where.commits_now, *left))
         out.note("stand", where.reason, base=str(where.base.step), view=str(self.view.number))
-        skip = where.skip or self._count_losses(out, where, plans)
+        spoilt = self.memory.poisonings(where.base.step + 1) >= TRIES
+        skip = where.skip or self._count_losses(out, where, plans) or spoilt
         if where.continues is not None:
             self._continue(s, out, where)
         else:
@@ -359,8 +367,10 @@ class Leader:
                 progress.finished = True
                 out.note("finished", f"all {begin.base.step} steps are committed", step=str(begin.base.step))
             return
-        readies = tuple(ready for peer, ready in progress.ready.items() if peer in s.members)
+        told = [(peer, ready) for peer, ready in progress.ready.items() if peer in s.members]
+        readies = tuple(ready for _, ready in told)
         if not agree(readies):
+            self.memory.spoilt.differ(begin.step, odd_ones(told))
             self._again(s, out, begin, "the replicas of a stage have different gradients")
             return
         if self._settling or self._settle(s, out):
@@ -400,29 +410,48 @@ class Leader:
         memory.committed_at = s.now
         memory.broken.clear()
         memory.forgave = 0
+        self._lose_spoilers(s, out, base.step, skipped)
         back = self.chronicle.recovered(base.step, s.now)
         commit: Commit = summarise(base.step, since, skipped, readies, back, s.settings)
         self.chronicle.commit(commit, s.now)
         out.append(Committed(self.view.lineage.id, base, skipped, commit))
 
+    def _lose_spoilers(self, s: Situation, out: Outcome, step: int, skipped: bool) -> None:
+        """A stage gets another holder once; when that one spoils the next steps as well, holders are not to blame. We
+        ourselves stay, without our stages."""
+        spoilt, reason = self.memory.spoilt, "its numbers spoilt two steps in a row"
+        for peer in sorted(spoilt.committed(step, skipped) & s.members):
+            stages = self.view.stages_of(peer)
+            if spoilt.replaced & {*stages}:
+                continue
+            spoilt.replaced |= {*stages}
+            if peer != s.me:
+                self.losses.lose(s, out, peer, reason)
+                continue
+            for stage in stages:
+                self.losses.give_up(s, out, stage, peer, reason)
+
     def on_poisoned(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Outcome:
         """Rule 25: one retry under a new attempt, then the step is skipped. A validation has no score then."""
         out, begin = Outcome(), self.progress.begin
-        if begin is None or poisoned.attempt != begin.attempt or sender not in s.members:
+        scored = poisoned.microbatch >= s.settings.microbatches
+        wrong = begin is None or poisoned.attempt != begin.attempt or (scored and not begin.evaluate)
+        if begin is None or wrong or sender not in s.members:
             return out
-        if poisoned.microbatch >= s.settings.microbatches:
+        if scored:
             self.chronicle.unscored = begin.base.step
             out.note("poisoned", f"no validation of step {begin.base.step}: {poisoned.reason}")
             self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
-        elif begin.training:
+        elif begin.training and self.memory.poisonings(begin.step) < TRIES + SKIPS:
+            group = self.view.holders[poisoned.stage]
+            shared = poisoned.microbatch < 0 and len(group) > 1 and sender in group
+            self.memory.spoilt.name(begin.step, None if shared else sender)
             why = f"stage {poisoned.stage}, microbatch {poisoned.microbatch}: {poisoned.reason}"
             self._again(s, out, begin, why)
         return out
 
     def _again(self, s: Situation, out: Outcome, begin: Begin, why: str) -> None:
-        key = (begin.step, -1)
-        self.memory.troubles[key] = self.memory.troubles.get(key, 0) + 1
-        again = self.memory.troubles[key] < 2
+        again = self.memory.poisoned(begin.step) < TRIES
         what = "is tried once more" if again else "is skipped"
         out.note("poisoned", f"step {begin.step} {what}: {why}", step=str(begin.step))
         self._begin(s, out, begin.base, begin.skipped, begin.installs, None, not again)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.words.messages import Ready
 from ftnode.protocol.words.types import Peer, Version
@@ -40,6 +41,7 @@ class LeaderMemory:
     """PeerId → when it failed last, on any stage, and how often it did; the one longest ago comes first."""
     troubles: dict[tuple[int, int], int] = field(default_factory=dict)
     """(step, stage) → losses, and (step, -1) → poisonings, of the step in progress (rule 25)."""
+    spoilt: SpoiltSteps = field(default_factory=SpoiltSteps)
     counted: set[tuple[int, int, Peer]] = field(default_factory=set)
     """(step, stage, newcomer) of the losses counted there."""
     committed_at: float | None = None
@@ -138,6 +140,16 @@ class LeaderMemory:
             self.troubles[(step, stage)] = self.troubles.get((step, stage), 0) + 1
         self.counted = {loss for loss in self.counted if loss[0] == step} | losses
         return max((self.troubles.get((step, stage), 0) for _, stage, _ in losses), default=0)
+
+    def poisonings(self, step: int) -> int:
+        """How often this step was poisoned, in whatever view."""
+        return self.troubles.get((step, -1), 0)
+
+    def poisoned(self, step: int) -> int:
+        """It was once more; how often by now."""
+        self.troubles = {key: count for key, count in self.troubles.items() if key[0] == step}
+        self.troubles[step, -1] = self.poisonings(step) + 1
+        return self.troubles[step, -1]
 
     def failed(self, peer: Peer, stage: int, now: float) -> None:
         """Whoever comes back under the same name is asked later than others."""

@@ -10,14 +10,18 @@ import pytest
 
 from ftnode.lab.hostile import traitor
 from ftnode.protocol.leader.duty import Duty
+from ftnode.protocol.leader.leader import Leader
+from ftnode.protocol.leader.leader_memory import LeaderMemory
+from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
-from ftnode.protocol.words.messages import Share, Wait
+from ftnode.protocol.words.messages import Poisoned, Share, Wait
 from ftnode.protocol.words.types import HEAD, Peer
 from ftnode.protocol.words.view import View
+from tests.sim.compute import Poison
 from tests.sim.host import Host
-from tests.sim.planted import patched
+from tests.sim.planted import other_sums, patched
 from tests.sim.targets import best_view
 from tests.sim.test_groups import SETTINGS
 from tests.sim.world import World
@@ -173,3 +177,101 @@ def test_a_leader_that_blames_who_waits_removes_the_honest() -> None:
         betrays(host, traitor.WAYS["idle"])
         with pytest.raises(AssertionError):
             goes_on_without(world, host, OWES_SECONDS)
+
+
+# -- spoilt numbers (rule 25)
+
+
+def trains_again(world: World, host: Host, seconds: float) -> None:
+    """The host is out of the view within the bound, nobody else is, and five steps in a row count."""
+    world.notes.clear()
+    counted: list[bool] = []
+    world.on_commit = lambda lineage, version, skipped: counted.append(not skipped)
+    world.run(world.now + seconds, lambda: host.peer not in seen(world).members() and counted[-5:] == [True] * 5)
+    assert host.peer not in seen(world).members() and counted[-5:] == [True] * 5, counted
+    assert {note.split(" lost: ")[1].split()[0] for note in world.notes if " lost: " in note} == {str(host.peer)}
+
+
+POISONED_SECONDS: Final = 10.0 + SETTLES_SECONDS
+"""Two steps of three attempts, a view, and five steps more: of less than a second each."""
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_who_names_poison_in_every_step_is_replaced(seed: int, replicas: int) -> None:
+    world = swarm(seed, replicas)
+    host = traitor_of(world, stages_without_leader(world)[-1])
+    betrays(host, traitor.poisoning)
+    trains_again(world, host, POISONED_SECONDS)
+
+
+def skips_with_views_in_between() -> int:
+    """How many steps are skipped until the poisoning member is gone. Another one dies in each of the first two."""
+    world = swarm(1, spare=4)
+    view = seen(world)
+    host, *others = [world.by_id[peer.id] for peer in view.members() if peer != view.leader]
+    poisoned: set[int] = set()
+    skipped: list[int] = []
+
+    def on_send(sender: Host, effect: fx.Effect) -> None:
+        said = effect.message if isinstance(effect, fx.Send) else None
+        if sender is host and isinstance(said, Poisoned) and said.step not in poisoned:
+            poisoned.add(said.step)
+            if others:
+                world.at(world.now + 0.1, lambda victim: world.kill(victim, "kill", silently=False), (others.pop(),))
+
+    world.on_send = on_send
+    world.on_commit = lambda lineage, version, skip: skipped.extend([version.step] * skip)
+    betrays(host, traitor.poisoning)
+    world.run(world.now + 60.0, lambda: host.peer not in seen(world).members())
+    assert not others and host.peer not in seen(world).members()
+    return len(skipped)
+
+
+def test_a_view_in_between_does_not_begin_the_count_anew() -> None:
+    assert skips_with_views_in_between() == 2
+    original = Leader.__init__
+
+    def forgets(self: Leader, s: Situation, view: View, memory: LeaderMemory, *rest: Any) -> None:
+        memory.spoilt = SpoiltSteps()
+        original(self, s, view, memory, *rest)
+
+    with patched((Leader, "__init__", forgets)):
+        assert skips_with_views_in_between() > 2
+
+
+@pytest.mark.parametrize("planted", ["nobody is remembered", "a skip is tried without end"])
+def test_without_a_memory_poison_has_no_end(planted: str) -> None:
+    bugs: dict[str, Any] = {
+        "nobody is remembered": (SpoiltSteps, "committed", lambda self, step, skipped: frozenset()),
+        "a skip is tried without end": (LeaderMemory, "poisonings", lambda self, step: 0),
+    }
+    with patched(bugs[planted]):
+        world = swarm(1)
+        host = traitor_of(world, stages_without_leader(world)[-1])
+        betrays(host, traitor.poisoning)
+        with pytest.raises(AssertionError):
+            trains_again(world, host, 2 * POISONED_SECONDS)
+
+
+@pytest.mark.parametrize("visits", [(1, 1), (2, 2)])
+def test_where_the_successor_names_poison_as_well_it_stays(visits: tuple[int, int]) -> None:
+    """A long run of bad batches costs one holder at most, and no more than one rebuild."""
+    world = swarm(1, spare=3)
+    at = world.ledger.top_commit()
+    world.poisons += [Poison(step, 0, visits[0], False, 100) for step in range(at + 3, at + 15)]
+    world.notes.clear()
+    world.run(world.now + 120.0)
+    assert world.ledger.top_commit() > at + 20
+    assert sum("spoilt two steps" in note for note in world.notes if " lost: " in note) == 1
+
+
+@pytest.mark.parametrize(("replicas", "gone"), [(2, False), (3, True)])
+def test_whose_sum_differs_from_most_others_is_replaced(replicas: int, gone: bool) -> None:
+    world = swarm(1, replicas)
+    world.alike = False
+    odd = traitor_of(world, 2)
+    with other_sums(lambda owner, task: owner == str(odd.peer) and task.stage == 2):
+        world.run(world.now + POISONED_SECONDS)
+    assert (odd.peer not in seen(world).members()) is gone
+    assert {note.split(" lost: ")[1].split()[0] for note in world.notes if " lost: " in note} <= {str(odd.peer)}

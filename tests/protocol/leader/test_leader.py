@@ -196,16 +196,20 @@ def test_replicas_at_odds_have_the_step_tried_once_more_and_then_skipped() -> No
 
 @pytest.mark.parametrize(
     ("microbatch", "times", "skip", "unscored"),
-    [(0, 1, False, -1), (0, 2, True, -1), (SETTINGS.microbatches, 2, False, 7)],
-    ids=["once more", "and skipped", "of a validation"],
+    [(0, 1, False, -1), (0, 2, True, -1), (0, 4, True, -1), (SETTINGS.microbatches, 1, False, 7)],
+    ids=["once more", "and skipped", "and somebody cannot finish that", "of a validation"],
 )
 def test_a_poisoned_step(microbatch: int, times: int, skip: bool, unscored: int) -> None:
     role, begin = training()
+    begin = role.progress.begin = replace(begin, evaluate=unscored > 0)
     for _ in range(times):
         said = Poisoned("lineage", 3, 8, begin.attempt, 1, microbatch, "it is no number")
         assert role.on_poisoned(situation(), D, said) == [], "a stranger says it"
         begin = begun(role.on_poisoned(situation(), B, said))
     assert (begin.skip, role.chronicle.unscored) == (skip, unscored)
+    if times == 4 or unscored > 0:
+        said = Poisoned("lineage", 3, 8, begin.attempt, 1, microbatch, "it is no number")
+        assert role.on_poisoned(situation(), B, said) == [], "it names poison without end"
 
 
 def test_the_end_is_reached_once() -> None:
