@@ -7,7 +7,7 @@ ones, and in the end those who are not Ready.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from ftnode.protocol.leader.leader_memory import LeaderMemory
@@ -20,6 +20,8 @@ from ftnode.protocol.words.messages import Begin, Wait, Waits
 from ftnode.protocol.words.types import HEAD, Peer
 from ftnode.protocol.words.view import View
 
+PROBATION_STEPS = 4
+"""A newcomer without which its stages have holders may owe for so many usual steps."""
 STALE_BEATS = 3
 """Who waits says so with each heartbeat; a word that is older counts no more."""
 
@@ -68,22 +70,32 @@ class Duty:
         if self._measures and not self.losses:
             self._usual.observe(s.now - self._begun_at)
         self._measures = False
+        told = {peer for peer, report in s.reports.items() if any(stage.seconds > 0 for stage in report.stages)}
+        self.memory.newcomers -= told
 
-    def patience(self, s: Situation, peer: Peer) -> float:
+    def patience(self, s: Situation, peer: Peer, items: Collection[Item] = ()) -> float:
         """In one usual step every member does all its work. Who holds several stages may have a task of each before
         anybody sees something of it, who rebuilds one has the time for that, and a validation is work besides. Whoever
         does not say that it works on the step may not hear us, which often is over after a while."""
         begin, settings = self.progress.begin, s.settings
-        seconds = self._usual.seconds if self._usual.measured else settings.task_seconds
+        seconds = self._usual.seconds if self._usual.mean is not None else settings.task_seconds
         if seconds >= settings.task_seconds:
             seconds *= max(1, len(self.view.stages_of(peer)))
         if begin is None:
             return max(seconds, 2 * settings.lease_seconds)
+        if self._on_probation(peer) and _has_microbatches(items):
+            seconds = min(seconds, usual_for_newcomers(s, self.memory))
         if begin.evaluate:
             seconds *= 1 + settings.evaluation_microbatches / settings.microbatches
         if any(plan.peer == peer for plan in begin.installs):
             seconds += settings.install_seconds
         return seconds if self._has_begun(s, begin, peer) else seconds + 2 * settings.lease_seconds
+
+    def _on_probation(self, peer: Peer) -> bool:
+        """Nothing of the step is lost without it, and nobody has seen yet how fast it is."""
+        stages = self.view.stages_of(peer)
+        others = all({*self.losses.staying(stage)} - {peer} - self.memory.newcomers for stage in stages)
+        return peer in self.memory.newcomers and self._usual.mean is not None and bool(stages) and others
 
     # -- who owes
 
@@ -182,8 +194,16 @@ class Duty:
         self._lose(s, out)
         return out
 
+    def _newcomers_who_owe(self, s: Situation) -> set[Peer]:
+        """Those on probation go all at once, as soon as one of them is late: each view costs others time."""
+        owing = {peer: debt for peer, debt in self._debts.items() if _has_microbatches(debt.items)}
+        known = {peer: debt for peer, debt in owing.items() if self._on_probation(peer)}
+        late = any(s.now - debt.since > self.patience(s, peer, debt.items) for peer, debt in known.items())
+        return {*known} if late else set()
+
     def _lose(self, s: Situation, out: Outcome) -> None:
         """Never ourselves, and of a group not everybody at once, since one of two that wait for each other is right."""
+        others = self._newcomers_who_owe(s)
         for peer, debt in sorted(self._debts.items(), key=lambda item: (item[1].since, item[0])):
             owes = s.now - debt.since
             groups = [self.losses.staying(stage) for stage in self.view.stages_of(peer)]
@@ -191,9 +211,22 @@ class Duty:
                 staying == [peer] and len(self.view.holders[stage]) > 1
                 for stage, staying in zip(self.view.stages_of(peer), groups)
             )
-            if peer == s.me or last or owes <= self.patience(s, peer):
+            if peer == s.me or last or (owes <= self.patience(s, peer, debt.items) and peer not in others):
                 continue
             begin, (kind, first, second) = self.progress.begin, min(debt.items)
             step = f"step {begin.step}" if begin is not None else f"view {self.view.number}"
             what = f"microbatch {first} at visit {second}" if kind == "microbatch" else kind
             self.losses.lose(s, out, peer, f"owes the next move of {step} for {owes:.1f} s: {what}")
+        if self.memory.newcomers & self.losses.gone.keys():
+            self.memory.failed_newcomers(s.now, s.now - self._begun_at)
+
+
+def _has_microbatches(items: Collection[Item]) -> bool:
+    """Others say so of all that it owes."""
+    return bool(items) and all(kind == "microbatch" for kind, _, _ in items)
+
+
+def usual_for_newcomers(s: Situation, memory: LeaderMemory) -> float:
+    """How long a newcomer may need for a microbatch where its stage has others; at first, any time."""
+    mean = memory.step.mean if memory.step is not None else None
+    return float("inf") if mean is None else max(2 * s.settings.heartbeat_seconds, PROBATION_STEPS * mean)

@@ -78,7 +78,9 @@ class Leader:
         self.leavers = Leavers(view, memory, progress, self.losses, self.learners, self.moves)
         self.restart = Restart(view, memory, progress, self.losses)
         self.recruiting = Recruiting(view, memory, progress, self.losses, self.moves, self.restart)
-        memory.led = view.lineage.id, view.number
+        before = memory.members if memory.led == (view.lineage.id, view.number - 1) else s.members
+        memory.newcomers = (memory.newcomers | (s.members - before)) & s.members
+        memory.led, memory.members = (view.lineage.id, view.number), s.members
 
     # -- questions
 
@@ -350,10 +352,10 @@ class Leader:
 
     def join_due(self, s: Situation) -> Outcome:
         """The learner is late; it may join after another step."""
-        out = Outcome()
-        self.learners.late(out)
-        if self.progress.begin is not None and self._all_ready(s):
-            self._commit(s, out, self.progress.begin)
+        out, begin = Outcome(), self.progress.begin
+        self.learners.late(s, out, begin.base.step if begin is not None else 0)
+        if begin is not None and self._all_ready(s):
+            self._commit(s, out, begin)
         return out
 
     def _all_ready(self, s: Situation) -> bool:

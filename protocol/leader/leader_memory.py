@@ -12,6 +12,8 @@ from ftnode.protocol.words.messages import Ready
 from ftnode.protocol.words.types import Peer, Version
 
 DOUBLINGS_MAX = 6
+QUIET_TIMES = 10
+"""For so many times as long as newcomers that failed were waited for, nobody new is asked to learn."""
 FAILED_MAX = 4096
 """Of whom failures are remembered: ids in the directory cost nothing."""
 FAILURES_MAX = 2
@@ -29,6 +31,10 @@ class Learner:
     accepted: bool = False
     applied: int = -1
     """The step of the weights that it says it has."""
+    in_vain: int = 0
+    """How many finished steps waited for its Ready and did not get it."""
+    waited_seconds: float = 0.0
+    """How long they did, all together."""
 
 
 @dataclass(slots=True)
@@ -73,6 +79,12 @@ class LeaderMemory:
     """Replicas that were taken out of their group to learn a stage that is left."""
     settled: dict[Peer, Ready] = field(default_factory=dict)
     """The Readies of the last step that a new view committed: who left with it says nothing any more."""
+    members: frozenset[Peer] = frozenset()
+    """Of the view that this peer led last."""
+    newcomers: set[Peer] = field(default_factory=set)
+    """Members that came in views that this peer led, and have not shown yet how fast they are."""
+    asks_after: float = float("-inf")
+    """Nobody new is asked to learn before."""
     step: Deadline | None = None
     """How long a step usually takes, and so how long a member may owe the next move."""
     join: Deadline | None = None
@@ -85,6 +97,10 @@ class LeaderMemory:
     def pupils(self) -> set[Peer]:
         """All that learn something."""
         return {peer for _, peer in self.learners}
+
+    def failed_newcomers(self, now: float, seconds: float) -> None:
+        """Others have waited so long for newcomers that failed. All of them together cost little."""
+        self.asks_after = max(self.asks_after, now) + QUIET_TIMES * seconds
 
     def not_lent(self, donors: Iterable[Peer], stage: int, version: Version, now: float) -> None:
         """Somebody did not get it from any of them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from ftnode.protocol.leader.duty import usual_for_newcomers
 from ftnode.protocol.leader.leader_memory import LeaderMemory, Learner
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
@@ -24,6 +25,9 @@ from ftnode.protocol.words.messages import Answer, Begin, Heartbeat
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import HEAD, Peer
 from ftnode.protocol.words.view import View
+
+IN_VAIN_MAX = 2
+"""At least so many finished steps wait for the Ready of a learner."""
 
 
 class Learners:
@@ -74,10 +78,16 @@ class Learners:
     def awaited(self, s: Situation, base: int) -> bool:
         """Somebody has the weights of the step's base, so that its Ready may come any moment. Whoever is no member says
         Ready when it has all that it learns."""
+        return bool(self._awaited(s, base))
+
+    def _awaited(self, s: Situation, base: int) -> list[tuple[int, Peer]]:
+        """In a step that is skipped there is no sum to get."""
+        if self.progress.begin is not None and self.progress.begin.skip:
+            return []
         fetching = {peer for _, peer in self.named()} - s.members
         fetching &= {peer for (_, peer), learner in self.learners.items() if learner.applied < base}
         named = [learnt for learnt in self.named() if learnt[1] not in fetching and not self._has_reduced(*learnt)]
-        return any(self.learners[learnt].applied >= base for learnt in named)
+        return [learnt for learnt in named if self.learners[learnt].applied >= base]
 
     def wait(self, s: Situation, out: Outcome, base: int) -> bool:
         """All members are Ready: does the step wait for a learner? It has `join_seconds`, or what others needed."""
@@ -91,10 +101,24 @@ class Learners:
             out.set_timer("join", s.now + self._join.seconds)
         return True
 
-    def late(self, out: Outcome) -> None:
-        """The time is up; the next one is waited for longer."""
+    def late(self, s: Situation, out: Outcome, base: int) -> None:
+        """The time is up; the next one is waited for longer. Who was waited for twice, and for as long as a step ever
+        waits, is asked again later."""
         self._join.passed()
+        waited = s.now - self._waits_since if self._waits_since is not None else 0.0
         self.waits_no_longer(out)
+        lost = 0.0
+        for stage, peer in self._awaited(s, base):
+            learner = self.learners[stage, peer]
+            learner.in_vain += 1
+            learner.waited_seconds += waited
+            if learner.in_vain >= IN_VAIN_MAX and learner.waited_seconds >= s.settings.join_seconds_max:
+                del self.learners[stage, peer]
+                self.memory.failed(peer, stage, s.now)
+                lost = max(lost, learner.waited_seconds)
+                out.note("learner", f"{peer} does not learn stage {stage}: it is never Ready", peer=peer.id)
+        if lost:
+            self.memory.failed_newcomers(s.now, lost)
 
     def waits_no_longer(self, out: Outcome) -> None:
         self._waits_since = None
@@ -123,6 +147,8 @@ class Learners:
         standbys = [presence for presence in s.presences.values() if self.stands_by(s, presence)]
         self._noticed = {presence.peer: self._noticed.get(presence.peer, s.now) for presence in standbys}
         since = self._noticed.values()
+        if s.now < self.memory.asks_after:
+            standbys = []
         if not standbys:
             out.extend(self.moves.beat(s))
         elif s.now - max(since) >= s.settings.heartbeat_seconds or s.now - min(since) >= s.settings.lease_seconds:
@@ -145,7 +171,16 @@ class Learners:
     def stands_by(self, s: Situation, presence: Presence) -> bool:
         """Holds and learns nothing, and may learn something. A leader may be a member without a stage."""
         holds = any(m.id == presence.peer.id and self.view.stages_of(m) for m in s.members)
-        return not holds and presence.peer not in self.memory.pupils() and self.room(s, presence) > 0
+        free = not holds and presence.peer not in self.memory.pupils() and self.room(s, presence) > 0
+        return free and not self._too_slow(s, presence)
+
+    def _too_slow(self, s: Situation, presence: Presence) -> bool:
+        """By its own word, a microbatch takes longer there than a newcomer may owe the next move."""
+        newest = s.history.newest_commits(1)
+        if presence.tokens_per_second <= 0 or not newest:
+            return False
+        seconds = newest[-1].tokens / s.settings.microbatches / presence.tokens_per_second
+        return seconds > usual_for_newcomers(s, self.memory)
 
     def hopeful(self, s: Situation) -> bool:
         """Somebody who is no member learns something, or could."""

@@ -48,9 +48,9 @@ class Deadline:
         self._doublings = min(self._doublings + 1, DOUBLINGS_MAX)
 
     @property
-    def measured(self) -> bool:
-        """Anything at all."""
-        return self._mean is not None
+    def mean(self) -> float | None:
+        """Of what was measured; None: nothing was."""
+        return self._mean
 
     @property
     def seconds(self) -> float:

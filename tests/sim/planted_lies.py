@@ -15,8 +15,7 @@ def any_stage_exists() -> Any:
     return patched((admission, "_stages", lambda stages, settings: True))
 
 
-LIES: dict[str, tuple[Callable[[], Any], tuple[type, ...], int]] = {
-    plant.__name__: (plant, kinds, seed)
-    for plant, kinds, seed in ((any_stage_exists, (ms.Resign, ms.Offer, ms.Answer, ms.Ready), 3),)
+LIES: dict[str, tuple[Callable[[], Any], tuple[type, ...]]] = {
+    plant.__name__: (plant, kinds) for plant, kinds in ((any_stage_exists, (ms.Resign, ms.Offer, ms.Answer, ms.Ready)),)
 }
-"""Each with the kinds of messages that show it, and the first seed in which lies of these kinds do."""
+"""Each with the kinds of messages that show it."""

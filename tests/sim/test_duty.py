@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -68,6 +69,7 @@ def swarm(seed: int, replicas: int = 1, spare: int = 1, **changes: Any) -> World
     """One peer for each place, and `spare` that stand by. It trains."""
     settings = replace(LONG, replicas=replicas, **changes)
     world = World(settings, seed, delay_max=0.03)
+    world.notes = deque()
     for index in range(replicas * settings.stage_count + spare):
         world.at(0.1 * index, world.start, (f"peer{index}", 1, True))
     world.run(TRAINS_SECONDS)

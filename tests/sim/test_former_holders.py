@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from ftnode.protocol.leader import leader
-from ftnode.protocol.situation import Outcome, Situation
+from ftnode.protocol.situation import Situation
 from ftnode.protocol.step import completed_attempt
 from ftnode.protocol.views import following, former_holders, founding
 from ftnode.protocol.words.events import Received
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer, Version
 from ftnode.protocol.words.view import View
-from tests.sim.planted import nothing_said, patched
+from tests.sim.planted import patched
 from tests.sim.targets import best_view
 from tests.sim.test_restart import Swarm, cut, lineages
 from tests.sim.world import World
@@ -137,22 +136,7 @@ def test_planted_only_the_first_view_of_a_lineage_tells_where_it_comes_from() ->
     def first(view: View, mine: View) -> bool:
         return view.previous == mine.digest()
 
-    with_planted(patched((former_holders, "descends", first), FORGETS), SEEDS, 0.4)
-
-
-def test_planted_offers_before_the_leader_knows_where_the_swarm_stands() -> None:
-    """Whoever has the weights of one stage takes another one, and has no room left."""
-
-    def advance(self: leader.Leader, s: Situation) -> Outcome:
-        told = self.progress.statuses
-        self.progress.statuses = {**told, s.me: nothing_said(self.view)}
-        try:
-            return original(self, s)
-        finally:
-            self.progress.statuses = told
-
-    original = leader.Leader.advance
-    with_planted(patched((leader.Leader, "advance", advance)), SEEDS, 0.0)
+    with_planted(patched((former_holders, "descends", first), FORGETS), range(29, 120), 0.4)
 
 
 def test_planted_what_was_left_has_one_name() -> None:
@@ -162,4 +146,4 @@ def test_planted_what_was_left_has_one_name() -> None:
         work = self.work_in(lineage)
         return () if work is None else completed_attempt.promised_by(work, versions, lineage)
 
-    with_planted(patched((completed_attempt.CompletedAttempt, "promised", promised)), (LEFT,), 0.0)
+    with_planted(patched((completed_attempt.CompletedAttempt, "promised", promised)), range(130, 400), 0.0)

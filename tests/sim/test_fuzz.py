@@ -23,6 +23,9 @@ EVENTS = int(os.environ.get("FTNODE_LIES", "20000"))
 """Hostile messages; a night's run has a million: python -m tests.sim.fuzz 1 1000000 --events 1000000."""
 SEEDS_MAX = 10 * EVENTS // 400
 
+PLANTED_MAX = 60
+"""Worlds in which a planted bug must be found; five of them found the one that there is when this was written."""
+
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -65,9 +68,9 @@ def test_lies_get_far(fuzzed: list[Fuzzed]) -> None:
 @pytest.mark.parametrize("name", LIES)
 def test_a_planted_bug_is_found(name: str) -> None:
     """And what was found is the bug's."""
-    plant, kinds, seed = LIES[name]
+    plant, kinds = LIES[name]
     with plant():
-        assert run_fuzz(seed, kinds=kinds).crash
+        seed = next(seed for seed in range(1, PLANTED_MAX) if run_fuzz(seed, kinds=kinds).crash)
     assert not run_fuzz(seed, kinds=kinds).crash
 
 

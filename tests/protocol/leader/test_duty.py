@@ -252,4 +252,40 @@ def test_which_steps_are_measured(changes: Any, measured: bool) -> None:
     role.done(at(NOW + 3.0, LINE))
     role.done(at(NOW + 90.0, LINE))
     step = role.memory.step
-    assert step is not None and step.measured is measured and step.seconds == LEASE
+    assert step is not None and (step.mean is not None) is measured and step.seconds == LEASE
+
+
+@pytest.mark.parametrize(
+    ("newcomers", "view", "expected"),
+    [
+        ({C}, GROUPS, 2 * BEAT),
+        ({C}, LINE, LEASE),
+        ({B, C}, GROUPS, LEASE),
+        (set(), GROUPS, LEASE),
+    ],
+    ids=["others have its stage", "nobody else has", "all are new", "it is known"],
+)
+def test_a_newcomer_may_owe_a_microbatch_for_less(newcomers: set[Peer], view: View, expected: float) -> None:
+    role = duty(view, begun(view), 1.0)
+    role.memory.newcomers = newcomers
+    lost = lost_after(role, view, 40.0, {B: [wait(0, 1, C)]})
+    assert list(lost) == [C] and expected < lost[C] <= expected + 2 * BEAT
+    assert (role.memory.asks_after == NOW + 11 * lost[C]) is bool(newcomers)
+
+
+def test_newcomers_that_owe_go_together() -> None:
+    role = duty(GROUPS, begun(GROUPS), 1.0)
+    role.memory.newcomers = {C, E}
+    for beat in range(4):
+        s = at(NOW + beat * BEAT, GROUPS)
+        says(role, s, A, wait(0, 1, C), *([wait(1, 2, E)] if beat == 3 else []))
+        role.beat(s)
+    assert set(role.losses.gone) == {C, E}
+
+
+def test_who_has_shown_how_fast_it_is_is_no_newcomer_any_more() -> None:
+    role, s = duty(LINE, begun(LINE)), at(NOW, LINE)
+    role.memory.newcomers = {B, C}
+    reports = {**s.reports, B: report(3, step=8, stages=[StageReport(0, "works", 7, 8, 0, 0, 0.4)])}
+    role.done(s._replace(reports=reports))
+    assert role.memory.newcomers == {C}

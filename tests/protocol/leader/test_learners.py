@@ -11,13 +11,14 @@ from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
+from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.situation import ClearTimer, MakeOffer, Outcome, Remember, SetTimer
 from ftnode.protocol.wire.admission import GROUP_MAX
 from ftnode.protocol.words.effects import Note
-from ftnode.protocol.words.messages import Answer, Begin, Ready, StageReport, StageResult
+from ftnode.protocol.words.messages import Answer, Begin, Commit, Ready, StageReport, StageResult
 from ftnode.protocol.words.types import Attempt, Peer, Version
 from ftnode.protocol.words.view import View
-from tests.protocol.situations import NOW, SETTINGS, A, B, C, D, Vote, report, situation, standby, view_of
+from tests.protocol.situations import NOW, SETTINGS, A, B, C, D, Past, Vote, report, situation, standby, view_of
 
 BASE, ATTEMPT = Version(7, "c7", Attempt(2, 9)), Attempt(3, 1)
 CROWDED = view_of((A,), (B,), (B,))
@@ -146,7 +147,7 @@ def test_a_step_that_waited_in_vain_waits_longer_for_the_next_one() -> None:
     role, out = learning(), Outcome()
     role.learners[1, D] = Learner(None, NOW + 100.0, True, applied=7)
     assert role.wait(situation(), out, 7) and role.wait(situation(), out, 7) and len(out) == 1, "one timer"
-    role.late(out)
+    role.late(situation(), out, BASE.step)
     assert role.wait(situation(), out, 7)
     assert out[1:] == [ClearTimer("join"), SetTimer("join", NOW + 2 * SETTINGS.join_seconds)]
 
@@ -182,3 +183,58 @@ def test_who_led_the_view_before_goes_on_with_its_learners_and_another_leader_wi
         moves = ReplicaMoves(CROWDED, memory, losses, NOW)
         role = Learners(situation(view=CROWDED), CROWDED, memory, progress, losses, moves)
         assert role.memory.pupils() == kept
+
+
+@pytest.mark.parametrize(
+    ("waits", "dropped"),
+    [([3.0], False), ([3.0, 3.0], False), ([11.0], False), ([3.0, 8.0], True)],
+    ids=["once", "twice, for a moment", "once for long", "twice, for a lease"],
+)
+def test_who_is_waited_for_in_vain_is_asked_again_later(waits: list[float], dropped: bool) -> None:
+    role, out = learning(), Outcome()
+    role.learners[1, D] = Learner(None, NOW + 100.0, True, applied=7)
+    now = NOW
+    for seconds in waits:
+        assert role.wait(situation(now=now), out, 7)
+        now += seconds
+        role.late(situation(now=now), out, 7)
+    assert ((1, D) not in role.learners) is dropped
+    quiet = sum(waits) * 10 if dropped else 0.0
+    assert (role.memory.asks_after == now + quiet) is dropped
+    assert (role.memory.asks_again_at(D, 1.0) > now) is dropped
+
+
+@pytest.mark.parametrize(
+    ("usual", "speed", "asked"),
+    [(1.0, 100.0, True), (1.0, 20.0, True), (1.0, 10.0, False), (30.0, 1.0, True), (None, 0.1, True), (1.0, 0.0, True)],
+    ids=["fast", "four usual steps", "slower", "where all are slow", "nothing is measured", "it says nothing"],
+)
+def test_who_says_that_it_is_slow_is_not_asked_to_learn(usual: float | None, speed: float, asked: bool) -> None:
+    role = learning()
+    if usual is not None:
+        role.memory.step = Deadline(SETTINGS.lease_seconds, SETTINGS.task_seconds)
+        role.memory.step.observe(usual)
+    tokens = 80 * SETTINGS.microbatches
+    s = situation(history=Steps(tokens), presences=standby(D, tokens_per_second=speed))
+    assert role.stands_by(s, s.presences[D]) is asked
+
+
+class Steps(Past):
+    """One step is committed, of so many tokens."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__()
+        self.tokens = tokens
+
+    def newest_commits(self, count: int = 2) -> tuple[Commit, ...]:
+        return (Commit(7, 1.0, self.tokens, 1.0, False, ()),)
+
+
+def test_nobody_new_is_asked_after_newcomers_that_failed() -> None:
+    role = learning(CROWDED)
+    role.memory.failed_newcomers(NOW, 3.0)
+    role.memory.failed_newcomers(NOW, 2.0)
+    for now in (NOW, NOW + BEAT, NOW + 49.0):
+        assert MakeOffer not in map(type, role.beat(situation(view=CROWDED, presences=standby(D), now=now)))
+    told = role.beat(situation(view=CROWDED, presences=standby(D), now=NOW + 50.0))
+    assert MakeOffer in map(type, told)
