@@ -37,6 +37,10 @@ class Balloting:
         self._acceptances: dict[Peer, str] = {}
         """Voter → its signature."""
         self._highest = 0
+        self.asked_since: float | None = None
+        """Since when we have asked for a view without the leader; None: we do not."""
+        self.took_part: dict[Peer, float] = {}
+        """When each voter last said anything in this election."""
 
     # -- proposer
 
@@ -54,8 +58,18 @@ class Balloting:
         self._highest = number
         self.ballot = Ballot(self._highest, self.me)
         self.proposal, self.since, self.preparing = proposal, now, not first
+        if self.asked_since is None:
+            self.asked_since = now
         self._promises, self._acceptances = {}, {}
         return self.resend()
+
+    def abstaining(self, now: float, awake_since: float, seconds: float) -> set[Peer]:
+        """Voters that have said nothing in this election for so long, while we asked them."""
+        if self.asked_since is None:
+            return set()
+        since = max(self.asked_since, awake_since)
+        others = (voter for voter in self.view.voters if voter != self.me)
+        return {voter for voter in others if now - max(since, self.took_part.get(voter, since)) > seconds}
 
     def resend(self) -> list[Effect]:
         """The messages of the current phase, for the voters that have not answered."""

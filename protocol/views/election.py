@@ -42,6 +42,8 @@ class Election:
                 out.append(ShowView(sender, number - 1))
             return out
         balloting = self._ballotings[lineage]
+        if sender in view.voters:
+            balloting.took_part[sender] = s.now
         if isinstance(message, Prepare):
             if sender in (s.me, view.leader) or s.leader_silent:
                 out.extend(balloting.on_prepare(sender, message))

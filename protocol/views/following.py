@@ -35,6 +35,8 @@ from ftnode.protocol.words.view import Lineage, View
 
 FOUNDER_PATIENCE_WINDOWS = 4
 """How many windows a peer waits for a rival with a lower PeerId that is alive but does not found."""
+ABSTAINS_BALLOTS = 3
+"""A voter that answers none of so many ballots, each of which may last twice `ballot_seconds`, does not vote."""
 LATELY_SECONDS = 60.0
 """How long it is remembered whom we answered about our lineage."""
 
@@ -345,7 +347,7 @@ class Following:
         self._take_over(s, s.view, out, balloting)
         if s.led is not None and s.quorate:
             self.quorate_at = s.now
-        self._fork(s, s.view, out)
+        self._fork(s, s.view, out, balloting)
         return out
 
     def _watch_as_standby(self, s: Situation, view: View, out: Outcome) -> None:
@@ -398,7 +400,7 @@ class Following:
     def _take_over(self, s: Situation, view: View, out: Outcome, balloting: Balloting) -> None:
         """Rule 11: the i-th voter proposes after D (1 + i) of a silent leader."""
         if not s.leader_silent:
-            self._leader_silent_at = None
+            self._leader_silent_at = balloting.asked_since = None
             return
         if s.me not in view.voters or s.own.finished:
             return
@@ -417,7 +419,16 @@ class Following:
         successor = next_view(view, s.me, {view.leader}, (), {}, (), reason)
         out.extend(balloting.propose(successor, s.now))
 
-    def _fork(self, s: Situation, view: View, out: Outcome) -> None:
+    def _abstaining(self, s: Situation, balloting: Balloting) -> set[Peer]:
+        """Those that hear no leader either, and do not vote: they count as silent. Whoever hears the leader promises
+        nothing, and rightly (rule 11)."""
+        if s.led is not None:
+            return set()
+        seconds = ABSTAINS_BALLOTS * 2 * s.settings.ballot_seconds
+        silent = balloting.abstaining(s.now, s.liveness.grace, seconds)
+        return {peer for peer in silent if peer in s.reports and not s.reports[peer].quorate}
+
+    def _fork(self, s: Situation, view: View, out: Outcome, balloting: Balloting) -> None:
         """Rule 16: without a quorum for minority_wait, the first living voter founds a lineage with those it hears."""
         settings = s.settings
         if s.quorate or s.own.finished or s.now - s.liveness.grace < settings.lease_seconds:
@@ -426,6 +437,7 @@ class Following:
         if self._alone_since is None:
             self._alone_since = s.now
         alive = s.liveness.followers(s.members, view.lineage.id, s.now) | {s.me}
+        alive -= self._abstaining(s, balloting)
         founders = [peer for peer in view.voters if peer in alive] or sorted(alive)
         if s.me not in founders or view.is_quorum(alive):
             return
