@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from ftnode.protocol.views.succession import descends
 from ftnode.protocol.wire.admission import BETWEEN_MAX
 from ftnode.protocol.words.messages import Certificate, Link, Proof
 from ftnode.protocol.words.types import Peer
@@ -69,19 +70,24 @@ class Proofs:
         return tuple(path)
 
     def akin(self, proof: Proof | None) -> bool:
-        """Has somebody signed it who was in a view that was proved to us, or in the one before such a view?"""
+        """Has somebody signed it who was in a view that was proved to us, or in one that such a view comes out of?"""
         signers = proof.signers() if proof is not None else frozenset[Peer]()
+        known = [each for views in self._lineages.values() for each in views.values()]
+        return any(not signers.isdisjoint(each.view.members()) and self._is_proved(each) for each in known)
+
+    def _is_proved(self, known: Known) -> bool:
+        """A proved view names the one before it by its digest, and a fork the one that it comes out of by its own
+        name."""
+        view, proof = known
+        if proof is not None:
+            return True
+        after = self._lineages[view.lineage.id].get(view.number + 1)
+        if after is not None and after.proof is not None and after.view.previous == view.digest():
+            return True
+        others = (views for name, views in self._lineages.items() if name != view.lineage.id)
         return any(
-            not signers.isdisjoint(each.view.members())
-            for known in self._lineages.values()
-            for number, each in known.items()
-            if each.proof is not None or _is_before(each.view, known.get(number + 1))
+            later.proof is not None and descends(later.view, view) for views in others for later in views.values()
         )
-
-
-def _is_before(view: View, after: Known | None) -> bool:
-    """A proved view names the one before it by its digest."""
-    return after is not None and after.proof is not None and after.view.previous == view.digest()
 
 
 def follows(trusted: View, later: Known) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ftnode.protocol.views.proofs import LINEAGES_KEPT, VIEWS_KEPT, Known, Proofs, follows
-from ftnode.protocol.views.succession import next_view
+from ftnode.protocol.views.succession import fork, next_view
 from ftnode.protocol.wire.admission import BETWEEN_MAX
 from ftnode.protocol.words.messages import Ballot, Certificate, Link, Proof, Signed
 from ftnode.protocol.words.types import Peer
@@ -139,3 +139,19 @@ def test_the_view_before_a_proved_one_is_as_good() -> None:
     assert proofs.akin(signed_by(C))
     proofs.keep(replace(VIEW, reason="another"), None)
     assert not proofs.akin(signed_by(C))
+
+
+def test_a_fork_that_is_proved_vouches_for_the_view_that_it_comes_out_of() -> None:
+    """Which the directory alone has shown us; also when we come by a later view of the fork."""
+    shown = replace(VIEW, number=5)
+    forked = fork(shown, B, 1, {B}, "no quorum")
+    later = replace(forked, number=forked.number + 1, previous=forked.digest())
+    for first in (forked, later):
+        proofs = Proofs()
+        proofs.keep(shown, None)
+        assert not proofs.akin(signed_by(C))
+        proofs.keep(first, None)
+        assert not proofs.akin(signed_by(C)), "a fork that nobody has proved shows nothing"
+        proofs.keep(first, signed_by(B))
+        assert proofs.akin(signed_by(C))
+        assert not proofs.akin(signed_by(D))
