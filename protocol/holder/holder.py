@@ -599,7 +599,9 @@ class Holder:
             self._say_ready(s, view, out, work)
         out.extend(work.beat(s.now))
         self._say_waits(s, view, out, work)
-        for kept in work.outbox.stalled(s.now, settings.stall_seconds):
+        begin = work.begin  # weights that are fetched may fill a line for long
+        least = settings.stall_seconds if begin.installs or begin.learners else settings.lease_seconds
+        for kept in work.outbox.stalled(s.now, settings.stall_seconds, least):
             where = f"microbatch {kept.boundary.microbatch} at visit {kept.boundary.visit} is not acknowledged"
             out.suspect(s, kept.to, "stalled", where)
         for stage in self.installs.too_late(s):

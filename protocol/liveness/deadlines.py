@@ -53,9 +53,13 @@ class Deadline:
         return self._mean
 
     @property
+    def usual(self) -> float | None:
+        """What was measured, and nearly nothing takes longer; None: nothing was."""
+        return None if self._mean is None else self._mean + DEVIATIONS * self._deviation
+
+    @property
     def seconds(self) -> float:
-        measured = 0.0 if self._mean is None else self._mean + DEVIATIONS * self._deviation
-        return min(self.cap, max(self.floor, measured) * 2.0**self._doublings)
+        return min(self.cap, max(self.floor, self.usual or 0.0) * 2.0**self._doublings)
 
 
 class Deadlines:

@@ -17,6 +17,8 @@ from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Direction, Handle, Peer
 from ftnode.protocol.words.view import View
 
+USUAL_TIMES = 8
+"""A receiver that is this many times as late as it ever is has stalled."""
 STALLS_MAX = 10
 """A tensor that is owed for so many stalls is stuck, although its receiver acknowledges others."""
 
@@ -113,13 +115,18 @@ class Outbox:
             self._deadlines.of(peer).passed()
         return effects
 
-    def stalled(self, now: float, seconds: float) -> list[OwedTensor]:
+    def stalled(self, now: float, seconds: float, least: float) -> list[OwedTensor]:
         """Tensors owed for so long, one per receiver that has acknowledged nothing since: a full line is slow, and
-        still brings one after the other."""
+        still brings one after the other. Of a receiver that is usually faster less is enough, but not less than
+        `least`."""
         late = {}
         for kept in self._kept.values():
+            if kept.stored:
+                continue
             since = max(kept.made, self._heard.get(kept.to, kept.made))
-            if not kept.stored and (now - since > seconds or now - kept.made > STALLS_MAX * seconds):
+            usual = self._deadlines.of(kept.to).usual
+            patience = seconds if usual is None else min(seconds, max(least, USUAL_TIMES * usual))
+            if now - since > patience or now - kept.made > STALLS_MAX * seconds:
                 late[kept.to] = kept
         return [late[peer] for peer in sorted(late)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.step.outbox import STALLS_MAX, Outbox
 from ftnode.protocol.step.tensor_holds import Holds
@@ -57,8 +59,8 @@ def test_who_acknowledges_one_after_the_other_is_not_stuck() -> None:
     for microbatch in range(7):
         now = 20.0 * (microbatch + 1)
         assert outbox.stored(FAR, stored(microbatch), now) is not None
-        assert not outbox.stalled(now + 19.0, STALL)
-    assert [kept.to for kept in outbox.stalled(140.0 + STALL + 1.0, STALL)] == [FAR]
+        assert not outbox.stalled(now + 19.0, STALL, STALL)
+    assert [kept.to for kept in outbox.stalled(140.0 + STALL + 1.0, STALL, STALL)] == [FAR]
 
 
 def test_who_acknowledges_others_and_never_this_one_is_stuck_in_the_end() -> None:
@@ -68,7 +70,22 @@ def test_who_acknowledges_others_and_never_this_one_is_stuck_in_the_end() -> Non
         now = 10.0 * number
         outbox.put(tensor(number, FAR), number, now)
         outbox.stored(FAR, stored(number), now)
-        if outbox.stalled(now, STALL):
+        if outbox.stalled(now, STALL, STALL):
             assert now > STALLS_MAX * STALL
             return
     raise AssertionError("never noticed")
+
+
+@pytest.mark.parametrize(
+    ("usually", "least", "patience"),
+    [(0.1, 10.0, 10.0), (2.0, 10.0, 16.0), (20.0, 10.0, STALL), (0.1, STALL, STALL), (None, 10.0, STALL)],
+    ids=["fast", "slow", "very slow", "weights are fetched", "nothing was measured"],
+)
+def test_who_usually_is_fast_is_stuck_sooner(usually: float | None, least: float, patience: float) -> None:
+    outbox = Outbox(ME, Deadlines(FLOOR, CAP), Holds())
+    for number in range(200 if usually is not None else 0):  # so many that what was measured does not vary any more
+        outbox.put(tensor(number, FAR), number, 0.0)
+        outbox.stored(FAR, stored(number), usually or 0.0)
+    outbox.put(tensor(1000, FAR), 1000, 100.0)
+    assert not outbox.stalled(100.0 + patience - 0.1, STALL, least)
+    assert [kept.to for kept in outbox.stalled(100.0 + patience + 0.1, STALL, least)] == [FAR]
