@@ -457,6 +457,8 @@ class Participant:
 
     def _on_link_up(self, event: ev.LinkUp) -> None:
         self.liveness.on_link_up(event.peer, self.now)
+        if self.view is not None and event.peer in hosts(self.view):
+            self._introduced = None  # what we said when the link was down may be lost
         self.carry_out(self.holder.on_link_up(self.situation, event.peer))
         self.carry_out(self.candidacy.on_link_up(self.situation, event.peer))
         if self.view is not None and (event.peer in self.members or not self.member):

@@ -84,7 +84,8 @@ class Backlog:
         """Until the peer's backlog is not full."""
         while self.full(peer_id):
             waiting = self._waiting[peer_id]
-            waiting.fewer = waiting.fewer or trio.Event()
+            if waiting.fewer is None:
+                waiting.fewer = trio.Event()
             await waiting.fewer.wait()
 
 

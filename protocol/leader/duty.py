@@ -15,9 +15,9 @@ from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.situation import Outcome, Situation
-from ftnode.protocol.step.routes import last_visit, place_of
+from ftnode.protocol.step.routes import last_visit, place_of, route
 from ftnode.protocol.words.messages import Begin, Wait, Waits
-from ftnode.protocol.words.types import HEAD, Peer
+from ftnode.protocol.words.types import HEAD, Direction, Peer
 from ftnode.protocol.words.view import View
 
 PROBATION_STEPS = 4
@@ -124,7 +124,22 @@ class Duty:
         fresh = s.now - STALE_BEATS * s.settings.heartbeat_seconds
         for peer, (said_at, waits) in self._said.items():
             if said_at >= fresh and peer in s.members:
-                yield from ((peer, wait) for wait in waits.on if wait.peer in s.members)
+                yield from ((peer, wait) for wait in waits.on if self._could_be(s, peer, wait))
+
+    def _could_be(self, s: Situation, sender: Peer, wait: Wait) -> bool:
+        """It can wait for that: it holds the stage of the visit before the tensor's (behind it, of a gradient's), and
+        the other one that of the visit; or both hold a stage of several. Of a gradient only the way to it counts."""
+        holders, last = self.view.holders, last_visit(s.settings.stages)
+        if wait.microbatch < 0:
+            group = holders[wait.visit] if 0 <= wait.visit < len(holders) else ()
+            return len(group) > 1 and {sender, wait.peer} <= {*group}
+        back = wait.direction is Direction.BACKWARD
+        maker = wait.visit + 1 if back else wait.visit - 1
+        if not (0 <= maker <= last and 0 <= wait.visit <= last) or (back and wait.stored):
+            return False
+        swap = s.settings.swap and wait.microbatch < s.settings.microbatches
+        stages = route(s.settings.stages, wait.microbatch, swap)
+        return sender in holders[stages[maker]] and wait.peer in holders[stages[wait.visit]]
 
     def _furthest(self, s: Situation, begin: Begin, waits: list[tuple[Peer, Wait]]) -> dict[int, Wait]:
         """Microbatch → the wait that is furthest on its path. Of a validation only who admits it knows when it is over;
@@ -203,7 +218,7 @@ class Duty:
 
     def _lose(self, s: Situation, out: Outcome) -> None:
         """Never ourselves, and of a group not everybody at once, since one of two that wait for each other is right."""
-        others = self._newcomers_who_owe(s)
+        others, settled = self._newcomers_who_owe(s), False
         for peer, debt in sorted(self._debts.items(), key=lambda item: (item[1].since, item[0])):
             owes = s.now - debt.since
             groups = [self.losses.staying(stage) for stage in self.view.stages_of(peer)]
@@ -217,8 +232,11 @@ class Duty:
             step = f"step {begin.step}" if begin is not None else f"view {self.view.number}"
             what = f"microbatch {first} at visit {second}" if kind == "microbatch" else kind
             self.losses.lose(s, out, peer, f"owes the next move of {step} for {owes:.1f} s: {what}")
-        if self.memory.newcomers & self.losses.gone.keys():
-            self.memory.failed_newcomers(s.now, s.now - self._begun_at)
+            settled = settled or peer not in others
+        if settled:  # the run may be slower than it was: the next one has more time, until a step is measured again
+            self._usual.passed()
+        if others & self.losses.gone.keys():
+            self.memory.failed_newcomers(s.now, min(s.now - self._begun_at, s.settings.task_seconds))
 
 
 def _has_microbatches(items: Collection[Item]) -> bool:

@@ -189,7 +189,8 @@ class Learners:
     def _forget_lost(self, s: Situation) -> Outcome:
         out = Outcome()
         for (stage, peer), learner in list(self.learners.items()):
-            gone = not s.hears(peer)
+            # Whom another leader asked, we may not have heard yet.
+            gone = peer != s.me and s.liveness.silent(peer, s.now)
             if gone or s.now > learner.until:
                 del self.learners[stage, peer]
                 self.memory.failed(peer, stage, s.now)

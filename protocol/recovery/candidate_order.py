@@ -32,12 +32,11 @@ def has_state(presence: Presence, stage: int, base: Version | None) -> bool:
     return exact
 
 
-def rank(presence: Presence, stage: int, view_number: int, base: Version | None, failures: int) -> tuple[object, ...]:
-    """Candidates in order, smaller first: has the state, failed least on this stage, has most room, then a hash that
-    differs from view to view, so that nobody is always first."""
-    exact = has_state(presence, stage, base)
+def rank(presence: Presence, stateful: bool, view_number: int, failures: int) -> tuple[object, ...]:
+    """Candidates in order, smaller first: has the stage's state, failed least on the stage, has most room, then a hash
+    that differs from view to view, so that nobody is always first."""
     lot = hashlib.blake2b(f"{presence.peer.id}/{presence.peer.nonce}/{view_number}".encode(), digest_size=8).digest()
-    return (not exact, failures, -presence.capacity, lot)
+    return (not stateful, failures, -presence.capacity, lot)
 
 
 def fits(presence: Presence, stage: int) -> bool:
@@ -115,17 +114,23 @@ def assign(
     only_exact: Collection[int],
     members: Collection[Peer],
     head_wanted: bool,
+    unanswered: Collection[tuple[Peer, int]] = (),
 ) -> list[tuple[int, Peer]]:
     """The next candidate for each of these stages; spreads stages over candidates first, standbys before holders with
     room, and adjacent stages apart. A stage for which others have been asked already gets a standby, and nobody with
-    less of its state than those. `head_wanted`: it is open, or its holders leave."""
+    less of its state than those. `head_wanted`: it is open, or its holders leave. `unanswered`: who was asked for which
+    stage and did not answer; what they say of its state counts no more, but where nobody without it is asked."""
     taken: dict[Peer, list[int]] = {}
     for offering in offerings.values():
         for peer in offering.busy():
             taken.setdefault(peer, []).append(offering.stage)
 
+    def stateful(presence: Presence) -> bool:
+        return has_state(presence, stage, base) and (presence.peer, stage) not in unanswered
+
     def preference(presence: Presence) -> tuple[object, ...]:
-        exact, *rest = rank(presence, stage, view_number, base, failures.get((presence.peer.id, stage), 0))
+        failed = failures.get((presence.peer.id, stage), 0)
+        exact, *rest = rank(presence, stateful(presence), view_number, failed)
         mine = taken.get(presence.peer, [])
         adjacent = sum(abs(stage - other) == 1 for other in mine)
         return (exact, presence.peer in members, len(mine), adjacent, *rest)
@@ -144,7 +149,7 @@ def assign(
         ]  # fmt: skip
         if offering.asked:
             candidates = [p for p in candidates if p.peer not in members]
-            candidates = [p for p in candidates if has_state(p, stage, base) == offering.stateful]
+            candidates = [p for p in candidates if stateful(p) == offering.stateful]
         if stage in only_exact:
             candidates = [p for p in candidates if base is not None and (stage, base) in p.exact]
         if candidates:

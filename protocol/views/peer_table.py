@@ -43,6 +43,8 @@ class PeerTable:
         self.me = me
         self.contacts: dict[Peer, tuple[str, ...]] = {me: addresses}
         self.presences: dict[Peer, Presence] = {}
+        self._listed: frozenset[Peer] = frozenset()
+        """Whom the last reading of the directory showed."""
         self._introduced: dict[Peer, Presence] = {}
         """Of those who told us themselves, the newest last; bounded."""
         self._hand = me
@@ -96,6 +98,7 @@ class PeerTable:
             out.note("nonsense", f"the directory has records out of range, of {names}; they are left out")
         self.presences = {presence.peer: presence for presence in presences if presence.peer != self.me}
         self._introduced = {p: told for p, told in self._introduced.items() if not liveness.silent(p, now)}
+        self._listed = frozenset(self.presences)
         self.presences |= self._introduced
         return Directory(presences, certificates), out
 
@@ -104,10 +107,14 @@ class PeerTable:
         peer = presence.peer
         self._introduced.pop(peer, None)
         self._introduced[peer] = presence
-        if len(self._introduced) > INTRODUCED_MAX:
-            del self._introduced[next(iter(self._introduced))]
-        if self.presences.get(peer) != presence:
-            self.presences = self.presences | {peer: presence}
+        oldest = next(iter(self._introduced)) if len(self._introduced) > INTRODUCED_MAX else None
+        if oldest is None and self.presences.get(peer) == presence:
+            return
+        self.presences = self.presences | {peer: presence}
+        if oldest is not None:
+            del self._introduced[oldest]
+            if oldest not in self._listed:
+                del self.presences[oldest]
 
     def _looked_at(
         self, shown: Sequence[Presence], ours: Collection[Peer], heard: Collection[Peer]

@@ -14,6 +14,7 @@ from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.leader.leader import Leader
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
+from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
@@ -38,7 +39,8 @@ SETTLES_SECONDS: Final = 2 * LEASE
 OWES_SECONDS: Final = LEASE + 4 * LONG.heartbeat_seconds + SETTLES_SECONDS
 """A lease is the least patience, which steps of less than a second leave as it is; words on who waits begin after two
 heartbeats, and are looked at once in each."""
-DEAF_SECONDS: Final = LONG.stall_seconds + LEASE + 4 * LONG.heartbeat_seconds + SETTLES_SECONDS
+DEAF_SECONDS: Final = 2 * LEASE + 4 * LONG.heartbeat_seconds + SETTLES_SECONDS
+"""A lease without an acknowledgement, and one of reports to the leader."""
 
 BOUNDS: Final[dict[str, float]] = {"idle": OWES_SECONDS, "unready": OWES_SECONDS, "deaf": DEAF_SECONDS}
 
@@ -66,13 +68,16 @@ def lost_twice(host: Host, effect: fx.Effect) -> bool:
 
 
 def swarm(seed: int, replicas: int = 1, spare: int = 1, **changes: Any) -> World:
-    """One peer for each place, and `spare` that stand by. It trains."""
+    """One peer for each place, and `spare` that stand by. It trains, and a step has just begun: who is idle in a group
+    while the sum is made is found out by the sum's own time (rule 23)."""
     settings = replace(LONG, replicas=replicas, **changes)
     world = World(settings, seed, delay_max=0.03)
     world.notes = deque()
     for index in range(replicas * settings.stage_count + spare):
         world.at(0.1 * index, world.start, (f"peer{index}", 1, True))
     world.run(TRAINS_SECONDS)
+    commit = world.ledger.top_commit()
+    world.run(2 * TRAINS_SECONDS, lambda: world.ledger.top_commit() > commit)
     return world
 
 
@@ -153,6 +158,29 @@ def without_a_validation(event: ev.Event, decide: traitor.Decide) -> list[fx.Eff
         for effect in decide(event)
         if not (isinstance(effect, fx.Compute) and isinstance(effect.task, fx.Forward) and effect.task.validation)
     ]
+
+
+def slow_from_now_on() -> tuple[int, int]:
+    """Nobody stands by, and one holder's device is thirty times as slow as it was: what is committed, and how often
+    somebody is lost."""
+    world = swarm(1, spare=0)
+    host = traitor_of(world, stages_without_leader(world)[-1])
+    before = world.ledger.top_commit()
+    host.forward_seconds = 3.0
+    world.run(world.now + 400.0)
+    return world.ledger.top_commit() - before, sum(" lost: " in note for note in world.notes)
+
+
+def test_the_only_one_for_a_stage_may_be_slow() -> None:
+    """It is removed, is the only candidate, and comes back: then it has more time."""
+    committed, lost = slow_from_now_on()
+    assert committed >= 5 and lost <= 3
+
+
+def test_without_more_time_it_would_come_and_go_for_ever() -> None:
+    with patched((Deadline, "passed", lambda self: None)):
+        committed, lost = slow_from_now_on()
+    assert committed < 5 and lost > 10
 
 
 @pytest.mark.parametrize("way", ["idle", "unready"])

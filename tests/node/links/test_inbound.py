@@ -297,3 +297,24 @@ def test_what_is_not_heard_is_no_offence() -> None:
 
     run(main)
     assert heard == []
+
+
+def test_two_streams_of_a_peer_wait_for_room_together() -> None:
+    """A node that was stopped has all at once what came meanwhile."""
+    backlog, let_in = Backlog(), list[str]()
+
+    async def wait(name: str) -> None:
+        await backlog.room("a")
+        let_in.append(name)
+
+    async def main() -> None:
+        backlog.add("a", BACKLOG_MAX)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, "control")
+            nursery.start_soon(wait, "tensors")
+            await trio.testing.wait_all_tasks_blocked()
+            assert let_in == []
+            backlog.handled("a")
+
+    trio.run(main)
+    assert sorted(let_in) == ["control", "tensors"]

@@ -268,9 +268,10 @@ def test_which_steps_are_measured(changes: Any, measured: bool) -> None:
 def test_a_newcomer_may_owe_a_microbatch_for_less(newcomers: set[Peer], view: View, expected: float) -> None:
     role = duty(view, begun(view), 1.0)
     role.memory.newcomers = newcomers
-    lost = lost_after(role, view, 40.0, {B: [wait(0, 1, C)]})
+    lost = lost_after(role, view, 40.0, {view.holders[0][0]: [wait(0, 1, C)]})
     assert list(lost) == [C] and expected < lost[C] <= expected + 2 * BEAT
-    assert (role.memory.asks_after == NOW + 11 * lost[C]) is bool(newcomers)
+    on_probation = expected == 2 * BEAT
+    assert role.memory.asks_after == (NOW + 11 * lost[C] if on_probation else float("-inf"))
 
 
 def test_newcomers_that_owe_go_together() -> None:
@@ -278,7 +279,9 @@ def test_newcomers_that_owe_go_together() -> None:
     role.memory.newcomers = {C, E}
     for beat in range(4):
         s = at(NOW + beat * BEAT, GROUPS)
-        says(role, s, A, wait(0, 1, C), *([wait(1, 2, E)] if beat == 3 else []))
+        says(role, s, A, wait(0, 1, C))
+        if beat == 3:
+            says(role, s, B, wait(1, 2, E))
         role.beat(s)
     assert set(role.losses.gone) == {C, E}
 
@@ -289,3 +292,34 @@ def test_who_has_shown_how_fast_it_is_is_no_newcomer_any_more() -> None:
     reports = {**s.reports, B: report(3, step=8, stages=[StageReport(0, "works", 7, 8, 0, 0, 0.4)])}
     role.done(s._replace(reports=reports))
     assert role.memory.newcomers == {C}
+
+
+@pytest.mark.parametrize(
+    ("sender", "said"),
+    [
+        (D, wait(0, 1, C)),
+        (B, wait(0, 2, D)),
+        (B, wait(0, 1, D)),
+        (C, wait(-1, 1, C, stored=False)),
+        (C, wait(0, 0, B, direction=Direction.BACKWARD)),
+        (D, wait(0, 0, B, stored=False, direction=Direction.BACKWARD)),
+        (B, wait(0, 9, C)),
+        (B, wait(0, 0, B)),
+    ],
+    ids=["it is not before it", "nor here", "it does not hold that", "it holds it alone", "a gradient that was stored",
+         "it is not behind it", "no such visit", "nobody is before the first"],
+)  # fmt: skip
+def test_what_nobody_can_wait_for_excuses_and_accuses_nobody(sender: Peer, said: Wait) -> None:
+    role, s = duty(LINE, begun(LINE)), at(NOW, LINE)
+    says(role, s, B, wait(0, 1, C))
+    before = role.owing(s)
+    says(role, s, sender, *([wait(0, 1, C)] if sender == B else []), said)
+    assert role.owing(s) == before and set(before) == {C}
+
+
+def test_whoever_comes_after_one_that_owed_has_more_time() -> None:
+    """The only one that is left may be slow, and would be taken and removed for ever."""
+    role = duty(LINE, begun(LINE), 1.0)
+    lost = lost_after(role, LINE, 40.0, {B: [wait(0, 1, C)]})
+    assert lost[C] <= LEASE + 2 * BEAT
+    assert role.patience(at(NOW, LINE), D, frozenset()) == 2 * LEASE

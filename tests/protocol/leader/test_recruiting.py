@@ -155,6 +155,20 @@ def test_nobody_without_the_weights_is_asked_beside_somebody_with_them() -> None
     assert asked(role, led(crowd, now=DUE + 1.0)) == [e], "those with them did not answer"
 
 
+def test_who_claims_the_weights_and_does_not_answer_is_not_waited_for_again() -> None:
+    """Also when the directory has been read again, and everybody may be asked once more."""
+    liars: dict[Peer, Presence] = {}
+    for index in range(30):
+        liars |= standby(Peer(f"x{index:02}", 1), exact=((1, BASE),))
+    role, crowd, now, told = recruiting(), liars | standby(D), NOW, list[Peer]()
+    while D not in told:
+        told += asked(role, led(crowd, now=now))
+        now += SETTINGS.second_offer_seconds
+        role.expire_offers(led(crowd, now=now))
+        role.forget_tries()
+        assert now < NOW + 2 * SETTINGS.lease_seconds
+
+
 def test_no_member_is_asked_beside_a_standby() -> None:
     crowd = standby(D) | standby(C)
     role = recruiting()

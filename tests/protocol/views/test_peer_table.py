@@ -217,5 +217,6 @@ def test_introductions_fill_nothing() -> None:
     for n in range(3 * INTRODUCED_MAX):
         peer = Peer(f"n{n}", 1)
         core.handle(ev.Received(peer, ms.Introduction(told(peer)), None), 1.0 + n / 1000)
+    assert len(core.situation.presences) <= INTRODUCED_MAX + 1, "also while the directory does not answer"
     core.handle(ev.Directory((), ()), 3.0)
     assert len(core.situation.presences) <= INTRODUCED_MAX + 1
