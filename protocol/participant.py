@@ -208,7 +208,7 @@ class Participant:
                 case MakeOffer():
                     self.send(each.to, replace(each.offer, neighbours=self.contacts_of(each.near)))
                 case Introduce():
-                    self._introduce(each)
+                    self._introduce(each.to)
                 case TakeUp():
                     self._take_up(each)
                 case YieldTo():
@@ -359,11 +359,11 @@ class Participant:
         for peer in beat.to:
             self.send(peer, heartbeat)
 
-    def _introduce(self, introduce: Introduce) -> None:
+    def _introduce(self, to: tuple[Peer, ...]) -> None:
         if self._announced is None:
             return
-        self._introduced = self._announced, introduce.to
-        for peer in introduce.to:
+        self._introduced = self._announced, to
+        for peer in to:
             if peer != self.me:
                 self.send(peer, ms.Introduction(self._announced))
 
@@ -611,7 +611,7 @@ class Participant:
             self._announced = presence
             self._out.append(fx.Announce(presence))
         if self.view is not None and (presence, hosts(self.view)) != self._introduced:
-            self._introduce(Introduce(hosts(self.view)))
+            self._introduce(hosts(self.view))
         if presence.capacity:
             self.peers.presences[self.me] = presence
         else:

@@ -15,7 +15,7 @@ from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.situation import Outcome, Situation
-from ftnode.protocol.step.routes import last_visit, place_of, route
+from ftnode.protocol.step.routes import furthest, last_visit, route_of
 from ftnode.protocol.words.messages import Begin, Wait, Waits
 from ftnode.protocol.words.types import HEAD, Direction, Peer
 from ftnode.protocol.words.view import View
@@ -108,9 +108,9 @@ class Duty:
         if (begin.training and not begin.skip and not begin.shares) or self.progress.ready.keys() >= s.members:
             return {}
         waits = list(self._waits(s))
-        furthest = self._furthest(s, begin, [(peer, wait) for peer, wait in waits if wait.microbatch >= 0])
-        if furthest:
-            return self._who_has(s, furthest)
+        deepest = self._furthest(s, [(peer, wait) for peer, wait in waits if wait.microbatch >= 0])
+        if deepest:
+            return self._who_has(deepest)
         if begin.training and not begin.skip:
             heads = {peer for peer in self.view.holders[HEAD] if not self._has_finished(s, begin, peer)}
             silent = {wait.peer for _, wait in waits if wait.microbatch < 0 and wait.stored}
@@ -137,28 +137,21 @@ class Duty:
         maker = wait.visit + 1 if back else wait.visit - 1
         if not (0 <= maker <= last and 0 <= wait.visit <= last) or (back and wait.stored):
             return False
-        swap = s.settings.swap and wait.microbatch < s.settings.microbatches
-        stages = route(s.settings.stages, wait.microbatch, swap)
+        stages = route_of(s.settings, wait.microbatch)
         return sender in holders[stages[maker]] and wait.peer in holders[stages[wait.visit]]
 
-    def _furthest(self, s: Situation, begin: Begin, waits: list[tuple[Peer, Wait]]) -> dict[int, Wait]:
+    def _furthest(self, s: Situation, waits: list[tuple[Peer, Wait]]) -> dict[int, Wait]:
         """Microbatch → the wait that is furthest on its path. Of a validation only who admits it knows when it is over;
         a microbatch of which all gradients are here is of no one's concern."""
-        last, first = last_visit(s.settings.stages), self.view.holders[HEAD][:1]
+        own, first = s.settings.microbatches, self.view.holders[HEAD][:1]
         scored = {wait.microbatch for peer, wait in waits if peer in first}
-        found: dict[int, Wait] = {}
-        for _, wait in waits:
-            known = found.get(wait.microbatch)
-            if wait.microbatch >= s.settings.microbatches and wait.microbatch not in scored:
-                continue
-            if known is None or place_of(known, last) < place_of(wait, last):
-                found[wait.microbatch] = wait
-        return found
+        counted = (wait for _, wait in waits if wait.microbatch < own or wait.microbatch in scored)
+        return furthest(counted, last_visit(s.settings.stages))
 
-    def _who_has(self, s: Situation, furthest: dict[int, Wait]) -> dict[Peer, frozenset[Item]]:
+    def _who_has(self, deepest: dict[int, Wait]) -> dict[Peer, frozenset[Item]]:
         """What is not acknowledged is on its way, and rule 9 looks after it."""
         owed: dict[Peer, set[Item]] = {}
-        for wait in furthest.values():
+        for wait in deepest.values():
             if wait.stored:
                 owed.setdefault(wait.peer, set()).add(("microbatch", wait.microbatch, wait.visit))
         return {peer: frozenset(items) for peer, items in owed.items()}
@@ -221,11 +214,8 @@ class Duty:
         others, settled = self._newcomers_who_owe(s), False
         for peer, debt in sorted(self._debts.items(), key=lambda item: (item[1].since, item[0])):
             owes = s.now - debt.since
-            groups = [self.losses.staying(stage) for stage in self.view.stages_of(peer)]
-            last = any(
-                staying == [peer] and len(self.view.holders[stage]) > 1
-                for stage, staying in zip(self.view.stages_of(peer), groups)
-            )
+            shared = (stage for stage in self.view.stages_of(peer) if len(self.view.holders[stage]) > 1)
+            last = any(self.losses.staying(stage) == [peer] for stage in shared)
             if peer == s.me or last or (owes <= self.patience(s, peer, debt.items) and peer not in others):
                 continue
             begin, (kind, first, second) = self.progress.begin, min(debt.items)

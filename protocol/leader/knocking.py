@@ -25,6 +25,8 @@ class Knocking:
     def __init__(self) -> None:
         self._asked: dict[Peer, float] = {}
         """When each was asked last."""
+        self._newest: tuple[Peer, ...] = ()
+        """Who was asked last, together."""
         self.next = float("-inf")
         """Nobody is asked before."""
 
@@ -45,7 +47,7 @@ class Knocking:
         def turn(peer: Peer) -> tuple[object, ...]:
             return self._asked.get(peer, float("-inf")), peer not in heard, peer in down, peer
 
-        chosen = nsmallest(KNOCKS_MAX, silent, key=turn)
+        chosen = self._newest = tuple(nsmallest(KNOCKS_MAX, silent, key=turn))
         self._asked = {peer: at for peer, at in self._asked.items() if peer in s.presences}
         self._asked.update(dict.fromkeys(chosen, s.now))
         out.beat(True, *chosen)
@@ -54,7 +56,6 @@ class Knocking:
 
     def awaited(self, s: Situation) -> list[Presence]:
         """Those who were asked a moment ago, and may answer any moment."""
-        since = s.now - s.settings.second_offer_seconds
-        asked = [peer for peer, at in self._asked.items() if at > since and peer in s.presences]
-        lost = {*s.liveness.down, *s.liveness.refused}
-        return [s.presences[peer] for peer in asked if peer not in lost and not s.hears(peer)]
+        since, down, refused = s.now - s.settings.second_offer_seconds, s.liveness.down, s.liveness.refused
+        asked = [peer for peer in self._newest if self._asked[peer] > since and peer in s.presences]
+        return [s.presences[peer] for peer in asked if not (peer in down or peer in refused or s.hears(peer))]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.step.outbox import Outbox, OwedTensor, fits, key_of
-from ftnode.protocol.step.routes import choose_path, last_visit, place_of, route
+from ftnode.protocol.step.routes import choose_path, furthest, last_visit, route_of
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD, LiveActivations, Pace, TaskQueue
 from ftnode.protocol.step.tensor_holds import READ, RESEND, Holds, TensorKey
 from ftnode.protocol.wire.admission import WAITS_ON_GROUPS_MAX
@@ -83,8 +83,8 @@ class StepWork:
         return microbatch >= self.settings.microbatches
 
     def route(self, microbatch: int) -> tuple[int, ...]:
-        """Validation always takes the normal route."""
-        return route(self.settings.stages, microbatch, self.settings.swap and not self.is_validation(microbatch))
+        """The stages that it visits."""
+        return route_of(self.settings, microbatch)
 
     def installed(self, stages: Collection[int]) -> None:
         """These stages have the weights of the step's base; their tasks may run."""
@@ -363,13 +363,9 @@ class StepWork:
     def waits(self, before: float, still: bool) -> tuple[Wait, ...]:
         """What others have from us since before then, and we wait for what they make of it: of each microbatch what is
         furthest on its path. `still`: nothing has moved here since then, so that our groups may be waited for, too."""
-        furthest: dict[int, Wait] = {}
-        for wait in (*self._waits_of_step(before), *self._waits_of_validation(before)):
-            known = furthest.get(wait.microbatch)
-            if known is None or place_of(known, self.last) < place_of(wait, self.last):
-                furthest[wait.microbatch] = wait
+        found = furthest((*self._waits_of_step(before), *self._waits_of_validation(before)), self.last)
         groups = [wait for stage in self.stages if still for wait in self._waits_of_group(stage)]
-        return (*furthest.values(), *groups[:WAITS_ON_GROUPS_MAX])
+        return (*found.values(), *groups[:WAITS_ON_GROUPS_MAX])
 
     def _waits_of_step(self, before: float) -> Iterator[Wait]:
         for kept in self.outbox.given(before):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
-from ftnode.protocol.step.routes import route
+from ftnode.protocol.step.routes import route_of
 from ftnode.protocol.step.tensor_holds import RESEND, Holds, TensorKey
 from ftnode.protocol.words.effects import Effect, Send
 from ftnode.protocol.words.messages import Begin, Boundary, Stored
@@ -29,13 +29,11 @@ def fits(me: Peer, sender: Peer, boundary: Boundary, view: View, begin: Begin, s
     mine = boundary.view == view.number and boundary.attempt == begin.attempt and boundary.step == begin.step
     if not mine or len(path) != last + 1 or not 0 <= visit <= last or path[visit] != me:
         return False
-    validation = boundary.microbatch >= settings.microbatches
     first = 0 if begin.training and not begin.skip else settings.microbatches
     evaluation = settings.evaluation_microbatches if begin.evaluate else 0
     if not first <= boundary.microbatch < settings.microbatches + evaluation:
         return False
-    stages = route(settings.stages, boundary.microbatch, settings.swap and not validation)
-    if any(peer not in view.holders[stage] for peer, stage in zip(path, stages)):
+    if any(peer not in view.holders[stage] for peer, stage in zip(path, route_of(settings, boundary.microbatch))):
         return False
     before = visit - 1 if boundary.direction is Direction.FORWARD else visit + 1
     return 0 <= before <= last and path[before] == sender

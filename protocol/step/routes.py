@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from ftnode.protocol.words.messages import Wait
+from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, Direction, Peer
 from ftnode.protocol.words.view import View
 
@@ -23,6 +24,12 @@ def route(stages: int, microbatch: int, swap: bool = False) -> tuple[int, ...]:
     return (HEAD, *range(1, stages + 1), HEAD)
 
 
+def route_of(settings: Settings, microbatch: int) -> tuple[int, ...]:
+    """The run's route of a microbatch. Those of a validation, which come after the step's own, always take the normal
+    one."""
+    return route(settings.stages, microbatch, settings.swap and microbatch < settings.microbatches)
+
+
 def last_visit(stages: int) -> int:
     """The visit at which the head computes the loss."""
     return stages + 1
@@ -31,6 +38,16 @@ def last_visit(stages: int) -> int:
 def place_of(wait: Wait, last: int) -> int:
     """How far a microbatch is on its path when this is waited for: all visits forward, and all of them backward."""
     return wait.visit if wait.direction is Direction.FORWARD else 2 * last + 1 - wait.visit
+
+
+def furthest(waits: Iterable[Wait], last: int) -> dict[int, Wait]:
+    """Microbatch → of what is waited for, what is furthest on its path; of equals the first."""
+    found: dict[int, Wait] = {}
+    for wait in waits:
+        known = found.get(wait.microbatch)
+        if known is None or place_of(known, last) < place_of(wait, last):
+            found[wait.microbatch] = wait
+    return found
 
 
 @lru_cache(maxsize=4096)

@@ -130,7 +130,7 @@ def one_at_a_time() -> Any:
 
 def nobody_introduces_itself() -> Any:
     """What is not found in the directory is not there."""
-    return patched((Participant, "_introduce", lambda self, introduce: None))
+    return patched((Participant, "_introduce", lambda self, to: None))
 
 
 @pytest.mark.parametrize(
