@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ftnode.protocol.leader.knocking import Knocking
-from ftnode.protocol.leader.leader_memory import FAILED_MAX, FAILURES_MAX, LeaderMemory
+from ftnode.protocol.leader.leader_memory import FAILURES_MAX, LeaderMemory
 from ftnode.protocol.leader.lenders import lent
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
@@ -46,8 +46,6 @@ class Recruiting:
         self.view, self.memory, self.progress = view, memory, progress
         self.losses, self.moves, self.restart = losses, moves, restart
         self.knocking = Knocking()
-        self._unanswered: set[tuple[Peer, int]] = set()
-        """Who let an offer of which stage pass in this view."""
         self.offerings: dict[int, Offering] = {}
         self._only_exact: frozenset[int] = frozenset()
         """Stages that only somebody can fill who has their weights."""
@@ -146,8 +144,8 @@ class Recruiting:
         settings, base = s.settings, self.progress.base
         for peer, offered in candidates.items():
             for stage in offered:
-                stateful = has_state(s.presences[peer], stage, base) and (peer, stage) not in self._unanswered
                 offering = self.offerings.setdefault(stage, Offering(stage))
+                stateful = offering.counts_on(s.presences[peer], base)
                 offering.ask(peer, stateful, s.now, settings.offer_seconds, settings.second_offer_seconds)
             out.set_timer("offer", s.now + settings.second_offer_seconds, keep=True)
             around = {near for stage in offered for near in neighbours(self.view, stage, s.settings.swap)}
@@ -177,7 +175,6 @@ class Recruiting:
             self._only_exact,
             s.members,
             HEAD in wanting or self._all_leave(HEAD),
-            self._unanswered,
         )
         for stage in set(wanting) - {stage for stage, _ in chosen} - self._only_exact:
             offering = self.offerings.get(stage, Offering(stage))
@@ -243,12 +240,9 @@ class Recruiting:
         out = Outcome()
         for offering in self.offerings.values():
             offering.widen(s.now, s.settings.second_offer_seconds)
-            for peer in [peer for peer, until in offering.asked.items() if s.now >= until]:
+            for peer in offering.expire(s.now):
                 out.note("answer", f"{peer} did not answer in time", stages=str(offering.stage))
-                del offering.asked[peer]
                 self.memory.failed(peer, offering.stage, s.now)
-                if len(self._unanswered) < FAILED_MAX:
-                    self._unanswered.add((peer, offering.stage))
         due = min((offering.due for offering in self.offerings.values()), default=float("inf"))
         due = min(due, self.knocking.next if self.knocking.next > s.now else float("inf"))
         if due < float("inf"):

@@ -10,6 +10,8 @@ from typing import Final
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import HEAD, Peer, Version
 
+UNANSWERED_MAX: Final = 4096
+"""Of whom it is remembered that they let an offer pass: ids in the directory cost nothing."""
 WIDTH_MAX: Final = 16
 """Candidates for one stage that are asked side by side."""
 
@@ -66,9 +68,16 @@ class Offering:
     stateful: bool = False
     """Those who are asked say that they have the stage's state. Nobody without it is asked beside them."""
     tried: set[Peer] = field(default_factory=set)
+    unanswered: set[Peer] = field(default_factory=set)
+    """Peers that let an offer pass, UNANSWERED_MAX at most. What they say of the stage's state counts no more, but
+    where nobody without it is asked."""
     accepted: Peer | None = None
     exact: bool = False
     """Who accepted it has the stage's weights."""
+
+    def counts_on(self, presence: Presence, base: Version | None) -> bool:
+        """It says that it has the stage's state, and has let no offer pass."""
+        return presence.peer not in self.unanswered and has_state(presence, self.stage, base)
 
     def ask(self, peer: Peer, stateful: bool, now: float, offer_seconds: float, more_seconds: float) -> None:
         """The peer is sent an offer."""
@@ -81,6 +90,15 @@ class Offering:
         """Nobody has answered in time for the next ones to wait."""
         if self.asked and now >= self.more_at:
             self.width, self.more_at = min(2 * self.width, WIDTH_MAX), now + more_seconds
+
+    def expire(self, now: float) -> list[Peer]:
+        """Who has had the time to answer is not waited for any more."""
+        late = [peer for peer, until in self.asked.items() if now >= until]
+        for peer in late:
+            del self.asked[peer]
+            if len(self.unanswered) < UNANSWERED_MAX:
+                self.unanswered.add(peer)
+        return late
 
     def settle(self, peer: Peer, exact: bool) -> None:
         """The peer takes the stage; the others were asked in vain."""
@@ -114,23 +132,18 @@ def assign(
     only_exact: Collection[int],
     members: Collection[Peer],
     head_wanted: bool,
-    unanswered: Collection[tuple[Peer, int]] = (),
 ) -> list[tuple[int, Peer]]:
     """The next candidate for each of these stages; spreads stages over candidates first, standbys before holders with
     room, and adjacent stages apart. A stage for which others have been asked already gets a standby, and nobody with
-    less of its state than those. `head_wanted`: it is open, or its holders leave. `unanswered`: who was asked for which
-    stage and did not answer; what they say of its state counts no more, but where nobody without it is asked."""
+    less of its state than those. `head_wanted`: it is open, or its holders leave."""
     taken: dict[Peer, list[int]] = {}
     for offering in offerings.values():
         for peer in offering.busy():
             taken.setdefault(peer, []).append(offering.stage)
 
-    def stateful(presence: Presence) -> bool:
-        return has_state(presence, stage, base) and (presence.peer, stage) not in unanswered
-
     def preference(presence: Presence) -> tuple[object, ...]:
         failed = failures.get((presence.peer.id, stage), 0)
-        exact, *rest = rank(presence, stateful(presence), view_number, failed)
+        exact, *rest = rank(presence, offering.counts_on(presence, base), view_number, failed)
         mine = taken.get(presence.peer, [])
         adjacent = sum(abs(stage - other) == 1 for other in mine)
         return (exact, presence.peer in members, len(mine), adjacent, *rest)
@@ -149,7 +162,7 @@ def assign(
         ]  # fmt: skip
         if offering.asked:
             candidates = [p for p in candidates if p.peer not in members]
-            candidates = [p for p in candidates if stateful(p) == offering.stateful]
+            candidates = [p for p in candidates if offering.counts_on(p, base) == offering.stateful]
         if stage in only_exact:
             candidates = [p for p in candidates if base is not None and (stage, base) in p.exact]
         if candidates:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from ftnode.lab.hostile import traitor
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.recovery import candidate_order
 from ftnode.protocol.situation import Situation
@@ -22,6 +23,7 @@ from tests.sim.directory import DirectoryService
 from tests.sim.host import Host
 from tests.sim.planted import patched
 from tests.sim.targets import best_view
+from tests.sim.test_duty import betrays
 from tests.sim.test_restart import Swarm
 
 SETTINGS: Final = Settings(
@@ -67,7 +69,7 @@ def _recovers(seed: int, stage: int, crowd: Crowd) -> float:
     world = swarm.world
     swarm.until(3)
     for index in range(crowd.mute):
-        keep_silent(world.start(f"mute{index}", 4, True))
+        betrays(world.start(f"mute{index}", 4, True), mute)
     peer = Peer("nobody", 1)
     nobody = Host(peer, Participant(peer, SETTINGS, world.chance), world.hosts[0].compute, 1, True)
     nobody.vanished = True
@@ -88,15 +90,9 @@ def _recovers(seed: int, stage: int, crowd: Crowd) -> float:
     return world.now - lost_at
 
 
-def keep_silent(host: Host) -> None:
+def mute(event: Event, decide: traitor.Decide) -> list[fx.Effect]:
     """It never says whether it takes a stage."""
-    decide = host.participant.handle
-
-    def handle(event: Event, now: float) -> list[fx.Effect]:
-        said = decide(event, now)
-        return [each for each in said if not (isinstance(each, fx.Send) and isinstance(each.message, ms.Answer))]
-
-    host.participant.handle = handle  # type: ignore[method-assign]
+    return [each for each in decide(event) if not (isinstance(each, fx.Send) and isinstance(each.message, ms.Answer))]
 
 
 def holds(seed: int, stage: int, crowd: Crowd, at_most: float) -> bool:
