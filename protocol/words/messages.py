@@ -121,6 +121,8 @@ class Heartbeat:
     """What this peer (from the leader: the run) waits for; empty when it works."""
     copies: tuple[Copied, ...]
     """Those that this peer keeps of others' stages."""
+    done: int = 0
+    """Tasks of steps and installs that it has finished in this life (rule 38)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +414,7 @@ class Wait:
 @dataclass(frozen=True, slots=True)
 class Waits:
     """To the leader, with each heartbeat while work on a step waits for others for longer than usual (rule 38): of each
-    microbatch the one wait that is furthest on its path."""
+    microbatch the one wait that is furthest on its path. One without any says that the waits are over."""
 
     lineage: str
     view: int
