@@ -17,7 +17,7 @@ from ftnode.protocol.step.completed_attempt import CompletedAttempt, promised_by
 from ftnode.protocol.step.early_tensors import EarlyTensors
 from ftnode.protocol.step.task_order import Pace
 from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, PublishView, Release, RestartCompute
-from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed
+from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, SumOwed
 from ftnode.protocol.words.messages import NOT_LENT, Begin, Boundary, Share, StageStatus, Status, Stored, Waits
 from ftnode.protocol.words.records import sensible
 from ftnode.protocol.words.settings import Settings
@@ -501,6 +501,10 @@ class Holder:
             return Outcome([Release((done.output,))] if done.output is not None else [])
         out = Outcome(self.work.on_done(done, s.now, s.view.leader))
         return out.extended(self._held_begin(s))
+
+    def on_sum_owed(self, event: SumOwed) -> None:
+        if self.work is not None:
+            self.work.groups.on_sum_owed(event)
 
     def on_link_up(self, s: Situation, peer: Peer) -> Sequence[Effect]:
         return self.work.resend_to(peer, s.now) if self.work is not None else []
