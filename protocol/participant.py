@@ -393,6 +393,8 @@ class Participant:
             case ev.ComputeLost():
                 lost = self.holder.on_compute_lost
                 self.carry_out(lost(self.situation, event.reason, event.out_of_memory_stage))
+            case ev.SumOwed():
+                self.holder.on_sum_owed(event)
             case ev.Installed():
                 self.carry_out(self.holder.on_installed(self.situation, event))
             case ev.InstallFailed():

@@ -19,7 +19,7 @@ from ftnode.protocol.step.early_tensors import EarlyTensors
 from ftnode.protocol.step.patience import most_tasks
 from ftnode.protocol.step.task_order import Pace
 from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, PublishView, Release, RestartCompute
-from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed
+from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, SumOwed
 from ftnode.protocol.words.messages import NOT_LENT, Begin, Boundary, Share, StageStatus, Status, Stored, Waits
 from ftnode.protocol.words.records import sensible
 from ftnode.protocol.words.settings import Settings
@@ -516,6 +516,10 @@ class Holder:
     def _has_done(self, s: Situation) -> None:
         self.done += 1
         self.moves.told(s.me, self.done, s.now)
+
+    def on_sum_owed(self, event: SumOwed) -> None:
+        if self.work is not None:
+            self.work.groups.on_sum_owed(event)
 
     def on_link_up(self, s: Situation, peer: Peer) -> Sequence[Effect]:
         return self.work.resend_to(peer, s.now) if self.work is not None else []

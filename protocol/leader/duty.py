@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from ftnode.protocol.leader.disputes import Suspects, most_at_odds
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
@@ -28,6 +29,8 @@ STALE_BEATS = 3
 
 Item = tuple[str, int, int]
 """What is owed: its kind, and two numbers that tell it from others. Whoever gets something done owes another one."""
+OF_A_SUM: frozenset[Item] = frozenset({("its part in a sum", 0, 0)})
+"""Of all that are at odds about one."""
 
 
 class Debt(NamedTuple):
@@ -54,6 +57,7 @@ class Duty:
         """What was owed once and then no more; if it comes back, it was not done."""
         self._begun_at = self._looked_at = s.now
         self._measures = False
+        self._at_odds = Suspects(frozenset())
 
     # -- what is said, and how long steps take
 
@@ -118,6 +122,8 @@ class Duty:
             silent = {wait.peer for _, wait in waits if wait.microbatch < 0 and wait.stored}
             if heads or silent:
                 return self._to_do(s, heads or silent)
+        if at_odds := self._at_odds_about_a_sum(waits):
+            return dict.fromkeys(at_odds, OF_A_SUM)
         summing = {peer for peer, wait in waits if wait.microbatch < 0 and not wait.stored}
         late = s.members - self.progress.ready.keys() - summing
         return self._to_do(s, late)
@@ -164,6 +170,20 @@ class Duty:
             if wait.stored:
                 owed.setdefault(wait.peer, set()).add(("microbatch", wait.microbatch, wait.visit))
         return {peer: frozenset(items) for peer, items in owed.items()}
+
+    def _at_odds_about_a_sum(self, waits: Collection[tuple[Peer, Wait]]) -> frozenset[Peer]:
+        """Of the first stage with any. Whoever lacks somebody's part can give no sum, and is not asked for one."""
+        named = [(peer, wait) for peer, wait in waits if wait.microbatch < 0 and not wait.stored and wait.peer != peer]
+        here = [(peer, wait) for peer, wait in named if wait.visit == min(wait.visit for _, wait in named)]
+        lacking = {peer for peer, wait in here if wait.direction is Direction.FORWARD}
+        asked = [(peer, wait) for peer, wait in here if peer in lacking or wait.peer not in lacking]
+        self._at_odds = most_at_odds([(peer, wait.peer) for peer, wait in asked])
+        return self._at_odds.among
+
+    def _may_stay(self) -> set[Peer]:
+        """Of those at odds about a sum one goes."""
+        owing = {peer for peer, debt in self._debts.items() if debt.items == OF_A_SUM}
+        return owing - {self.memory.disputes.choose(self.view, self._at_odds)} if owing else owing
 
     def _has_finished(self, s: Situation, begin: Begin, head: Peer) -> bool:
         """By its own word: both visits of each microbatch that it admits, and those that it took over."""
@@ -229,11 +249,12 @@ class Duty:
 
     def _lose(self, s: Situation, out: Outcome) -> None:
         """Never ourselves, and of a group not everybody at once, since one of two that wait for each other is right."""
-        others, settled = self._newcomers_who_owe(s), False
+        others, staying, settled = self._newcomers_who_owe(s), self._may_stay(), False
         for peer, debt in sorted(self._debts.items(), key=lambda item: (item[1].since, item[0])):
             owes = s.now - debt.since
             shared = (stage for stage in self.view.stages_of(peer) if len(self.view.holders[stage]) > 1)
             last = any(self.losses.staying(stage) == [peer] for stage in shared)
+            last = last or peer in staying
             in_time = owes <= self.patience(s, peer, debt.items) and peer not in others
             if peer == s.me or last or not debt.items or in_time:
                 continue
@@ -241,6 +262,8 @@ class Duty:
             step = f"step {begin.step}" if begin is not None else f"view {self.view.number}"
             what = f"microbatch {first} at visit {second}" if kind == "microbatch" else kind
             self.losses.lose(s, out, peer, f"owes the next move of {step} for {owes:.1f} s: {what}")
+            if debt.items == OF_A_SUM:
+                self.memory.disputes.settle(self.view, peer, self._at_odds)
             settled = settled or peer not in others
         if settled:  # the run may be slower than it was: the next one has more time, until a step is measured again
             self._usual.passed()

@@ -386,7 +386,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Poisoned:
-    """A non-finite number turned up (rule 25)."""
+    """A non-finite number turned up (rule 25). `giver`: whose tensor it was computed of, if any."""
 
     lineage: str
     view: int
@@ -395,6 +395,7 @@ class Poisoned:
     stage: int
     microbatch: int
     reason: str
+    giver: Peer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +403,7 @@ class Wait:
     """The tensor of (microbatch, visit, direction) is with `peer`, who has acknowledged it (`stored`) or not.
 
     Microbatch -1 is the group of stage `visit`: `peer` has not said what it has accumulated, or, not `stored`, the sum
-    is being made."""
+    is being made. Then `peer` is the sender; or who owes it its part (forward), or the sum of its piece (backward)."""
 
     microbatch: int
     visit: int

@@ -112,16 +112,67 @@ def test_who_owes(view: View, said: dict[Peer, list[Wait]], done: dict[Peer, int
     [
         ({B: [wait(-1, 1, C)]}, {C}),
         ({B: [wait(-1, 1, C)], C: [wait(-1, 1, B)]}, {B, C}),
-        ({B: [wait(-1, 1, C, stored=False)]}, {A, C, D, E}),
-        ({B: [wait(-1, 1, C, stored=False)], C: [wait(-1, 1, B, stored=False)]}, {A, D, E}),
+        ({B: [wait(-1, 1, B, stored=False)]}, {A, C, D, E}),
+        ({B: [wait(-1, 1, B, stored=False)], C: [wait(-1, 1, C, stored=False)]}, {A, D, E}),
+        ({D: [wait(-1, 1, C, stored=False)]}, {A, B, C, D, E}),
     ],
-    ids=["C has not told its share", "each says it of the other", "B makes the sum", "both make it"],
+    ids=["C has not told its share", "each says it of the other", "B makes the sum", "both make it", "a stranger"],
 )
 def test_who_owes_a_group(said: dict[Peer, list[Wait]], expected: set[Peer]) -> None:
     role, s = duty(GROUPS, begun(GROUPS, shares=((A, ()),))), at(NOW, GROUPS)
     for peer, waits in said.items():
         says(role, s, peer, *waits)
     assert role.owing(s).keys() == expected
+
+
+def part(of: Peer) -> Wait:
+    return wait(-1, 1, of, stored=False)
+
+
+def total(of: Peer) -> Wait:
+    return wait(-1, 1, of, stored=False, direction=BACKWARD)
+
+
+@pytest.mark.parametrize(
+    ("said", "marked", "at_odds", "gone"),
+    [
+        ({B: [part(C)]}, set(), {B, C}, C),
+        ({C: [part(B)]}, set(), {B, C}, B),
+        ({C: [part(B)]}, {C}, {B, C}, C),
+        ({C: [part(B)], B: [part(C)]}, set(), {B, C}, C),
+        ({C: [part(B)], B: [part(B)]}, set(), {B, C}, B),
+        ({C: [total(B)]}, set(), {B, C}, B),
+        ({C: [total(B)], B: [part(C)]}, set(), {B, C}, C),
+        ({C: [total(B)], B: [part(D)], D: [total(B)]}, set(), {B, D}, D),
+        ({B: [part(C)], D: [part(C)], C: [part(B)]}, set(), {C}, C),
+        ({B: [part(C)], D: [part(C)], C: [part(B)]}, {B, D}, {C}, C),
+        ({B: [part(C), part(D)]}, set(), {B}, B),
+        ({B: [part(A)]}, set(), {A, B}, B),
+    ],
+    ids=[
+        "C gives no part", "B gives none", "to whom somebody else gave none, as it said", "each says it of the other",
+        "C says it and B makes the sum", "B gives no sum", "and lacks what C did not give", "B lacks a part of D",
+        "two say it of C", "whatever there was before", "B says it of both", "of the leader",
+    ],
+)  # fmt: skip
+def test_who_goes_when_a_sum_stands_still(
+    said: dict[Peer, list[Wait]], marked: set[Peer], at_odds: set[Peer], gone: Peer
+) -> None:
+    group = view_of((E,), (A, B, C, D))
+    role = duty(group, begun(group, shares=((A, ()),)), usual=1.0)
+    role.memory.disputes.marked |= marked
+    now = NOW
+    while not role.losses.gone and now < NOW + 2 * LEASE:
+        s = at(now, group)
+        for peer, waits in said.items():
+            says(role, s, peer, *waits)
+        owing = role.owing(s)
+        assert owing.keys() == at_odds
+        role.beat(s)
+        now += BEAT
+    assert role.losses.gone.keys() == {gone} and now - NOW > LEASE
+    others = set() if gone in marked else at_odds - {gone}
+    assert role.memory.disputes.marked == marked - {gone} | others
 
 
 @pytest.mark.parametrize("age", [0.9, 1.1])
