@@ -121,8 +121,6 @@ class Heartbeat:
     """What this peer (from the leader: the run) waits for; empty when it works."""
     copies: tuple[Copied, ...]
     """Those that this peer keeps of others' stages."""
-    done: int = 0
-    """Tasks of steps and installs that it has finished in this life (rule 38)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +384,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Poisoned:
-    """A non-finite number turned up (rule 25). `giver`: whose tensor it was computed of, if any."""
+    """A non-finite number turned up (rule 25)."""
 
     lineage: str
     view: int
@@ -395,7 +393,6 @@ class Poisoned:
     stage: int
     microbatch: int
     reason: str
-    giver: Peer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +400,7 @@ class Wait:
     """The tensor of (microbatch, visit, direction) is with `peer`, who has acknowledged it (`stored`) or not.
 
     Microbatch -1 is the group of stage `visit`: `peer` has not said what it has accumulated, or, not `stored`, the sum
-    is being made. Then `peer` is the sender; or who owes it its part (forward), or the sum of its piece (backward)."""
+    is being made."""
 
     microbatch: int
     visit: int
@@ -415,7 +412,7 @@ class Wait:
 @dataclass(frozen=True, slots=True)
 class Waits:
     """To the leader, with each heartbeat while work on a step waits for others for longer than usual (rule 38): of each
-    microbatch the one wait that is furthest on its path. One without any says that the waits are over."""
+    microbatch the one wait that is furthest on its path."""
 
     lineage: str
     view: int
