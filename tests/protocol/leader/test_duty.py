@@ -319,7 +319,7 @@ def test_what_is_not_acknowledged_excuses_as_long_as_it_may_be_true(
 def test_a_sum_excuses_as_long_as_it_may_be_made(after: float, owes: bool) -> None:
     role = duty(GROUPS, begun(GROUPS, shares=((A, ()),)))
     for now in (NOW, NOW + after):
-        says(role, at(now, GROUPS), B, wait(-1, 1, C, stored=False))
+        says(role, at(now, GROUPS), B, wait(-1, 1, B, stored=False))
     assert (B in role.owing(at(NOW + after, GROUPS))) is owes
 
 
