@@ -62,7 +62,7 @@ class Stranger:
         self.lent: list[int] = []
         """The stages that somebody has fetched from us."""
         self.directory: DirectoryLink | None = None
-        arena = Arena(manifest.boundary_bytes, SLOTS)
+        arena = Arena(manifest.boundary_bytes.largest, SLOTS)
 
         def deliver(event: LinkEvent) -> None:
             if isinstance(event, Received):
@@ -163,7 +163,7 @@ class Stranger:
 def state_shape(manifest: Manifest) -> StateShape:
     """As volunteers with room for boundary tensors only have it."""
     model = ModelConfig.of(manifest.model)
-    chunk = min(manifest.boundary_bytes, CHUNK_BYTES_MAX) // model.number_bytes * model.number_bytes
+    chunk = min(manifest.boundary_bytes.largest, CHUNK_BYTES_MAX) // model.number_bytes * model.number_bytes
     stages = manifest.pipeline.stages
     return StateShape(lambda stage: model.stage_parameters(stages, stage), chunk, model.number_bytes)
 

@@ -141,7 +141,8 @@ def sizes(manifest: Manifest) -> dict[str, int]:
         "parameters_per_stage": config.stage_parameters(stages, 1),
         "parameters_head": config.stage_parameters(stages, 0),
         "state_bytes_per_stage": config.stage_parameters(stages, 1) * STATE_NUMBERS * config.number_bytes,
-        "boundary_bytes": manifest.boundary_bytes,
+        "boundary_bytes": manifest.boundary_bytes.forward,
+        "boundary_gradient_bytes": manifest.boundary_bytes.backward,
         "tokens_per_step": manifest.tokens_per_step,
     }
 
@@ -155,7 +156,8 @@ def describe(manifest: Manifest) -> str:
         f"{found['parameters_per_stage']:,} ({found['state_bytes_per_stage'] / 1e6:,.1f} MB of state each) "
         f"and a head of {found['parameters_head']:,}\n"
         f"{manifest.run.steps:,} steps of {found['tokens_per_step']:,} tokens; "
-        f"{found['boundary_bytes'] / 1e3:,.1f} kB per boundary tensor"
+        f"{found['boundary_bytes'] / 1e3:,.1f} kB per boundary tensor, "
+        f"{found['boundary_gradient_bytes'] / 1e3:,.1f} kB per gradient of one"
     )
 
 

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from ftnode.models.config import PRECISIONS
+from ftnode.protocol.manifest.boundary import ENCODINGS, BoundaryBytes, encoded_bytes
 
 CHUNK_BYTES_MAX: Final = 4 << 20
-BOUNDARY_BYTES: Final = {"float64": 8, "float32": 4, "bfloat16": 2}
+_PAIR: Final = "tuple[str, str]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class ComputeConfig:
     clip: float = 1.0
     precision: str = "float32"
     """Of weights, gradients and moments."""
-    boundary_dtype: str = "float32"
-    """float64 with precision float64, and only then."""
+    boundary: tuple[str, str] = ("float32", "float32")
+    """Encodings of activations and of their gradients. float64 with precision float64, and only then."""
     data: str = ""
     """Path of a text file or folder; empty: the Python standard library's sources."""
     data_kind: str = ""
@@ -70,23 +71,25 @@ class ComputeConfig:
     """Of this process, as of setpriority(2)."""
 
     def __post_init__(self) -> None:
-        if self.boundary_dtype not in BOUNDARY_BYTES:
-            raise ValueError(f"boundary_dtype must be one of {', '.join(BOUNDARY_BYTES)}, not {self.boundary_dtype}")
+        for encoding in self.boundary:
+            if encoding not in ENCODINGS:
+                raise ValueError(f"boundary must be of {', '.join(ENCODINGS)}, not {encoding}")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision}")
-        if (self.boundary_dtype == "float64") != (self.precision == "float64"):
-            raise ValueError(f"boundary_dtype {self.boundary_dtype} does not go with precision {self.precision}")
+        if any((encoding == "float64") != (self.precision == "float64") for encoding in self.boundary):
+            raise ValueError(f"boundary {', '.join(self.boundary)} does not go with precision {self.precision}")
         if self.backend not in ("torch", "paced"):
             raise ValueError(f"backend must be torch or paced, not {self.backend}")
         if min(self.stages, self.microbatches, self.sequences, self.slots, self.threads, self.live_activations) < 1:
             raise ValueError("stages, microbatches, sequences, slots, threads and live_activations must be at least 1")
-        if self.slot_bytes < self.boundary_bytes:
-            raise ValueError(f"a slot of {self.slot_bytes} bytes cannot hold a boundary of {self.boundary_bytes}")
+        if self.slot_bytes < (needed := self.boundary_bytes.largest):
+            raise ValueError(f"a slot of {self.slot_bytes} bytes cannot hold a boundary of {needed}")
 
     @property
-    def boundary_bytes(self) -> int:
-        """sequences × context × dim numbers of the boundary dtype."""
-        return self.sequences * self.context * self.dim * BOUNDARY_BYTES[self.boundary_dtype]
+    def boundary_bytes(self) -> BoundaryBytes:
+        """Of sequences × context rows of dim numbers."""
+        rows = self.sequences * self.context
+        return BoundaryBytes(*(encoded_bytes(encoding, rows, self.dim) for encoding in self.boundary))
 
     @property
     def chunk_bytes(self) -> int:
@@ -111,10 +114,12 @@ def config_from_dict(plain: Mapping[str, Any]) -> ComputeConfig:
     if unknown := sorted(set(plain) - set(known)):
         raise ValueError(f"unknown field {unknown[0]}")
     for name, value in plain.items():
-        allowed = {"int": (int,), "float": (int, float), "str": (str,)}[str(known[name])]
-        if not isinstance(value, allowed) or isinstance(value, bool):
-            raise ValueError(f"{name} must be {known[name]}, not {type(value).__name__}")
+        kind = str(known[name])
+        allowed = {"int": (int,), "float": (int, float), "str": (str,), _PAIR: (list, tuple)}[kind]
+        fits = isinstance(value, allowed) and not isinstance(value, bool)
+        if not fits or (kind == _PAIR and [type(each) for each in value] != [str, str]):
+            raise ValueError(f"{name} must be {kind}, not {type(value).__name__}")
     try:
-        return ComputeConfig(**plain)
+        return ComputeConfig(**{name: tuple(found) if isinstance(found, list) else found for name, found in plain.items()})
     except TypeError as error:
         raise ValueError(str(error)) from error

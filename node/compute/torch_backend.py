@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ftnode.models.blend import Blend
+from ftnode.models.boundary import BoundaryCodec
 from ftnode.models.config import ModelConfig
 from ftnode.models.data import Corpus, DataError, corpus_hash, load_corpus, training_batch, validation_batch
 from ftnode.models.encoded_size import encoded_bytes
@@ -62,7 +63,10 @@ class TorchStages:
             config.warmup_steps, config.decay, config.minimum_factor, config.clip,
         )  # fmt: skip
         self.last_visit = config.stages + 1
-        self._boundary_type: torch.dtype = getattr(torch, config.boundary_dtype)
+        device = torch.device(config.device)
+        forward, backward = config.boundary
+        self._activations = BoundaryCodec(forward, self._shape, device, dither=False)
+        self._gradients = BoundaryCodec(backward, self._shape, device, dither=True)
         self._stages: dict[int, Stage] = {}
         self._installs: dict[int, _Install] = {}
         self._group = GroupGradients(gradients, self.optimiser, dtype_of(self.model))
@@ -127,10 +131,10 @@ class TorchStages:
             raise Misuse(f"{held.saved} activations are saved already", stage)
         try:
             if last:
-                loss = held.evaluate(self._boundary(input, stage), self._batch(step, microbatch, True)[:, 1:])
+                loss = held.evaluate(self._activation(input, stage), self._batch(step, microbatch, True)[:, 1:])
                 return self._done(value=loss)
             x = self._tensor_in(stage, visit, step, microbatch, validation, input)
-            self._boundary(output, stage).copy_(held.forward(key, x, saves))
+            self._activations.encode(held.forward(key, x, saves), self._slot(output, self._activations, stage))
         except StageFault as fault:
             return self._done(fault=str(fault))
         return self._done()
@@ -145,13 +149,15 @@ class TorchStages:
         try:
             if stage == 0 and visit == self.last_visit:
                 targets_bt = self._batch(step, microbatch, False)[:, 1:]
-                lesson = held.learn(key, self._boundary(input, stage), targets_bt)
+                lesson = held.learn(key, self._activation(input, stage), targets_bt)
             else:
                 again = recompute or stage == 0
                 x = self._tensor_in(stage, visit, step, microbatch, False, input) if again else None
-                lesson = held.backward(key, self._boundary(gradient, stage), x)
+                encoded = self._slot(gradient, self._gradients, stage)
+                lesson = held.backward(key, self._gradients.decode(encoded), x)
             if lesson.gradient is not None:
-                self._boundary(output, stage).copy_(lesson.gradient)
+                into = self._slot(output, self._gradients, stage)
+                self._gradients.encode(lesson.gradient, into, (self.config.seed, step, microbatch, visit))
         except StageFault as fault:
             return self._done(fault=str(fault))
         return self._done(value=lesson.loss)
@@ -336,14 +342,17 @@ class TorchStages:
         """What the stage reads at this visit: tokens [B, T] at visit 0, else an activation [B, T, D]."""
         if (stage == 0) != (visit == 0):
             raise Misuse(f"stage {stage} has no visit {visit}", stage)
-        return self._boundary(slot, stage) if stage else self._batch(step, microbatch, validation)[:, :-1]
+        return self._activation(slot, stage) if stage else self._batch(step, microbatch, validation)[:, :-1]
 
-    def _boundary(self, slot: int | None, stage: int) -> Tensor:
-        """The boundary tensor in a slot, without a copy."""
+    def _activation(self, slot: int | None, stage: int) -> Tensor:
+        """What the stage before has made, [B, T, D]."""
+        return self._activations.decode(self._slot(slot, self._activations, stage))
+
+    def _slot(self, slot: int | None, codec: BoundaryCodec, stage: int) -> Tensor:
+        """The bytes of a boundary tensor, without a copy."""
         if slot is None:
             raise Misuse("a tensor is missing", stage)
-        count = self._tokens * self.config.dim
-        return torch.frombuffer(self.slots.view(slot), dtype=self._boundary_type, count=count).view(self._shape)
+        return torch.frombuffer(self.slots.view(slot), dtype=torch.uint8, count=codec.bytes)
 
     def _batch(self, step: int, microbatch: int, validation: bool) -> Tensor:
         """Tokens [B, T + 1]."""

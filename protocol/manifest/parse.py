@@ -169,6 +169,9 @@ class _Reader:
             wanted = f"a list of two numbers from {allowed.low:g} to {allowed.high:g}"
         elif kind is str:
             if isinstance(found, str) and (found in allowed.choices or _matches(allowed.pattern, found)):
+                if allowed.since(found) > self.tables["format"]:
+                    newer = f"{section}.{name} = {_toml(found)} came with format {allowed.since(found)}"
+                    self._fail(section, name, f"{newer}; set format = {FORMAT}")
                 return found
             wanted = " or ".join(filter(None, [*allowed.choices, allowed.pattern_name]))
         elif kind == tuple[str, ...]:
@@ -208,11 +211,13 @@ class _Reader:
                 "model", "dim", f"dim {model.dim} must be a multiple of 2 × heads = {2 * model.heads}, "
                 "because rotary positions turn pairs of numbers",
             )  # fmt: skip
-        if model.precision == "float64" and manifest.pipeline.boundary != "float32":
-            self._fail(
-                "pipeline", "boundary", f"{manifest.pipeline.boundary} would round the numbers of a float64 model; "
-                "pipeline.boundary must be float32, and float64 numbers travel",
-            )  # fmt: skip
+        for name, exact in (("boundary", ("float32",)), ("boundary_gradients", ("", "float32"))):
+            encoding = getattr(manifest.pipeline, name)
+            if model.precision == "float64" and encoding not in exact:
+                self._fail(
+                    "pipeline", name, f"{encoding} would round the numbers of a float64 model; "
+                    f"pipeline.{name} must be {exact[-1]}, and float64 numbers travel",
+                )  # fmt: skip
         if manifest.pipeline.swap and stages < SWAP_STAGES_MIN:
             self._fail("pipeline", "swap", f"swapped routes need {SWAP_STAGES_MIN} stages, not {stages}")
         if manifest.recovery.shadow_every and stages < SHADOW_STAGES_MIN:
@@ -244,9 +249,9 @@ class _Reader:
                 "batch", "microbatches", f"{manifest.batch.microbatches} microbatches through {stages} stages are more "
                 f"paths than a message holds; at most {PATHS_MAX // (stages + 2)}",
             )  # fmt: skip
-        if manifest.boundary_bytes > BOUNDARY_BYTES_MAX:
+        if manifest.boundary_bytes.largest > BOUNDARY_BYTES_MAX:
             self._fail(
-                "batch", "sequences", f"a microbatch of {manifest.boundary_bytes} bytes is more than "
+                "batch", "sequences", f"a microbatch of {manifest.boundary_bytes.largest} bytes is more than "
                 f"{BOUNDARY_BYTES_MAX}; lower batch.sequences or model.context",
             )  # fmt: skip
 

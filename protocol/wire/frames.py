@@ -19,6 +19,7 @@ from typing import Final
 
 import msgpack
 
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.codec import from_tagged, tagged
 from ftnode.protocol.words.errors import LocalError, PeerError
@@ -157,10 +158,11 @@ def read_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
     return header_bytes, payload_bytes
 
 
-def read_message(header: bytes | bytearray, payload_bytes: int, boundary_bytes: int) -> Message:
-    """The message of a frame on the step protocol. A Boundary alone has a payload, of exactly `boundary_bytes`."""
+def read_message(header: bytes | bytearray, payload_bytes: int, boundary_bytes: BoundaryBytes) -> Message:
+    """The message of a frame on the step protocol. A Boundary alone has a payload, of exactly the bytes of its
+    direction."""
     message: Message = from_tagged(MESSAGES, decode(header, HEADER_LIMITS))
-    expected = boundary_bytes if isinstance(message, Boundary) else 0
+    expected = boundary_bytes.of(message.direction) if isinstance(message, Boundary) else 0
     if payload_bytes != expected:
         raise PeerError(f"{type(message).__name__} with {payload_bytes} bytes behind it instead of {expected}")
     return message
