@@ -70,6 +70,19 @@ def dashboard_bench(directory: Path, as_json: bool, home: str | None) -> int:
 
 
 @click.command()
+@click.option("--preset", metavar="NAME", default="small", show_default=True, help="Sizes of the stage.")
+@click.option("--rounds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Microbatches to measure.")
+@json_option
+@unused_home_option
+def encoding(preset: str, rounds: int, as_json: bool, home: str | None) -> int:
+    """What encoding and decoding boundary tensors takes of a stage's work, on one thread. Half a minute; exit code 1
+    beyond the budget."""
+    from ftnode.lab.parts.boundary_encoding import run
+
+    return 0 if run(as_json, preset, rounds)["passed"] else 1
+
+
+@click.command()
 @json_option
 @unused_home_option
 def world(as_json: bool, home: str | None) -> int:

@@ -150,14 +150,15 @@ def sizes(manifest: Manifest) -> dict[str, int]:
 def describe(manifest: Manifest) -> str:
     """The run id and the sizes, for people."""
     found = sizes(manifest)
+    forward, backward = manifest.boundary_encodings
     return (
         f"run {manifest.run.name}, id {manifest.run_id}\n"
         f"{found['parameters']:,} parameters: {manifest.pipeline.stages} block stages of "
         f"{found['parameters_per_stage']:,} ({found['state_bytes_per_stage'] / 1e6:,.1f} MB of state each) "
         f"and a head of {found['parameters_head']:,}\n"
         f"{manifest.run.steps:,} steps of {found['tokens_per_step']:,} tokens; "
-        f"{found['boundary_bytes'] / 1e3:,.1f} kB per boundary tensor, "
-        f"{found['boundary_gradient_bytes'] / 1e3:,.1f} kB per gradient of one"
+        f"{found['boundary_bytes'] / 1e3:,.1f} kB per boundary tensor ({forward}), "
+        f"{found['boundary_gradient_bytes'] / 1e3:,.1f} kB per gradient of one ({backward})"
     )
 
 

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from ftnode.models.config import PRECISIONS
-from ftnode.protocol.manifest.boundary import ENCODINGS, BoundaryBytes, encoded_bytes
+from ftnode.protocol.manifest.boundary import ENCODINGS, BoundaryBytes
 
 CHUNK_BYTES_MAX: Final = 4 << 20
-_PAIR: Final = "tuple[str, str]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,10 @@ class ComputeConfig:
     clip: float = 1.0
     precision: str = "float32"
     """Of weights, gradients and moments."""
-    boundary: tuple[str, str] = ("float32", "float32")
-    """Encodings of activations and of their gradients. float64 with precision float64, and only then."""
+    boundary: str = "float32"
+    """Encoding of activations that travel. float64 with precision float64, and only then."""
+    boundary_gradients: str = ""
+    """Encoding of the gradients of these; empty: as theirs."""
     data: str = ""
     """Path of a text file or folder; empty: the Python standard library's sources."""
     data_kind: str = ""
@@ -71,13 +72,13 @@ class ComputeConfig:
     """Of this process, as of setpriority(2)."""
 
     def __post_init__(self) -> None:
-        for encoding in self.boundary:
+        for encoding in self.encodings:
             if encoding not in ENCODINGS:
-                raise ValueError(f"boundary must be of {', '.join(ENCODINGS)}, not {encoding}")
+                raise ValueError(f"boundary must be one of {', '.join(ENCODINGS)}, not {encoding}")
+            if (encoding == "float64") != (self.precision == "float64"):
+                raise ValueError(f"boundary {encoding} does not go with precision {self.precision}")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision}")
-        if any((encoding == "float64") != (self.precision == "float64") for encoding in self.boundary):
-            raise ValueError(f"boundary {', '.join(self.boundary)} does not go with precision {self.precision}")
         if self.backend not in ("torch", "paced"):
             raise ValueError(f"backend must be torch or paced, not {self.backend}")
         if min(self.stages, self.microbatches, self.sequences, self.slots, self.threads, self.live_activations) < 1:
@@ -86,10 +87,14 @@ class ComputeConfig:
             raise ValueError(f"a slot of {self.slot_bytes} bytes cannot hold a boundary of {needed}")
 
     @property
+    def encodings(self) -> tuple[str, str]:
+        """Of boundary tensors, forward and backward."""
+        return self.boundary, self.boundary_gradients or self.boundary
+
+    @property
     def boundary_bytes(self) -> BoundaryBytes:
         """Of sequences × context rows of dim numbers."""
-        rows = self.sequences * self.context
-        return BoundaryBytes(*(encoded_bytes(encoding, rows, self.dim) for encoding in self.boundary))
+        return BoundaryBytes.encoded(self.encodings, self.sequences * self.context, self.dim)
 
     @property
     def chunk_bytes(self) -> int:
@@ -114,12 +119,10 @@ def config_from_dict(plain: Mapping[str, Any]) -> ComputeConfig:
     if unknown := sorted(set(plain) - set(known)):
         raise ValueError(f"unknown field {unknown[0]}")
     for name, value in plain.items():
-        kind = str(known[name])
-        allowed = {"int": (int,), "float": (int, float), "str": (str,), _PAIR: (list, tuple)}[kind]
-        fits = isinstance(value, allowed) and not isinstance(value, bool)
-        if not fits or (kind == _PAIR and [type(each) for each in value] != [str, str]):
-            raise ValueError(f"{name} must be {kind}, not {type(value).__name__}")
+        allowed = {"int": (int,), "float": (int, float), "str": (str,)}[str(known[name])]
+        if not isinstance(value, allowed) or isinstance(value, bool):
+            raise ValueError(f"{name} must be {known[name]}, not {type(value).__name__}")
     try:
-        return ComputeConfig(**{name: tuple(found) if isinstance(found, list) else found for name, found in plain.items()})
+        return ComputeConfig(**plain)
     except TypeError as error:
         raise ValueError(str(error)) from error

@@ -304,7 +304,7 @@ class PacedStages:
             time.sleep(seconds)
 
     def _write(self, slot: int) -> None:
-        size = self.config.boundary_bytes
+        size = self.config.boundary_bytes.largest
         self.slots.view(slot)[:size] = bytes(size)
 
     def _done(self, value: float) -> Answer:

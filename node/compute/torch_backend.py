@@ -64,7 +64,7 @@ class TorchStages:
         )  # fmt: skip
         self.last_visit = config.stages + 1
         device = torch.device(config.device)
-        forward, backward = config.boundary
+        forward, backward = config.encodings
         self._activations = BoundaryCodec(forward, self._shape, device, dither=False)
         self._gradients = BoundaryCodec(backward, self._shape, device, dither=True)
         self._stages: dict[int, Stage] = {}
@@ -156,8 +156,7 @@ class TorchStages:
                 encoded = self._slot(gradient, self._gradients, stage)
                 lesson = held.backward(key, self._gradients.decode(encoded), x)
             if lesson.gradient is not None:
-                into = self._slot(output, self._gradients, stage)
-                self._gradients.encode(lesson.gradient, into, (self.config.seed, step, microbatch, visit))
+                self._pass_back(held, lesson.gradient, (step, microbatch, visit), output)
         except StageFault as fault:
             return self._done(fault=str(fault))
         return self._done(value=lesson.loss)
@@ -347,6 +346,15 @@ class TorchStages:
     def _activation(self, slot: int | None, stage: int) -> Tensor:
         """What the stage before has made, [B, T, D]."""
         return self._activations.decode(self._slot(slot, self._activations, stage))
+
+    def _pass_back(self, held: Stage, gradient: Tensor, key: tuple[int, int, int], slot: int | None) -> None:
+        """The gradient for the stage before. One that cannot be encoded spoils the attempt, where it counts already."""
+        try:
+            into = self._slot(slot, self._gradients, held.index)
+            self._gradients.encode(gradient, into, (self.config.seed, *key))
+        except StageFault as fault:
+            held.ledger.spoiled = str(fault)
+            raise
 
     def _slot(self, slot: int | None, codec: BoundaryCodec, stage: int) -> Tensor:
         """The bytes of a boundary tensor, without a copy."""

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any, Final, NoReturn
 
+from ftnode.protocol.manifest.boundary import BLOCK_BITS, BLOCK_MIN, block_numbers
 from ftnode.protocol.manifest.sections import (
     FORMAT,
     FORMATS_READ,
@@ -211,13 +212,10 @@ class _Reader:
                 "model", "dim", f"dim {model.dim} must be a multiple of 2 × heads = {2 * model.heads}, "
                 "because rotary positions turn pairs of numbers",
             )  # fmt: skip
-        for name, exact in (("boundary", ("float32",)), ("boundary_gradients", ("", "float32"))):
-            encoding = getattr(manifest.pipeline, name)
-            if model.precision == "float64" and encoding not in exact:
-                self._fail(
-                    "pipeline", name, f"{encoding} would round the numbers of a float64 model; "
-                    f"pipeline.{name} must be {exact[-1]}, and float64 numbers travel",
-                )  # fmt: skip
+        if wrong := _encoding_objection("boundary", manifest.pipeline.boundary, model):
+            self._fail("pipeline", "boundary", wrong)
+        if wrong := _encoding_objection("boundary_gradients", manifest.pipeline.boundary_gradients, model):
+            self._fail("pipeline", "boundary_gradients", wrong)
         if manifest.pipeline.swap and stages < SWAP_STAGES_MIN:
             self._fail("pipeline", "swap", f"swapped routes need {SWAP_STAGES_MIN} stages, not {stages}")
         if manifest.recovery.shadow_every and stages < SHADOW_STAGES_MIN:
@@ -278,6 +276,21 @@ class _Reader:
                 if section and full == section:
                     section_line = number
         return section_line
+
+
+def _encoding_objection(key: str, encoding: str, model: Model) -> str:
+    """Why boundary tensors of this model cannot be encoded like that, or nothing."""
+    if model.precision == "float64" and encoding not in ("", "float32"):
+        return (
+            f"{encoding} would round the numbers of a float64 model; pipeline.{key} must be float32, and float64 "
+            "numbers travel"
+        )  # fmt: skip
+    if encoding in BLOCK_BITS and (block := block_numbers(model.dim)) < BLOCK_MIN:
+        return (
+            f"{encoding} has a scale for each block, and blocks of a row of {model.dim} numbers would be of {block}; "
+            f"model.dim must be a multiple of {BLOCK_MIN}"
+        )  # fmt: skip
+    return ""
 
 
 def _number(found: object, kind: type, allowed: Allowed) -> bool:

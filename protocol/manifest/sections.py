@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from math import ceil
 from typing import Any
 
-from ftnode.protocol.manifest.boundary import BoundaryBytes, encoded_bytes
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
 
 FORMAT = 6
@@ -256,7 +256,7 @@ class Manifest:
     def boundary_bytes(self) -> BoundaryBytes:
         """Of what crosses between two stages: sequences × context rows of dim numbers."""
         rows = self.batch.sequences * self.model.context
-        return BoundaryBytes(*(encoded_bytes(encoding, rows, self.model.dim) for encoding in self.boundary_encodings))
+        return BoundaryBytes.encoded(self.boundary_encodings, rows, self.model.dim)
 
     @property
     def head_parameters(self) -> int:

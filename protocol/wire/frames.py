@@ -19,7 +19,7 @@ from typing import Final
 
 import msgpack
 
-from ftnode.protocol.manifest.boundary import BoundaryBytes
+from ftnode.protocol.manifest.boundary import BoundaryBytes, sound_scales
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.codec import from_tagged, tagged
 from ftnode.protocol.words.errors import LocalError, PeerError
@@ -166,6 +166,13 @@ def read_message(header: bytes | bytearray, payload_bytes: int, boundary_bytes: 
     if payload_bytes != expected:
         raise PeerError(f"{type(message).__name__} with {payload_bytes} bytes behind it instead of {expected}")
     return message
+
+
+def check_payload(boundary: Boundary, payload: memoryview, boundary_bytes: BoundaryBytes) -> None:
+    """Raises PeerError for a tensor whose scales nobody can have made. Whatever the levels behind sound scales are,
+    the numbers that they mean are finite."""
+    if not sound_scales(payload[: boundary_bytes.scales_of(boundary.direction)]):
+        raise PeerError("a boundary tensor with a scale that is negative, too large or no number")
 
 
 def read_greeting(header: bytes | bytearray, payload_bytes: int) -> Greeting:

@@ -35,7 +35,7 @@ def narrow(text_file: Path) -> ComputeConfig:
 
 @pytest.fixture
 def wide(narrow: ComputeConfig) -> ComputeConfig:
-    return replace(narrow, precision="float64", boundary_dtype="float64", slot_bytes=2 * narrow.slot_bytes)
+    return replace(narrow, precision="float64", boundary="float64", slot_bytes=2 * narrow.slot_bytes)
 
 
 def held(compute: Direct) -> list[Stage]:

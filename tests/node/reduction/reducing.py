@@ -23,9 +23,7 @@ from tests.node.compute.computing import CONFIG, Direct, Port, direct
 Floats = np.ndarray[Any, np.dtype[np.float32]] | np.ndarray[Any, np.dtype[np.float64]]
 STAGE, ATTEMPT = 1, Attempt(0, 1)
 GROUP_CONFIG = replace(CONFIG, microbatches=8)
-WIDE_CONFIG = replace(
-    GROUP_CONFIG, precision="float64", boundary_dtype="float64", slot_bytes=2 * GROUP_CONFIG.slot_bytes
-)
+WIDE_CONFIG = replace(GROUP_CONFIG, precision="float64", boundary="float64", slot_bytes=2 * GROUP_CONFIG.slot_bytes)
 NUMBERS = gradient_numbers(GROUP_CONFIG)
 
 
