@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from ftnode.models.config import PRECISIONS
+from ftnode.models.config import PRECISIONS, ModelConfig
+from ftnode.models.state_plan import StatePlan
 from ftnode.protocol.manifest.boundary import ENCODINGS, BoundaryBytes
 
 CHUNK_BYTES_MAX: Final = 4 << 20
@@ -42,6 +43,10 @@ class ComputeConfig:
     decay: str = "cosine"
     minimum_factor: float = 0.1
     clip: float = 1.0
+    optimiser: str = "adam"
+    """Its kind."""
+    matrix_learning_rate: float = 0.0
+    momentum: float = 0.95
     precision: str = "float32"
     """Of weights, gradients and moments."""
     boundary: str = "float32"
@@ -108,6 +113,11 @@ class ComputeConfig:
     @property
     def number_bytes(self) -> int:
         return PRECISIONS[self.precision]
+
+    @property
+    def state_plan(self) -> StatePlan:
+        """Of all stages of the run."""
+        return StatePlan(ModelConfig.of(self), self.stages, self.optimiser)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -24,6 +24,7 @@ def compute_config(config: JoinConfig) -> ComputeConfig:
     model, optimiser, pipeline = manifest.model, manifest.optimiser, manifest.pipeline
     forward, backward = manifest.boundary_encodings
     return ComputeConfig(
+        optimiser=optimiser.kind, matrix_learning_rate=optimiser.matrix_learning_rate, momentum=optimiser.momentum,
         dim=model.dim, heads=model.heads, layers=model.layers, context=model.context, hidden=model.hidden,
         stages=pipeline.stages, microbatches=manifest.batch.microbatches, sequences=manifest.batch.sequences,
         steps=manifest.run.steps, learning_rate=optimiser.learning_rate, slot_bytes=manifest.boundary_bytes.largest,

@@ -234,6 +234,7 @@ class PacedStages:
             "rate_factor": 1.0,
             "chunks": len(made.lengths),
             "bytes": self.shape.size(stage, parts),
+            "weight_bytes": self.shape.size(stage, "weights"),
             "digest": _zeros_digest(self.shape.size(stage, "weights")),
             "step_count": made.updates,
         }

@@ -19,9 +19,11 @@ from ftnode.models.encoded_size import encoded_bytes
 from ftnode.models.encoding import decode
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.llama import dtype_of
+from ftnode.models.muon import scratch_bytes
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.shards import is_shard_folder, open_shards
-from ftnode.models.stage import ROWS, SavedKey, Stage, StageVersion
+from ftnode.models.stage import SavedKey, Stage, StageVersion
+from ftnode.models.state_plan import rule_of
 from ftnode.models.tensors import digest
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.compute.exports import Exports, state_of
@@ -60,7 +62,8 @@ class TorchStages:
         self.model = ModelConfig.of(config)
         self.optimiser = OptimiserConfig(
             config.learning_rate, config.steps, config.beta1, config.beta2, config.eps, config.weight_decay,
-            config.warmup_steps, config.decay, config.minimum_factor, config.clip,
+            config.warmup_steps, config.decay, config.minimum_factor, config.clip, config.optimiser,
+            config.matrix_learning_rate, config.momentum,
         )  # fmt: skip
         self.last_visit = config.stages + 1
         device = torch.device(config.device)
@@ -81,20 +84,31 @@ class TorchStages:
     # What a node should know before it claims a stage.
 
     def ready(self) -> Answer:
-        room = self.memory.free(memory_free(torch.device(self.config.device)))
-        figures = replace(measure(self._new_stage(1), self._shape), memory_free=room)
+        room = self.memory.free(memory_free(torch.device(self.config.device))) - self._scratch_bytes()
+        figures = replace(measure(self._new_stage(1), self._shape), memory_free=max(0, room))
         corpus, corpus_reason = self._corpus_seen()
-        parameter_bytes = ROWS * self.model.number_bytes
         return {
             "device": device_name(self.config.device),
             "threads": self.config.threads,
-            "stage_bytes": parameter_bytes * self.model.stage_parameters(self.config.stages, 1),
-            "head_bytes": parameter_bytes * self.model.head_parameters,
+            "stage_bytes": self._bytes(1),
+            "head_bytes": self._bytes(0),
             **asdict(figures),
             "tokens_per_second": self._tokens / (figures.forward_seconds + figures.backward_seconds),
             "corpus": corpus,
             "corpus_reason": corpus_reason,
         }
+
+    def _bytes(self, stage: int) -> int:
+        """Of its state and its gradient."""
+        plan = self.config.state_plan
+        return plan.size(stage, "all") + plan.size(stage, "weights")
+
+    def _scratch_bytes(self) -> int:
+        """Of an update: one at a time, whatever number of stages."""
+        plan = self.config.state_plan
+        named = {name: shape for stage in (0, 1) for name, (_, shape) in plan.entries(stage, "weights").items()}
+        matrices = [shape for name, shape in named.items() if rule_of(plan.optimiser, name, shape) == "muon"]
+        return max((scratch_bytes(shape, self.config.number_bytes) for shape in matrices), default=0)
 
     def _corpus_seen(self) -> tuple[str, str]:
         """(hash, "") of the corpus when it is the run's, ("", why not) otherwise. The text itself is not kept.
@@ -270,6 +284,7 @@ class TorchStages:
             "rate_factor": account.rate_factor,
             "chunks": -(-account.numbers // self.config.chunk_numbers),
             "bytes": self.config.number_bytes * account.numbers,
+            "weight_bytes": self.config.number_bytes * account.weights,
             "digest": account.digest,
             "step_count": account.step_count,
         }
@@ -292,7 +307,7 @@ class TorchStages:
         started = time.perf_counter()
         self._drop_weights(stage)
         made = self._new_stage(stage)
-        kept = load_snapshot(made, self.model, Path(folder), StageVersion(step, commit, _attempt(attempt)))
+        kept = load_snapshot(made, self.config.state_plan, Path(folder), StageVersion(step, commit, _attempt(attempt)))
         self._stages[stage] = made
         return {"digest": kept.digest, "bytes": kept.bytes, "seconds": time.perf_counter() - started}
 

@@ -88,6 +88,7 @@ def settings(manifest: Manifest) -> Settings:
         snapshot_every=manifest.recovery.snapshot_every,
         rollback_max=manifest.recovery.rollback_max,
         state_bytes=manifest.state_bytes,
+        gradient_bytes=manifest.gradient_bytes,
         lease_seconds=manifest.liveness.lease_seconds,
         minority_wait_seconds=manifest.recovery.minority_wait_seconds,
         listed=manifest.membership.join == "listed",

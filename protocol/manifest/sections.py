@@ -133,8 +133,12 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Optimiser:
-    """Adam with decoupled weight decay, one per stage."""
+    """One per stage, with decoupled weight decay."""
 
+    kind: str = key(
+        "adam; muon: matrices of blocks by Muon, everything else by Adam. Muon takes fewer steps, one number less per "
+        "weight of a matrix, and more arithmetic.", 0, 0, "adam", "muon", since=6, earlier="adam",
+    )  # fmt: skip
     learning_rate: float = key("After the warm-up.", 1e-9, 1.0)
     betas: tuple[float, float] = key("Adam's two decay rates.", 0.0, 0.999999)
     epsilon: float = key("Adam's guard against dividing by zero.", 1e-16, 1e-2)
@@ -143,6 +147,11 @@ class Optimiser:
     decay: str = key("How the learning rate falls after the warm-up.", 0, 0, "cosine", "constant")
     minimum_factor: float = key("The cosine ends at this share of the learning rate.", 0.0, 1.0)
     clip: float = key("Largest gradient norm of one stage.", 1e-6, 1e6)
+    matrix_learning_rate: float = key(
+        "Of matrices that Muon updates, which it moves as far as Adam would at this rate; 0: learning_rate.",
+        0.0, 1.0, since=6, earlier=0.0,
+    )  # fmt: skip
+    momentum: float = key("Muon's decay rate.", 0.0, 0.999999, since=6, earlier=0.95)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +193,7 @@ class Recovery:
     )  # fmt: skip
     weighting: str = key("How the donors of a blend count, by their gradient norms.", 0, 0, *WEIGHTINGS)
     norms: str = key("Those norms, before or after clipping.", 0, 0, *MEASURED)
-    optimiser: str = key(
-        "Adam's moments of a blended or copied stage: new, or blended as well.", 0, 0, "fresh", "blended"
-    )
+    optimiser: str = key("Moments of a blended or copied stage: new, or blended as well.", 0, 0, "fresh", "blended")
     head_every: int = key(
         "Steps between two copies of the head to the holders of the first and last stage; 0: as often as 10 % of the "
         "bytes of a step allow.", 0, 1_000_000,
@@ -264,9 +271,26 @@ class Manifest:
         return (2 * self.model.vocabulary + 1) * self.model.dim
 
     @property
+    def gradient_bytes(self) -> int:
+        """Of the largest stage."""
+        return NUMBER_BYTES[self.model.precision] * max(self.head_parameters, self.stage_parameters)
+
+    @property
+    def head_state_bytes(self) -> int:
+        """Weights, and both of Adam's moments."""
+        return 3 * NUMBER_BYTES[self.model.precision] * self.head_parameters
+
+    @property
+    def stage_state_bytes(self) -> int:
+        """Of one block stage: weights, and their moments, of which Muon has one for each matrix."""
+        norms = 2 * self.model.dim * (self.model.layers // self.pipeline.stages)
+        spared = self.stage_parameters - norms if self.optimiser.kind == "muon" else 0
+        return NUMBER_BYTES[self.model.precision] * (3 * self.stage_parameters - spared)
+
+    @property
     def state_bytes(self) -> int:
-        """Weights and both moments of the largest stage."""
-        return 3 * NUMBER_BYTES[self.model.precision] * max(self.head_parameters, self.stage_parameters)
+        """Of the largest stage."""
+        return max(self.head_state_bytes, self.stage_state_bytes)
 
     @property
     def stage_parameters(self) -> int:
@@ -293,8 +317,7 @@ class Manifest:
         For each of its block stages it may keep one shadow; with the first or the last, the head and its moments. While
         a new copy comes, the old one stays.
         """
-        head = 3 * NUMBER_BYTES[self.model.precision] * self.head_parameters
-        return 2 * self.shadow_bytes, 2 * head
+        return 2 * self.shadow_bytes, 2 * self.head_state_bytes
 
     @property
     def step_bytes(self) -> int:
@@ -305,7 +328,7 @@ class Manifest:
     def head_every(self) -> int:
         """Steps between two copies of the head: `recovery.head_every`, or so many that two times its weights and
         moments are at most HEAD_COPIES_SHARE of the bytes of these steps."""
-        copies = min(2, self.pipeline.stages) * 3 * NUMBER_BYTES[self.model.precision] * self.head_parameters
+        copies = min(2, self.pipeline.stages) * self.head_state_bytes
         return self.recovery.head_every or max(1, ceil(copies / (HEAD_COPIES_SHARE * self.step_bytes)))
 
     @property

@@ -58,7 +58,7 @@ class Member:
         return self.compute.backend._stages[STAGE]  # type: ignore[attr-defined]
 
     def accumulated(self) -> Floats:
-        return self.stage.buffers[3].numpy().copy()  # type: ignore[no-any-return]
+        return self.stage.gradient.numpy().copy()  # type: ignore[no-any-return]
 
     def summed(self) -> Floats:
         return np.frombuffer(self.memory.view(STAGE), self.dtype).copy()

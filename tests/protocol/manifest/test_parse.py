@@ -29,6 +29,7 @@ from ftnode.protocol.manifest.parse import (
 )
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.types import Direction
+from tests.protocol.manifest.earlier import in_format
 
 TINY = Manifest(
     Run("tiny", seed=1, steps=300),
@@ -237,14 +238,7 @@ def without(text: str, *keys: str) -> str:
 
 def of_format(number: int) -> str:
     """The tiny manifest as it was written then."""
-    text = without(changed("format = 6", f"format = {number}"), "boundary_gradients")
-    if number == 5:
-        return text
-    text = without(text, "snapshot_every", "rollback_max")
-    if number == 4:
-        return text
-    text = without(text.partition("[membership]")[0], "author")
-    return text if number == 3 else without(text, "replicas", "precision")
+    return in_format(TEXT, number)
 
 
 def test_earlier_formats_are_read_as_what_they_meant() -> None:
@@ -262,7 +256,9 @@ def test_a_format_has_no_keys_of_a_later_one_nor_lacks_its_own() -> None:
     assert "pipeline.replicas came with format 3; set format = 6" in refusal(early)
     assert "run.author came with format 4" in refusal(of_format(3).replace("[run]", '[run]\nauthor = ""'))
     assert "recovery.snapshot_every came with format 5" in refusal(of_format(5).replace("format = 5", "format = 4"))
-    assert "pipeline.boundary_gradients came with format 6" in refusal(TEXT.replace("format = 6", "format = 5"))
+    assert "pipeline.boundary_gradients came with format 6" in refusal(
+        of_format(5).replace("[pipeline]", '[pipeline]\nboundary_gradients = ""')
+    )
     assert "membership.join came with format 4" in refusal(of_format(3) + '\n[membership]\njoin = "open"\n')
     assert "pipeline.replicas is missing" in refusal(without(TEXT, "replicas"))
     assert "section [membership] is missing" in refusal(TEXT.partition("[membership]")[0])
@@ -360,7 +356,7 @@ def encoded(forward: str, backward: str = "") -> Manifest:
 def test_encodings_that_came_later_need_their_format() -> None:
     text = render(encoded("int8", "float32"))
     assert parse(text) == encoded("int8", "float32")
-    early = without(text, "boundary_gradients").replace("format = 6", "format = 5")
+    early = in_format(text, 5)
     assert 'pipeline.boundary = "int8" came with format 6; set format = 6' in refusal(early)
     assert "pipeline.boundary must be float32 or bfloat16 or int8 or int4" in refusal(text.replace("int8", "int3"))
 
@@ -376,7 +372,7 @@ def test_a_run_of_format_5_goes_on_as_before() -> None:
         (kept, "5a6bc285be64b361d963c9346e6f4eb8", "6338d340c9daa22725f82ecb410b558c", 4),
         (wide, "70c282b23a8da198293e886b0bfb8029", "9e8376c38b03aafd75664db59da234da", 8),
     ):
-        text = without(render(found), "boundary_gradients").replace("format = 6", "format = 5")
+        text = in_format(render(found), 5)
         assert parse(text) == found and parse(text).run_id == run_id
         assert blake2b(found.signed_bytes, digest_size=16).hexdigest() == signed
         assert found.boundary_bytes == BoundaryBytes(16 * 64 * 96 * size, 16 * 64 * 96 * size)
