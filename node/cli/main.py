@@ -195,6 +195,7 @@ lab_group = LazyGroup(
         "scaling": ("ftnode.lab.commands.benchmarks:scaling", "What replicas of the slowest stage are worth."),
         "elastic": ("ftnode.lab.commands.benchmarks:elastic", "What joins and losses of replicas cost the others."),
         "reduction": ("ftnode.lab.commands.parts:reduction", "Seconds that a group takes to sum a gradient."),
+        "sums": ("ftnode.lab.commands.parts:sums", "Seconds and loss of encoded sums on thin lines."),
         "watch": ("ftnode.lab.commands.parts:watch", "What looking at a swarm costs."),
         "export": ("ftnode.lab.commands.benchmarks:export_speed", "Memory and speed of an export while a run goes on."),
         "limits": ("ftnode.lab.commands.benchmarks:limits", "Whether a volunteer's limits hold."),

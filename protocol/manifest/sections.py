@@ -14,10 +14,10 @@ from typing import Any
 
 from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
 
-FORMAT = 5
+FORMAT = 6
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
-FORMATS_READ = (2, 3, 4, FORMAT)
-"""Formats 3, 4 and 5 added keys, and each says what a manifest without it means."""
+FORMATS_READ = (2, 3, 4, 5, FORMAT)
+"""Formats after 2 added keys and choices; each key says what a manifest without it means."""
 FORMAT_OF_IDS = 4
 """Keys that came later count in a run's id only where they change something, so that earlier runs keep theirs."""
 LISTED_MAX = 4096
@@ -155,6 +155,11 @@ class Pipeline:
         "Every other microbatch meets the first two and the last two stages in the other order (CheckFree+), so that "
         "either can take the other's place. Needs 4 stages; slows the learning."
     )
+    sums: str = key(
+        "Numbers of gradients that the holders of one stage add up. int8 and int4 have a scale for each block, and "
+        "take a quarter and an eighth of the bytes of float32; exact: those of the model.",
+        0, 0, "exact", "int8", "int4", since=6, earlier="exact",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,8 +119,8 @@ def test_whoever_is_added_raises_the_revision_and_changes_no_run(key: Identity, 
 
 def test_an_earlier_format_cannot_be_signed_as_it_is(key: Identity) -> None:
     old = "\n".join(
-        line for line in TEXT.partition("[membership]")[0].replace("format = 5", "format = 3").splitlines()
-        if not line.startswith(("author", "snapshot_every", "rollback_max"))
+        line for line in TEXT.partition("[membership]")[0].replace("format = 6", "format = 3").splitlines()
+        if not line.startswith(("author", "snapshot_every", "rollback_max", "sums"))
     )  # fmt: skip
     with pytest.raises(UserError, match="with format = 4"):
         sign(old, key)

@@ -95,12 +95,16 @@ def test_id_is_fixed() -> None:
 
 
 def test_a_later_key_changes_the_id_only_where_it_says_something() -> None:
-    """Runs of format 4, and their signatures, go on with an ftnode that writes format 5."""
+    """Runs of format 4, and their signatures, go on with an ftnode that writes a later format."""
     assert parse(TEXT.replace("rollback_max = 0", "rollback_max = 9")).run_id != TINY.run_id
     snapshots = parse(changed("snapshot_every = 0", "snapshot_every = 100"))
     assert snapshots.run_id not in (TINY.run_id, parse(changed("snapshot_every = 0", "snapshot_every = 50")).run_id)
     assert b'"format":4' in TINY.signed_bytes and b"snapshot_every" not in TINY.signed_bytes
     assert b'"format":5' in snapshots.signed_bytes
+    ids = {parse(changed('sums = "exact"', f'sums = "{sums}"')).run_id for sums in ("exact", "int8", "int4")}
+    assert len(ids) == 3 and TINY.run_id in ids and b"sums" not in TINY.signed_bytes
+    assert b'"format":6' in parse(changed('sums = "exact"', 'sums = "int4"')).signed_bytes
+    assert "pipeline.sums must be exact or int8 or int4" in refusal(changed('sums = "exact"', 'sums = "int2"'))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +134,7 @@ def test_a_later_key_changes_the_id_only_where_it_says_something() -> None:
         ("dim = 96", "dim = 100", "dim 100 must be a multiple of 2 × heads = 8"),
         ("sequences = 16", "sequences = [1]", "batch.sequences must be a whole number from 1 to 4096, not list"),
         ("[batch]", "[batches]", "unknown key or section batches; did you mean batch?"),
-        ("format = 5", "format = 6", "format 6 is none that this version of ftnode reads, which are 2, 3, 4 and 5"),
+        ("format = 6", "format = 7", "format 7 is none that this version of ftnode reads, which are 2, 3, 4, 5 and 6"),
         ('author = ""', 'author = "me"', 'run.author must be a PeerId (12D3KooW…), not "me"'),
         ('join = "open"', 'join = "some"', 'membership.join must be open or listed, not "some"'),
         (
@@ -225,7 +229,7 @@ def test_a_missing_section_is_named() -> None:
 
 
 def test_a_missing_format_is_said() -> None:
-    assert "`format = 5` is missing" in refusal(changed("format = 5", ""))
+    assert "`format = 6` is missing" in refusal(changed("format = 6", ""))
 
 
 def without(text: str, *keys: str) -> str:
@@ -234,7 +238,10 @@ def without(text: str, *keys: str) -> str:
 
 def of_format(number: int) -> str:
     """The tiny manifest as it was written then."""
-    text = without(changed("format = 5", f"format = {number}"), "snapshot_every", "rollback_max")
+    text = without(changed("format = 6", f"format = {number}"), "sums")
+    if number == 5:
+        return text
+    text = without(text, "snapshot_every", "rollback_max")
     if number == 4:
         return text
     text = without(text.partition("[membership]")[0], "author")
@@ -242,20 +249,21 @@ def of_format(number: int) -> str:
 
 
 def test_earlier_formats_are_read_as_what_they_meant() -> None:
-    assert parse(of_format(3)) == parse(of_format(4)) == TINY
+    assert parse(of_format(3)) == parse(of_format(4)) == parse(of_format(5)) == TINY
     found = parse(of_format(2))
     assert (found.pipeline.replicas, found.model.precision) == (1, "float32")
     assert (found.run.author, found.membership) == ("", Membership(join="open", peers=(), revision=0))
     assert found == replace(TINY, pipeline=replace(TINY.pipeline, replicas=1))
-    assert parse(render(found)) == found and "format = 5" in render(found)
+    assert parse(render(found)) == found and "format = 6" in render(found)
     assert "run.seed is missing" in refusal(without(of_format(2), "seed"))
 
 
 def test_a_format_has_no_keys_of_a_later_one_nor_lacks_its_own() -> None:
     early = of_format(2).replace("[pipeline]", "[pipeline]\nreplicas = 2")
-    assert "pipeline.replicas came with format 3; set format = 5" in refusal(early)
+    assert "pipeline.replicas came with format 3; set format = 6" in refusal(early)
     assert "run.author came with format 4" in refusal(of_format(3).replace("[run]", '[run]\nauthor = ""'))
-    assert "recovery.snapshot_every came with format 5" in refusal(TEXT.replace("format = 5", "format = 4"))
+    assert "recovery.snapshot_every came with format 5" in refusal(of_format(5).replace("format = 5", "format = 4"))
+    assert "pipeline.sums came with format 6" in refusal(TEXT.replace("format = 6", "format = 5"))
     assert "membership.join came with format 4" in refusal(of_format(3) + '\n[membership]\njoin = "open"\n')
     assert "pipeline.replicas is missing" in refusal(without(TEXT, "replicas"))
     assert "section [membership] is missing" in refusal(TEXT.partition("[membership]")[0])
