@@ -206,15 +206,17 @@ class Exchange:
                     part.chunk(at)[:] = part.decode(at, content)
                     self._have[piece] = part.end(at)
                     self._moved[owner] = trio.current_time()
+                    await trio.lowlevel.checkpoint()
 
             await side_by_side(contribute, collect)
         finally:
             stream.socket.close()
 
     async def _give(self, part: Piece, at: int, stream: trio.SocketStream) -> None:
-        """What we contribute to a piece; every chunk has its deadline."""
+        """What we contribute to a piece; every chunk has its deadline, and after it others have their turn."""
         ours = self.contributors.index(self._me)
         while at < part.bytes:
+            await trio.lowlevel.checkpoint()
             with trio.fail_after(IDLE_SECONDS):
                 await write_all(stream, [part.encode(at, part.chunk(at), ours)])
             at = part.end(at)
@@ -248,6 +250,7 @@ class Exchange:
                         return
                     own.filled(source)
                     self._moved[sender] = trio.current_time()
+                    await trio.lowlevel.checkpoint()
 
             async def give() -> None:
                 at = request.have

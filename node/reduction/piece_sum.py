@@ -95,6 +95,7 @@ class PieceSum:
                 await self._filled.wait()
             await self._add_up()
             self.grown.set()
+            await trio.lowlevel.checkpoint()
 
     async def _add_up(self) -> None:
         """The next chunk, one part after the other from the first, each sum rounded once."""

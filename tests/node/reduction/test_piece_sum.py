@@ -68,3 +68,19 @@ def test_who_is_ahead_waits_for_the_others(autojump_clock: trio.testing.MockCloc
             await piece.room(0)
 
     trio.run(main, clock=autojump_clock)
+
+
+def test_others_have_their_turn_after_each_chunk_of_a_sum_of_one() -> None:
+    """A holder sums up alone for its learner: nothing comes that it would wait for."""
+
+    async def main() -> None:
+        piece = PieceSum(Piece(memoryview(bytearray(256 * 20)), Exact(4), ()), 1, ours=0)
+        turns = 0
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(piece.work)
+            while not piece.whole:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+        assert turns >= 20
+
+    trio.run(main)
