@@ -44,13 +44,13 @@ Floats = npt.NDArray[np.floating]
 Weights = dict[int, Floats]
 
 
-def shaped(precision: str, replicas: int) -> Callable[[Manifest], Manifest]:
+def shaped(precision: str, replicas: int, sums: str = "exact") -> Callable[[Manifest], Manifest]:
     """Steps that are long enough for nine volunteers to come before half of them are over."""
     return lambda manifest: replace(
         manifest,
         model=replace(manifest.model, precision=precision),
         batch=replace(manifest.batch, sequences=8),
-        pipeline=replace(manifest.pipeline, replicas=replicas),
+        pipeline=replace(manifest.pipeline, replicas=replicas, sums=sums),
     )
 
 
@@ -62,9 +62,11 @@ class Ended:
     weights: Weights
 
 
-def trained(folder: Path, text: Path, precision: str, holders: int, kills: tuple[int, ...] = ()) -> Ended:
+def trained(
+    folder: Path, text: Path, precision: str, holders: int, kills: tuple[int, ...] = (), sums: str = "exact"
+) -> Ended:
     """A run to its end with so many holders for each stage, of whom some die in the middle of a step."""
-    manifest = shaped(precision, holders)(small_manifest(text, STAGES, STEPS))
+    manifest = shaped(precision, holders, sums)(small_manifest(text, STAGES, STEPS))
     folder.mkdir()
     with open_trial(manifest, folder, text, hash_every=1) as trial:
         for number in range(1, holders * (STAGES + 1) + 1):
@@ -177,6 +179,18 @@ def test_in_double_precision_deaths_leave_no_trace(tmp_path: Path, text: Path) -
         spoilt = distances(alone[mistake], alone["end"], alone["start"])
         print(f"one of {STEPS} steps with a microbatch {mistake}: {spoilt}")
         assert min(spoilt.values()) > 1e3 * TOLERANCE
+
+
+@pytest.mark.parametrize("sums", ["int8", "int4"])
+def test_with_encoded_sums_replicas_are_alike_after_every_step_and_deaths(
+    tmp_path: Path, text: Path, sums: str
+) -> None:
+    """`trained` compares their hashes after each step, and the bytes of their last weights."""
+    found = trained(tmp_path / "disturbed", text, "float32", HOLDERS, KILLED[:2], sums)
+    alone = references(found.manifest, text)
+    apart = distances(found.weights, alone["end"], alone["start"])
+    print(f"{sums}, two killed in mid-step, against exact sums: {apart}")
+    assert all(0 < far < 1 for far in apart.values())
 
 
 def test_in_single_precision_deaths_do_no_more_than_another_split(tmp_path: Path, text: Path) -> None:
