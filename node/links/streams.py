@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import struct
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -24,6 +25,12 @@ PIECE_BYTES: Final = 1 << 14
 PATIENT_SHARE: Final = 0.25
 """Of all time, how much may be waited in the kernel, however many streams there are."""
 
+RECEIPT: Final = struct.Struct(">QQ")
+"""What a reader of tensors answers with: how many bytes it has taken since the handshake, and at which microsecond of a
+clock of its own."""
+RECEIPT_EVERY_BYTES: Final = 1 << 16
+"""At most so many are taken without a receipt."""
+
 STRANGER_HEADER_MAX: Final = 1 << 17
 """Of greetings, requests and certificates; what is larger comes from members only."""
 
@@ -36,10 +43,10 @@ StreamHandler = Callable[[str, trio.SocketStream], Awaitable[None]]
 """Called with the opener's PeerId and the stream, which it must close; runs in a task of its own."""
 
 
-def carry_bulk(stream: PeerStream) -> None:
-    """From now on what the stream carries can wait, where there is a limit."""
+def carry_bulk(stream: PeerStream, *, up: bool) -> None:
+    """From now on what the stream carries in this direction can wait, where there is a limit."""
     if isinstance(stream, LimitedStream):
-        stream.urgent = False
+        stream.carry_bulk(up)
 
 
 def at_most(count: int, handler: StreamHandler) -> StreamHandler:
@@ -192,10 +199,17 @@ class FrameReader:
 
     def __init__(self, stream: PeerStream) -> None:
         self._stream = stream
+        self._taken: int | None = None
+        """Since receipts are given; None: they are not."""
+        self._told = 0
         self._buffer = bytearray(BUFFER_BYTES)
         self._start = 0
         self._end = 0
         """0 <= start <= end <= len(buffer): what is read and not yet taken."""
+
+    def give_receipts(self) -> None:
+        """From here on the other side is told how much was taken, headers along with their payloads."""
+        self._taken = 0
 
     async def wait(self) -> None:
         """Until a frame has begun. Raises EOFError when the stream ends before one does."""
@@ -216,6 +230,8 @@ class FrameReader:
         await self._fill(header_bytes)
         header = bytes(memoryview(self._buffer)[self._start : self._start + header_bytes])
         self._start += header_bytes
+        if self._taken is not None:
+            self._taken += PREFIX_BYTES + header_bytes
         return header, payload_bytes
 
     async def payload(self, view: memoryview) -> None:
@@ -223,18 +239,31 @@ class FrameReader:
         held = min(len(view), self._end - self._start)
         view[:held] = memoryview(self._buffer)[self._start : self._start + held]
         self._start += held
-        await read_into(self._stream, view[held:])
+        if self._taken is None:
+            await read_into(self._stream, view[held:])
+            return
+        await self._took(held, last=held == len(view))
+        for place in range(held, len(view), RECEIPT_EVERY_BYTES):
+            piece = view[place : place + RECEIPT_EVERY_BYTES]
+            await read_into(self._stream, piece)
+            await self._took(len(piece), last=place + len(piece) == len(view))
 
     async def skip(self, size: int) -> None:
         """Pass over a payload that is not wanted, without room for more than a buffer of it."""
-        held = min(size, self._end - self._start)
-        self._start += held
-        size -= held
         scratch = memoryview(bytearray(min(size, BUFFER_BYTES)))
         while size:
             part = scratch[:size]
-            await read_into(self._stream, part)
+            await self.payload(part)
             size -= len(part)
+
+    async def _took(self, count: int, last: bool) -> None:
+        """`last`: of a payload, whose sender wants to know at once."""
+        assert self._taken is not None
+        self._taken += count
+        if self._taken > self._told and (last or self._taken - self._told >= RECEIPT_EVERY_BYTES):
+            self._told = self._taken
+            receipt = RECEIPT.pack(self._taken, int(time.monotonic() * 1e6))
+            await write_all(self._stream, [memoryview(receipt)])
 
     async def end(self) -> None:
         """Until the other side closes. Raises PeerError when it sends something instead."""
