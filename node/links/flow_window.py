@@ -16,12 +16,15 @@ from collections import deque
 from math import inf
 from typing import Final
 
-WINDOW_BYTES_MIN: Final = 1 << 17
+WINDOW_BYTES_MIN: Final = 1 << 18
+"""More than RECEIPT_BYTES_MAX (streams.py)."""
 WINDOW_BYTES_FIRST: Final = 1 << 19
 WINDOW_BYTES_MAX: Final = 1 << 24
 """What yamux, below us, lets pass at most."""
 FULL_BYTES: Final = 1 << 16
 """A window with less room is used up."""
+MARK_BYTES: Final = 1 << 16
+"""When so many were written is remembered for their receipt."""
 QUEUE_SECONDS: Final = 0.1
 SHRINK_MAX: Final = 0.7
 GROW_MAX: Final = 2.0
@@ -55,6 +58,11 @@ class FlowWindow:
         return self.size - (self.sent - self.received)
 
     def send(self, count: int, now: float) -> None:
+        """So many bytes more, at once."""
+        for _ in range(0, count - MARK_BYTES, MARK_BYTES):
+            self.sent += MARK_BYTES
+            self._written.append((self.sent, now))
+            count -= MARK_BYTES
         self.sent += count
         self._written.append((self.sent, now))
 

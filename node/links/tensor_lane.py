@@ -22,8 +22,6 @@ from ftnode.protocol.words.types import Direction, Handle
 
 TENSORS_MAX: Final = 256
 """Whoever lets that many pile up is not reading."""
-PIECE_BYTES: Final = 1 << 16
-"""Written at once; between two pieces nothing of ours waits."""
 STILL_SECONDS: Final = 30.0
 """Without a byte written or a receipt, while there is something to send: the peer does not read."""
 
@@ -104,7 +102,7 @@ class TensorLane:
         with trio.fail_after(STILL_SECONDS):
             while self._window.room <= 0:
                 await self._wait_for_news()
-        piece = cut(tensor.rest, min(PIECE_BYTES, self._window.room))
+        piece = cut(tensor.rest, self._window.room)
         self._window.send(sum(map(len, piece)), trio.current_time())
         with trio.fail_after(STILL_SECONDS) as patience:
             await write_all(stream, piece, patience)

@@ -13,6 +13,7 @@ from ftnode.node.links.flow_window import QUEUE_SECONDS, WINDOW_BYTES_MAX, WINDO
 
 PIECE = 1 << 16
 SECONDS = 30.0
+BUSY_AFTER_SECONDS = 5.0
 MBIT = 1e6 / 8
 CLOCK = -1e6
 """What the peer's clock shows when ours is at 0."""
@@ -27,7 +28,7 @@ class Carried:
 
 
 def carry(rate: float, delay: float, back: float = 0.0, windows: Sequence[FlowWindow] = ()) -> Carried:
-    """Send all that the windows allow over a line, whose receipts wait for `back` seconds behind other bytes."""
+    """Send all that the windows allow over a line, whose receipts wait for `back` seconds behind other bytes, later."""
     windows = windows or [FlowWindow()]
     found, free_at, now = Carried([0] * len(windows)), 0.0, 0.0
     receipts: list[tuple[float, int, int, int, float]] = []
@@ -41,7 +42,8 @@ def carry(rate: float, delay: float, back: float = 0.0, windows: Sequence[FlowWi
                 window.send(size, now)
                 free_at = max(free_at, now) + size / rate
                 there = free_at + delay
-                heapq.heappush(receipts, (there + delay + back, next(serial), link, window.sent, there + CLOCK))
+                late = back if now > BUSY_AFTER_SECONDS else 0.0
+                heapq.heappush(receipts, (there + delay + late, next(serial), link, window.sent, there + CLOCK))
                 if now > SECONDS / 2:
                     found.bytes[link] += size
                     found.wait = max(found.wait, free_at - now)
