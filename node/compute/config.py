@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from ftnode.models.config import PRECISIONS
-from ftnode.protocol.manifest.boundary import ENCODINGS, BoundaryBytes
+from ftnode.protocol.manifest.boundary import ENCODINGS, BoundaryBytes, token_bytes
 
 CHUNK_BYTES_MAX: Final = 4 << 20
 
@@ -42,6 +42,8 @@ class ComputeConfig:
     decay: str = "cosine"
     minimum_factor: float = 0.1
     clip: float = 1.0
+    subspace: int = 0
+    """Coordinates that blocks write to and that travel; 0: all of dim."""
     precision: str = "float32"
     """Of weights, gradients and moments."""
     boundary: str = "float32"
@@ -93,8 +95,14 @@ class ComputeConfig:
 
     @property
     def boundary_bytes(self) -> BoundaryBytes:
-        """Of sequences × context rows of dim numbers."""
-        return BoundaryBytes.encoded(self.encodings, self.sequences * self.context, self.dim)
+        """Of sequences × context rows of `stream` numbers, and their tokens."""
+        per_token = token_bytes(self.vocabulary) if self.subspace else 0
+        return BoundaryBytes.encoded(self.encodings, self.sequences * self.context, self.stream, per_token)
+
+    @property
+    def stream(self) -> int:
+        """Coordinates of the residual stream that blocks write to, and that travel."""
+        return self.subspace or self.dim
 
     @property
     def chunk_bytes(self) -> int:

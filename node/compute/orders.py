@@ -28,7 +28,7 @@ def compute_config(config: JoinConfig) -> ComputeConfig:
         stages=pipeline.stages, microbatches=manifest.batch.microbatches, sequences=manifest.batch.sequences,
         steps=manifest.run.steps, learning_rate=optimiser.learning_rate, slot_bytes=manifest.boundary_bytes.largest,
         slots=manifest.slots(config.hold), vocabulary=model.vocabulary, rope_theta=model.rope_theta,
-        norm_eps=model.norm_eps, seed=manifest.run.seed, beta1=optimiser.betas[0], beta2=optimiser.betas[1],
+        norm_eps=model.norm_eps, subspace=model.subspace, seed=manifest.run.seed, beta1=optimiser.betas[0], beta2=optimiser.betas[1],
         eps=optimiser.epsilon, weight_decay=optimiser.weight_decay, warmup_steps=optimiser.warmup_steps,
         decay=optimiser.decay, minimum_factor=optimiser.minimum_factor, clip=optimiser.clip,
         precision=model.precision, boundary=forward, boundary_gradients=backward, data=data_place(config),

@@ -212,6 +212,11 @@ class _Reader:
                 "model", "dim", f"dim {model.dim} must be a multiple of 2 × heads = {2 * model.heads}, "
                 "because rotary positions turn pairs of numbers",
             )  # fmt: skip
+        if model.subspace >= model.dim:
+            self._fail(
+                "model", "subspace", f"a subspace of {model.subspace} coordinates leaves none of dim {model.dim} fixed; "
+                "0 for no subspace",
+            )  # fmt: skip
         if wrong := _encoding_objection("boundary", manifest.pipeline.boundary, model):
             self._fail("pipeline", "boundary", wrong)
         if wrong := _encoding_objection("boundary_gradients", manifest.pipeline.boundary_gradients, model):
@@ -285,10 +290,10 @@ def _encoding_objection(key: str, encoding: str, model: Model) -> str:
             f"{encoding} would round the numbers of a float64 model; pipeline.{key} must be float32, and float64 "
             "numbers travel"
         )  # fmt: skip
-    if encoding in BLOCK_BITS and (block := block_numbers(model.dim)) < BLOCK_MIN:
+    if encoding in BLOCK_BITS and (block := block_numbers(model.stream)) < BLOCK_MIN:
         return (
-            f"{encoding} has a scale for each block, and blocks of a row of {model.dim} numbers would be of {block}; "
-            f"model.dim must be a multiple of {BLOCK_MIN}"
+            f"{encoding} has a scale for each block, and blocks of a row of {model.stream} numbers would be of {block}; "
+            f"model.{'subspace' if model.subspace else 'dim'} must be a multiple of {BLOCK_MIN}"
         )  # fmt: skip
     return ""
 
