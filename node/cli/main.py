@@ -196,6 +196,7 @@ lab_group = LazyGroup(
         "elastic": ("ftnode.lab.commands.benchmarks:elastic", "What joins and losses of replicas cost the others."),
         "encoding": ("ftnode.lab.commands.parts:encoding", "What encoding boundary tensors takes of a stage's work."),
         "reduction": ("ftnode.lab.commands.parts:reduction", "Seconds that a group takes to sum a gradient."),
+        "sums": ("ftnode.lab.commands.parts:sums", "Seconds and loss of encoded sums on thin lines."),
         "watch": ("ftnode.lab.commands.parts:watch", "What looking at a swarm costs."),
         "export": ("ftnode.lab.commands.benchmarks:export_speed", "Memory and speed of an export while a run goes on."),
         "limits": ("ftnode.lab.commands.benchmarks:limits", "Whether a volunteer's limits hold."),

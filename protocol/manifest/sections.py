@@ -179,6 +179,11 @@ class Pipeline:
         "Every other microbatch meets the first two and the last two stages in the other order (CheckFree+), so that "
         "either can take the other's place. Needs 4 stages; slows the learning."
     )
+    sums: str = key(
+        "Numbers of gradients that the holders of one stage add up. int8 and int4 have a scale for each block, and "
+        "take a quarter and an eighth of the bytes of float32; exact: those of the model.",
+        0, 0, "exact", "int8", "int4", since=6, earlier="exact",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
