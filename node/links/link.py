@@ -92,8 +92,8 @@ class Link:
             lane.filled.set()
 
     def put_tensor(self, head: bytes, handle: Handle, payload_bytes: int, urgency: Urgency) -> None:
-        """Queue a tensor, so many bytes of the slot `handle`, or leave it at that when it is on its way. Breaks the link
-        when the queue is full."""
+        """Queue a tensor, so many bytes of the slot `handle`, or leave it at that when it is on its way. Breaks the
+        link when the queue is full."""
         if not self._tensors.put(head, handle, payload_bytes, urgency):
             self._fail_unread(len(self._tensors), TENSOR_LANE)
 
