@@ -7,15 +7,12 @@ model's sizes: raw Philox counters, exact sums, one multiplication, the same bit
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ftnode.models.config import ModelConfig
-
-if TYPE_CHECKING:
-    import torch
 
 DEVIATION: Final = 0.1
 """Five times that of the trained part at the start: norms divide by both together. Measured: docs/explanation."""
@@ -40,11 +37,3 @@ def fixed_table(config: ModelConfig) -> NDArray[Any]:
     table = table.reshape(shape)
     table.setflags(write=False)
     return table
-
-
-@lru_cache(maxsize=2)
-def fixed_on(config: ModelConfig, device: torch.device) -> torch.Tensor:
-    """The table on a device, once for all stages there."""
-    import torch
-
-    return torch.from_numpy(fixed_table(config).copy()).to(device)

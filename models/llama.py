@@ -9,12 +9,14 @@ which tests/models/test_llama.py compares the numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ftnode.models.config import ModelConfig
+from ftnode.models.fixed_embedding import fixed_table
 from ftnode.models.parameters import EMBEDDING, FINAL_NORM, LM_HEAD, block_shapes, head_shapes, places
 from ftnode.models.tensors import Layout
 
@@ -105,6 +107,12 @@ def attention(x_btd: Tensor, weights: BlockWeights, rope: Rotary, heads: int) ->
 def swiglu(x_btd: Tensor, weights: BlockWeights) -> Tensor:
     gate_btf, up_btf = F.linear(x_btd, weights.gate_up_2fd).chunk(2, dim=-1)
     return F.linear(F.silu(gate_btf) * up_btf, weights.down_sf)
+
+
+@lru_cache(maxsize=2)
+def fixed_on(config: ModelConfig, device: torch.device) -> Tensor:
+    """What is fixed of each token, [V, D - S], once for all stages on a device."""
+    return torch.from_numpy(fixed_table(config).copy()).to(device)
 
 
 def whole(x_bts: Tensor, fixed_bty: Tensor | None) -> Tensor:

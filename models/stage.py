@@ -16,7 +16,6 @@ from torch import Tensor
 from ftnode.models import llama
 from ftnode.models.config import ModelConfig
 from ftnode.models.faults import Misuse, StageFault
-from ftnode.models.fixed_embedding import fixed_on
 from ftnode.models.initial import initialise
 from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.models.llama import BlockWeights, HeadWeights
@@ -89,7 +88,7 @@ class Stage:
         self._blocks: tuple[BlockWeights, ...] = ()
         self._rope = llama.rotary(config, self.device)
         self._parameters = self._named(moments)
-        self._fixed_vy = fixed_on(config, self.device) if config.subspace else None
+        self._fixed_vy = llama.fixed_on(config, self.device) if config.subspace else None
         self._bind()
 
     @property
