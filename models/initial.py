@@ -28,9 +28,10 @@ def initialise(flat: Tensor, layout: Layout, config: ModelConfig, seed: int, sta
     """Fill the flat weights [layout.size] of any precision: norms 1, matrices of deviation 0.02, some smaller."""
     name_of_stream = hashlib.blake2b(f"ftnode/initial/{seed}/{stage}".encode(), digest_size=8).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(name_of_stream, "little") >> 1)
-    flat[layout.matrices :] = 1.0
     for name, (offset, shape) in layout.entries.items():
-        if offset < layout.matrices:
+        if len(shape) == 1:
+            flat[offset : offset + prod(shape)] = 1.0
+        else:
             residual = name.endswith(RESIDUAL_OUTPUTS)
             deviation = DEVIATION / sqrt(2 * config.layers) if residual else DEVIATION
             for piece in torch.split(flat[offset : offset + prod(shape)], PASS_NUMBERS):

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ftnode.models.config import ModelConfig
-from ftnode.models.parameters import EMBEDDING, FINAL_NORM, LM_HEAD, block_shapes, head_shapes
-from ftnode.models.tensors import Layout, layout_of
+from ftnode.models.parameters import EMBEDDING, FINAL_NORM, LM_HEAD, block_shapes, head_shapes, places
+from ftnode.models.tensors import Layout
 
 RESIDUAL_OUTPUTS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
 """What writes into the residual stream; initialised smaller by √(2·layers), as GPT-2 does."""
@@ -27,12 +27,12 @@ def dtype_of(config: ModelConfig) -> torch.dtype:
 
 
 def head_layout(config: ModelConfig) -> Layout:
-    return layout_of(*head_shapes(config))
+    return Layout(*places(*head_shapes(config)))
 
 
 def block_layout(config: ModelConfig, first: int, count: int) -> Layout:
     """Of the layers first..first+count-1."""
-    return layout_of(*block_shapes(config, first, count))
+    return Layout(*places(*block_shapes(config, first, count)))
 
 
 @dataclass(frozen=True, slots=True)

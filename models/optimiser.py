@@ -1,8 +1,4 @@
-"""Adam with decoupled weight decay on flat buffers, and the learning-rate schedule.
-
-Every operation rounds once: no addcmul, no addcdiv, no `alpha=` (which may or may not become a fused multiply-add),
-no division by a scalar (CUDA multiplies by its reciprocal instead). So replicas with equal gradients agree to the bit.
-"""
+"""Settings of an optimiser, the schedule of its rates, and what the rules of an update (update.py) are given."""
 
 from __future__ import annotations
 
@@ -10,17 +6,16 @@ from dataclasses import dataclass
 from math import cos, isfinite, pi, sqrt
 from typing import Final
 
-import torch
 from torch import Tensor
 
-from ftnode.models.tensors import PASS_NUMBERS
+from ftnode.models.state_plan import KINDS
 
 DECAYS: Final = ("cosine", "constant")
 
 
 @dataclass(frozen=True, slots=True)
 class OptimiserConfig:
-    """Adam (Kingma & Ba 2014) with decay outside the moments (Loshchilov & Hutter 2017). Raises ValueError."""
+    """Weight decay is outside the moments (Loshchilov & Hutter 2017), times the rate. Raises ValueError."""
 
     learning_rate: float
     steps: int
@@ -34,30 +29,48 @@ class OptimiserConfig:
     minimum_factor: float = 0.1
     clip: float = 1.0
     """Largest norm of one stage's gradient; 0 does not clip."""
+    kind: str = "adam"
+    """One of KINDS."""
+    matrix_learning_rate: float = 0.0
+    """Of matrices that Muon updates; 0: `learning_rate`."""
+    momentum: float = 0.95
+    """Muon's."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "eps"):
             if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number, not {getattr(self, name)}")
-        for name in ("beta1", "beta2", "minimum_factor"):
+        for name in ("beta1", "beta2", "minimum_factor", "momentum"):
             if not 0 <= getattr(self, name) <= 1 or (name != "minimum_factor" and getattr(self, name) == 1):
                 raise ValueError(f"{name} must lie between 0 and 1, not {getattr(self, name)}")
-        for name in ("weight_decay", "clip", "steps", "warmup_steps"):
+        for name in ("weight_decay", "clip", "steps", "warmup_steps", "matrix_learning_rate"):
             if not (isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
         if self.decay not in DECAYS:
             raise ValueError(f"decay must be one of {', '.join(DECAYS)}, not {self.decay}")
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, not {self.kind}")
 
 
 def learning_rate_at(config: OptimiserConfig, step: int) -> float:
-    """Of global step 1, 2, ...: linear warm-up, then constant or half a cosine down to `minimum_factor`."""
+    """Adam's, of global step 1, 2, ..."""
+    return _scheduled(config.learning_rate, config, step)
+
+
+def matrix_rate_at(config: OptimiserConfig, step: int) -> float:
+    """Muon's."""
+    return _scheduled(config.matrix_learning_rate or config.learning_rate, config, step)
+
+
+def _scheduled(rate: float, config: OptimiserConfig, step: int) -> float:
+    """Linear warm-up, then constant or half a cosine down to `minimum_factor`."""
     if step <= config.warmup_steps:
-        return config.learning_rate * step / config.warmup_steps
+        return rate * step / config.warmup_steps
     if config.decay == "constant":
-        return config.learning_rate
+        return rate
     progress = min(1.0, (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps))
     low = config.minimum_factor
-    return config.learning_rate * (low + (1 - low) * (1 + cos(pi * progress)) / 2)
+    return rate * (low + (1 - low) * (1 + cos(pi * progress)) / 2)
 
 
 def clip_factor(config: OptimiserConfig, norm_squared: float) -> float:
@@ -66,16 +79,27 @@ def clip_factor(config: OptimiserConfig, norm_squared: float) -> float:
     return config.clip / norm if 0 < config.clip < norm else 1.0
 
 
-def adam(rows: Tensor, config: OptimiserConfig, rate: float, count: int, weight_decay: float) -> None:
-    """Update number `count` (from 1) at learning rate `rate`, in place. Rows [4, n]: weights, m, v, gradient."""
-    correct_m, correct_v = 1 / (1 - config.beta1**count), 1 / (1 - config.beta2**count)
-    with torch.no_grad():
-        for piece in torch.split(rows, PASS_NUMBERS, dim=1):
-            weights_p, m_p, v_p, gradient_p = piece
-            m_p.mul_(config.beta1).add_(gradient_p * (1 - config.beta1))
-            v_p.mul_(config.beta2).add_((gradient_p * gradient_p).mul_(1 - config.beta2))
-            update_p = m_p * correct_m
-            update_p.div_((v_p * correct_v).sqrt_().add_(config.eps)).mul_(rate)
-            if weight_decay:
-                weights_p.mul_(1 - rate * weight_decay)
-            weights_p.sub_(update_p)
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One named tensor with its gradient and its moments, all of one shape: views of a stage's memory."""
+
+    rule: str
+    """By which it is updated, of MOMENTS."""
+    weights: Tensor
+    gradient: Tensor
+    moments: tuple[Tensor, ...]
+
+    def decay(self, config: OptimiserConfig, rate: float) -> None:
+        """Of matrices and tables; norms do not decay."""
+        if config.weight_decay and self.weights.dim() == 2:
+            self.weights.mul_(1 - rate * config.weight_decay)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Which update this is: of global step `step`, number `count` (from 1) since the stage's moments were zero."""
+
+    step: int
+    count: int
+    rate_factor: float
+    """Of a stage that was rebuilt."""

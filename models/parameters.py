@@ -1,7 +1,7 @@
 """Names, shapes and places of the model's parameters. No torch here: who writes a checkpoint needs them without it.
 
-A stage is one flat buffer; its parameters lie in it one behind the other, matrices first, because norm vectors do not
-decay. Names and conventions are those of Hugging Face's `LlamaForCausalLM`.
+A stage's weights are one flat buffer; the parameters lie in it one behind the other, matrices first. Names and
+conventions are those of Hugging Face's `LlamaForCausalLM`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from ftnode.models.config import ModelConfig
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
 LM_HEAD = "lm_head.weight"
+TABLES = (EMBEDDING, LM_HEAD)
+"""A row for each token."""
 
 Shape = tuple[int, ...]
 Shapes = dict[str, Shape]
+Entries = dict[str, tuple[int, Shape]]
+"""Tensor → (offset in numbers, shape)."""
 
 
 def head_shapes(config: ModelConfig) -> tuple[Shapes, Shapes]:
@@ -49,9 +53,9 @@ def stage_shapes(config: ModelConfig, stages: int, stage: int) -> tuple[Shapes, 
     return block_shapes(config, (stage - 1) * per_stage, per_stage) if stage else head_shapes(config)
 
 
-def places(matrices: Shapes, norms: Shapes) -> tuple[dict[str, tuple[int, Shape]], int]:
-    """name → (offset, shape) in numbers, without gaps, in the order given, norms last; and how many numbers it is."""
-    entries: dict[str, tuple[int, Shape]] = {}
+def places(matrices: Shapes, norms: Shapes) -> tuple[Entries, int]:
+    """Without gaps, in the order given, norms last; and how many numbers it is."""
+    entries: Entries = {}
     offset = 0
     for name, shape in {**matrices, **norms}.items():
         entries[name] = (offset, shape)

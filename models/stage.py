@@ -1,7 +1,7 @@
 """One stage of the model: its weights, its optimiser, and the step in progress.
 
-The four flat buffers (weights, Adam's m and v, gradient) are the rows of one tensor; every named weight and its
-gradient is a view into them. Gradients of microbatches add up there: the gradient of a step is the sum over its M
+Its memory is one flat tensor: weights, the optimiser's moments, gradient. Every named weight, its moments and its
+gradient are views of it. Gradients of microbatches add up there: the gradient of a step is the sum over its M
 microbatches of the gradient of their mean loss, divided by M.
 """
 
@@ -19,13 +19,14 @@ from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.initial import initialise
 from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.models.llama import BlockWeights, HeadWeights
-from ftnode.models.optimiser import OptimiserConfig, adam, learning_rate_at
+from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn, learning_rate_at
+from ftnode.models.state_plan import MOMENTS, PARTS, StatePlan, rule_of
 from ftnode.models.tensors import Layout, is_finite
+from ftnode.models.update import update
 from ftnode.models.whole_gradient import Staged, stage_gradient
 
-WEIGHTS, MOMENT_1, MOMENT_2, GRADIENT = range(4)
-ROWS: Final = 4
-EXPORTED_ROWS: Final = {"weights": 1, "all": 3}
+EXPORTED: Final = ("weights", "all")
+"""Parts of a state that are read: weights, or weights and moments."""
 
 SavedKey = tuple[AttemptId, int, int]
 """(attempt, microbatch, visit)."""
@@ -68,12 +69,15 @@ class Stage:
     ) -> None:
         self.config, self.stages, self.index = config, stages, index
         self.optimiser, self.microbatches, self.device = optimiser, microbatches, torch.device(device)
-        self.layout = self._layout()
         self.dtype = llama.dtype_of(config)
-        self.buffers = torch.zeros(ROWS, self.layout.size, dtype=self.dtype, device=self.device)
+        plan = StatePlan(config, stages, optimiser.kind)
+        self.layout, moments = (Layout(plan.entries(index, part), plan.numbers(index, part)) for part in PARTS)
+        sizes = [self.layout.size, moments.size, self.layout.size]
+        self.memory = torch.zeros(sum(sizes), dtype=self.dtype, device=self.device)
+        self.weights, self.moments, self.gradient = torch.split(self.memory, sizes)
         self.version: StageVersion | None = None
         self.updates = 0
-        """Adam's own count, which starts again when a stage is rebuilt."""
+        """Of the moments, which start again when a stage is rebuilt."""
         self.rate_factor = 1.0
         self.norm_squared = 0.0
         """Of the last committed gradient, before clipping: ω when a neighbour is rebuilt."""
@@ -83,25 +87,22 @@ class Stage:
         self._head: HeadWeights | None = None
         self._blocks: tuple[BlockWeights, ...] = ()
         self._rope = llama.rotary(config, self.device)
+        self._parameters = self._named(moments)
         self._bind()
-
-    @property
-    def weights(self) -> Tensor:
-        return self.buffers[WEIGHTS]
 
     @property
     def saved(self) -> int:
         return len(self._saved)
 
     def state(self, parts: str) -> Tensor:
-        """What `parts` ("weights" or "all": with both moments) names, as one flat view."""
-        return self.buffers[: EXPORTED_ROWS[parts]].view(-1)
+        """What `parts` names, one of EXPORTED, as one flat view."""
+        return self.weights if parts == "weights" else self.memory[: -self.gradient.numel()]
 
     def initialise(self, seed: int, commit: str) -> None:
         flat = torch.empty(self.layout.size, dtype=self.dtype)
         initialise(flat, self.layout, self.config, seed, self.index)
         self.weights.copy_(flat)
-        self.buffers[MOMENT_1:].zero_()
+        self.moments.zero_()
         self.become(StageVersion(0, commit, (-1, 0)), updates=0, rate_factor=1.0, norm_squared=0.0)
 
     def become(self, version: StageVersion, updates: int, rate_factor: float, norm_squared: float) -> None:
@@ -176,14 +177,13 @@ class Stage:
         self.ledger.require_accumulated(attempt)
         if self.ledger.spoiled:
             raise StageFault(self.ledger.spoiled, self.index)
-        return self.buffers[GRADIENT]
+        return self.gradient
 
     def apply(self, version: StageVersion, skipped: bool, staged: Staged | None = None) -> float:
-        """Update the weights with the gradient that version.attempt reduced, and become `version`; returns the rate.
+        """Update the weights with the gradient that version.attempt reduced, and become `version`; Adam's rate.
 
         `staged`: the gradient that a group reduced; None: our own. Skipped: only the version changes.
         """
-        rate = learning_rate_at(self.optimiser, version.step) * self.rate_factor
         if self.version is None or self.version.step != version.step - 1:
             raise Misuse(f"step {version.step} does not follow {self.version and self.version.step}", self.index)
         norm_squared = self.norm_squared
@@ -192,14 +192,12 @@ class Stage:
                 self.ledger.require_reduced(version.attempt)
                 assert self._staged is not None
                 staged = self._staged
-            staged.into(self.buffers[GRADIENT])
+            staged.into(self.gradient)
             self.updates += 1
             norm_squared = staged.norm_squared
-            decayed, plain = self.buffers[:, : self.layout.matrices], self.buffers[:, self.layout.matrices :]
-            adam(decayed, self.optimiser, rate, self.updates, self.optimiser.weight_decay)
-            adam(plain, self.optimiser, rate, self.updates, 0.0)
+            update(self._parameters, self.optimiser, Turn(version.step, self.updates, self.rate_factor))
         self.become(version, self.updates, self.rate_factor, norm_squared)
-        return rate
+        return learning_rate_at(self.optimiser, version.step) * self.rate_factor
 
     def discard(self, keep: AttemptId | None) -> None:
         """Forget saved activations and accumulated gradients of every attempt but `keep`."""
@@ -208,17 +206,21 @@ class Stage:
         if self.ledger.attempt is not None and self.ledger.attempt != keep:
             self._drop_gradient()
 
-    def _layout(self) -> Layout:
-        per_stage = self.config.layers_per_stage(self.stages)
-        if not self.index:
-            return llama.head_layout(self.config)
-        return llama.block_layout(self.config, (self.index - 1) * per_stage, per_stage)
+    def _named(self, moments: Layout) -> list[Parameter]:
+        """Each parameter with what its rule changes and reads."""
+        found = []
+        for name, (_, shape) in self.layout.entries.items():
+            rule = rule_of(self.optimiser.kind, name, shape)
+            own = tuple(moments.view(self.moments, f"{name}.{moment}") for moment in MOMENTS[rule])
+            weights, gradient = self.layout.view(self.weights, name), self.layout.view(self.gradient, name)
+            found.append(Parameter(rule, weights, gradient, own))
+        return found
 
     def _bind(self) -> None:
         """Make every weight a leaf whose gradient is a view of the gradient row, so that autograd adds in place."""
         # `.data`, because views of one tensor share a version counter: a gradient that is added to would look like
         # a change of the weights that some other microbatch's graph has saved.
-        weights, gradient = self.weights.data, self.buffers[GRADIENT].data
+        weights, gradient = self.weights.data, self.gradient.data
         leaves: list[HeadWeights | BlockWeights]
         gradients: list[HeadWeights | BlockWeights]
         if not self.index:
@@ -283,7 +285,7 @@ class Stage:
         return leaf.grad
 
     def _drop_gradient(self) -> None:
-        self.buffers[GRADIENT].zero_()
+        self.gradient.zero_()
         self._staged = None
         self.ledger.clear()
 

@@ -1,6 +1,6 @@
-"""One flat buffer per stage, all of the model's precision, and where each named tensor lies in it.
+"""Flat buffers of a stage, all of the model's precision, and where each named tensor lies in them.
 
-Norm, clipping, Adam, hash, export and blend are then single passes over contiguous memory, whatever the model.
+Norm, clipping, hash, export and blend are then single passes over contiguous memory, whatever the model.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from ftnode.models.parameters import places
+from ftnode.models.parameters import Entries
 
 PASS_NUMBERS: Final = 1 << 18
 """Numbers per piece of a pass over a flat buffer: 1 MiB, so that scratch stays in cache and memory stays bounded."""
@@ -21,11 +21,10 @@ PASS_NUMBERS: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """name → (offset, shape), in numbers, without gaps. The first `matrices` numbers are subject to weight decay."""
+    """Where each named tensor lies, without gaps; `size`: of all, in numbers."""
 
-    entries: dict[str, tuple[int, tuple[int, ...]]]
+    entries: Entries
     size: int
-    matrices: int
 
     def view(self, flat: Tensor, name: str) -> Tensor:
         """The named tensor, sharing the memory of `flat` [size]."""
@@ -36,12 +35,6 @@ class Layout:
         """Neighbouring tensors seen as one, from `first` on: q, k and v make one matrix product."""
         offset, _ = self.entries[first]
         return flat[offset : offset + prod(shape)].view(shape)
-
-
-def layout_of(matrices: dict[str, tuple[int, ...]], norms: dict[str, tuple[int, ...]]) -> Layout:
-    """In the order given; norm vectors last, because they do not decay."""
-    entries, size = places(matrices, norms)
-    return Layout(entries, size, sum(prod(shape) for shape in matrices.values()))
 
 
 def digest(flat: Tensor) -> str:

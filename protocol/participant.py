@@ -198,7 +198,7 @@ class Participant:
                 case fx.Compute() | fx.Release():  # the most common of the others
                     self._out.append(each)
                 case SetTimer():
-                    (self.timers.set_if_clear if each.keep else self.timers.set)(each.name, each.at)
+                    (self.timers.set_earlier if each.keep else self.timers.set)(each.name, each.at)
                 case ClearTimer():
                     self.timers.clear(each.name)
                 case ShowView():
@@ -393,6 +393,8 @@ class Participant:
             case ev.ComputeLost():
                 lost = self.holder.on_compute_lost
                 self.carry_out(lost(self.situation, event.reason, event.out_of_memory_stage))
+            case ev.SumOwed():
+                self.holder.on_sum_owed(event)
             case ev.Installed():
                 self.carry_out(self.holder.on_installed(self.situation, event))
             case ev.InstallFailed():
@@ -518,6 +520,7 @@ class Participant:
     def _on_heartbeat(self, sender: Peer, heartbeat: ms.Heartbeat) -> None:
         if sender in self.members:
             self.reports[sender] = heartbeat
+            self.holder.moves.told(sender, heartbeat.done, self.now)
         if self.leader is not None:
             self.carry_out(self.leader.on_heartbeat(self.situation, sender, heartbeat))
         leads = self.view is not None and sender == self.view.leader

@@ -15,7 +15,9 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from ftnode.protocol.liveness.liveness import Liveness
+from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.step.patience import leader_seconds
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Message, Offer, Proof, Suspect
@@ -54,6 +56,11 @@ class Own(Protocol):
     @property
     def finished(self) -> bool:
         """All steps are committed."""
+        ...
+
+    @property
+    def moves(self) -> Moves:
+        """Who gets something done."""
         ...
 
     @property
@@ -206,11 +213,40 @@ class Situation(NamedTuple):
 
     @property
     def leader_silent(self) -> bool:
-        """The leader is silent, refused, or has long been without a quorum itself."""
+        """The leader is silent, refused, idle, or has long been without a quorum itself."""
         if self.view is None or self.view.leader == self.me:
             return False
         useless = self.now - max(self.quorate_at, self.liveness.grace) > 2 * self.settings.lease_seconds
-        return useless or self.liveness.silent(self.view.leader, self.now)
+        return useless or self.liveness.silent(self.view.leader, self.now) or self.leader_idle
+
+    @property
+    def leader_idle(self) -> bool:
+        """The leader is heard and hears a quorum, the view is whole, and nobody gets anything done for longer than a
+        leader that does its duty lets pass (rule 38). Where nobody has weights, it may rightly look for disks."""
+        view, begin = self.view, self.own.begin
+        if view is None or not self.member or view.leader == self.me or not (self.quorate and self.hears(view.leader)):
+            return False
+        if self.own.finished or view.vacancies():
+            return False
+        if begin is not None and (begin.lineage, begin.view) != (view.lineage.id, view.number):
+            begin = None
+        if begin is None and self._nobody_has_weights(view):
+            return False
+        return self.still_seconds > leader_seconds(self.settings, view, begin)
+
+    @property
+    def still_seconds(self) -> float:
+        """For how long nobody under our leader has got anything done, as far as we were awake."""
+        assert self.view is not None
+        return self.now - max(self.own.moves.last_under(self.view.leader), self.liveness.grace)
+
+    def _nobody_has_weights(self, view: View) -> bool:
+        """Of a committed step, in a run where steps may be stored."""
+        if view.lineage.start is not None or not (self.settings.snapshot_every or self.highest_step):
+            return False
+        told = (stage.applied for report in self.reports.values() for stage in report.stages)
+        held = (version.step for version in self.own.ours.values())
+        return max((*told, *held), default=0) <= 0
 
     @property
     def room(self) -> int:

@@ -70,6 +70,19 @@ def dashboard_bench(directory: Path, as_json: bool, home: str | None) -> int:
 
 
 @click.command()
+@click.option("--preset", metavar="NAME", default="small", show_default=True, help="Sizes of the stage.")
+@click.option("--rounds", type=click.IntRange(1, 1000), default=5, show_default=True, help="Microbatches to measure.")
+@json_option
+@unused_home_option
+def encoding(preset: str, rounds: int, as_json: bool, home: str | None) -> int:
+    """What encoding and decoding boundary tensors takes of a stage's work, on one thread. Half a minute; exit code 1
+    beyond the budget."""
+    from ftnode.lab.parts.boundary_encoding import run
+
+    return 0 if run(as_json, preset, rounds)["passed"] else 1
+
+
+@click.command()
 @json_option
 @unused_home_option
 def world(as_json: bool, home: str | None) -> int:
@@ -120,3 +133,31 @@ def snapshots(
 
     figures = run(as_json, sizes, rounds, orbax, folder, quick)
     return 0 if figures["passed"] else 1
+
+
+@click.command()
+@click.option("--dim", type=click.IntRange(32, 4096), default=128, show_default=True, help="Width of the model.")
+@click.option("--steps", type=click.IntRange(1, 100_000), default=320, show_default=True, help="Of each run.")
+@click.option("--seeds", type=click.IntRange(1, 100), default=2, show_default=True, help="Runs of each trial.")
+@click.option(
+    "--trial", "trials", multiple=True, metavar="KIND:RATE",
+    help="What to train with, as muon:0.01; repeats. Default: adam and muon at 0.004 and at 0.01.",
+)  # fmt: skip
+@click.option(
+    "--update-dim", "dims", multiple=True, type=click.IntRange(32, 16384), metavar="DIM",
+    help="Width of a block of which an update is timed; repeats. Default: 128, 256, 512 and 1024.",
+)  # fmt: skip
+@json_option
+@unused_home_option
+def optimisers(
+    dim: int, steps: int, seeds: int, trials: tuple[str, ...], dims: tuple[int, ...], as_json: bool, home: str | None
+) -> int:  # fmt: skip
+    """Loss after equally many steps by optimiser and rate, and seconds of an update. One thread; half an hour."""
+    from ftnode.lab.parts.optimisers import parse_trial, run
+
+    try:
+        chosen = tuple(map(parse_trial, trials or ("adam:0.004", "adam:0.01", "muon:0.004", "muon:0.01")))
+    except ValueError as error:
+        raise click.BadParameter(f"give KIND:RATE, as muon:0.01: {error}", param_hint="--trial") from None
+    run(as_json, dim, steps, seeds, chosen, dims or (128, 256, 512, 1024))
+    return 0

@@ -17,6 +17,7 @@ import trio
 
 from ftnode.lab.hostile.forgeries import NONCE_BITS, Alias, SignedRecord
 from ftnode.models.config import ModelConfig
+from ftnode.models.state_plan import StatePlan
 from ftnode.node.compute.config import CHUNK_BYTES_MAX
 from ftnode.node.compute.state_shape import StateShape
 from ftnode.node.directory.link import DirectoryDown, DirectoryLink
@@ -62,7 +63,7 @@ class Stranger:
         self.lent: list[int] = []
         """The stages that somebody has fetched from us."""
         self.directory: DirectoryLink | None = None
-        arena = Arena(manifest.boundary_bytes, SLOTS)
+        arena = Arena(manifest.boundary_bytes.largest, SLOTS)
 
         def deliver(event: LinkEvent) -> None:
             if isinstance(event, Received):
@@ -163,9 +164,9 @@ class Stranger:
 def state_shape(manifest: Manifest) -> StateShape:
     """As volunteers with room for boundary tensors only have it."""
     model = ModelConfig.of(manifest.model)
-    chunk = min(manifest.boundary_bytes, CHUNK_BYTES_MAX) // model.number_bytes * model.number_bytes
-    stages = manifest.pipeline.stages
-    return StateShape(lambda stage: model.stage_parameters(stages, stage), chunk, model.number_bytes)
+    chunk = min(manifest.boundary_bytes.largest, CHUNK_BYTES_MAX) // model.number_bytes * model.number_bytes
+    plan = StatePlan(model, manifest.pipeline.stages, manifest.optimiser.kind)
+    return StateShape(plan.numbers, chunk, model.number_bytes)
 
 
 @asynccontextmanager

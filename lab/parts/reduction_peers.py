@@ -28,6 +28,7 @@ from ftnode.node.machine.gradient_memory import GradientMemory
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.words.effects import Reduce
 from ftnode.protocol.words.types import Attempt, Peer
 
@@ -68,7 +69,7 @@ async def ours(index: int, numbers: int) -> None:
     with tempfile.TemporaryDirectory() as home:
         async with trio.open_nursery() as nursery:
             p2pd = await P2pd.start(nursery, take_identity(Path(home)).path)
-            transport = Transport(p2pd, Arena(64, 1), RUN, NONCE, 64, lambda event: None)
+            transport = Transport(p2pd, Arena(64, 1), RUN, NONCE, BoundaryBytes(64, 64), lambda event: None)
             await transport.start(nursery)
             reductions = Reductions(RUN, Peer(p2pd.peer_id, NONCE), memory, gradient, transport)
             reductions.begin(nursery)

@@ -113,7 +113,7 @@ class Ours(OneTensor):
         self.stage.become(self.version, STEP, 1.0, 1.0)
         self._memory = SnapshotMemory(state_numbers(config), config.number_bytes)
         self._copies = SnapshotCopies(self._memory)
-        about = About("ab" * 16, 1, self.model, "cd" * 32, 0)
+        about = About("ab" * 16, 1, self.model, config.optimiser, "cd" * 32, 0)
         allowance = DiskAllowance(9, 10**12, 0)
         self._pool = ThreadPoolExecutor(1)
         self._kept: dict[Path, Any] = {}
@@ -131,7 +131,7 @@ class Ours(OneTensor):
             return done
 
         def load(path: Path) -> None:
-            load_snapshot(self.stage, self.model, self._kept[path].folder, self.version)
+            load_snapshot(self.stage, config.state_plan, self._kept[path].folder, self.version)
 
         self.save, self.load = save, load
 

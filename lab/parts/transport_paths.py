@@ -27,6 +27,7 @@ from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.transport import LinkEvent, Transport
 from ftnode.node.machine.tensor_slots import Arena
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.words.events import LinkDown, Received
 from ftnode.protocol.words.messages import Boundary, Stored
 from ftnode.protocol.words.types import Attempt, Direction, Peer
@@ -73,7 +74,7 @@ async def _ours_receiver(nursery: trio.Nursery, size: int) -> tuple[str, tuple[s
             transport.send(event.sender, stored, None)
 
     p2pd = await _fresh_p2pd(nursery)
-    transport = Transport(p2pd, arena, RUN, 1, size, deliver)
+    transport = Transport(p2pd, arena, RUN, 1, BoundaryBytes(size, size), deliver)
     await transport.start(nursery)
     return p2pd.peer_id, await p2pd.addresses()
 
@@ -94,7 +95,7 @@ async def _ours_sender(
     arena, peer = Arena(size, 8), Peer(peer_id, 1)
     sending, receiving = trio.open_memory_channel[LinkEvent](64)
     p2pd = await _fresh_p2pd(nursery)
-    transport = Transport(p2pd, arena, RUN, 1, size, sending.send_nowait)
+    transport = Transport(p2pd, arena, RUN, 1, BoundaryBytes(size, size), sending.send_nowait)
     await transport.start(nursery)
     p2pd.gate.give([PeerAddress(peer_id, tuple(addresses))])
 

@@ -106,7 +106,7 @@ def _damage(model: WholeModel, lost: tuple[int, ...], damage: Way | Kept) -> lis
         held = model.stages[stage]
         if isinstance(damage, Kept):
             n = held.layout.size
-            held.buffers.zero_()
+            held.moments.zero_()
             held.weights.copy_(decode(encode(damage.states[stage][:n], "bfloat16"), "bfloat16", n))
             held.become(version_of(model.step), 0, 1.0, 0.0)
             shares.append([])

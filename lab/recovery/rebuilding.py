@@ -17,7 +17,7 @@ from ftnode.lab.recovery.whole_model import WholeModel, version_of
 from ftnode.models.blend import Blend
 from ftnode.models.initial import initialise
 from ftnode.models.llama import RESIDUAL_OUTPUTS
-from ftnode.models.stage import MOMENT_1, MOMENT_2, Stage
+from ftnode.models.stage import Stage
 from ftnode.models.tensors import PASS_NUMBERS
 from ftnode.protocol.recovery.rungs import choose_rung
 from ftnode.protocol.words.donor_shares import shares
@@ -124,15 +124,14 @@ def rebuild(
 def take_up_optimiser(target: Stage, donors: list[tuple[Stage, float]], policy: str) -> int:
     """Moments of the rebuilt stage; returns its count of updates. Without donors there is nothing but a fresh start.
 
-    fresh: zero, as CheckFree's code. blended: both moments as the weights. second-moment: only the squares, so that the
-    first steps are neither sign-like nor driven by somebody else's direction.
+    fresh: zero, as CheckFree's code. blended: both moments as the weights. second-moment: only Adam's squares, so that
+    the first steps are neither sign-like nor driven by somebody else's direction.
     """
-    target.buffers[MOMENT_1:].zero_()
+    target.moments.zero_()
     if policy == "fresh" or not donors:
         return 0
-    rows = (MOMENT_1, MOMENT_2) if policy == "blended" else (MOMENT_2,)
-    for row in rows:
-        blend_into(target.buffers[row], target.index, [(donor.buffers[row], share) for donor, share in donors])
+    taken = slice(0 if policy == "blended" else target.layout.size, None)  # of two rows: exp_avg, exp_avg_sq
+    blend_into(target.moments[taken], target.index, [(donor.moments[taken], share) for donor, share in donors])
     return min(donor.updates for donor, _ in donors)
 
 

@@ -204,7 +204,7 @@ class Run:
     def _from_shadow(self, stage: int) -> None:
         held, (content, updates) = self.model.stages[stage], self._shadows[stage]
         state = held.state(self.policy.shadow_part)
-        held.buffers[1:].zero_()
+        held.moments.zero_()
         state.copy_(decode(content, self.policy.shadow_encoding, state.numel()))
         with_moments = self.policy.shadow_part == EXPORTED
         held.become(version_of(self.model.step), updates if with_moments else 0, held.rate_factor, 0.0)

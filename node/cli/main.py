@@ -194,6 +194,7 @@ lab_group = LazyGroup(
         ),
         "scaling": ("ftnode.lab.commands.benchmarks:scaling", "What replicas of the slowest stage are worth."),
         "elastic": ("ftnode.lab.commands.benchmarks:elastic", "What joins and losses of replicas cost the others."),
+        "encoding": ("ftnode.lab.commands.parts:encoding", "What encoding boundary tensors takes of a stage's work."),
         "reduction": ("ftnode.lab.commands.parts:reduction", "Seconds that a group takes to sum a gradient."),
         "watch": ("ftnode.lab.commands.parts:watch", "What looking at a swarm costs."),
         "export": ("ftnode.lab.commands.benchmarks:export_speed", "Memory and speed of an export while a run goes on."),
@@ -204,6 +205,7 @@ lab_group = LazyGroup(
         "world": ("ftnode.lab.commands.parts:world", "Speed of the virtual world."),
         "data": ("ftnode.lab.commands.parts:data", "Speed and memory of data build against the tokenizer library."),
         "snapshots": ("ftnode.lab.commands.parts:snapshots", "What keeping a stage costs, against two libraries."),
+        "optimisers": ("ftnode.lab.commands.parts:optimisers", "Loss and cost of a step, by optimiser."),
         "recovery": ("ftnode.lab.commands.recovery:recovery", "What each way of rebuilding a lost stage is worth."),
     },
 )

@@ -13,6 +13,7 @@ from secrets import token_hex
 import click
 
 from ftnode.models.config import ModelConfig
+from ftnode.models.state_plan import StatePlan
 from ftnode.node.cli.options import home_option, json_option, peer_option, readable_data, unused_home_option
 from ftnode.node.home.identity import home_directory
 from ftnode.node.home.waiting import spoken
@@ -24,9 +25,6 @@ from ftnode.protocol.manifest.parse import Manifest, parse, render
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "cli_run"
-
-STATE_NUMBERS = 4
-"""Numbers that a holder keeps per parameter: weight, gradient, and Adam's two moments."""
 
 
 @click.command()
@@ -134,14 +132,16 @@ def manifest_text(manifest: Manifest, source: str = "the manifest of these optio
 
 
 def sizes(manifest: Manifest) -> dict[str, int]:
-    """Parameters, and bytes of what a holder keeps and sends."""
+    """Parameters, and bytes of what a holder keeps, state and gradient, and sends."""
     config, stages = ModelConfig.of(manifest.model), manifest.pipeline.stages
+    plan = StatePlan(config, stages, manifest.optimiser.kind)
     return {
         "parameters": config.total_parameters(),
         "parameters_per_stage": config.stage_parameters(stages, 1),
         "parameters_head": config.stage_parameters(stages, 0),
-        "state_bytes_per_stage": config.stage_parameters(stages, 1) * STATE_NUMBERS * config.number_bytes,
-        "boundary_bytes": manifest.boundary_bytes,
+        "state_bytes_per_stage": plan.size(1, "all") + plan.size(1, "weights"),
+        "boundary_bytes": manifest.boundary_bytes.forward,
+        "boundary_gradient_bytes": manifest.boundary_bytes.backward,
         "tokens_per_step": manifest.tokens_per_step,
     }
 
@@ -149,13 +149,15 @@ def sizes(manifest: Manifest) -> dict[str, int]:
 def describe(manifest: Manifest) -> str:
     """The run id and the sizes, for people."""
     found = sizes(manifest)
+    forward, backward = manifest.boundary_encodings
     return (
         f"run {manifest.run.name}, id {manifest.run_id}\n"
         f"{found['parameters']:,} parameters: {manifest.pipeline.stages} block stages of "
         f"{found['parameters_per_stage']:,} ({found['state_bytes_per_stage'] / 1e6:,.1f} MB of state each) "
         f"and a head of {found['parameters_head']:,}\n"
         f"{manifest.run.steps:,} steps of {found['tokens_per_step']:,} tokens; "
-        f"{found['boundary_bytes'] / 1e3:,.1f} kB per boundary tensor"
+        f"{found['boundary_bytes'] / 1e3:,.1f} kB per boundary tensor ({forward}), "
+        f"{found['boundary_gradient_bytes'] / 1e3:,.1f} kB per gradient of one ({backward})"
     )
 
 

@@ -69,7 +69,8 @@ def list_snapshots(run: str | None, as_json: bool, home: str | None) -> None:
 @home_option
 def show(snapshot: str, tensors: bool, run: str | None, as_json: bool, home: str | None) -> None:
     """Print what is known of a snapshot, without loading it."""
-    from ftnode.node.snapshots.format import PARTS, SnapshotError
+    from ftnode.models.state_plan import PARTS
+    from ftnode.node.snapshots.format import SnapshotError
     from ftnode.node.snapshots.store import tensors_of
 
     facts = []
@@ -254,7 +255,8 @@ def _plain(kept: KeptSnapshot) -> dict[str, Any]:
         "layers": list(range(first, first + per_stage)) if index.stage else [], "commit": index.version.commit,
         "attempt": list(index.version.attempt), **asdict(index.lineal), "digest": index.digest,
         "whole_digest": index.whole_digest,
-        **asdict(index.state), "data": asdict(index.data), "model": asdict(index.model), "bytes": index.bytes,
+        **asdict(index.state), "data": asdict(index.data), "model": asdict(index.model), "optimiser": index.optimiser,
+        "bytes": index.bytes,
         "parts": {name: asdict(part) for name, part in index.parts.items()}, "saved": index.saved,
         "ftnode": index.ftnode, "folder": str(kept.folder),
     }  # fmt: skip

@@ -86,23 +86,25 @@ def _divided(
     """The stages that these snapshots of one version make, written down, and why not the others. Raises SnapshotError
     when one cannot be read or written; those made before it stay."""
     from ftnode.models.config import ModelConfig
+    from ftnode.models.state_plan import StatePlan
     from ftnode.node.home.identity import home_directory
     from ftnode.node.snapshots.format import DataPosition, SnapshotError
     from ftnode.node.snapshots.split import sources_of, split
     from ftnode.node.snapshots.store import SnapshotStore
     from ftnode.node.snapshots.write import DiskAllowance, write_snapshot
 
-    model, stages = ModelConfig.of(found.model), found.pipeline.stages
+    stages = found.pipeline.stages
+    plan = StatePlan(ModelConfig.of(found.model), stages, found.optimiser.kind)
     store, allowance = SnapshotStore(home_directory(home), found.run_id), DiskAllowance(limit_bytes=limit_bytes)
     made: list[KeptSnapshot] = []
     left: list[str] = []
     for stage in range(stages + 1):
         try:
-            sources = sources_of(kept, model, stages, stage)
+            sources = sources_of(kept, plan, stage)
         except SnapshotError as error:
             left.append(str(error))
             continue
-        index, state = split(sources, found.run_id, model, stages, stage)
+        index, state = split(sources, found.run_id, plan, stage)
         position = DataPosition(found.data.sha256, found.run.seed, index.version.step + 1)
         about = replace(index, data=position)
         try:

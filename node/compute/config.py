@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from ftnode.models.config import PRECISIONS
+from ftnode.models.config import PRECISIONS, ModelConfig
+from ftnode.models.state_plan import StatePlan
+from ftnode.protocol.manifest.boundary import ENCODINGS, BoundaryBytes
 
 CHUNK_BYTES_MAX: Final = 4 << 20
-BOUNDARY_BYTES: Final = {"float64": 8, "float32": 4, "bfloat16": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,16 @@ class ComputeConfig:
     decay: str = "cosine"
     minimum_factor: float = 0.1
     clip: float = 1.0
+    optimiser: str = "adam"
+    """Its kind."""
+    matrix_learning_rate: float = 0.0
+    momentum: float = 0.95
     precision: str = "float32"
     """Of weights, gradients and moments."""
-    boundary_dtype: str = "float32"
-    """float64 with precision float64, and only then."""
+    boundary: str = "float32"
+    """Encoding of activations that travel. float64 with precision float64, and only then."""
+    boundary_gradients: str = ""
+    """Encoding of the gradients of these; empty: as theirs."""
     data: str = ""
     """Path of a text file or folder; empty: the Python standard library's sources."""
     data_kind: str = ""
@@ -70,23 +77,29 @@ class ComputeConfig:
     """Of this process, as of setpriority(2)."""
 
     def __post_init__(self) -> None:
-        if self.boundary_dtype not in BOUNDARY_BYTES:
-            raise ValueError(f"boundary_dtype must be one of {', '.join(BOUNDARY_BYTES)}, not {self.boundary_dtype}")
+        for encoding in self.encodings:
+            if encoding not in ENCODINGS:
+                raise ValueError(f"boundary must be one of {', '.join(ENCODINGS)}, not {encoding}")
+            if (encoding == "float64") != (self.precision == "float64"):
+                raise ValueError(f"boundary {encoding} does not go with precision {self.precision}")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision}")
-        if (self.boundary_dtype == "float64") != (self.precision == "float64"):
-            raise ValueError(f"boundary_dtype {self.boundary_dtype} does not go with precision {self.precision}")
         if self.backend not in ("torch", "paced"):
             raise ValueError(f"backend must be torch or paced, not {self.backend}")
         if min(self.stages, self.microbatches, self.sequences, self.slots, self.threads, self.live_activations) < 1:
             raise ValueError("stages, microbatches, sequences, slots, threads and live_activations must be at least 1")
-        if self.slot_bytes < self.boundary_bytes:
-            raise ValueError(f"a slot of {self.slot_bytes} bytes cannot hold a boundary of {self.boundary_bytes}")
+        if self.slot_bytes < (needed := self.boundary_bytes.largest):
+            raise ValueError(f"a slot of {self.slot_bytes} bytes cannot hold a boundary of {needed}")
 
     @property
-    def boundary_bytes(self) -> int:
-        """sequences × context × dim numbers of the boundary dtype."""
-        return self.sequences * self.context * self.dim * BOUNDARY_BYTES[self.boundary_dtype]
+    def encodings(self) -> tuple[str, str]:
+        """Of boundary tensors, forward and backward."""
+        return self.boundary, self.boundary_gradients or self.boundary
+
+    @property
+    def boundary_bytes(self) -> BoundaryBytes:
+        """Of sequences × context rows of dim numbers."""
+        return BoundaryBytes.encoded(self.encodings, self.sequences * self.context, self.dim)
 
     @property
     def chunk_bytes(self) -> int:
@@ -100,6 +113,11 @@ class ComputeConfig:
     @property
     def number_bytes(self) -> int:
         return PRECISIONS[self.precision]
+
+    @property
+    def state_plan(self) -> StatePlan:
+        """Of all stages of the run."""
+        return StatePlan(ModelConfig.of(self), self.stages, self.optimiser)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -19,7 +19,7 @@ from torch import Tensor
 from ftnode.models.encoded_size import ENCODINGS
 from ftnode.models.encoding import decode, encode
 from ftnode.models.faults import Misuse
-from ftnode.models.stage import EXPORTED_ROWS, Stage, StageVersion
+from ftnode.models.stage import EXPORTED, Stage, StageVersion
 from ftnode.models.tensors import as_bytes, digest
 
 EXPORTS_MAX = 64
@@ -48,6 +48,8 @@ class Account:
     step_count: int
     digest: str
     numbers: int
+    weights: int
+    """Of these numbers, the first."""
 
 
 @dataclass(slots=True)
@@ -148,7 +150,15 @@ class Exports:
 
     def _account(self, held: Stage, flat: Tensor, weights_digest: str) -> Account:
         assert held.version is not None
-        return Account(held.version, held.norm_squared, held.rate_factor, held.updates, weights_digest, flat.numel())
+        return Account(
+            held.version,
+            held.norm_squared,
+            held.rate_factor,
+            held.updates,
+            weights_digest,
+            flat.numel(),
+            held.weights.numel(),
+        )
 
     def _raw(self, flat: Tensor) -> list[bytes]:
         return [bytes(as_bytes(piece.cpu())) for piece in torch.split(flat, self._numbers)]
@@ -165,6 +175,6 @@ class Exports:
 
 def state_of(stage: Stage, parts: str) -> Tensor:
     """The flat numbers that `parts` names. Raises Misuse."""
-    if parts not in EXPORTED_ROWS:
-        raise Misuse(f"parts must be one of {', '.join(EXPORTED_ROWS)}, not {parts}", stage.index)
+    if parts not in EXPORTED:
+        raise Misuse(f"parts must be one of {', '.join(EXPORTED)}, not {parts}", stage.index)
     return stage.state(parts)

@@ -46,7 +46,7 @@ def measure(stage: Stage, shape: tuple[int, int, int]) -> Figures:
         if stage.device.type == "cuda":
             torch.cuda.synchronize(stage.device)
         forward_seconds, backward_seconds = middle - started, time.perf_counter() - middle
-    weights = stage.buffers.untyped_storage().data_ptr()
+    weights = stage.memory.untyped_storage().data_ptr()
     activation_bytes = sum(size for pointer, size in bytes_of.items() if pointer != weights)
     return Figures(free, activation_bytes, forward_seconds, backward_seconds)
 

@@ -22,15 +22,17 @@ def compute_config(config: JoinConfig) -> ComputeConfig:
     """What the compute process is told, from the manifest and this node's options."""
     manifest = config.manifest
     model, optimiser, pipeline = manifest.model, manifest.optimiser, manifest.pipeline
+    forward, backward = manifest.boundary_encodings
     return ComputeConfig(
+        optimiser=optimiser.kind, matrix_learning_rate=optimiser.matrix_learning_rate, momentum=optimiser.momentum,
         dim=model.dim, heads=model.heads, layers=model.layers, context=model.context, hidden=model.hidden,
         stages=pipeline.stages, microbatches=manifest.batch.microbatches, sequences=manifest.batch.sequences,
-        steps=manifest.run.steps, learning_rate=optimiser.learning_rate, slot_bytes=manifest.boundary_bytes,
+        steps=manifest.run.steps, learning_rate=optimiser.learning_rate, slot_bytes=manifest.boundary_bytes.largest,
         slots=manifest.slots(config.hold), vocabulary=model.vocabulary, rope_theta=model.rope_theta,
         norm_eps=model.norm_eps, seed=manifest.run.seed, beta1=optimiser.betas[0], beta2=optimiser.betas[1],
         eps=optimiser.epsilon, weight_decay=optimiser.weight_decay, warmup_steps=optimiser.warmup_steps,
         decay=optimiser.decay, minimum_factor=optimiser.minimum_factor, clip=optimiser.clip,
-        precision=model.precision, boundary_dtype=manifest.boundary, data=data_place(config),
+        precision=model.precision, boundary=forward, boundary_gradients=backward, data=data_place(config),
         data_kind=manifest.data.kind, corpus=manifest.data.sha256, device=config.device, threads=config.threads,
         live_activations=pipeline.live_activations, digest_every=config.hash_every, backend=config.compute_backend,
         forward_seconds=config.forward_seconds, backward_seconds=config.backward_seconds,

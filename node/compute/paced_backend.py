@@ -234,6 +234,7 @@ class PacedStages:
             "rate_factor": 1.0,
             "chunks": len(made.lengths),
             "bytes": self.shape.size(stage, parts),
+            "weight_bytes": self.shape.size(stage, "weights"),
             "digest": _zeros_digest(self.shape.size(stage, "weights")),
             "step_count": made.updates,
         }
@@ -304,7 +305,7 @@ class PacedStages:
             time.sleep(seconds)
 
     def _write(self, slot: int) -> None:
-        size = self.config.boundary_bytes
+        size = self.config.boundary_bytes.largest
         self.slots.view(slot)[:size] = bytes(size)
 
     def _done(self, value: float) -> Answer:

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ftnode.models.config import ModelConfig
 from ftnode.models.faults import Misuse
 from ftnode.models.stage import Stage, StageVersion
+from ftnode.models.state_plan import PARTS, StatePlan
 from ftnode.models.tensors import as_bytes
 from ftnode.node.machine.gradient_memory import GradientMap
-from ftnode.node.snapshots.format import PARTS, KeptSnapshot, SnapshotError
-from ftnode.node.snapshots.store import check_fits, part_bytes, read_part, read_snapshot
+from ftnode.node.snapshots.format import KeptSnapshot, SnapshotError
+from ftnode.node.snapshots.store import check_fits, read_part, read_snapshot
 
 
 class SnapshotCopies:
@@ -26,7 +26,7 @@ class SnapshotCopies:
         self._places: dict[int, Tensor] = {}
 
     def copy(self, held: Stage, step: int | None) -> dict[str, Any]:
-        """Weights and moments into the stage's place; they stay as they are until the next copy. `step`: None for
+        """The stage's state into its place; it stays as it is until the next copy. `step`: None for
         whatever is here. Raises Misuse."""
         if self._memory is None:
             raise Misuse("this node keeps no snapshots", held.index)
@@ -60,7 +60,7 @@ def pin(place: Tensor) -> bool:
     return int(runtime.cudaHostRegister(place.data_ptr(), place.nbytes, 0)) == 0
 
 
-def load_snapshot(stage: Stage, model: ModelConfig, folder: Path, version: StageVersion) -> KeptSnapshot:
+def load_snapshot(stage: Stage, plan: StatePlan, folder: Path, version: StageVersion) -> KeptSnapshot:
     """Make `stage` what the snapshot in `folder` holds. Raises Misuse: it is damaged, or of something else; the stage
     is worth nothing then."""
     try:
@@ -74,10 +74,10 @@ def load_snapshot(stage: Stage, model: ModelConfig, folder: Path, version: Stage
                 f"{folder} is stage {kept.stage} of step {found.step} ({found.commit[:8]}), not stage {stage.index} of "
                 f"step {version.step} ({version.commit[:8]})"
             )
-        check_fits(kept, model, stage.stages)
+        check_fits(kept, plan)
         start = 0
         for part in PARTS:
-            numbers = part_bytes(kept.index, part) // model.number_bytes
+            numbers = plan.numbers(stage.index, part)
             _read_into(stage.state("all")[start : start + numbers], kept, part)
             start += numbers
     except SnapshotError as error:

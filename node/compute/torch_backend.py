@@ -12,15 +12,18 @@ import torch
 from torch import Tensor
 
 from ftnode.models.blend import Blend
+from ftnode.models.boundary import BoundaryCodec
 from ftnode.models.config import ModelConfig
 from ftnode.models.data import Corpus, DataError, corpus_hash, load_corpus, training_batch, validation_batch
 from ftnode.models.encoded_size import encoded_bytes
 from ftnode.models.encoding import decode
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.llama import dtype_of
+from ftnode.models.muon import scratch_bytes
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.shards import is_shard_folder, open_shards
-from ftnode.models.stage import ROWS, SavedKey, Stage, StageVersion
+from ftnode.models.stage import SavedKey, Stage, StageVersion
+from ftnode.models.state_plan import rule_of
 from ftnode.models.tensors import digest
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.compute.exports import Exports, state_of
@@ -59,10 +62,14 @@ class TorchStages:
         self.model = ModelConfig.of(config)
         self.optimiser = OptimiserConfig(
             config.learning_rate, config.steps, config.beta1, config.beta2, config.eps, config.weight_decay,
-            config.warmup_steps, config.decay, config.minimum_factor, config.clip,
+            config.warmup_steps, config.decay, config.minimum_factor, config.clip, config.optimiser,
+            config.matrix_learning_rate, config.momentum,
         )  # fmt: skip
         self.last_visit = config.stages + 1
-        self._boundary_type: torch.dtype = getattr(torch, config.boundary_dtype)
+        device = torch.device(config.device)
+        forward, backward = config.encodings
+        self._activations = BoundaryCodec(forward, self._shape, device, dither=False)
+        self._gradients = BoundaryCodec(backward, self._shape, device, dither=True)
         self._stages: dict[int, Stage] = {}
         self._installs: dict[int, _Install] = {}
         self._group = GroupGradients(gradients, self.optimiser, dtype_of(self.model))
@@ -77,20 +84,31 @@ class TorchStages:
     # What a node should know before it claims a stage.
 
     def ready(self) -> Answer:
-        room = self.memory.free(memory_free(torch.device(self.config.device)))
-        figures = replace(measure(self._new_stage(1), self._shape), memory_free=room)
+        room = self.memory.free(memory_free(torch.device(self.config.device))) - self._scratch_bytes()
+        figures = replace(measure(self._new_stage(1), self._shape), memory_free=max(0, room))
         corpus, corpus_reason = self._corpus_seen()
-        parameter_bytes = ROWS * self.model.number_bytes
         return {
             "device": device_name(self.config.device),
             "threads": self.config.threads,
-            "stage_bytes": parameter_bytes * self.model.stage_parameters(self.config.stages, 1),
-            "head_bytes": parameter_bytes * self.model.head_parameters,
+            "stage_bytes": self._bytes(1),
+            "head_bytes": self._bytes(0),
             **asdict(figures),
             "tokens_per_second": self._tokens / (figures.forward_seconds + figures.backward_seconds),
             "corpus": corpus,
             "corpus_reason": corpus_reason,
         }
+
+    def _bytes(self, stage: int) -> int:
+        """Of its state and its gradient."""
+        plan = self.config.state_plan
+        return plan.size(stage, "all") + plan.size(stage, "weights")
+
+    def _scratch_bytes(self) -> int:
+        """Of an update: one at a time, whatever number of stages."""
+        plan = self.config.state_plan
+        named = {name: shape for stage in (0, 1) for name, (_, shape) in plan.entries(stage, "weights").items()}
+        matrices = [shape for name, shape in named.items() if rule_of(plan.optimiser, name, shape) == "muon"]
+        return max((scratch_bytes(shape, self.config.number_bytes) for shape in matrices), default=0)
 
     def _corpus_seen(self) -> tuple[str, str]:
         """(hash, "") of the corpus when it is the run's, ("", why not) otherwise. The text itself is not kept.
@@ -127,10 +145,10 @@ class TorchStages:
             raise Misuse(f"{held.saved} activations are saved already", stage)
         try:
             if last:
-                loss = held.evaluate(self._boundary(input, stage), self._batch(step, microbatch, True)[:, 1:])
+                loss = held.evaluate(self._activation(input, stage), self._batch(step, microbatch, True)[:, 1:])
                 return self._done(value=loss)
             x = self._tensor_in(stage, visit, step, microbatch, validation, input)
-            self._boundary(output, stage).copy_(held.forward(key, x, saves))
+            self._activations.encode(held.forward(key, x, saves), self._slot(output, self._activations, stage))
         except StageFault as fault:
             return self._done(fault=str(fault))
         return self._done()
@@ -145,13 +163,14 @@ class TorchStages:
         try:
             if stage == 0 and visit == self.last_visit:
                 targets_bt = self._batch(step, microbatch, False)[:, 1:]
-                lesson = held.learn(key, self._boundary(input, stage), targets_bt)
+                lesson = held.learn(key, self._activation(input, stage), targets_bt)
             else:
                 again = recompute or stage == 0
                 x = self._tensor_in(stage, visit, step, microbatch, False, input) if again else None
-                lesson = held.backward(key, self._boundary(gradient, stage), x)
+                encoded = self._slot(gradient, self._gradients, stage)
+                lesson = held.backward(key, self._gradients.decode(encoded), x)
             if lesson.gradient is not None:
-                self._boundary(output, stage).copy_(lesson.gradient)
+                self._pass_back(held, lesson.gradient, (step, microbatch, visit), output)
         except StageFault as fault:
             return self._done(fault=str(fault))
         return self._done(value=lesson.loss)
@@ -265,6 +284,7 @@ class TorchStages:
             "rate_factor": account.rate_factor,
             "chunks": -(-account.numbers // self.config.chunk_numbers),
             "bytes": self.config.number_bytes * account.numbers,
+            "weight_bytes": self.config.number_bytes * account.weights,
             "digest": account.digest,
             "step_count": account.step_count,
         }
@@ -287,7 +307,7 @@ class TorchStages:
         started = time.perf_counter()
         self._drop_weights(stage)
         made = self._new_stage(stage)
-        kept = load_snapshot(made, self.model, Path(folder), StageVersion(step, commit, _attempt(attempt)))
+        kept = load_snapshot(made, self.config.state_plan, Path(folder), StageVersion(step, commit, _attempt(attempt)))
         self._stages[stage] = made
         return {"digest": kept.digest, "bytes": kept.bytes, "seconds": time.perf_counter() - started}
 
@@ -336,14 +356,26 @@ class TorchStages:
         """What the stage reads at this visit: tokens [B, T] at visit 0, else an activation [B, T, D]."""
         if (stage == 0) != (visit == 0):
             raise Misuse(f"stage {stage} has no visit {visit}", stage)
-        return self._boundary(slot, stage) if stage else self._batch(step, microbatch, validation)[:, :-1]
+        return self._activation(slot, stage) if stage else self._batch(step, microbatch, validation)[:, :-1]
 
-    def _boundary(self, slot: int | None, stage: int) -> Tensor:
-        """The boundary tensor in a slot, without a copy."""
+    def _activation(self, slot: int | None, stage: int) -> Tensor:
+        """What the stage before has made, [B, T, D]."""
+        return self._activations.decode(self._slot(slot, self._activations, stage))
+
+    def _pass_back(self, held: Stage, gradient: Tensor, key: tuple[int, int, int], slot: int | None) -> None:
+        """The gradient for the stage before. One that cannot be encoded spoils the attempt, where it counts already."""
+        try:
+            into = self._slot(slot, self._gradients, held.index)
+            self._gradients.encode(gradient, into, (self.config.seed, *key))
+        except StageFault as fault:
+            held.ledger.spoiled = str(fault)
+            raise
+
+    def _slot(self, slot: int | None, codec: BoundaryCodec, stage: int) -> Tensor:
+        """The bytes of a boundary tensor, without a copy."""
         if slot is None:
             raise Misuse("a tensor is missing", stage)
-        count = self._tokens * self.config.dim
-        return torch.frombuffer(self.slots.view(slot), dtype=self._boundary_type, count=count).view(self._shape)
+        return torch.frombuffer(self.slots.view(slot), dtype=torch.uint8, count=codec.bytes)
 
     def _batch(self, step: int, microbatch: int, validation: bool) -> Tensor:
         """Tokens [B, T + 1]."""

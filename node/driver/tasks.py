@@ -18,7 +18,7 @@ from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.protocol.words.effects import Backward, Forward, Reduce, Task
-from ftnode.protocol.words.events import Done, Event
+from ftnode.protocol.words.events import Done, Event, SumOwed
 from ftnode.protocol.words.types import Attempt, Handle
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class TaskRunner:
 
         if task.group:
             assert self.reductions is not None
-            self.reductions.start(task, answered)
+            self.reductions.start(task, answered, lambda parts, sums: self._deliver(SumOwed(task, parts, sums)))
             return
         if self.reductions is not None:
             self.reductions.replace(task.stage)

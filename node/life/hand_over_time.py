@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import Final
 
 from ftnode.node.home.duration import duration
 from ftnode.node.links.bandwidth import OVERHEAD
 from ftnode.node.owner.limits import rate_text
 from ftnode.protocol.manifest.parse import Manifest, settings
-from ftnode.protocol.manifest.sections import NUMBER_BYTES
-
-ROWS: Final = 3
-"""Whoever takes a stage over learns its weights and both moments of Adam."""
 
 
 def states_bytes(manifest: Manifest, stages: int, head: bool) -> int:
-    """Of the `stages` largest stages that a node may hold, the head among them if it may hold that."""
-    sizes = [manifest.stage_parameters] * manifest.pipeline.stages + ([manifest.head_parameters] if head else [])
-    return ROWS * NUMBER_BYTES[manifest.model.precision] * sum(sorted(sizes, reverse=True)[:stages])
+    """Whoever takes over the `stages` largest stages that a node may hold, with the head if it may, learns so many."""
+    blocks = [manifest.stage_state_bytes] * manifest.pipeline.stages
+    return sum(sorted(blocks + [manifest.head_state_bytes] * head, reverse=True)[:stages])
 
 
 def too_slow(manifest: Manifest, up: float, stages: int, head: bool, pause_seconds: float) -> str:

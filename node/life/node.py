@@ -104,7 +104,7 @@ class Node:
         self._link = ""
         """Which invites to the run, as it was last said."""
         seed = secrets.randbits(NONCE_BITS)
-        self.arena = Arena(manifest.boundary_bytes, manifest.slots(config.hold))
+        self.arena = Arena(manifest.boundary_bytes.largest, manifest.slots(config.hold))
         self.trace = TraceWriter(
             new_trace_path(config.log_directory), trace_header(config, self.me, self._signed, self.settings, seed),
             lambda why: self.speaking.say("trace", why),

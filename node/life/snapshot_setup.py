@@ -15,7 +15,6 @@ from ftnode.node.snapshots.saver import SnapshotSaver, about_of
 from ftnode.node.snapshots.store import SnapshotStore
 from ftnode.node.snapshots.write import GIGABYTE, DiskAllowance
 from ftnode.node.weights.known_snapshots import KnownSnapshots
-from ftnode.protocol.manifest.sections import NUMBER_BYTES
 from ftnode.protocol.picture import Picture
 
 HOST_RESERVE_BYTES: Final = 1 << 30
@@ -72,5 +71,5 @@ def copies_bytes(config: JoinConfig) -> tuple[int, int]:
     weights lie in the same memory, the copy of our own that is on its way to the disk."""
     each, once = config.manifest.copies_bytes
     if keeps_snapshots(config) and config.device == "cpu":
-        each += 3 * NUMBER_BYTES[config.manifest.model.precision] * config.manifest.stage_parameters
+        each += config.manifest.stage_state_bytes
     return each, once

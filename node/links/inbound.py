@@ -20,8 +20,9 @@ from ftnode.node.links.attention import Attention
 from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.streams import STRANGER_HEADER_MAX, TURN_SECONDS, FrameReader
 from ftnode.node.machine.tensor_slots import RESERVED_SLOTS, Arena
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD
-from ftnode.protocol.wire.frames import HEADER_BYTES_MAX, TENSOR_LANE, read_message
+from ftnode.protocol.wire.frames import HEADER_BYTES_MAX, TENSOR_LANE, check_payload, read_message
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.events import Received
 from ftnode.protocol.words.messages import Boundary, Message
@@ -95,7 +96,7 @@ class Intake:
     def __init__(
         self,
         arena: Arena,
-        boundary_bytes: int,
+        boundary_bytes: BoundaryBytes,
         deliver: Callable[[Received], None],
         may_send_tensors: Callable[[Peer], bool],
         attention: Attention,
@@ -168,8 +169,10 @@ class Intake:
             await reader.skip(payload_bytes)
             return f"no slot for it, {self._arena.free} of {self._arena.slots} are free"
         handle = self._arena.take()
+        content = self._arena.view(handle)[:payload_bytes]
         try:
-            await reader.payload(self._arena.view(handle)[: self._boundary_bytes])
+            await reader.payload(content)
+            check_payload(message, content, self._boundary_bytes)
         except BaseException:
             self._arena.release(handle)
             raise

@@ -87,17 +87,17 @@ class Lane:
 class Link:
     """Outgoing half of the traffic with `peer`. `up` is True between a successful dial and the break."""
 
-    def __init__(self, peer: Peer, arena: Arena, boundary_bytes: int) -> None:
+    def __init__(self, peer: Peer, arena: Arena) -> None:
         self.peer = peer
         self.up = False
         self.scope = trio.CancelScope()
         self._verdict: LinkBroken | None = None
         self._arena = arena
-        self._boundary_bytes = boundary_bytes
         self._lanes = {CONTROL_LANE: Lane(), TENSOR_LANE: Lane()}
 
-    def put(self, head: bytes, handle: Handle | None) -> None:
-        """Queue a frame, tensors on their own lane. Breaks the link when the queue is full.
+    def put(self, head: bytes, handle: Handle | None, payload_bytes: int = 0) -> None:
+        """Queue a frame, tensors on their own lane: so many bytes of the slot `handle` follow the head. Breaks the link
+        when the queue is full.
 
         A tensor that still waits is not queued again: resends would pile up where the line is slow.
         """
@@ -111,7 +111,7 @@ class Link:
         rest = [memoryview(head)]
         if handle is not None:
             self._arena.pin(handle)
-            rest.append(self._arena.view(handle)[: self._boundary_bytes])
+            rest.append(self._arena.view(handle)[:payload_bytes])
         frame = Frame(head, rest, handle)
         if lane.stream is not None and not lane.queue and self._write_at_once(lane.stream, frame):
             return

@@ -31,6 +31,7 @@ from ftnode.node.links.seals import Seals, Sign, cannot_sign
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import Admission
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.wire.frames import (
     ADDRESSES_MAX,
     PROBE_LANE,
@@ -72,7 +73,7 @@ class Transport:
         arena: Arena,
         run: str,
         nonce: int,
-        boundary_bytes: int,
+        boundary_bytes: BoundaryBytes,
         deliver: Callable[[LinkEvent], None],
         on_refusal: Callable[[Peer, str], None] | None = None,
         may_send_tensors: Callable[[Peer], bool] | None = None,
@@ -129,10 +130,11 @@ class Transport:
         """Queue a message; the tensor `handle` follows a Boundary and stays pinned until it is written."""
         if (handle is not None) != isinstance(message, Boundary):
             raise LocalError(f"{type(message).__name__} with handle {handle}")
-        head = encode_frame(self._seals.sealed(message), 0 if handle is None else self._boundary_bytes)
+        payload_bytes = self._boundary_bytes.of(message.direction) if isinstance(message, Boundary) else 0
+        head = encode_frame(self._seals.sealed(message), payload_bytes)
         link = self._link(peer)
         if link is not None:
-            link.put(head, handle)
+            link.put(head, handle, payload_bytes)
 
     def _unheard(self, sender: Peer, message: Message) -> str:
         """Why a message is not heard, or nothing. A view may name somebody who is on a newer list than ours, so that is
@@ -231,7 +233,7 @@ class Transport:
         if verdict is not None:
             self._report(peer, verdict)
             return None
-        link = self._links[peer] = Link(peer, self._arena, self._boundary_bytes)
+        link = self._links[peer] = Link(peer, self._arena)
         self._nursery.start_soon(self._run_link, link)
         return link
 

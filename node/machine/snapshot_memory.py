@@ -1,7 +1,7 @@
 """Shared memory for the copy of a stage's state while it is written to the disk: filled by compute in one command,
 read by the node's writer.
 
-Training waits for the copy alone. A place has room for weights and both moments of its stage, is used again at the next
+Training waits for the copy alone. A place has room for the whole state of its stage, is used again at the next
 snapshot, and takes memory only once it was written; so all places together are one more copy of what this node holds.
 """
 
@@ -13,7 +13,7 @@ from ftnode.node.machine.gradient_memory import GradientMemory
 class SnapshotMemory(GradientMemory):
     """The node's: makes the file. `descriptor` is for the compute process, which makes a GradientMap of it.
 
-    `numbers`: of the whole state of each stage, weights and both moments, the head's first.
+    `numbers`: of the whole state of each stage, the head's first.
     """
 
     def __init__(self, numbers: tuple[int, ...], number_bytes: int) -> None:

@@ -60,7 +60,7 @@ class Speaking:
 
 
 def stage_bytes(ready: Mapping[str, Any], live_activations: int) -> int:
-    """Memory that one block stage needs: weights, gradient and Adam's moments, and the live activations."""
+    """Memory that one block stage needs: weights, gradient and moments, and the live activations."""
     return int(ready["stage_bytes"]) + live_activations * int(ready["activation_bytes"])
 
 

@@ -106,12 +106,13 @@ def _power(prefix: str, binary: str = "") -> float:
 
 def check_limits(limits: Limits, manifest: Manifest) -> None:
     """Raises UserError (64) when the run cannot be taken part in with so little."""
-    needed = manifest.boundary_bytes / BOUNDARY_SECONDS
+    tensor = manifest.boundary_bytes.largest
+    needed = tensor / BOUNDARY_SECONDS
     for option, rate in (("--up", limits.up), ("--down", limits.down)):
         if rate and rate < needed:
             raise UserError(
                 f"{option} {rate_text(rate)} is too little for this run, where a tensor between two stages has "
-                f"{manifest.boundary_bytes / 1e6:.1f} MB; give at least {rate_text(needed)}, or choose a smaller run"
+                f"{tensor / 1e6:.1f} MB; give at least {rate_text(needed)}, or choose a smaller run"
             )
 
 

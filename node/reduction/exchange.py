@@ -35,6 +35,8 @@ IDLE_SECONDS: Final = 30.0
 """Without a chunk for so long, a stream is opened anew: it may be dead, or somebody else may be slow."""
 REPLY_SECONDS: Final = 30.0
 """Longer than an owner lets an early request wait (reductions.py)."""
+STILL_SECONDS: Final = 5.0
+"""Who owes us bytes of a sum and gives none for so long is named to the core: five round trips of a very slow line."""
 PAUSE_SECONDS: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 2.0
 
@@ -88,6 +90,8 @@ class Exchange:
         ]
         self._have = [0] * n
         """Bytes of each piece's sum that are here."""
+        self._moved: dict[Peer, float] = {}
+        """Since when what others owe us stands still: their parts of our piece, and the sums of theirs."""
         self._guests: dict[Peer, _Guest] = {}
 
     @property
@@ -103,6 +107,20 @@ class Exchange:
             ours = self.contributors.index(self._me)
             self.sum = PieceSum(self._pieces[ours], len(self.contributors), ours, self._number_bytes)
         self.opened.set()
+        self._moved = dict.fromkeys(self.contributors, trio.current_time())
+
+    def owed(self) -> tuple[tuple[Peer, ...], tuple[Peer, ...]]:
+        """Who has not given for STILL_SECONDS what we can expect: parts of our piece, and sums of their pieces.
+
+        A contributor that is ahead of others owes nothing: it may send no more before they have come so far."""
+        if not self.opened.is_set() or self.complete:
+            return (), ()
+        before = trio.current_time() - STILL_SECONDS
+        others = ((k, peer) for k, peer in enumerate(self.contributors) if peer != self._me)
+        still = [(k, peer) for k, peer in others if self._moved[peer] < before]
+        own = self.sum
+        parts = tuple(peer for k, peer in still if own is not None and not own.whole and own.taken(k) == own.done)
+        return parts, tuple(peer for k, peer in still if self._have[k] < len(self._pieces[k]))
 
     def cancel(self) -> None:
         self.over = True
@@ -186,6 +204,7 @@ class Exchange:
                     with trio.fail_after(IDLE_SECONDS):
                         await read_into(stream, chunk)
                     self._have[piece] += len(chunk)
+                    self._moved[owner] = trio.current_time()
 
             await side_by_side(contribute, collect)
         finally:
@@ -219,6 +238,7 @@ class Exchange:
                     if not room:
                         return
                     piece.filled(source)
+                    self._moved[sender] = trio.current_time()
 
             async def give() -> None:
                 at = request.have

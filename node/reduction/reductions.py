@@ -34,7 +34,10 @@ EARLY_MAX: Final = 128
 """Requests that wait: the newest of each sender and stage, since a sender has no use for an older one."""
 GIVE_UP_SECONDS: Final = 600.0
 """Long after a core that is well has had another view."""
+WATCH_SECONDS: Final = 1.0
 Answered = Callable[[dict[str, Any] | ComputeError], None]
+Owed = Callable[[tuple[Peer, ...], tuple[Peer, ...]], None]
+"""Gets who owes a part, and who owes a sum, whenever that changes."""
 
 
 class Reductions:
@@ -65,8 +68,9 @@ class Reductions:
         """Load what sums need, in a thread: the first sum would hold everything else up for a fifth of a second."""
         await trio.to_thread.run_sync(import_module, "numpy")
 
-    def start(self, task: Reduce, answered: Answered) -> None:
-        """`answered` gets the fields of a `reduce`, or a ComputeError, once; never, when the task is given up."""
+    def start(self, task: Reduce, answered: Answered, owed: Owed = lambda parts, sums: None) -> None:
+        """`answered` gets the fields of a `reduce`, or a ComputeError, once; never, when the task is given up. `owed`
+        is told for whom it stands still."""
         if self._nursery is None:
             raise LocalError("reductions have not started")
         self.give_up(task.stage)
@@ -74,6 +78,7 @@ class Reductions:
         exchange = Exchange(task, self._run_id, self._me, memory, self._memory.number_bytes, self._streams, before)
         self._exchanges[task.stage] = exchange
         self._nursery.start_soon(self._reduce, exchange, answered)
+        self._nursery.start_soon(self._watch, exchange, owed)
         self._changed.set()
 
     def give_up(self, stage: int) -> None:
@@ -116,6 +121,15 @@ class Reductions:
                 answered(answer)
         if patience.cancelled_caught:
             log.warning("stage %d's reduction of step %d is given up", task.stage, task.step)
+
+    async def _watch(self, exchange: Exchange, owed: Owed) -> None:
+        told: tuple[tuple[Peer, ...], tuple[Peer, ...]] = (), ()
+        while not (exchange.over or exchange.complete):
+            now = exchange.owed()
+            if now != told:
+                owed(*now)
+                told = now
+            await trio.sleep(WATCH_SECONDS)
 
     async def _work(self, exchange: Exchange) -> dict[str, Any]:
         """Two commands of compute, and in between what takes time."""

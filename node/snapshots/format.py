@@ -2,7 +2,7 @@
 
     HOME/snapshots/RUN/STEP/stage-K-NAME/
         weights.safetensors    the parameters
-        optimiser.safetensors  Adam's two moments of each
+        optimiser.safetensors  the optimiser's moments of each
         index.json             everything else, written last
 
 The index says of what step, commit and lineage the stage is, how its tensors are called, where the data goes on, and
@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ftnode.models.config import ModelConfig
-from ftnode.models.parameters import Shape, places, stage_shapes
+from ftnode.models.parameters import Shape
 from ftnode.models.safetensors_header import NUMBER_NAMES, safetensors_header
+from ftnode.models.state_plan import KINDS, PARTS, StatePlan
 from ftnode.node.snapshots.state_digest import whole_digest
 from ftnode.protocol.words.types import Attempt, Version
 
@@ -37,14 +38,8 @@ BLOCK_BYTES: Final = 4096
 """Where numbers begin in a file is a multiple of it, so that they can go to the disk without a copy on the way."""
 LAYERS_MAX: Final = 512
 """As in a manifest."""
-PARTS: Final = ("weights", "optimiser")
-"""In the order in which they lie in a stage's memory: weights, then first and second moments."""
-PART_ROWS: Final = {"weights": 1, "optimiser": 2}
-MOMENTS: Final = ("exp_avg", "exp_avg_sq")
-"""How torch's Adam calls them; a parameter's name comes before."""
-
-Entries = dict[str, tuple[int, Shape]]
-"""Tensor → (offset in numbers, shape)."""
+OPTIMISER_BEFORE: Final = "adam"
+"""Of an index that names none."""
 
 
 class SnapshotError(Exception):
@@ -89,7 +84,7 @@ class DataPosition:
 
 @dataclass(frozen=True, slots=True)
 class StageState:
-    """What is said of a stage's numbers. `norm_squared`: of the last committed gradient; `updates`: Adam's count."""
+    """What is said of a stage's numbers. `norm_squared`: of the last committed gradient; `updates`: of the moments."""
 
     norm_squared: float
     rate_factor: float
@@ -98,8 +93,8 @@ class StageState:
 
 @dataclass(frozen=True, slots=True)
 class StageIndex:
-    """`digest`: of the weights, as the audit compares them. `sequence`: order of saving in this folder, from 1;
-    clocks may go back. `saved`: Unix seconds, for people."""
+    """`optimiser`: its kind. `digest`: of the weights, as the audit compares them. `sequence`: order of saving in this
+    folder, from 1; clocks may go back. `saved`: Unix seconds, for people."""
 
     run: str
     stage: int
@@ -109,11 +104,16 @@ class StageIndex:
     state: StageState
     data: DataPosition
     model: ModelConfig
+    optimiser: str
     digest: str
     parts: Mapping[str, Part]
     sequence: int
     saved: float
     ftnode: str
+
+    @property
+    def plan(self) -> StatePlan:
+        return StatePlan(self.model, self.stages, self.optimiser)
 
     @property
     def whole_digest(self) -> str:
@@ -156,29 +156,13 @@ class KeptSnapshot:
         return self.index.bytes
 
 
-def part_entries(model: ModelConfig, stages: int, stage: int, part: str) -> Entries:
-    """Where the tensors of a part lie in its file, in numbers. Raises ValueError for a stage that does not exist."""
-    entries, size = places(*stage_shapes(model, stages, stage))
-    if part == "weights":
-        return entries
-    return {
-        f"{name}.{moment}": (row * size + offset, shape)
-        for row, moment in enumerate(MOMENTS)
-        for name, (offset, shape) in entries.items()
-    }
-
-
-def part_header(model: ModelConfig, stages: int, stage: int, part: str) -> bytes:
-    return safetensors_header(part_entries(model, stages, stage, part), model.number_bytes, BLOCK_BYTES)
-
-
-def part_numbers(model: ModelConfig, stages: int, stage: int, part: str) -> int:
-    return PART_ROWS[part] * model.stage_parameters(stages, stage)
+def part_header(plan: StatePlan, stage: int, part: str) -> bytes:
+    return safetensors_header(plan.entries(stage, part), plan.model.number_bytes, BLOCK_BYTES)
 
 
 def index_bytes(index: StageIndex) -> bytes:
     """JSON for people and other programs; equal indices are equal bytes."""
-    entries = part_entries(index.model, index.stages, index.stage, "weights")
+    entries = index.plan.entries(index.stage, "weights")
     per_stage = index.model.layers_per_stage(index.stages)
     first = (index.stage - 1) * per_stage if index.stage else 0
     version = index.version
@@ -198,6 +182,7 @@ def index_bytes(index: StageIndex) -> bytes:
         **asdict(index.state),
         "data": asdict(index.data),
         "model": asdict(index.model),
+        "optimiser": index.optimiser,
         "layers": [first, per_stage if index.stage else 0],
         "tensors": {name: list(shape) for name, (_, shape) in entries.items()},
         "parts": {name: asdict(part) for name, part in index.parts.items()},
@@ -220,8 +205,11 @@ def parse_index(text: bytes, source: Path) -> StageIndex:
         raise UnknownFormat(f"{source} has format {plain['format']}, this ftnode reads {FORMAT}")
     if not fits:
         raise SnapshotError(f"{source} is damaged: its checksum does not fit")
+    optimiser = plain.get("optimiser", OPTIMISER_BEFORE)
+    if optimiser not in KINDS:
+        raise UnknownFormat(f"{source} has the state of an optimiser that this ftnode does not know: {optimiser}")
     try:
-        index = _index(plain)
+        index = _index(plain, optimiser)
         sizes = {name: _part_size(index, name) for name in PARTS}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SnapshotError(f"{source} is no index of a snapshot: {type(error).__name__} {error}") from None
@@ -256,19 +244,18 @@ def mismatch(found: Mapping[str, tuple[str, Shape]], wanted: Mapping[str, tuple[
     return next((f"{name} is not of this stage" for name in found if name not in wanted), "")
 
 
-def structure(model: ModelConfig, stages: int, stage: int, part: str) -> dict[str, tuple[str, Shape]]:
+def structure(plan: StatePlan, stage: int, part: str) -> dict[str, tuple[str, Shape]]:
     """What a part of this stage has to hold."""
-    dtype = NUMBER_NAMES[model.number_bytes]
-    return {name: (dtype, shape) for name, (_, shape) in part_entries(model, stages, stage, part).items()}
+    dtype = NUMBER_NAMES[plan.model.number_bytes]
+    return {name: (dtype, shape) for name, (_, shape) in plan.entries(stage, part).items()}
 
 
 def _part_size(index: StageIndex, part: str) -> int:
     """Of its file, in bytes. Raises ValueError for a stage that does not exist."""
-    header = part_header(index.model, index.stages, index.stage, part)
-    return len(header) + part_numbers(index.model, index.stages, index.stage, part) * index.model.number_bytes
+    return len(part_header(index.plan, index.stage, part)) + index.plan.size(index.stage, part)
 
 
-def _index(plain: Mapping[str, Any]) -> StageIndex:
+def _index(plain: Mapping[str, Any], optimiser: str) -> StageIndex:
     """Raises KeyError, TypeError, ValueError."""
     view, n = plain["attempt"]
     model = ModelConfig(**{entry.name: plain["model"][entry.name] for entry in fields(ModelConfig)})
@@ -288,8 +275,8 @@ def _index(plain: Mapping[str, Any]) -> StageIndex:
         plain["run"], plain["stage"], plain["stages"], Version(plain["step"], plain["commit"], Attempt(view, n)),
         Lineal(plain["lineage"], plain["forks"], plain["view"], plain["epoch"]),
         StageState(float(plain["norm_squared"]), float(plain["rate_factor"]), plain["updates"]),
-        DataPosition(**plain["data"]), model, plain["digest"], parts, plain["sequence"], float(plain["saved"]),
-        plain["ftnode"],
+        DataPosition(**plain["data"]), model, optimiser, plain["digest"], parts, plain["sequence"],
+        float(plain["saved"]), plain["ftnode"],
     )  # fmt: skip
 
 

@@ -48,6 +48,7 @@ class About:
     run: str
     stages: int
     model: ModelConfig
+    optimiser: str
     corpus: str
     seed: int
 
@@ -61,13 +62,14 @@ class About:
         state = StageState(float(answer["norm_squared"]), float(answer["rate_factor"]), int(answer["step_count"]))
         return StageIndex(
             self.run, stage, self.stages, version, lineal, state,
-            DataPosition(self.corpus, self.seed, version.step + 1), self.model, "", {}, 0, 0.0, version_of("ftnode"),
+            DataPosition(self.corpus, self.seed, version.step + 1), self.model, self.optimiser, "", {}, 0, 0.0,
+            version_of("ftnode"),
         )  # fmt: skip
 
 
 def about_of(manifest: Manifest) -> About:
-    stages, data = manifest.pipeline.stages, manifest.data
-    return About(manifest.run_id, stages, ModelConfig.of(manifest.model), data.sha256, manifest.run.seed)
+    model, stages, kind = ModelConfig.of(manifest.model), manifest.pipeline.stages, manifest.optimiser.kind
+    return About(manifest.run_id, stages, model, kind, manifest.data.sha256, manifest.run.seed)
 
 
 class NoSaver:

@@ -1,8 +1,8 @@
 """Snapshots for a model that is divided otherwise: a stage of the new run from the layers of old ones.
 
 Tensors are found by their names, which say their layer, not their stage. A new stage whose layers come from several old
-ones takes of their counts what errs to the slow side: Adam's count is the highest (its correction for young moments is
-then too small, never too large), the rate factor the lowest. Norms add up, by the share of each.
+ones takes of their counts what errs to the slow side: that of updates is the highest (Adam's correction for young
+moments is then too small, never too large), the rate factor the lowest. Norms add up, by the share of each.
 """
 
 from __future__ import annotations
@@ -12,33 +12,32 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
-from ftnode.models.config import ModelConfig
+from ftnode.models.parameters import Entries
+from ftnode.models.state_plan import PARTS, StatePlan
 from ftnode.node.snapshots.format import (
-    PARTS,
-    Entries,
     KeptSnapshot,
     SnapshotError,
     StageIndex,
     StageState,
     mismatch,
-    part_entries,
 )
-from ftnode.node.snapshots.store import part_bytes, read_part, tensors_of
+from ftnode.node.snapshots.store import part_bytes, read_part, require_optimiser, tensors_of
 from ftnode.protocol.words.types import INITIAL_ATTEMPT, Version
 
 
-def sources_of(kept: Iterable[KeptSnapshot], model: ModelConfig, stages: int, stage: int) -> list[KeptSnapshot]:
+def sources_of(kept: Iterable[KeptSnapshot], plan: StatePlan, stage: int) -> list[KeptSnapshot]:
     """Of these snapshots of one step, those that together hold a stage of the other division; none twice.
 
     Raises SnapshotError that names the first tensor which none of them has, or has otherwise.
     """
-    wanted = {name: shape for name, (_, shape) in part_entries(model, stages, stage, "weights").items()}
+    stages = plan.stages
+    wanted = {name: shape for name, (_, shape) in plan.entries(stage, "weights").items()}
     chosen: list[KeptSnapshot] = []
     covered: set[str] = set()
     for each in kept:
-        names = set(part_entries(each.index.model, each.index.stages, each.stage, "weights")) & set(wanted)
+        names = set(each.index.plan.entries(each.stage, "weights")) & set(wanted)
         if not names <= covered:
-            _require_same_kind(each, model, wanted, names)
+            _require_same_kind(each, plan, wanted, names)
             chosen.append(each)
             covered |= names
     missing = next((name for name in wanted if name not in covered), "")
@@ -49,32 +48,29 @@ def sources_of(kept: Iterable[KeptSnapshot], model: ModelConfig, stages: int, st
     return chosen
 
 
-def split(
-    sources: Collection[KeptSnapshot], run: str, model: ModelConfig, stages: int, stage: int
-) -> tuple[StageIndex, bytearray]:
+def split(sources: Collection[KeptSnapshot], run: str, plan: StatePlan, stage: int) -> tuple[StageIndex, bytearray]:
     """The new stage, as `write_snapshot` takes it: what it is, and its weights and moments. Reads one old stage at a
     time, and compares its hashes. Raises SnapshotError."""
-    number_bytes, size = model.number_bytes, model.stage_parameters(stages, stage)
-    state = bytearray(3 * number_bytes * size)
+    state = bytearray(plan.size(stage, "all"))
     start, norm_squared = 0, 0.0
     for part in PARTS:
-        entries = part_entries(model, stages, stage, part)
+        entries = plan.entries(stage, part)
         for source in sources:
-            _copy_tensors(source, part, entries, memoryview(state)[start:], number_bytes)
-        start += part_bytes_of(entries, number_bytes)
-    weights = part_entries(model, stages, stage, "weights")
+            _copy_tensors(source, part, entries, memoryview(state)[start:], plan.model.number_bytes)
+        start += plan.size(stage, part)
+    weights = plan.entries(stage, "weights")
     for source in sources:
-        theirs = part_entries(source.index.model, source.index.stages, source.stage, "weights")
+        theirs = source.index.plan.entries(source.stage, "weights")
         share = sum(prod(shape) for name, (_, shape) in theirs.items() if name in weights)
         whole = sum(prod(shape) for _, shape in theirs.values())
         norm_squared += source.index.state.norm_squared * share / whole
     states = [source.index.state for source in sources]
     first = next(iter(sources)).index
     index = replace(
-        first, run=run, stage=stage, stages=stages, model=model, version=version_in(run, first.version), parts={},
+        first, run=run, stage=stage, stages=plan.stages, model=plan.model, version=version_in(run, first.version),
         state=StageState(
             norm_squared, min(each.rate_factor for each in states), max(each.updates for each in states)
-        ),
+        ), parts={},
     )  # fmt: skip
     return index, state
 
@@ -85,15 +81,12 @@ def version_in(run: str, version: Version) -> Version:
     return Version(version.step, commit, INITIAL_ATTEMPT)
 
 
-def part_bytes_of(entries: Entries, number_bytes: int) -> int:
-    return number_bytes * sum(prod(shape) for _, shape in entries.values())
-
-
 def _require_same_kind(
-    kept: KeptSnapshot, model: ModelConfig, wanted: Mapping[str, tuple[int, ...]], names: Collection[str]
+    kept: KeptSnapshot, plan: StatePlan, wanted: Mapping[str, tuple[int, ...]], names: Collection[str]
 ) -> None:
     """The tensors that both have are alike, and so is all that shapes do not show."""
-    theirs = part_entries(kept.index.model, kept.index.stages, kept.stage, "weights")
+    require_optimiser(kept, plan.optimiser)
+    model, theirs = plan.model, kept.index.plan.entries(kept.stage, "weights")
     common = {name: ("", shape) for name, shape in wanted.items() if name in names}
     trouble = mismatch({name: ("", theirs[name][1]) for name in common}, common)
     told = replace(kept.index.model, context=model.context)  # positions have no weights

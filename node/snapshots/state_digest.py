@@ -1,9 +1,9 @@
 """The digest by which holders tell each other of a snapshot: of all that training goes on from.
 
-Weights, both moments, Adam's count and the rate factor of a rebuilt stage are equal on all honest holders of a version:
-they follow from sums that members make to the bit, or were copied. The norm of the last gradient only weighs donors of
-a rebuild and is left out, as are times, paths and lineages. The hashes of the parts are those of their files, so that
-who has a snapshot knows its digest without reading it, and who is given one finds it while the numbers come.
+Weights, moments, the count of updates and the rate factor of a rebuilt stage are equal on all honest holders of a
+version: they follow from sums that members make to the bit, or were copied. The norm of the last gradient only weighs
+donors of a rebuild and is left out, as are times, paths and lineages. The hashes of the parts are those of their files,
+so that who has a snapshot knows its digest without reading it, and who is given one finds it while the numbers come.
 """
 
 from __future__ import annotations

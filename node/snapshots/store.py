@@ -18,13 +18,12 @@ from stat import S_ISLNK
 from threading import Event
 from typing import Any, Final
 
-from ftnode.models.config import ModelConfig
+from ftnode.models.state_plan import PARTS, StatePlan
 from ftnode.node.snapshots.disk import FOLDER_FLAGS, Disk, locked, read_ahead, try_lock
 from ftnode.node.snapshots.format import (
     HEADER_BYTES_MAX,
     INDEX_BYTES_MAX,
     INDEX_NAME,
-    PARTS,
     KeptSnapshot,
     SnapshotError,
     StageIndex,
@@ -34,7 +33,6 @@ from ftnode.node.snapshots.format import (
     parse_header,
     parse_index,
     part_header,
-    part_numbers,
     structure,
 )
 from ftnode.node.snapshots.piece_hash import AHEAD, PieceHash
@@ -241,15 +239,24 @@ def part_bytes(index: StageIndex, part: str) -> int:
     """Of the numbers of a part. Raises SnapshotError for a part that does not exist."""
     if part not in PARTS:
         raise SnapshotError(f"there is no part {part}; parts are {', '.join(PARTS)}")
-    return part_numbers(index.model, index.stages, index.stage, part) * index.model.number_bytes
+    return index.plan.size(index.stage, part)
 
 
-def check_fits(kept: KeptSnapshot, model: ModelConfig, stages: int, parts: Iterable[str] = PARTS) -> None:
-    """Raises SnapshotError that names the first tensor which is not as this stage of that model has it."""
+def check_fits(kept: KeptSnapshot, plan: StatePlan, parts: Iterable[str] = PARTS) -> None:
+    """Raises SnapshotError that names the other optimiser, or the first tensor which is not as this stage has it."""
+    parts = tuple(parts)
+    if "optimiser" in parts:
+        require_optimiser(kept, plan.optimiser)
     for part in parts:
         found = {name: (dtype, shape) for name, (dtype, shape, _) in tensors_of(kept, part).items()}
-        if trouble := mismatch(found, structure(model, stages, kept.stage, part)):
+        if trouble := mismatch(found, structure(plan, kept.stage, part)):
             raise SnapshotError(f"{kept.folder / kept.index.parts[part].file} does not fit the run's model: {trouble}")
+
+
+def require_optimiser(kept: KeptSnapshot, kind: str) -> None:
+    """Raises SnapshotError unless the moments are of that kind of optimiser."""
+    if kept.index.optimiser != kind:
+        raise SnapshotError(f"{kept.folder} has the moments of {kept.index.optimiser}, and the run trains with {kind}")
 
 
 def tensors_of(kept: KeptSnapshot, part: str) -> Mapping[str, tuple[str, tuple[int, ...], int]]:
@@ -272,7 +279,7 @@ def read_part(kept: KeptSnapshot, part: str, into: memoryview | None, stop: Even
     """
     index, size = kept.index, part_bytes(kept.index, part)
     path, wanted = kept.folder / index.parts[part].file, index.parts[part].hash
-    header = part_header(index.model, index.stages, index.stage, part)
+    header = part_header(index.plan, index.stage, part)
     if into is not None and len(into) != size:
         raise SnapshotError(f"{path} has {size} bytes of numbers, there is room for {len(into)}")
     spare = [memoryview(bytearray(min(size, PIECE_BYTES))) for _ in range(0 if into is not None else AHEAD + 1)]

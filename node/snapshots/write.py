@@ -23,10 +23,10 @@ from pathlib import Path
 from threading import Event
 from typing import Final
 
+from ftnode.models.state_plan import PARTS
 from ftnode.node.snapshots.disk import Disk, locked, room_locked, try_lock
 from ftnode.node.snapshots.format import (
     INDEX_NAME,
-    PARTS,
     KeptSnapshot,
     Part,
     SnapshotError,
@@ -68,7 +68,7 @@ def write_snapshot(
     store: SnapshotStore, state: memoryview, about: StageIndex, allowance: DiskAllowance, held: Collection[int],
     stop: Event | None = None,
 ) -> KeptSnapshot:  # fmt: skip
-    """Keep `state`: the weights and both moments of a stage, one behind the other. `about` says what it is, but for
+    """Keep `state`: the weights and the moments of a stage, one behind the other. `about` says what it is, but for
     digest, parts, sequence and time, which are found here. `held`: stages of which the newest version that is whole
     stays until a newer one is.
 
@@ -188,7 +188,7 @@ def _part_name(part: str) -> str:
 
 
 def _part_file_bytes(about: StageIndex, part: str) -> int:
-    return len(part_header(about.model, about.stages, about.stage, part)) + part_bytes(about, part)
+    return len(part_header(about.plan, about.stage, part)) + part_bytes(about, part)
 
 
 @contextmanager
@@ -242,7 +242,7 @@ def _write_parts(
 def _write_part(
     disk: Disk, descriptor: int, part: str, numbers: memoryview, about: StageIndex, stop: Event
 ) -> Part:  # fmt: skip
-    header = part_header(about.model, about.stages, about.stage, part)
+    header = part_header(about.plan, about.stage, part)
     with PieceHash() as hashing:
         hashing.add(header)
         disk.write(descriptor, header, 0)

@@ -13,9 +13,10 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ftnode.models.state_plan import PARTS
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError
-from ftnode.node.snapshots.format import PARTS, KeptSnapshot, SnapshotError, part_header
+from ftnode.node.snapshots.format import KeptSnapshot, SnapshotError, part_header
 from ftnode.node.snapshots.store import part_bytes
 from ftnode.node.weights.reading import Chunk, take_slot
 from ftnode.protocol.wire.frames import StateHeader
@@ -55,7 +56,7 @@ def opened(kept: KeptSnapshot) -> Iterator[OpenParts]:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
                 raise SnapshotError(f"cannot read {path}: {error.strerror}") from None
-            header = part_header(index.model, index.stages, index.stage, part)
+            header = part_header(index.plan, index.stage, part)
             spans.append((descriptor, len(header), part_bytes(index, part)))
         yield OpenParts(tuple(spans))
     finally:

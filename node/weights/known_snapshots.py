@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 import trio
 
+from ftnode.models.state_plan import PARTS
 from ftnode.node.compute.state_shape import StateShape
 from ftnode.node.machine.tensor_slots import Arena
-from ftnode.node.snapshots.format import PARTS, KeptSnapshot, SnapshotError
+from ftnode.node.snapshots.format import KeptSnapshot, SnapshotError
 from ftnode.node.snapshots.store import SnapshotStore, part_bytes
 from ftnode.node.weights.disk_lending import DiskReading, OpenParts, Piece, opened
 from ftnode.protocol.wire.frames import StateHeader, StateRequest

@@ -17,7 +17,6 @@ from typing import Any, BinaryIO, Final, Protocol
 
 import trio
 
-from ftnode.node.compute.state_shape import ROWS
 from ftnode.node.links.link import describe
 from ftnode.node.machine.tensor_slots import RESERVED_SLOTS, Arena
 from ftnode.node.ports import ComputeError, ComputePort
@@ -58,14 +57,14 @@ class Reading(Protocol):
 class StageReading:
     """An export of compute that has begun."""
 
-    def __init__(self, compute: ComputePort, arena: Arena, export: int, header: StateHeader, parts: str) -> None:
+    def __init__(self, compute: ComputePort, arena: Arena, export: int, header: StateHeader, weight_bytes: int) -> None:
         self.header = header
         self.dump: BinaryIO | None = None
         """Gets the weights that are read, too."""
         self.ahead = AHEAD
         """Chunks that are in slots at once, at most."""
         self._compute, self._arena, self._export = compute, arena, export
-        self._undumped = header.size // ROWS[parts]
+        self._undumped = weight_bytes
         """Bytes of weights that the dump still lacks."""
         self._ready: deque[Chunk] = deque()
 
@@ -189,7 +188,7 @@ async def begin_reading(
         rate_factor=float(answer["rate_factor"]),
         encoding=encoding,
     )
-    return StageReading(compute, arena, int(answer["export"]), header, parts)
+    return StageReading(compute, arena, int(answer["export"]), header, int(answer["weight_bytes"]))
 
 
 @asynccontextmanager

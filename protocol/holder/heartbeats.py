@@ -65,6 +65,7 @@ def heartbeat_of(s: Situation, holder: Holder, waiting: str, wants_reply: bool) 
         validation=((newest, validation[newest]),) if leading and newest is not None else (),
         waiting=waiting[:REASON_MAX],
         copies=holder.copies.told(),
+        done=holder.done,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ftnode.protocol.holder.own_departure import OwnDeparture
 from ftnode.protocol.liveness.deadlines import Deadlines
+from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.recovery.copies import OwnCopies
 from ftnode.protocol.recovery.disk_versions import OwnDisk
 from ftnode.protocol.recovery.installs import Installs
@@ -15,9 +16,10 @@ from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.completed_attempt import CompletedAttempt, promised_by
 from ftnode.protocol.step.early_tensors import EarlyTensors
+from ftnode.protocol.step.patience import most_tasks
 from ftnode.protocol.step.task_order import Pace
 from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, PublishView, Release, RestartCompute
-from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed
+from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, SumOwed
 from ftnode.protocol.words.messages import NOT_LENT, Begin, Boundary, Share, StageStatus, Status, Stored, Waits
 from ftnode.protocol.words.records import sensible
 from ftnode.protocol.words.settings import Settings
@@ -81,6 +83,11 @@ class Holder:
         self._ready_sent, self._ready_results = -1.0, -1
         """When we said that we are Ready, and for how many stages: what we learn may be reduced later."""
         self._task_since, self.departure = 0.0, OwnDeparture()
+        self.done = 0
+        """Tasks of steps that compute has finished, and installs."""
+        self.moves = Moves(most_tasks(settings))
+        self._waited = False
+        """The leader was told of waits at the last heartbeat."""
 
     # -- what others want to know
 
@@ -190,6 +197,7 @@ class Holder:
         it may commit (rules 16, 18 ii).
         """
         out, lineage = Outcome(), view.lineage
+        self.moves.on_view(s.members, view.leader, s.now)
         if lineage.origin != self.origin:
             self.origin, self._lineages = lineage.origin, []
             if lineage.start is not None and s.member:  # it goes on from disks, with nothing of our memory (rule 36)
@@ -341,6 +349,7 @@ class Holder:
         assert s.view is not None
         self._ready_sent, self._ready_results = -1.0, -1
         self.begin, self.told = begin, None
+        self.moves.begin(s.view.leader, s.now)
         self.completed.begun(begin.lineage, goes_on)
         if goes_on and self.work is not None:
             out.extend(self.work.continue_in(s.view, begin, s.now))
@@ -451,6 +460,7 @@ class Holder:
         if version is None:
             return out
         self.versions[event.stage] = version
+        self._has_done(s)
         assert s.view is not None
         self.made_in[event.stage] = s.view.lineage.id, self.origin
         if self.work is not None and self.begin is not None:
@@ -499,8 +509,17 @@ class Holder:
         self._task_since = s.now
         if self.work is None or s.view is None or done.task.attempt != self.work.begin.attempt:
             return Outcome([Release((done.output,))] if done.output is not None else [])
+        self._has_done(s)
         out = Outcome(self.work.on_done(done, s.now, s.view.leader))
         return out.extended(self._held_begin(s))
+
+    def _has_done(self, s: Situation) -> None:
+        self.done += 1
+        self.moves.told(s.me, self.done, s.now)
+
+    def on_sum_owed(self, event: SumOwed) -> None:
+        if self.work is not None:
+            self.work.groups.on_sum_owed(event)
 
     def on_link_up(self, s: Situation, peer: Peer) -> Sequence[Effect]:
         return self.work.resend_to(peer, s.now) if self.work is not None else []
@@ -617,12 +636,14 @@ class Holder:
             self._restart_compute(s, out, f"a task has been running for {self.busy_seconds(s):.0f} s")
 
     def _say_waits(self, s: Situation, view: View, out: Outcome, work: StepWork) -> None:
-        """Rule 38: whom our work on the step waits for; nothing in a step that goes as usual."""
+        """Rule 38: whom our work on the step waits for, and once that it does so no longer; nothing in a step that goes
+        as usual."""
         before, begin = s.now - 2 * s.settings.heartbeat_seconds, work.begin
         still = self._task_since < before and not work.complete
         waits = work.waits(before, still) if s.member and begin.view == view.number else ()
-        if waits:
+        if waits or self._waited:
             out.send(view.leader, Waits(begin.lineage, view.number, begin.step, begin.attempt, waits))
+        self._waited = bool(waits)
 
     def _stop_learning(self, s: Situation, out: Outcome) -> None:
         """The leader names us no longer."""

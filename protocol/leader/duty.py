@@ -1,8 +1,8 @@
 """Who owes the next move of a step, and for how long it may (rule 38).
 
 A member whose work waits tells whom it waits for. Of each microbatch the wait that is furthest on its path shows who
-has it. What is not acknowledged is left to rule 9. Where nobody waits for a microbatch, those owe who admit the next
-ones, and in the end those who are not Ready.
+has it. What is not acknowledged is left to rule 9, as long as that may take. Where nobody waits for a microbatch, those
+owe who admit the next ones, and in the end those who are not Ready.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from ftnode.protocol.leader.disputes import Suspects, most_at_odds
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.situation import Outcome, Situation
+from ftnode.protocol.step.patience import excuse_seconds, of_several, with_other_work
 from ftnode.protocol.step.routes import furthest, last_visit, route_of
 from ftnode.protocol.words.messages import Begin, Wait, Waits
 from ftnode.protocol.words.types import HEAD, Direction, Peer
@@ -23,14 +25,16 @@ from ftnode.protocol.words.view import View
 PROBATION_STEPS = 4
 """A newcomer without which its stages have holders may owe for so many usual steps."""
 STALE_BEATS = 3
-"""Who waits says so with each heartbeat; a word that is older counts no more."""
+"""Who waits says so with each heartbeat, and says when it is over; should that be lost, an old word counts no more."""
 
 Item = tuple[str, int, int]
 """What is owed: its kind, and two numbers that tell it from others. Whoever gets something done owes another one."""
+OF_A_SUM: frozenset[Item] = frozenset({("its part in a sum", 0, 0)})
+"""Of all that are at odds about one."""
 
 
 class Debt(NamedTuple):
-    """What a member owes, and since when it has got nothing of it done."""
+    """What a member owes, and since when it has got nothing done."""
 
     items: frozenset[Item]
     since: float
@@ -46,16 +50,21 @@ class Duty:
             memory.step = Deadline(settings.lease_seconds, settings.task_seconds)
         self._usual = memory.step
         self._said: dict[Peer, tuple[float, Waits]] = {}
+        self._excused: dict[Peer, float] = {}
+        """When a member first said something that excuses it: see _excuses."""
         self._debts: dict[Peer, Debt] = {}
-        self._begun_at = s.now
+        self._done: set[tuple[Peer, Item]] = set()
+        """What was owed once and then no more; if it comes back, it was not done."""
+        self._begun_at = self._looked_at = s.now
         self._measures = False
+        self._at_odds = Suspects(frozenset())
 
     # -- what is said, and how long steps take
 
     def on_begin(self, s: Situation, begin: Begin) -> None:
         """Another attempt. One that makes up for a loss, or that began in another view, is not a usual one."""
-        self._said.clear()
-        self._debts.clear()
+        for told in (self._said, self._excused, self._debts, self._done):
+            told.clear()
         self._begun_at = s.now
         whole = begin.attempt.view == begin.view and not (begin.installs or begin.paths)
         self._measures = whole and begin.training and not begin.skip and bool(begin.shares)
@@ -64,6 +73,8 @@ class Duty:
         begin = self.progress.begin
         if begin is not None and (waits.step, waits.attempt) == (begin.step, begin.attempt) and sender in s.members:
             self._said[sender] = s.now, waits
+            if not all(wait.stored for wait in waits.on):
+                self._excused.setdefault(sender, s.now)
 
     def done(self, s: Situation) -> None:
         """All members are Ready."""
@@ -74,21 +85,16 @@ class Duty:
         self.memory.newcomers -= told
 
     def patience(self, s: Situation, peer: Peer, items: Collection[Item] = ()) -> float:
-        """In one usual step every member does all its work. Who holds several stages may have a task of each before
-        anybody sees something of it, who rebuilds one has the time for that, and a validation is work besides. Whoever
-        does not say that it works on the step may not hear us, which often is over after a while."""
+        """In one usual step every member does all its work. Whoever does not say that it works on the step may not hear
+        us, which often is over after a while."""
         begin, settings = self.progress.begin, s.settings
         seconds = self._usual.seconds if self._usual.mean is not None else settings.task_seconds
-        if seconds >= settings.task_seconds:
-            seconds *= max(1, len(self.view.stages_of(peer)))
+        seconds = of_several(settings, self.view, peer, seconds)
         if begin is None:
             return max(seconds, 2 * settings.lease_seconds)
         if self._on_probation(peer) and _has_microbatches(items):
             seconds = min(seconds, usual_for_newcomers(s, self.memory))
-        if begin.evaluate:
-            seconds *= 1 + settings.evaluation_microbatches / settings.microbatches
-        if any(plan.peer == peer for plan in begin.installs):
-            seconds += settings.install_seconds
+        seconds = with_other_work(settings, begin, peer, seconds)
         return seconds if self._has_begun(s, begin, peer) else seconds + 2 * settings.lease_seconds
 
     def _on_probation(self, peer: Peer) -> bool:
@@ -116,6 +122,8 @@ class Duty:
             silent = {wait.peer for _, wait in waits if wait.microbatch < 0 and wait.stored}
             if heads or silent:
                 return self._to_do(s, heads or silent)
+        if at_odds := self._at_odds_about_a_sum(waits):
+            return dict.fromkeys(at_odds, OF_A_SUM)
         summing = {peer for peer, wait in waits if wait.microbatch < 0 and not wait.stored}
         late = s.members - self.progress.ready.keys() - summing
         return self._to_do(s, late)
@@ -124,7 +132,14 @@ class Duty:
         fresh = s.now - STALE_BEATS * s.settings.heartbeat_seconds
         for peer, (said_at, waits) in self._said.items():
             if said_at >= fresh and peer in s.members:
-                yield from ((peer, wait) for wait in waits.on if self._could_be(s, peer, wait))
+                told = (wait for wait in waits.on if self._could_be(s, peer, wait))
+                yield from ((peer, wait) for wait in told if wait.stored or self._excuses(s, peer, wait))
+
+    def _excuses(self, s: Situation, sender: Peer, wait: Wait) -> bool:
+        """A tensor that is not acknowledged, or a sum that is being made, is no reason to wait for its sender, unless
+        the sender has said such things for too long, and nobody else has got anything done meanwhile."""
+        since = max(self._excused.get(sender, s.now), s.own.moves.last(sender), s.liveness.grace)
+        return s.now - since <= excuse_seconds(s.settings, wait.microbatch < 0)
 
     def _could_be(self, s: Situation, sender: Peer, wait: Wait) -> bool:
         """It can wait for that: it holds the stage of the visit before the tensor's (behind it, of a gradient's), and
@@ -155,6 +170,20 @@ class Duty:
             if wait.stored:
                 owed.setdefault(wait.peer, set()).add(("microbatch", wait.microbatch, wait.visit))
         return {peer: frozenset(items) for peer, items in owed.items()}
+
+    def _at_odds_about_a_sum(self, waits: Collection[tuple[Peer, Wait]]) -> frozenset[Peer]:
+        """Of the first stage with any. Whoever lacks somebody's part can give no sum, and is not asked for one."""
+        named = [(peer, wait) for peer, wait in waits if wait.microbatch < 0 and not wait.stored and wait.peer != peer]
+        here = [(peer, wait) for peer, wait in named if wait.visit == min(wait.visit for _, wait in named)]
+        lacking = {peer for peer, wait in here if wait.direction is Direction.FORWARD}
+        asked = [(peer, wait) for peer, wait in here if peer in lacking or wait.peer not in lacking]
+        self._at_odds = most_at_odds([(peer, wait.peer) for peer, wait in asked])
+        return self._at_odds.among
+
+    def _may_stay(self) -> set[Peer]:
+        """Of those at odds about a sum one goes."""
+        owing = {peer for peer, debt in self._debts.items() if debt.items == OF_A_SUM}
+        return owing - {self.memory.disputes.choose(self.view, self._at_odds)} if owing else owing
 
     def _has_finished(self, s: Situation, begin: Begin, head: Peer) -> bool:
         """By its own word: both visits of each microbatch that it admits, and those that it took over."""
@@ -188,19 +217,28 @@ class Duty:
 
     def beat(self, s: Situation) -> Outcome:
         """Every heartbeat, while the view is whole. Whoever is not heard is a matter of rule 8."""
-        out, before = Outcome(), self._debts
-        self._debts = {}
+        out = Outcome()
         if self.losses or s.liveness.stale(s.now):
+            self._debts.clear()
             return out
-        patience = 2 * s.settings.heartbeat_seconds
-        for peer, items in self.owing(s).items():
-            known = before.get(peer)
-            heard = peer == s.me or s.liveness.silence(peer, s.now) <= patience
-            same = known is not None and known.items <= items and heard
-            since = max(known.since, s.liveness.grace) if known is not None and same else s.now
-            self._debts[peer] = Debt(items, since)
+        owing = self.owing(s)
+        for peer in s.members:
+            self._debts[peer] = self._debt(s, peer, owing.get(peer, frozenset()))
+        self._looked_at = s.now
         self._lose(s, out)
         return out
+
+    def _debt(self, s: Situation, peer: Peer, items: frozenset[Item]) -> Debt:
+        """What is owed no more is done, once: who owes by turns gains no time. While it is not heard, none passes."""
+        known = self._debts.get(peer, Debt(frozenset(), s.now))
+        done = {(peer, item) for item in known.items - items} - self._done
+        self._done |= done
+        new = not known.items and not {(peer, item) for item in items} <= self._done
+        if done or new:
+            return Debt(items, s.now)
+        heard = peer == s.me or s.liveness.silence(peer, s.now) <= 2 * s.settings.heartbeat_seconds
+        since = known.since if heard else known.since + s.now - self._looked_at
+        return Debt(items, max(since, s.liveness.grace))
 
     def _newcomers_who_owe(self, s: Situation) -> set[Peer]:
         """Those on probation go all at once, as soon as one of them is late: each view costs others time."""
@@ -211,17 +249,21 @@ class Duty:
 
     def _lose(self, s: Situation, out: Outcome) -> None:
         """Never ourselves, and of a group not everybody at once, since one of two that wait for each other is right."""
-        others, settled = self._newcomers_who_owe(s), False
+        others, staying, settled = self._newcomers_who_owe(s), self._may_stay(), False
         for peer, debt in sorted(self._debts.items(), key=lambda item: (item[1].since, item[0])):
             owes = s.now - debt.since
             shared = (stage for stage in self.view.stages_of(peer) if len(self.view.holders[stage]) > 1)
             last = any(self.losses.staying(stage) == [peer] for stage in shared)
-            if peer == s.me or last or (owes <= self.patience(s, peer, debt.items) and peer not in others):
+            last = last or peer in staying
+            in_time = owes <= self.patience(s, peer, debt.items) and peer not in others
+            if peer == s.me or last or not debt.items or in_time:
                 continue
             begin, (kind, first, second) = self.progress.begin, min(debt.items)
             step = f"step {begin.step}" if begin is not None else f"view {self.view.number}"
             what = f"microbatch {first} at visit {second}" if kind == "microbatch" else kind
             self.losses.lose(s, out, peer, f"owes the next move of {step} for {owes:.1f} s: {what}")
+            if debt.items == OF_A_SUM:
+                self.memory.disputes.settle(self.view, peer, self._at_odds)
             settled = settled or peer not in others
         if settled:  # the run may be slower than it was: the next one has more time, until a step is measured again
             self._usual.passed()

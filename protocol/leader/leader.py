@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ftnode.protocol.chronicle import Chronicle
+from ftnode.protocol.leader.disputes import Suspects
 from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.learners import Learners
@@ -419,14 +420,18 @@ class Leader:
         out.append(Committed(self.view.lineage.id, base, skipped, commit))
 
     def _lose_spoilers(self, s: Situation, out: Outcome, step: int, skipped: bool) -> None:
-        """A stage gets another holder once; when that one spoils the next steps as well, holders are not to blame. We
-        ourselves stay, without our stages."""
-        spoilt, reason = self.memory.spoilt, "its numbers spoilt two steps in a row"
-        for peer in sorted(spoilt.committed(step, skipped) & s.members):
+        """A stage gets another holder once; when that one spoils the next steps as well, holders are not to blame, but
+        for those who were at odds with one before. We ourselves stay, without our stages."""
+        spoilt, disputes, reason = self.memory.spoilt, self.memory.disputes, "its numbers spoilt two steps in a row"
+        for suspects in spoilt.committed(step, skipped):
+            if not suspects.among <= s.members:
+                continue
+            peer = disputes.choose(self.view, suspects)
             stages = self.view.stages_of(peer)
-            if spoilt.replaced & {*stages}:
+            if spoilt.replaced & {*stages} and peer not in disputes.marked:
                 continue
             spoilt.replaced |= {*stages}
+            disputes.settle(self.view, peer, suspects)
             if peer != s.me:
                 self.losses.lose(s, out, peer, reason)
                 continue
@@ -445,12 +450,18 @@ class Leader:
             out.note("poisoned", f"no validation of step {begin.base.step}: {poisoned.reason}")
             self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
         elif begin.training and self.memory.poisonings(begin.step) < TRIES + SKIPS:
-            group = self.view.holders[poisoned.stage]
-            shared = poisoned.microbatch < 0 and len(group) > 1 and sender in group
-            self.memory.spoilt.name(begin.step, None if shared else sender)
+            self.memory.spoilt.name(begin.step, self._suspects(s, sender, poisoned))
             why = f"stage {poisoned.stage}, microbatch {poisoned.microbatch}: {poisoned.reason}"
             self._again(s, out, begin, why)
         return out
+
+    def _suspects(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Suspects:
+        """Who may be to blame: who names it, and who gave it the numbers, by its word; of a sum the whole group."""
+        group = self.view.holders[poisoned.stage]
+        if poisoned.microbatch < 0 and sender in group:
+            return Suspects(frozenset(group), frozenset({sender}))
+        givers = {poisoned.giver} if poisoned.giver in s.members else set()
+        return Suspects(frozenset({sender, *givers}), frozenset({sender}))
 
     def _again(self, s: Situation, out: Outcome, begin: Begin, why: str) -> None:
         again = self.memory.poisoned(begin.step) < TRIES

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from ftnode.protocol.leader.disputes import Disputes
 from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.words.messages import Ready
@@ -48,6 +49,7 @@ class LeaderMemory:
     troubles: dict[tuple[int, int], int] = field(default_factory=dict)
     """(step, stage) → losses, and (step, -1) → poisonings, of the step in progress (rule 25)."""
     spoilt: SpoiltSteps = field(default_factory=SpoiltSteps)
+    disputes: Disputes = field(default_factory=Disputes)
     counted: set[tuple[int, int, Peer]] = field(default_factory=set)
     """(step, stage, newcomer) of the losses counted there."""
     committed_at: float | None = None

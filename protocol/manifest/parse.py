@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from math import isfinite
 from typing import Any, Final, NoReturn
 
+from ftnode.protocol.manifest.boundary import BLOCK_BITS, BLOCK_MIN, block_numbers
 from ftnode.protocol.manifest.sections import (
     FORMAT,
     FORMATS_READ,
@@ -87,6 +88,7 @@ def settings(manifest: Manifest) -> Settings:
         snapshot_every=manifest.recovery.snapshot_every,
         rollback_max=manifest.recovery.rollback_max,
         state_bytes=manifest.state_bytes,
+        gradient_bytes=manifest.gradient_bytes,
         lease_seconds=manifest.liveness.lease_seconds,
         minority_wait_seconds=manifest.recovery.minority_wait_seconds,
         listed=manifest.membership.join == "listed",
@@ -169,6 +171,9 @@ class _Reader:
             wanted = f"a list of two numbers from {allowed.low:g} to {allowed.high:g}"
         elif kind is str:
             if isinstance(found, str) and (found in allowed.choices or _matches(allowed.pattern, found)):
+                if allowed.since(found) > self.tables["format"]:
+                    newer = f"{section}.{name} = {_toml(found)} came with format {allowed.since(found)}"
+                    self._fail(section, name, f"{newer}; set format = {FORMAT}")
                 return found
             wanted = " or ".join(filter(None, [*allowed.choices, allowed.pattern_name]))
         elif kind == tuple[str, ...]:
@@ -208,11 +213,10 @@ class _Reader:
                 "model", "dim", f"dim {model.dim} must be a multiple of 2 × heads = {2 * model.heads}, "
                 "because rotary positions turn pairs of numbers",
             )  # fmt: skip
-        if model.precision == "float64" and manifest.pipeline.boundary != "float32":
-            self._fail(
-                "pipeline", "boundary", f"{manifest.pipeline.boundary} would round the numbers of a float64 model; "
-                "pipeline.boundary must be float32, and float64 numbers travel",
-            )  # fmt: skip
+        if wrong := _encoding_objection("boundary", manifest.pipeline.boundary, model):
+            self._fail("pipeline", "boundary", wrong)
+        if wrong := _encoding_objection("boundary_gradients", manifest.pipeline.boundary_gradients, model):
+            self._fail("pipeline", "boundary_gradients", wrong)
         if manifest.pipeline.swap and stages < SWAP_STAGES_MIN:
             self._fail("pipeline", "swap", f"swapped routes need {SWAP_STAGES_MIN} stages, not {stages}")
         if manifest.recovery.shadow_every and stages < SHADOW_STAGES_MIN:
@@ -244,9 +248,9 @@ class _Reader:
                 "batch", "microbatches", f"{manifest.batch.microbatches} microbatches through {stages} stages are more "
                 f"paths than a message holds; at most {PATHS_MAX // (stages + 2)}",
             )  # fmt: skip
-        if manifest.boundary_bytes > BOUNDARY_BYTES_MAX:
+        if manifest.boundary_bytes.largest > BOUNDARY_BYTES_MAX:
             self._fail(
-                "batch", "sequences", f"a microbatch of {manifest.boundary_bytes} bytes is more than "
+                "batch", "sequences", f"a microbatch of {manifest.boundary_bytes.largest} bytes is more than "
                 f"{BOUNDARY_BYTES_MAX}; lower batch.sequences or model.context",
             )  # fmt: skip
 
@@ -273,6 +277,21 @@ class _Reader:
                 if section and full == section:
                     section_line = number
         return section_line
+
+
+def _encoding_objection(key: str, encoding: str, model: Model) -> str:
+    """Why boundary tensors of this model cannot be encoded like that, or nothing."""
+    if model.precision == "float64" and encoding not in ("", "float32"):
+        return (
+            f"{encoding} would round the numbers of a float64 model; pipeline.{key} must be float32, and float64 "
+            "numbers travel"
+        )  # fmt: skip
+    if encoding in BLOCK_BITS and (block := block_numbers(model.dim)) < BLOCK_MIN:
+        return (
+            f"{encoding} has a scale for each block, and blocks of a row of {model.dim} numbers would be of {block}; "
+            f"model.dim must be a multiple of {BLOCK_MIN}"
+        )  # fmt: skip
+    return ""
 
 
 def _number(found: object, kind: type, allowed: Allowed) -> bool:

@@ -12,20 +12,21 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from math import ceil
 from typing import Any
 
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
 
-FORMAT = 5
+FORMAT = 6
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
-FORMATS_READ = (2, 3, 4, FORMAT)
-"""Formats 3, 4 and 5 added keys, and each says what a manifest without it means."""
+FORMATS_READ = (2, 3, 4, 5, FORMAT)
+"""Formats after 2 added keys and choices; each key says what a manifest without it means."""
 FORMAT_OF_IDS = 4
 """Keys that came later count in a run's id only where they change something, so that earlier runs keep theirs."""
 LISTED_MAX = 4096
 """Peers that one manifest can list."""
 PEER_ID_PATTERN = r"12D3KooW[1-9A-HJ-NP-Za-km-z]{44}"
 
-NUMBER_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2}
-"""Bytes of one number, by the name of its type."""
+NUMBER_BYTES = {"float64": 8, "float32": 4}
+"""Bytes of one number of weights, gradients and moments, by the name of its type."""
 HEAD_COPIES_SHARE = 0.1
 """Of the bytes of a step, at most, go into copies of the head."""
 SHADOWS_SHARE = 0.1
@@ -44,17 +45,26 @@ class Allowed:
     choices: tuple[str, ...] = ()
     pattern: str = ""
     pattern_name: str = ""
+    later: tuple[tuple[str, int], ...] = ()
+    """Choices that came later than their key, each with its format."""
+
+    def since(self, value: object) -> int:
+        """The format that this value came with, as a choice; 0: with its key."""
+        return dict(self.later).get(value, 0) if isinstance(value, str) else 0
 
 
 def key(
     about: str, low: float = 0, high: float = 0, *choices: str, pattern: str = "", pattern_name: str = "",
-    since: int = 0, earlier: Any = MISSING,
+    since: int = 0, earlier: Any = MISSING, later: dict[str, int] | None = None,
 ) -> Any:  # fmt: skip
     """A key of a section. Typed Any because a dataclass field takes the type of its annotation.
 
-    `since`: the format that it came with; `earlier`: what it was before there was a choice.
+    `since`: the format that it came with; `earlier`: what it was before there was a choice. `later`: further choices,
+    each with the format that it came with.
     """
-    allowed = Allowed(about, low, high, choices, pattern, pattern_name)
+    further = tuple((later or {}).items())
+    choices = (*choices, *(choice for choice, _ in further))
+    allowed = Allowed(about, low, high, choices, pattern, pattern_name, further)
     return field(default=earlier, kw_only=earlier is not MISSING, metadata={"allowed": allowed, "since": since})
 
 
@@ -123,8 +133,12 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Optimiser:
-    """Adam with decoupled weight decay, one per stage."""
+    """One per stage, with decoupled weight decay."""
 
+    kind: str = key(
+        "adam; muon: matrices of blocks by Muon, everything else by Adam. Muon takes fewer steps, one number less per "
+        "weight of a matrix, and more arithmetic.", 0, 0, "adam", "muon", since=6, earlier="adam",
+    )  # fmt: skip
     learning_rate: float = key("After the warm-up.", 1e-9, 1.0)
     betas: tuple[float, float] = key("Adam's two decay rates.", 0.0, 0.999999)
     epsilon: float = key("Adam's guard against dividing by zero.", 1e-16, 1e-2)
@@ -133,6 +147,11 @@ class Optimiser:
     decay: str = key("How the learning rate falls after the warm-up.", 0, 0, "cosine", "constant")
     minimum_factor: float = key("The cosine ends at this share of the learning rate.", 0.0, 1.0)
     clip: float = key("Largest gradient norm of one stage.", 1e-6, 1e6)
+    matrix_learning_rate: float = key(
+        "Of matrices that Muon updates, which it moves as far as Adam would at this rate; 0: learning_rate.",
+        0.0, 1.0, since=6, earlier=0.0,
+    )  # fmt: skip
+    momentum: float = key("Muon's decay rate.", 0.0, 0.999999, since=6, earlier=0.95)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +167,13 @@ class Pipeline:
     window: int = key("Microbatches on their way at once.", 1, 1024)
     live_activations: int = key("Beyond this many on one stage, activations are computed again.", 1, 1024)
     boundary: str = key(
-        "Numbers that travel between stages; with model.precision float64 these are float64 as well.",
-        0, 0, "float32", "bfloat16",
+        "Numbers that travel between stages: activations, and gradients where the next key is empty. int8 and int4 "
+        "have a scale for each block. With model.precision float64 these are float64 as well.",
+        0, 0, "float32", "bfloat16", later={"int8": 6, "int4": 6},
+    )  # fmt: skip
+    boundary_gradients: str = key(
+        "Numbers of the gradients that travel back; empty: as of the activations.",
+        0, 0, "", "float32", "bfloat16", "int8", "int4", since=6, earlier="",
     )  # fmt: skip
     swap: bool = key(
         "Every other microbatch meets the first two and the last two stages in the other order (CheckFree+), so that "
@@ -169,9 +193,7 @@ class Recovery:
     )  # fmt: skip
     weighting: str = key("How the donors of a blend count, by their gradient norms.", 0, 0, *WEIGHTINGS)
     norms: str = key("Those norms, before or after clipping.", 0, 0, *MEASURED)
-    optimiser: str = key(
-        "Adam's moments of a blended or copied stage: new, or blended as well.", 0, 0, "fresh", "blended"
-    )
+    optimiser: str = key("Moments of a blended or copied stage: new, or blended as well.", 0, 0, "fresh", "blended")
     head_every: int = key(
         "Steps between two copies of the head to the holders of the first and last stage; 0: as often as 10 % of the "
         "bytes of a step allow.", 0, 1_000_000,
@@ -231,14 +253,17 @@ class Manifest:
         return b"ftnode manifest\n" + _canonical(self)
 
     @property
-    def boundary(self) -> str:
-        """The type of the numbers of a boundary tensor."""
-        return "float64" if self.model.precision == "float64" else self.pipeline.boundary
+    def boundary_encodings(self) -> tuple[str, str]:
+        """Of boundary tensors, forward and backward."""
+        if self.model.precision == "float64":
+            return "float64", "float64"
+        return self.pipeline.boundary, self.pipeline.boundary_gradients or self.pipeline.boundary
 
     @property
-    def boundary_bytes(self) -> int:
-        """Bytes of what crosses between two stages: sequences × context × dim numbers."""
-        return self.batch.sequences * self.model.context * self.model.dim * NUMBER_BYTES[self.boundary]
+    def boundary_bytes(self) -> BoundaryBytes:
+        """Of what crosses between two stages: sequences × context rows of dim numbers."""
+        rows = self.batch.sequences * self.model.context
+        return BoundaryBytes.encoded(self.boundary_encodings, rows, self.model.dim)
 
     @property
     def head_parameters(self) -> int:
@@ -246,9 +271,26 @@ class Manifest:
         return (2 * self.model.vocabulary + 1) * self.model.dim
 
     @property
+    def gradient_bytes(self) -> int:
+        """Of the largest stage."""
+        return NUMBER_BYTES[self.model.precision] * max(self.head_parameters, self.stage_parameters)
+
+    @property
+    def head_state_bytes(self) -> int:
+        """Weights, and both of Adam's moments."""
+        return 3 * NUMBER_BYTES[self.model.precision] * self.head_parameters
+
+    @property
+    def stage_state_bytes(self) -> int:
+        """Of one block stage: weights, and their moments, of which Muon has one for each matrix."""
+        norms = 2 * self.model.dim * (self.model.layers // self.pipeline.stages)
+        spared = self.stage_parameters - norms if self.optimiser.kind == "muon" else 0
+        return NUMBER_BYTES[self.model.precision] * (3 * self.stage_parameters - spared)
+
+    @property
     def state_bytes(self) -> int:
-        """Weights and both moments of the largest stage."""
-        return 3 * NUMBER_BYTES[self.model.precision] * max(self.head_parameters, self.stage_parameters)
+        """Of the largest stage."""
+        return max(self.head_state_bytes, self.stage_state_bytes)
 
     @property
     def stage_parameters(self) -> int:
@@ -275,19 +317,18 @@ class Manifest:
         For each of its block stages it may keep one shadow; with the first or the last, the head and its moments. While
         a new copy comes, the old one stays.
         """
-        head = 3 * NUMBER_BYTES[self.model.precision] * self.head_parameters
-        return 2 * self.shadow_bytes, 2 * head
+        return 2 * self.shadow_bytes, 2 * self.head_state_bytes
 
     @property
     def step_bytes(self) -> int:
         """Bytes of all boundary tensors of one step, both directions."""
-        return 2 * (self.pipeline.stages + 1) * self.batch.microbatches * self.boundary_bytes
+        return (self.pipeline.stages + 1) * self.batch.microbatches * self.boundary_bytes.both
 
     @property
     def head_every(self) -> int:
         """Steps between two copies of the head: `recovery.head_every`, or so many that two times its weights and
         moments are at most HEAD_COPIES_SHARE of the bytes of these steps."""
-        copies = min(2, self.pipeline.stages) * 3 * NUMBER_BYTES[self.model.precision] * self.head_parameters
+        copies = min(2, self.pipeline.stages) * self.head_state_bytes
         return self.recovery.head_every or max(1, ceil(copies / (HEAD_COPIES_SHARE * self.step_bytes)))
 
     @property
@@ -315,5 +356,7 @@ def _canonical(manifest: Manifest, leave_out: str = "") -> bytes:
                     del found[entry.name]
                 else:
                     written = max(written, entry.metadata["since"])
+            elif entry.metadata["allowed"].later:
+                written = max(written, entry.metadata["allowed"].since(found[entry.name]))
     values["format"] = written
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()

@@ -211,7 +211,7 @@ class StepWork:
             self._running.remove(task)
             self._pace.done(task, now)
         if done.fault:
-            self.give_up(done.fault, task.stage, -1 if isinstance(task, Reduce) else task.microbatch)
+            self.give_up(done.fault, task.stage, -1 if isinstance(task, Reduce) else task.microbatch, self._giver(task))
             assert self.poison is not None
             effects: list[Effect] = [] if done.output is None else [Release((done.output,))]
             return [*effects, Send(leader, self.poison, None)]
@@ -222,10 +222,19 @@ class StepWork:
         self.results[task.stage] = StageResult(task.stage, done.value, done.gradient)
         return []
 
-    def give_up(self, reason: str, stage: int = HEAD, microbatch: int = -1) -> None:
+    def give_up(self, reason: str, stage: int = HEAD, microbatch: int = -1, giver: Peer | None = None) -> None:
         """This attempt cannot be finished here; the leader is told (rule 25)."""
-        begin = self.begin
-        self.poison = Poisoned(begin.lineage, self.view.number, begin.step, begin.attempt, stage, microbatch, reason)
+        begin, number = self.begin, self.view.number
+        self.poison = Poisoned(begin.lineage, number, begin.step, begin.attempt, stage, microbatch, reason, giver)
+
+    def _giver(self, task: Task) -> Peer | None:
+        """Whose tensor the task turns into another one: of a backward pass the gradient's, but at the last visit."""
+        if isinstance(task, Reduce):
+            return None
+        back = isinstance(task, Backward) and task.visit != self.last
+        path, visit = self._paths.get(task.microbatch, ()), task.visit + 1 if back else task.visit - 1
+        giver = path[visit] if 0 <= visit < len(path) else None
+        return giver if giver != self.me else None
 
     def _on_forward(self, task: Forward, done: Done, now: float) -> list[Effect]:
         key = (task.microbatch, task.visit)

@@ -10,6 +10,7 @@ from collections.abc import Collection
 
 from ftnode.protocol.step.routes import expected_visits
 from ftnode.protocol.words.effects import Effect, Reduce, Send
+from ftnode.protocol.words.events import SumOwed
 from ftnode.protocol.words.messages import Begin, Share, Wait
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Direction, Peer
@@ -28,6 +29,8 @@ class Groups:
         """Stage → what each has accumulated, by its own word."""
         self.reducing: dict[int, tuple[Reduce, float]] = {}
         """Stage → the reduction in progress, and since when."""
+        self._owed: dict[int, list[Wait]] = {}
+        """Stage → what it stands still for."""
 
     def of(self, stage: int) -> tuple[Peer, ...]:
         """Holders in the view's order, then learners."""
@@ -88,8 +91,13 @@ class Groups:
         return task
 
     def stuck(self, before: float, grace: float) -> int | None:
-        """A stage whose reduction has been in progress since before then, while we were not suspended (`grace`)."""
-        return next((stage for stage, (_, since) in self.reducing.items() if max(since, grace) < before), None)
+        """A stage whose reduction has been in progress since before then, while we were not suspended (`grace`). Where
+        somebody owes it something the leader has time to replace that one: see Duty.patience."""
+        for stage, (_, since) in self.reducing.items():
+            more = 2 * self.settings.task_seconds if self._owed.get(stage) else 0.0
+            if max(since, grace) + more < before:
+                return stage
+        return None
 
     def waits(self, stage: int) -> list[Wait]:
         """Of the group of a stage of which we have accumulated all that we know of: whose word is missing, or that the
@@ -97,14 +105,22 @@ class Groups:
         others = [peer for peer in self.view.holders[stage] if peer != self.me]
         told, expected = self._told.get(stage, {}), self.expected(stage)
         if stage in self.reducing:
-            return [Wait(-1, stage, Direction.FORWARD, others[0], False)] if others else []
+            return self._owed.get(stage) or [Wait(-1, stage, Direction.FORWARD, self.me, False)]
         if frozenset().union(*told.values()) == expected:
             return []
         return [Wait(-1, stage, Direction.FORWARD, peer, True) for peer in others if told and peer not in told]
+
+    def on_sum_owed(self, owed: SumOwed) -> None:
+        """The sum that is being made stands still, or goes on. Whose part is missing has others wait for each other."""
+        task, stage = owed.task, owed.task.stage
+        if self.reducing.get(stage, (None,))[0] == task:
+            way, peers = (Direction.FORWARD, owed.parts) if owed.parts else (Direction.BACKWARD, owed.sums)
+            self._owed[stage] = [Wait(-1, stage, way, peer, False) for peer in peers]
 
     def finished(self, task: Reduce) -> bool:
         """The result of a reduction is here; False when it is not the one in progress."""
         if self.reducing.get(task.stage, (None,))[0] != task:
             return False
         self.reducing[task.stage] = task, float("inf")
+        self._owed.pop(task.stage, None)
         return True

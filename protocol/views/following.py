@@ -398,11 +398,13 @@ class Following:
         return True
 
     def _take_over(self, s: Situation, view: View, out: Outcome, balloting: Balloting) -> None:
-        """Rule 11: the i-th voter proposes after D (1 + i) of a silent leader."""
+        """Rule 11: the i-th voter proposes after D (1 + i) of a silent leader, or of one that is idle."""
         if not s.leader_silent:
             self._leader_silent_at = balloting.asked_since = None
             return
         if s.me not in view.voters or s.own.finished:
+            return
+        if s.leader_idle and not s.members <= {s.me, *s.reports}:  # others may do what we are not told of
             return
         if self._leader_silent_at is None:
             self._leader_silent_at = s.now
@@ -414,6 +416,8 @@ class Following:
             out.extend(balloting.resend())
             return
         reason = f"leader {view.leader} is silent for {s.liveness.silence(view.leader, s.now):.1f} s"
+        if s.leader_idle:
+            reason = f"leader {view.leader} has let nothing be done for {s.still_seconds:.1f} s"
         stages = ", ".join(map(str, view.stages_of(view.leader)))
         out.note("lost", f"{reason}; proposes a view without it", peer=view.leader.id, stages=stages)
         successor = next_view(view, s.me, {view.leader}, (), {}, (), reason)

@@ -19,13 +19,14 @@ from typing import Final
 
 import msgpack
 
+from ftnode.protocol.manifest.boundary import BoundaryBytes, sound_scales
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.codec import from_tagged, tagged
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.messages import MESSAGES, Boundary, Commit, Message
 from ftnode.protocol.words.types import Version
 
-STEP_PROTOCOL: Final = "/ftnode/step/4"
+STEP_PROTOCOL: Final = "/ftnode/step/5"
 """libp2p protocol id; its number is the version of everything in this package that travels."""
 STATE_PROTOCOL: Final = "/ftnode/state/1"
 
@@ -157,13 +158,21 @@ def read_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
     return header_bytes, payload_bytes
 
 
-def read_message(header: bytes | bytearray, payload_bytes: int, boundary_bytes: int) -> Message:
-    """The message of a frame on the step protocol. A Boundary alone has a payload, of exactly `boundary_bytes`."""
+def read_message(header: bytes | bytearray, payload_bytes: int, boundary_bytes: BoundaryBytes) -> Message:
+    """The message of a frame on the step protocol. A Boundary alone has a payload, of exactly the bytes of its
+    direction."""
     message: Message = from_tagged(MESSAGES, decode(header, HEADER_LIMITS))
-    expected = boundary_bytes if isinstance(message, Boundary) else 0
+    expected = boundary_bytes.of(message.direction) if isinstance(message, Boundary) else 0
     if payload_bytes != expected:
         raise PeerError(f"{type(message).__name__} with {payload_bytes} bytes behind it instead of {expected}")
     return message
+
+
+def check_payload(boundary: Boundary, payload: memoryview, boundary_bytes: BoundaryBytes) -> None:
+    """Raises PeerError for a tensor whose scales nobody can have made. Whatever the levels behind sound scales are,
+    the numbers that they mean are finite."""
+    if not sound_scales(payload[: boundary_bytes.scales_of(boundary.direction)]):
+        raise PeerError("a boundary tensor with a scale that is negative, too large or no number")
 
 
 def read_greeting(header: bytes | bytearray, payload_bytes: int) -> Greeting:

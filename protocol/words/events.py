@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ftnode.protocol.words.effects import Task
+from ftnode.protocol.words.effects import Reduce, Task
 from ftnode.protocol.words.messages import Commit, Message
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Handle, Peer, Snapshot, Version
@@ -78,6 +78,16 @@ class Done:
     tokens: int
     gradient: str
     fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class SumOwed:
+    """A group's sum stands still. `parts`: who has not sent its part of what we add up; `sums`: who adds up with our
+    part and does not give the sum. Nobody: it goes on."""
+
+    task: Reduce
+    parts: tuple[Peer, ...]
+    sums: tuple[Peer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +181,14 @@ class Stay:
 
 
 Event = (
-    Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | Done | Installed | InstallFailed | Kept
-    | KeepFailed | Snapshots | History | Directory | DirectoryLost | Moved | Leave | Stay
+    Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | Done | SumOwed | Installed | InstallFailed
+    | Kept | KeepFailed | Snapshots | History | Directory | DirectoryLost | Moved | Leave | Stay
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
-        Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, Done, Installed, InstallFailed, Kept, KeepFailed,
-        Snapshots, History, Directory, DirectoryLost, Moved, Leave, Stay,
+        Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, Done, SumOwed, Installed, InstallFailed, Kept,
+        KeepFailed, Snapshots, History, Directory, DirectoryLost, Moved, Leave, Stay,
     )
 }  # fmt: skip

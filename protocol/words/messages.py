@@ -121,6 +121,8 @@ class Heartbeat:
     """What this peer (from the leader: the run) waits for; empty when it works."""
     copies: tuple[Copied, ...]
     """Those that this peer keeps of others' stages."""
+    done: int = 0
+    """Tasks of steps and installs that it has finished in this life (rule 38)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +386,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Poisoned:
-    """A non-finite number turned up (rule 25)."""
+    """A non-finite number turned up (rule 25). `giver`: whose tensor it was computed of, if any."""
 
     lineage: str
     view: int
@@ -393,6 +395,7 @@ class Poisoned:
     stage: int
     microbatch: int
     reason: str
+    giver: Peer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,7 +403,7 @@ class Wait:
     """The tensor of (microbatch, visit, direction) is with `peer`, who has acknowledged it (`stored`) or not.
 
     Microbatch -1 is the group of stage `visit`: `peer` has not said what it has accumulated, or, not `stored`, the sum
-    is being made."""
+    is being made. Then `peer` is the sender; or who owes it its part (forward), or the sum of its piece (backward)."""
 
     microbatch: int
     visit: int
@@ -412,7 +415,7 @@ class Wait:
 @dataclass(frozen=True, slots=True)
 class Waits:
     """To the leader, with each heartbeat while work on a step waits for others for longer than usual (rule 38): of each
-    microbatch the one wait that is furthest on its path."""
+    microbatch the one wait that is furthest on its path. One without any says that the waits are over."""
 
     lineage: str
     view: int

@@ -55,6 +55,8 @@ class Settings:
     """Steps that a swarm which starts again may lose; 0: as many as it must."""
     state_bytes: int = 0
     """Weights and moments of the largest stage."""
+    gradient_bytes: int = 0
+    """Of the largest stage."""
     lease_seconds: float = 10.0
     """A peer that was silent for this long is suspected."""
     minority_wait_seconds: float = 60.0
@@ -161,8 +163,8 @@ class Settings:
 
     @property
     def gradient_seconds(self) -> float:
-        """Of the largest stage, which is a third of its state, on a slow line."""
-        return self.state_bytes / 3 / STATE_BYTES_PER_SECOND
+        """Of the largest stage, on a slow line."""
+        return self.gradient_bytes / STATE_BYTES_PER_SECOND
 
     @property
     def join_seconds_max(self) -> float:

@@ -14,9 +14,9 @@ class Timers:
         self._due[name] = at
         self.deadline = min(self._due.values())
 
-    def set_if_clear(self, name: str, at: float) -> None:
-        if name not in self._due:
-            self.set(name, at)
+    def set_earlier(self, name: str, at: float) -> None:
+        """Not later than it is set already."""
+        self.set(name, min(at, self._due.get(name, at)))
 
     def clear(self, name: str) -> None:
         if self._due.pop(name, None) is not None:

@@ -44,7 +44,8 @@ def allowed(kind: Any, key: Allowed) -> str:
     if kind is bool:
         return "`true`, `false`"
     if kind is str:
-        shown = [f'`"{choice}"`' for choice in key.choices]
+        later = dict(key.later)
+        shown = [f'`"{choice}"`' + (f" (format {later[choice]})" if choice in later else "") for choice in key.choices]
         return " or ".join(filter(None, [", ".join(shown), key.pattern_name]))
     if kind == tuple[str, ...]:
         return f"at most {key.high:,} {key.pattern_name}"

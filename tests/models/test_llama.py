@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ftnode.models import llama
-from ftnode.models.stage import GRADIENT, Stage
+from ftnode.models.stage import Stage
 from tests.models.tiny import CONFIG, LAST_VISIT, MICROBATCHES, run_microbatch, stages, windows
 
 
@@ -19,8 +19,8 @@ def staged_logits(swarm: list[Stage], tokens_bt: Tensor) -> Tensor:
     return llama.logits(x, head, CONFIG)
 
 
-def named(swarm: list[Stage], row: int) -> dict[str, Tensor]:
-    return {name: stage.layout.view(stage.buffers[row], name) for stage in swarm for name in stage.layout.entries}
+def named(swarm: list[Stage], rows: list[Tensor]) -> dict[str, Tensor]:
+    return {name: stage.layout.view(row, name) for stage, row in zip(swarm, rows) for name in stage.layout.entries}
 
 
 def reference(swarm: list[Stage]) -> torch.nn.Module:
@@ -33,7 +33,8 @@ def reference(swarm: list[Stage]) -> torch.nn.Module:
     )  # fmt: skip
     model: torch.nn.Module = transformers.LlamaForCausalLM(config).float()
     missing, unexpected = model.load_state_dict(
-        {name: weight.clone() for name, weight in named(swarm, 0).items()}, strict=False
+        {name: weight.clone() for name, weight in named(swarm, [stage.weights for stage in swarm]).items()},
+        strict=False,
     )
     assert not missing and not unexpected
     return model
@@ -65,7 +66,7 @@ def test_gradients_of_the_pipeline_equal_autograd_through_transformers() -> None
         expected = llama.mean_loss(model(tokens[:, :-1]).logits, tokens[:, 1:])
         assert loss == pytest.approx(expected.item(), abs=1e-5)
         (expected / MICROBATCHES).backward()
-    ours = named(swarm, GRADIENT)
+    ours = named(swarm, [stage.gradient for stage in swarm])
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-4, atol=1e-6, msg=name)
 
@@ -78,5 +79,5 @@ def test_evaluation_is_the_loss_without_a_gradient() -> None:
     for stage in swarm[1:]:
         x = stage.forward(((0, 0), 0, stage.index), x, save=False)
     assert swarm[0].evaluate(x, tokens[:, 1:]) == pytest.approx(expected, abs=1e-6)
-    assert all(not stage.buffers[GRADIENT].any() and not stage.saved for stage in swarm)
+    assert all(not stage.gradient.any() and not stage.saved for stage in swarm)
     assert len(swarm) == LAST_VISIT

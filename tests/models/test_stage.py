@@ -11,7 +11,7 @@ import torch
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.initial import DEVIATION
 from ftnode.models.optimiser import OptimiserConfig
-from ftnode.models.stage import GRADIENT, MOMENT_1, Stage, StageVersion
+from ftnode.models.stage import Stage, StageVersion
 from ftnode.models.tensors import digest
 from tests.models.tiny import (
     ATTEMPT,
@@ -41,8 +41,8 @@ def test_recomputing_equals_saving_to_the_bit() -> None:
         run_microbatch(saved, microbatch, save=True)
         run_microbatch(recomputed, microbatch, save=False)
     for one, other in zip(saved, recomputed):
-        assert one.buffers[GRADIENT].any()
-        assert torch.equal(one.buffers, other.buffers)
+        assert one.gradient.any()
+        assert torch.equal(one.memory, other.memory)
 
 
 def test_saving_survives_new_bytes_in_the_slot_it_came_from() -> None:
@@ -70,10 +70,10 @@ def test_training_learns_and_replicas_agree_to_the_bit() -> None:
 def test_the_same_visit_twice_is_refused_and_changes_nothing() -> None:
     stage = block()
     stage.backward((ATTEMPT, 0, 1), activation(1), activation())
-    before = stage.buffers.clone()
+    before = stage.memory.clone()
     with pytest.raises(Misuse, match="already accumulated"):
         stage.backward((ATTEMPT, 0, 1), activation(1), activation())
-    assert torch.equal(stage.buffers, before)
+    assert torch.equal(stage.memory, before)
     assert stage.reduce(ATTEMPT).covered == [[0, 1]]
 
 
@@ -94,7 +94,7 @@ def test_attempts_do_not_mix() -> None:
     assert stage.reduce((0, 2)).covered == [[1, 1]]
     alone = block()
     alone.backward(((0, 2), 1, 1), activation(1), activation())
-    assert torch.equal(stage.buffers, alone.buffers)
+    assert torch.equal(stage.memory, alone.memory)
 
 
 def test_discard_keeps_what_is_asked_for() -> None:
@@ -127,30 +127,30 @@ def test_apply_needs_the_reduced_gradient_of_that_attempt() -> None:
 
 def test_skip_changes_the_version_and_no_weight() -> None:
     stage = block()
-    before = stage.buffers.clone()
+    before = stage.memory.clone()
     stage.apply(StageVersion(1, "skipped", ATTEMPT), skipped=True)
     assert stage.version == StageVersion(1, "skipped", ATTEMPT)
-    assert torch.equal(stage.buffers, before) and stage.updates == 0
+    assert torch.equal(stage.memory, before) and stage.updates == 0
 
 
 def test_reduce_clips_and_reports_the_norm_before() -> None:
     stage = Stage(CONFIG, STAGES, 1, OptimiserConfig(1e-2, 20, clip=0.5), MICROBATCHES, "cpu")
     stage.initialise(5, "lineage")
     stage.backward((ATTEMPT, 0, 1), activation(1), activation())
-    accumulated = stage.buffers[GRADIENT].clone()
+    accumulated = stage.gradient.clone()
     norm_squared = float(accumulated.double().square().sum())
     reduction = stage.reduce(ATTEMPT)
     assert norm_squared > 0.5**2
     assert reduction.norm_squared == pytest.approx(norm_squared, rel=1e-9)
-    assert torch.equal(stage.buffers[GRADIENT], accumulated)
+    assert torch.equal(stage.gradient, accumulated)
     clipped = accumulated * (0.5 / math.sqrt(reduction.norm_squared))
     assert float(clipped.norm()) == pytest.approx(0.5, rel=1e-5)
     assert reduction.gradient == digest(clipped)
     assert stage.reduce(ATTEMPT) == reduction
     stage.apply(StageVersion(1, "c", ATTEMPT), skipped=False)
     assert stage.norm_squared == reduction.norm_squared
-    assert torch.equal(stage.buffers[MOMENT_1], clipped * (1 - stage.optimiser.beta1))
-    assert not stage.buffers[GRADIENT].any()
+    assert torch.equal(stage.moments[: len(clipped)], clipped * (1 - stage.optimiser.beta1))
+    assert not stage.gradient.any()
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), float("-inf")])
@@ -158,7 +158,7 @@ def test_poison_is_a_fault_and_accumulates_nothing(broken: float) -> None:
     stage = block()
     good, bad = activation(), activation()
     bad[1, 3, 4] = broken
-    before = stage.buffers.clone()
+    before = stage.memory.clone()
     for save in (True, False):
         with pytest.raises(StageFault):
             stage.forward((ATTEMPT, 0, 1), bad, save)
@@ -169,7 +169,7 @@ def test_poison_is_a_fault_and_accumulates_nothing(broken: float) -> None:
     head = stages()[0]
     with pytest.raises(StageFault):
         head.learn((ATTEMPT, 0, LAST_VISIT), bad, windows(0)[:, 1:])
-    assert torch.equal(stage.buffers, before) and not stage.saved and not head.buffers[GRADIENT].any()
+    assert torch.equal(stage.memory, before) and not stage.saved and not head.gradient.any()
     stage.backward((ATTEMPT, 0, 1), good, good)
     assert stage.reduce(ATTEMPT).covered == [[0, 1]]
 
@@ -177,14 +177,14 @@ def test_poison_is_a_fault_and_accumulates_nothing(broken: float) -> None:
 def test_a_gradient_that_overflows_spoils_the_attempt_and_no_weight() -> None:
     stage = block()
     stage.backward((ATTEMPT, 0, 1), activation(1), activation())
-    stage.buffers[GRADIENT, 1] = float("inf")
+    stage.gradient[1] = float("inf")
     for _ in range(2):
         with pytest.raises(StageFault):
             stage.reduce(ATTEMPT)
     with pytest.raises(Misuse):
         stage.apply(StageVersion(1, "c", ATTEMPT), skipped=False)
     stage.discard(None)
-    assert not stage.buffers[GRADIENT].any()
+    assert not stage.gradient.any()
 
 
 def test_a_backward_pass_that_breaks_off_spoils_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def test_a_backward_pass_that_breaks_off_spoils_the_attempt(monkeypatch: pytest.
 def test_a_gradient_whose_squares_overflow_is_a_fault() -> None:
     stage = block()
     stage.backward((ATTEMPT, 0, 1), activation(1), activation())
-    stage.buffers[GRADIENT, 0] = 1e20
+    stage.gradient[0] = 1e20
     with pytest.raises(StageFault, match="squared norm"):
         stage.reduce(ATTEMPT)
 
@@ -266,3 +266,25 @@ def test_the_order_of_sums_hardly_matters_to_float64(precision: str, equal: bool
         run_step(backwards, step, order=range(MICROBATCHES)[::-1])
     off = max(float((one.weights - other.weights).abs().max()) for one, other in zip(forwards, backwards))
     assert (off <= 1e-12) == equal
+
+
+def test_with_muon_a_stage_learns_and_remembers_less() -> None:
+    swarm = stages(replace(OPTIMISER, kind="muon"))
+    losses = [run_step(swarm, step) for step in range(1, 7)]
+    assert losses[-1] < losses[2] < losses[0]
+    matrices = CONFIG.stage_parameters(STAGES, 1) - 2 * CONFIG.dim * CONFIG.layers_per_stage(STAGES)
+    assert swarm[1].state("all").numel() == 3 * swarm[1].layout.size - matrices
+    assert swarm[0].state("all").numel() == 3 * swarm[0].layout.size
+    assert swarm[1].moments.all(), "everything has moved"
+
+
+def test_with_muon_head_and_norms_learn_by_adam() -> None:
+    """From the same gradients, until the blocks differ."""
+    swarms = [stages(replace(OPTIMISER, kind=kind)) for kind in ("adam", "muon")]
+    for swarm in swarms:
+        run_step(swarm, 1)
+    (adam_head, adam_block, _), (muon_head, muon_block, _) = swarms
+    assert torch.equal(adam_head.state("all"), muon_head.state("all"))
+    for name in muon_block.layout.entries:
+        ours, theirs = (stage.layout.view(stage.weights, name) for stage in (muon_block, adam_block))
+        assert torch.equal(ours, theirs) == name.endswith("layernorm.weight")

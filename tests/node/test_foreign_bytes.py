@@ -47,6 +47,7 @@ from ftnode.node.watch.status import (
     encode_status,
     serve_requests,
 )
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.manifest.parse import render
 from ftnode.protocol.wire.decoder import decode
 from ftnode.protocol.wire.frames import Refusal, read_greeting, read_message, read_transfer
@@ -147,7 +148,7 @@ SLOWER: Final = ("knock", "watcher", "reduction", "shards", "export, asked", "ex
 """Each of their samples has a run of trio."""
 ASKED: Final = (msgpack.packb(["/ip4/127.0.0.1/tcp/1", "/dns4/a/tcp/2", "/ip4/0.0.0.0/tcp/3"]), msgpack.packb("/ip4"))
 READERS: Final[dict[str, tuple[Read, tuple[bytes, ...]]]] = {
-    "step": (lambda data: read_message(data, 0, 0), packed(*MESSAGES)),
+    "step": (lambda data: read_message(data, 0, BoundaryBytes(0, 0)), packed(*MESSAGES)),
     "greeting": (lambda data: read_greeting(data, 0), packed(*GREETINGS)),
     "state": (lambda data: read_transfer(data, 0, 64), packed(*TRANSFERS)),
     "reduction": (over_a_stream(reduction_wire.hear), packed(*REDUCING)),

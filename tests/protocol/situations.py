@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from ftnode.protocol.liveness.liveness import Liveness
+from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.situation import Situation
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, StageReport, StageStatus, Status
@@ -32,6 +33,13 @@ def view_of(*holders: tuple[Peer, ...], number: int = 3, voters: tuple[Peer, ...
 VIEW = view_of((A,), (B,), (C,))
 
 
+def moved(now: float) -> Moves:
+    """Nobody has got anything done since a view came then."""
+    moves = Moves(100)
+    moves.on_view((), A, now)
+    return moves
+
+
 @dataclass
 class Held:
     """What we hold: nothing, unless a test says otherwise."""
@@ -47,6 +55,7 @@ class Held:
     given_up: View | None = None
     learning: tuple[int, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
+    moves: Moves = field(default_factory=lambda: moved(NOW))
 
     @property
     def ours(self) -> dict[int, Version]:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.step.routes import route
 from ftnode.protocol.wire.frames import PREFIX_BYTES, encode_frame, read_message
 from ftnode.protocol.words import effects as fx
@@ -42,6 +43,7 @@ SECONDS_MAX = 100.0
 BURSTS_SECONDS = 180.0
 AFTER_SECONDS = 40.0
 BOUNDARY_BYTES = 64
+SIZES = BoundaryBytes(BOUNDARY_BYTES, BOUNDARY_BYTES)
 KINDS = tuple(ms.MESSAGES.values())
 OF_LEADERS = (ms.Begin, ms.Begin, ms.Begin, ms.Heartbeat, ms.Poll, ms.Offer, ms.Certificate, ms.Propose, ms.Accepted)
 """What a leader's word counts in."""
@@ -313,7 +315,7 @@ class Fuzz:
         """Through the codec, as on the wire, and then a little later."""
         tensor_bytes = BOUNDARY_BYTES if isinstance(message, ms.Boundary) else 0
         try:
-            read = read_message(encode_frame(message, tensor_bytes)[PREFIX_BYTES:], tensor_bytes, BOUNDARY_BYTES)
+            read = read_message(encode_frame(message, tensor_bytes)[PREFIX_BYTES:], tensor_bytes, SIZES)
         except (PeerError, LocalError, OverflowError):
             self.outcome.refused += 1
             return

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ftnode.protocol.words.effects import Reduce
+from ftnode.protocol.words.events import SumOwed
+from ftnode.protocol.words.types import Peer
 from tests.sim.checks import Violation
 from tests.sim.compute import Gradients
 from tests.sim.host import Host
@@ -13,7 +15,9 @@ from tests.sim.host import Host
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 240.0
+STILL_SECONDS = 2.0
+"""After which a host is told whose part is missing."""
 ALONE_SECONDS = 0.02
 
 
@@ -25,6 +29,8 @@ class _Part:
     life: int
     gradients: Gradients
     commit: str
+    told: tuple[Peer, ...] = ()
+    """Who owes it a part, as its core knows."""
 
 
 class Reductions:
@@ -60,7 +66,12 @@ class Reductions:
             return
         parts = self._parts[key]
         givers = [parts.get(peer.id) for peer, count in task.group if count]
-        if host.paused or host.hung or not all(part is not None and self._gives(part, host, task) for part in givers):
+        missing = tuple(
+            peer for (peer, count), part in zip([pair for pair in task.group if pair[1]], givers)
+            if part is None or not self._gives(part, host, task)
+        )  # fmt: skip
+        if host.paused or host.hung or missing:
+            self._tell(host, task, parts[host.peer.id], missing, begun)
             self.world.at(self.world.now + 0.05 + self._while(host, task), self._end, (host, life, key, begun))
             return
         total: Gradients = {}
@@ -74,6 +85,14 @@ class Reductions:
             raise Violation("I1", f"{task} adds gradients of {sorted(commits)}")
         self.complete.add((host.peer.id, task))
         self.world.finish(host, life, task, host.compute.reduce(task, total, commits.pop()))
+
+    def _tell(self, host: Host, task: Reduce, part: _Part, missing: tuple[Peer, ...], begun: float) -> None:
+        """The core, when the sum has stood still for a while or somebody else is missing now."""
+        others = tuple(peer for peer in missing if peer != host.peer)
+        if host.paused or host.hung or others == part.told or self.world.now < begun + STILL_SECONDS:
+            return
+        part.told = others
+        self.world.deliver(host, SumOwed(task, others, ()))
 
     def _takes_part(self, host: Host, life: int, task: Reduce) -> bool:
         return host.alive and host.compute_life == life and host.reducing.get(task.stage) == task

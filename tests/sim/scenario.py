@@ -184,7 +184,7 @@ class Scenario:
         live = world.live()
         for host in live:
             participant = host.participant
-            if (host.view is None or host.peer not in host.view.members()) and not participant.waiting():
+            if not self.is_member(host) and not participant.waiting():
                 raise Violation("I8", f"{host.peer} waits for something that has no name")
         if world.events > EVENTS_PER_HOST_SECOND * max(30.0, world.now) * len(world.hosts):
             raise Violation("I6", f"{world.events} events in {world.now:.0f} s of {len(world.hosts)} peers")
@@ -224,6 +224,8 @@ class Scenario:
 
     def is_split(self) -> bool:
         """In an open run what was founded apart stays apart; each run's person decides."""
+        if not any(self.is_member(host) for host in self.world.live()):
+            return False  # all lineages are dead
         views = [host.view for host in self.world.live() if host.view is not None]
         origins = {view.lineage.origin for view in views}
         return len(self.lineages()) > (1 if self.settings.listed else len(origins))
@@ -247,6 +249,10 @@ class Scenario:
                 return halted[0] if halted else ""
         if not any(self.has_weights(host) for host in self.world.live()):
             return "everybody who had weights is gone"
+        if not any(self.is_member(host) for host in self.world.live()) and self.newest_weights() + 1 < max(
+            host.participant.situation.highest_step for host in self.world.live()
+        ):
+            return "everybody who had newer weights than long ago is gone"
         for host in self.world.live():
             view, waiting = host.view, host.participant.waiting()
             if view is None or view.leader != host.peer or not waiting.startswith("halted: "):
@@ -284,6 +290,9 @@ class Scenario:
     def newest_weights(self) -> int:
         """The highest step of which a live peer has weights."""
         return max((w.version.step for host in self.world.live() for w in host.compute.weights.values()), default=0)
+
+    def is_member(self, host: Host) -> bool:
+        return host.view is not None and host.peer in host.view.members()
 
     def has_weights(self, host: Host) -> bool:
         """Of any stage, after some commit."""

@@ -90,7 +90,11 @@ def test_a_validation_that_is_not_finite_costs_no_step() -> None:
 
 def test_a_sum_may_take_as_long_as_its_gradient_takes_on_a_slow_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reduction, "PATIENCE_SECONDS", 1000.0)
-    world = World(replace(LONG, replicas=2, lease_seconds=10.0, state_bytes=300_000_000), 3, delay_max=0.01)
+    world = World(
+        replace(LONG, replicas=2, lease_seconds=10.0, state_bytes=300_000_000, gradient_bytes=100_000_000),
+        3,
+        delay_max=0.01,
+    )
     skipped: list[bool] = []
     world.on_commit = lambda lineage, version, skip: skipped.append(skip)
     for index in range(8):

@@ -47,10 +47,10 @@ def kept_by(home: Path, manifest: Manifest, stages: tuple[int, ...], step: int =
     for stage in stages:
         index = StageIndex(
             manifest.run_id, stage, manifest.pipeline.stages, Version(step, f"{step:024x}", Attempt(3, 1)),
-            Lineal("ee" * 8, 1, 7, 4), StageState(2.5, 1.0, step), DataPosition("cd" * 32, 5, step + 1), model, "", {},
-            0, 0.0, "0.1.0",
+            Lineal("ee" * 8, 1, 7, 4), StageState(2.5, 1.0, step), DataPosition("cd" * 32, 5, step + 1), model, "adam",
+            "", {}, 0, 0.0, "0.1.0",
         )  # fmt: skip
-        size = 3 * model.number_bytes * model.stage_parameters(manifest.pipeline.stages, stage)
+        size = index.plan.size(stage, "all")
         state = state_of(100 * step + stage, size)
         kept = write_snapshot(SnapshotStore(home, manifest.run_id), memoryview(state), index, ALLOWANCE, stages)
         found |= tensors(home, manifest, kept.folder)

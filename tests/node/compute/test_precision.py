@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ftnode.models.stage import ROWS, Stage
+from ftnode.models.stage import Stage
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.compute.state_shape import shape_of
 from ftnode.node.compute.torch_backend import TorchStages
@@ -35,7 +35,7 @@ def narrow(text_file: Path) -> ComputeConfig:
 
 @pytest.fixture
 def wide(narrow: ComputeConfig) -> ComputeConfig:
-    return replace(narrow, precision="float64", boundary_dtype="float64", slot_bytes=2 * narrow.slot_bytes)
+    return replace(narrow, precision="float64", boundary="float64", slot_bytes=2 * narrow.slot_bytes)
 
 
 def held(compute: Direct) -> list[Stage]:
@@ -53,10 +53,10 @@ def test_weights_gradients_moments_and_boundaries_are_float64_and_learn(wide: Co
     losses = [np.mean(train(swarm, step)["losses"]) for step in range(1, 7)]
     assert losses[-1] < losses[2] < losses[0]
     for stage in held(swarm):
-        assert stage.buffers.dtype == torch.float64 and stage.buffers.shape[0] == ROWS
+        assert stage.memory.dtype == torch.float64
         weights = stage._blocks[0].qkv_ed if stage.index else stage._head.embedding_vd  # type: ignore[union-attr]
         assert weights.grad is not None and weights.dtype == weights.grad.dtype == torch.float64
-        trained = stage.buffers[:-1]
+        trained = stage.state("all")
         assert not torch.equal(trained, trained.float().double()), "numbers that float32 cannot hold"
     found = boundaries(swarm, "<f8")
     assert np.isfinite(found).all() and (found != found.astype("<f4")).any(axis=1).sum() >= 2 * STAGES
@@ -91,7 +91,7 @@ def test_chunks_have_the_lengths_that_are_checked_before_there_is_room(backend: 
     train(swarm, 1)
     for stage in range(STAGES + 1):
         begun, chunks = exported(swarm, stage, 1, "all")
-        assert begun["bytes"] == shape.size(stage, "all") == 3 * 8 * shape.numbers(stage)
+        assert begun["bytes"] == shape.size(stage, "all") == 3 * 8 * shape.numbers(stage, "weights")
         assert tuple(map(len, chunks)) == shape.lengths(stage, "all", "raw")
         for encoding in ("bfloat16", "int8"):
             _, chunks = exported(swarm, stage, 1, "weights", encoding, freeze=True)

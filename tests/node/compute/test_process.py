@@ -81,7 +81,7 @@ def test_training_is_reproducible_and_recomputing_changes_no_bit(config: Compute
 
 def test_boundaries_can_be_halved(config: ComputeConfig) -> None:
     full = direct(config)
-    half = direct(replace(config, boundary_dtype="bfloat16", slot_bytes=config.slot_bytes // 2))
+    half = direct(replace(config, boundary="bfloat16", slot_bytes=config.slot_bytes // 2))
     assert train(half, 1)["losses"] == pytest.approx(train(full, 1)["losses"], rel=1e-2)
 
 
@@ -323,11 +323,11 @@ def test_config_travels_and_is_checked() -> None:
         ({"threads": 0}, "at least 1"),
         ({"slot_bytes": 8}, "cannot hold"),
         ({"backend": "abacus"}, "backend"),
-        ({"boundary_dtype": "int8"}, "boundary"),
+        ({"boundary": "int3"}, "boundary must be one of"),
         ({"precision": "bfloat16"}, "precision"),
-        ({"precision": "float64"}, "boundary_dtype float32 does not go with precision float64"),
-        ({"boundary_dtype": "float64"}, "boundary_dtype float64 does not go with precision float32"),
-        ({"precision": "float64", "boundary_dtype": "float64"}, "cannot hold"),
+        ({"precision": "float64"}, "boundary float32 does not go with precision float64"),
+        ({"boundary": "float64"}, "boundary float64 does not go with precision float32"),
+        ({"precision": "float64", "boundary": "float64"}, "cannot hold"),
     ]
     for change, reason in wrong:
         with pytest.raises(ValueError, match=reason):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,6 +12,7 @@ import pytest
 import trio
 
 from ftnode.node.compute.client import ComputeProcess
+from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.compute.state_shape import shape_of
 from ftnode.node.driver import under_way
 from ftnode.node.driver.driver import Driver
@@ -75,7 +77,7 @@ class Posting(Port):
 class Learner:
     """A member without weights, and a driver around it that does what it is told."""
 
-    def __init__(self, wires: Wires, network: Network, path: Path) -> None:
+    def __init__(self, wires: Wires, network: Network, path: Path, config: ComputeConfig) -> None:
         self.member = wires.member("learner", learner=True)
         self.compute = Posting(self.member.compute)
         self.trace = TraceWriter(
@@ -93,7 +95,7 @@ class Learner:
         self.driver._nursery = wires.nursery
         self.driver.tasks.reductions = self.member.reductions
         donor = StateDonor("run", arena, self.compute, lambda who, why: None, lambda exported: None)
-        borrower = Borrower(self.member.peer, SETTINGS, arena, network, donor, shape_of(GROUP_CONFIG))
+        borrower = Borrower(self.member.peer, SETTINGS, arena, network, donor, shape_of(config))
         self.driver.installer = Installer("run", SETTINGS, arena, self.compute, borrower)
 
     def install(self, base: int) -> None:
@@ -140,12 +142,12 @@ class Holder:
         return self.member.apply(step, attempt(step))
 
 
-def run(main: Callable[[Holder, Learner], Awaitable[None]], path: Path) -> None:
+def run(main: Callable[[Holder, Learner], Awaitable[None]], path: Path, config: ComputeConfig = GROUP_CONFIG) -> None:
     async def bounded() -> None:
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
-                wires, network = Wires(nursery), Network(nursery)
-                await main(Holder(wires, network), Learner(wires, network, path))
+                wires, network = Wires(nursery, config), Network(nursery)
+                await main(Holder(wires, network), Learner(wires, network, path, config))
                 nursery.cancel_scope.cancel()
 
     trio.run(bounded)
@@ -159,7 +161,8 @@ def weights(compute: Direct, step: int) -> tuple[Any, bytes]:
     return found
 
 
-def test_commits_during_an_installation_are_applied_behind_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["adam", "muon"])
+def test_commits_during_an_installation_are_applied_behind_it(kind: str, tmp_path: Path) -> None:
     async def main(holder: Holder, learner: Learner) -> None:
         base = await holder.train(1)
         learner.install(1)
@@ -179,7 +182,7 @@ def test_commits_during_an_installation_are_applied_behind_it(tmp_path: Path) ->
         assert not learner.compute.restarts
         learner.trace.close(0.0, "")
 
-    run(main, tmp_path / "trace")
+    run(main, tmp_path / "trace", replace(GROUP_CONFIG, optimiser=kind))
     told = [(r["k"], r["step"]) for r in read_trace(tmp_path / "trace") if r["k"] in ("installed", "applied")]
     assert told == [("installed", 1), ("applied", 2), ("applied", 3), ("applied", 4)]
 

@@ -16,11 +16,13 @@ from ftnode.node.links.p2pd import LOOPBACK, P2pd
 from ftnode.node.links.transport import LinkEvent, Transport
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.manifests.book import ManifestBook
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.words.events import LinkUp, Received
 from ftnode.protocol.words.messages import Boundary, Suspect
 from ftnode.protocol.words.types import Attempt, Direction, Peer
 
 BOUNDARY_BYTES = 300_000  # more than a reader's buffer and a socket's
+SCALE_BYTES = 1000
 Kind = TypeVar("Kind")
 
 
@@ -48,7 +50,7 @@ class Node:
             self.arena,
             run,
             nonce,
-            BOUNDARY_BYTES,
+            BoundaryBytes(BOUNDARY_BYTES, BOUNDARY_BYTES, forward_scales=SCALE_BYTES),
             self._send.send_nowait,
             lambda peer, reason: self.refusals.append(reason),
             book=book,

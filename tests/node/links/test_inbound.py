@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 import trio
@@ -22,6 +23,7 @@ from ftnode.node.links.inbound import (
 )
 from ftnode.node.links.streams import STRANGER_HEADER_MAX, FrameReader, Patience
 from ftnode.node.machine.tensor_slots import Arena
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.wire.frames import CONTROL_LANE, TENSOR_LANE, encode_frame
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.events import Received
@@ -30,6 +32,8 @@ from ftnode.protocol.words.types import Attempt, Direction, Peer
 
 SENDER = Peer("sender", 1)
 BOUNDARY_BYTES = 100_000
+SIZES = BoundaryBytes(BOUNDARY_BYTES, BOUNDARY_BYTES)
+SMALL = BoundaryBytes(64, 64)
 WORD = encode_frame(Suspect("l", 0, SENDER, "silent", ""))
 LONG_WORD = encode_frame(Suspect("l", 0, SENDER, "silent", "y" * HEADER_BYTES_PER_COST))
 TENSOR = encode_frame(Boundary("l", 0, 1, Attempt(0, 0), 0, 1, Direction.FORWARD, ()), BOUNDARY_BYTES)
@@ -63,27 +67,27 @@ class Endless(FrameReader):
 
 
 def intake_of(
-    deliver: Callable[[Received], None], arena: Arena, boundary_bytes: int = BOUNDARY_BYTES, known: bool = True
+    deliver: Callable[[Received], None], arena: Arena, boundary_bytes: BoundaryBytes = SIZES, known: bool = True
 ) -> Intake:
     """`known`: whether everybody is a member, or nobody."""
     attention = Attention(lambda peer: known)
     return Intake(arena, boundary_bytes, deliver, lambda peer: known, attention, lambda sender, message: "")
 
 
-def run(main: Callable[[trio.Nursery], Awaitable[None]]) -> None:
+def run(main: Callable[[trio.Nursery], Awaitable[None]], clock: trio.abc.Clock | None = None) -> None:
     async def bounded() -> None:
         with trio.fail_after(20):
             async with trio.open_nursery() as nursery:
                 await main(nursery)
                 nursery.cancel_scope.cancel()
 
-    trio.run(bounded)
+    trio.run(bounded, clock=clock)
 
 
 def test_a_flood_lets_other_tasks_run() -> None:
     async def main(nursery: trio.Nursery) -> None:
         reader = Endless([WORD], 0)
-        intake = intake_of(lambda event: intake.backlog.handled(event.sender.id), Arena(64, 1), 64)
+        intake = intake_of(lambda event: intake.backlog.handled(event.sender.id), Arena(64, 1), SMALL)
         nursery.start_soon(intake.receive_all, SENDER, CONTROL_LANE, reader)
         for turn in range(5):
             await trio.lowlevel.checkpoint()
@@ -153,6 +157,38 @@ def test_a_tensor_on_the_control_lane_is_an_offence() -> None:
     run(main)
 
 
+class Unsound(Endless):
+    """Tensors whose second scale is infinite."""
+
+    async def payload(self, view: memoryview) -> None:
+        view[:4] = bytes((0x80, 0x3F, 0x80, 0x7F))
+
+
+def test_a_scale_that_is_none_is_an_offence_and_its_slot_comes_back() -> None:
+    """The core never hears of such a tensor, and no number of it is used. Where there are no scales, the same bytes
+    are numbers, at which the stage looks."""
+    heard: list[Received] = []
+    arena = Arena(BOUNDARY_BYTES, 20)
+
+    async def main(nursery: trio.Nursery) -> None:
+        scaled = BoundaryBytes(BOUNDARY_BYTES, BOUNDARY_BYTES, forward_scales=4)
+        with pytest.raises(PeerError, match="too large or no number"):
+            reader = Unsound([TENSOR], BOUNDARY_BYTES)
+            await intake_of(heard.append, arena, scaled).receive_all(SENDER, TENSOR_LANE, reader)
+        assert not heard and arena.free == 20
+        for sizes in (SIZES, replace(scaled, forward_scales=2), replace(SIZES, backward_scales=4)):
+            intake = intake_of(heard.append, arena, sizes)
+            with trio.move_on_after(0.1):
+                await intake.receive_all(SENDER, TENSOR_LANE, Unsound([TENSOR], BOUNDARY_BYTES))
+            assert heard
+            for event in heard:
+                assert event.handle is not None
+                arena.release(event.handle)
+            heard.clear()
+
+    run(main)
+
+
 def test_a_word_on_the_tensor_lane_is_an_offence() -> None:
     async def main(nursery: trio.Nursery) -> None:
         intake = intake_of(lambda event: None, Arena(BOUNDARY_BYTES, 9))
@@ -165,12 +201,12 @@ def test_a_word_on_the_tensor_lane_is_an_offence() -> None:
 def test_a_strangers_words_are_counted_before_they_are_read() -> None:
     async def main(nursery: trio.Nursery) -> None:
         reader = Endless([WORD], 0)
-        intake = intake_of(lambda event: intake.backlog.handled(event.sender.id), Arena(64, 1), 64, known=False)
+        intake = intake_of(lambda event: intake.backlog.handled(event.sender.id), Arena(64, 1), SMALL, known=False)
         with pytest.raises(Flood):
             await intake.receive_all(SENDER, CONTROL_LANE, reader)
         assert reader.given == STRANGER.messages_at_once
 
-    run(main)
+    run(main, trio.testing.MockClock(autojump_threshold=0))  # on a slow machine some would be forgotten
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -274,7 +310,7 @@ def test_only_members_send_large_headers(member: bool) -> None:
     async def main(nursery: trio.Nursery) -> None:
         ours, theirs = trio.socket.socketpair()
         sender = trio.SocketStream(theirs)
-        intake = intake_of(lambda event: None, Arena(64, 1), 64, member)
+        intake = intake_of(lambda event: None, Arena(64, 1), SMALL, member)
         nursery.start_soon(sender.send_all, size.to_bytes(4, "big") + bytes(4) + b"\xc1" * size)
         with pytest.raises(PeerError) as caught:
             await intake.receive_all(SENDER, CONTROL_LANE, FrameReader(trio.SocketStream(ours)))
@@ -289,7 +325,7 @@ def test_what_is_not_heard_is_no_offence() -> None:
 
     async def main(nursery: trio.Nursery) -> None:
         intake = Intake(
-            Arena(BOUNDARY_BYTES, 1), BOUNDARY_BYTES, heard.append, lambda peer: True, Attention(lambda peer: True),
+            Arena(BOUNDARY_BYTES, 1), SIZES, heard.append, lambda peer: True, Attention(lambda peer: True),
             lambda sender, message: "a view that names nobody",
         )  # fmt: skip
         with pytest.raises(EOFError):

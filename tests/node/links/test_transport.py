@@ -38,7 +38,7 @@ from ftnode.protocol.words.errors import LocalError
 from ftnode.protocol.words.events import LinkDown, LinkUp, Received
 from ftnode.protocol.words.messages import Message
 from ftnode.protocol.words.types import Peer
-from tests.node.links.linked_node import BOUNDARY_BYTES, Node, boundary, limited, node, send_tensor, word
+from tests.node.links.linked_node import BOUNDARY_BYTES, SCALE_BYTES, Node, boundary, limited, node, send_tensor, word
 
 
 @contextmanager
@@ -268,6 +268,30 @@ def test_breaking_the_protocol_costs_the_stream_and_then_a_ban(tmp_path: Path) -
             down = await here.next(LinkDown)
             assert (down.peer, down.reason) == (there.peer, "banned")
             assert here.arena.free == here.arena.slots
+
+    limited(main)
+
+
+def test_scales_that_are_none_cost_the_sender_a_strike_each_and_us_nothing(tmp_path: Path) -> None:
+    """Not a number, infinite, negative: the third is a ban. Zero and denormal ones are taken before."""
+    head = encode_frame(boundary(Peer("x", 1)), BOUNDARY_BYTES)
+
+    def tensor(scale: int) -> bytes:
+        content = bytearray(BOUNDARY_BYTES)
+        content[SCALE_BYTES - 2 : SCALE_BYTES] = scale.to_bytes(2, "little")
+        return head + content
+
+    async def main() -> None:
+        async with node(tmp_path, slots=30) as here, node(tmp_path, 2) as there:
+            await there.p2pd.connect(here.peer.id, await here.p2pd.addresses(), 5)
+            for scale in (0x7FC0, 0x7F80, 0xBF80):
+                assert await knock(there, here, tensor(0x0000), tensor(0x0001), tensor(scale)) == b""
+                for _ in range(2):
+                    sound = await here.next(Received)
+                    assert sound.handle is not None
+                    here.arena.release(sound.handle)
+                assert here.arena.free == here.arena.slots
+            assert b"banned" in await knock(there, here)
 
     limited(main)
 

@@ -15,6 +15,7 @@ from ftnode.node.home.identity import take_identity
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.transport import LinkEvent, Transport
 from ftnode.node.machine.tensor_slots import Arena
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.words.events import Received
 from ftnode.protocol.words.messages import Boundary, Stored
 
@@ -33,7 +34,7 @@ async def main(home: Path, run: str, nonce: int, boundary_bytes: int) -> None:
 
     async with trio.open_nursery() as nursery:
         p2pd = await P2pd.start(nursery, take_identity(home).path)
-        transport = Transport(p2pd, arena, run, nonce, boundary_bytes, deliver)
+        transport = Transport(p2pd, arena, run, nonce, BoundaryBytes(boundary_bytes, boundary_bytes), deliver)
         await transport.start(nursery)
         print(json.dumps([p2pd.peer_id, await p2pd.addresses()]), flush=True)
 

@@ -14,6 +14,7 @@ from ftnode.node.manifests.presets import PRESETS
 from ftnode.protocol.manifest.parse import Membership, parse, render
 from ftnode.protocol.manifest.signature import read_signature, without_signature
 from ftnode.protocol.words.errors import UserError
+from tests.protocol.manifest.earlier import in_format
 
 TEXT = render(PRESETS["tiny"])
 
@@ -118,12 +119,8 @@ def test_whoever_is_added_raises_the_revision_and_changes_no_run(key: Identity, 
 
 
 def test_an_earlier_format_cannot_be_signed_as_it_is(key: Identity) -> None:
-    old = "\n".join(
-        line for line in TEXT.partition("[membership]")[0].replace("format = 5", "format = 3").splitlines()
-        if not line.startswith(("author", "snapshot_every", "rollback_max"))
-    )  # fmt: skip
     with pytest.raises(UserError, match="with format = 4"):
-        sign(old, key)
+        sign(in_format(TEXT, 3), key)
 
 
 def test_all_presets_can_be_signed(key: Identity) -> None:

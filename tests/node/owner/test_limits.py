@@ -103,4 +103,4 @@ def test_a_limit_below_what_the_run_needs_says_how_much_that_is() -> None:
 
 
 def rate_needed(manifest: Manifest) -> float:
-    return manifest.boundary_bytes / BOUNDARY_SECONDS
+    return manifest.boundary_bytes.largest / BOUNDARY_SECONDS

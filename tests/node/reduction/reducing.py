@@ -23,9 +23,7 @@ from tests.node.compute.computing import CONFIG, Direct, Port, direct
 Floats = np.ndarray[Any, np.dtype[np.float32]] | np.ndarray[Any, np.dtype[np.float64]]
 STAGE, ATTEMPT = 1, Attempt(0, 1)
 GROUP_CONFIG = replace(CONFIG, microbatches=8)
-WIDE_CONFIG = replace(
-    GROUP_CONFIG, precision="float64", boundary_dtype="float64", slot_bytes=2 * GROUP_CONFIG.slot_bytes
-)
+WIDE_CONFIG = replace(GROUP_CONFIG, precision="float64", boundary="float64", slot_bytes=2 * GROUP_CONFIG.slot_bytes)
 NUMBERS = gradient_numbers(GROUP_CONFIG)
 
 
@@ -60,7 +58,7 @@ class Member:
         return self.compute.backend._stages[STAGE]  # type: ignore[attr-defined]
 
     def accumulated(self) -> Floats:
-        return self.stage.buffers[3].numpy().copy()  # type: ignore[no-any-return]
+        return self.stage.gradient.numpy().copy()  # type: ignore[no-any-return]
 
     def summed(self) -> Floats:
         return np.frombuffer(self.memory.view(STAGE), self.dtype).copy()

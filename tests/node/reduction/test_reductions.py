@@ -265,7 +265,7 @@ def test_numbers_that_are_none_are_a_fault_everywhere_and_touch_no_accumulator()
     async def main(wires: Wires) -> None:
         a, b = wires.member("a"), wires.member("b")
         a.accumulate(0), b.accumulate(1)
-        b.stage.buffers[3][7] = float("nan")
+        b.stage.gradient[7] = float("nan")
         before = a.accumulated()
         for member in (a, b):
             member.start(task(group((a, 1), (b, 1))))

@@ -26,11 +26,13 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["ftnode.node.snapshots.write"])
 
 
-def about(step: int, stage: int = 1, model: ModelConfig = MODEL, commit: str = "") -> StageIndex:
+def about(
+    step: int, stage: int = 1, model: ModelConfig = MODEL, commit: str = "", optimiser: str = "adam"
+) -> StageIndex:
     version = Version(step, commit or f"{step:024x}", Attempt(3, 1))
     return StageIndex(
         RUN, stage, STAGES, version, Lineal("ee" * 8, 1, 7, 4), StageState(2.5, 1.1, step - 1),
-        DataPosition("cd" * 32, 5, step + 1), model, "", {}, 0, 0.0, "0.1.0",
+        DataPosition("cd" * 32, 5, step + 1), model, optimiser, "", {}, 0, 0.0, "0.1.0",
     )  # fmt: skip
 
 
@@ -43,7 +45,7 @@ def keep(
     held: tuple[int, ...] = (), **fields: Any,
 ) -> KeptSnapshot:  # fmt: skip
     made = about(step, stage, **fields)
-    size = 3 * made.model.number_bytes * made.model.stage_parameters(STAGES, stage)
+    size = made.plan.size(stage, "all")
     store = SnapshotStore(home, RUN, disk)
     return write_snapshot(store, memoryview(state_of(step, size)), made, allowance, held)
 

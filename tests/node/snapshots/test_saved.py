@@ -51,7 +51,7 @@ class Slow(Disk):
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_training_goes_on_to_the_bit(tmp_path: Path, config: ComputeConfig, precision: str) -> None:
     if precision == "float64":
-        config = replace(config, precision="float64", boundary_dtype="float64", slot_bytes=2 * config.slot_bytes)
+        config = replace(config, precision="float64", boundary="float64", slot_bytes=2 * config.slot_bytes)
     node = Node(tmp_path, config)
 
     async def main() -> None:

@@ -15,6 +15,7 @@ import pytest
 from safetensors import safe_open
 
 from ftnode.models.config import ModelConfig
+from ftnode.models.state_plan import StatePlan
 from ftnode.node.snapshots.disk import Disk, locked
 from ftnode.node.snapshots.format import FORMAT, KeptSnapshot, SnapshotError, index_bytes, parse_index
 from ftnode.node.snapshots.saver import is_due
@@ -219,9 +220,9 @@ def test_a_disk_without_room_is_not_filled(tmp_path: Path) -> None:
 )
 def test_another_structure_is_named(tmp_path: Path, model: ModelConfig, stages: int, says: str) -> None:
     kept = keep(tmp_path, 1)
-    check_fits(kept, MODEL, STAGES)
+    check_fits(kept, StatePlan(MODEL, STAGES, "adam"))
     with pytest.raises(SnapshotError, match="does not fit the run's model") as caught:
-        check_fits(kept, model, stages)
+        check_fits(kept, StatePlan(model, stages, "adam"))
     assert says in str(caught.value)
 
 

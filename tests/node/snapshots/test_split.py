@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftnode.models.config import ModelConfig
+from ftnode.models.state_plan import StatePlan
 from ftnode.node.snapshots.format import KeptSnapshot, SnapshotError
 from ftnode.node.snapshots.split import sources_of, split, version_in
 from ftnode.node.snapshots.store import SnapshotStore, tensors_of
@@ -32,9 +33,9 @@ def tensors(kept: KeptSnapshot) -> dict[str, bytes]:
 
 
 def divided(home: Path, kept: list[KeptSnapshot], stages: int, model: ModelConfig = MODEL) -> list[KeptSnapshot]:
-    made = []
+    made, plan = [], StatePlan(model, stages, "adam")
     for stage in range(stages + 1):
-        index, state = split(sources_of(kept, model, stages, stage), OTHER, model, stages, stage)
+        index, state = split(sources_of(kept, plan, stage), OTHER, plan, stage)
         made.append(write_snapshot(SnapshotStore(home, OTHER), memoryview(state), index, ALLOWANCE, ()))
     return made
 
@@ -62,22 +63,22 @@ def test_counts_of_several_sources_err_to_the_slow_side(tmp_path: Path, kept: li
     first, second = (each for each in kept if each.stage)
     state = replace(second.index.state, updates=2, rate_factor=1.0)
     rebuilt = replace(second, index=replace(second.index, state=state))
-    index, _ = split([first, rebuilt], OTHER, MODEL, 1, 1)
+    index, _ = split([first, rebuilt], OTHER, StatePlan(MODEL, 1, "adam"), 1)
     assert (index.state.updates, index.state.rate_factor) == (6, 1.0)
 
 
 def test_what_is_missing_or_different_is_named(tmp_path: Path, kept: list[KeptSnapshot]) -> None:
     first = [each for each in kept if each.stage == 1]
     with pytest.raises(SnapshotError, match=r"stage 1 of 1 cannot be made: nothing here has model\.layers\.2\."):
-        sources_of(first, MODEL, 1, 1)
-    assert [each.stage for each in sources_of(kept, MODEL, 4, 4)] == [2]
+        sources_of(first, StatePlan(MODEL, 1, "adam"), 1)
+    assert [each.stage for each in sources_of(kept, StatePlan(MODEL, 4, "adam"), 4)] == [2]
     with pytest.raises(SnapshotError, match=r"gate_proj\.weight has shape \(48, 32\), not \(64, 32\)"):
-        sources_of(kept, replace(MODEL, hidden=64), 4, 1)
+        sources_of(kept, StatePlan(replace(MODEL, hidden=64), 4, "adam"), 1)
     with pytest.raises(SnapshotError, match=r"model\.norm_eps is 1e-05, not 1e-06"):
-        sources_of(kept, replace(MODEL, norm_eps=1e-6), 4, 1)
+        sources_of(kept, StatePlan(replace(MODEL, norm_eps=1e-6), 4, "adam"), 1)
     other = keep(tmp_path, 7, 2, commit="b" * 24)
     with pytest.raises(SnapshotError, match="its layers are of different commits"):
-        sources_of([*first, other], MODEL, 1, 1)
+        sources_of([*first, other], StatePlan(MODEL, 1, "adam"), 1)
 
 
 def test_a_damaged_source_makes_nothing(tmp_path: Path, kept: list[KeptSnapshot]) -> None:

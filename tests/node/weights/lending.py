@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from ftnode.node.compute.state_shape import ROWS, StateShape
+from ftnode.node.compute.state_shape import StateShape
 from ftnode.node.links.link import LinkBroken
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import ComputeError
@@ -65,7 +65,7 @@ class FakeCompute:
     def install_begin(
         self, stage: int, step: int, commit: str, attempt: list[int], parts: str, rate_factor: float
     ) -> dict[str, Any]:
-        count = NUMBERS * ROWS[parts]
+        count = numbers_of(stage, parts)
         self.installing[stage] = (Version(step, commit, Attempt(*attempt)), [0.0] * count)
         return {"chunks": math.ceil(4 * count / CHUNK), "bytes": 4 * count}
 
@@ -100,6 +100,7 @@ class FakeCompute:
             "rate_factor": 1.1,
             "chunks": math.ceil(4 * len(state) / CHUNK),
             "bytes": 4 * len(state),
+            "weight_bytes": 4 * len(numbers),
             "digest": digest(numbers),
             "step_count": count,
         }
@@ -119,6 +120,10 @@ class FakeCompute:
 
     def slot(self, slot: int) -> memoryview:
         return self.arena._map.view(slot)
+
+
+def numbers_of(stage: int, parts: str) -> int:
+    return {"weights": NUMBERS, "optimiser": 2 * NUMBERS, "all": 3 * NUMBERS}[parts]
 
 
 def digest(numbers: list[float]) -> str:
@@ -153,7 +158,7 @@ class Host:
         return self
 
     def borrower(self, network: Network, shape: StateShape | None = None) -> Borrower:
-        shape = shape or StateShape(lambda stage: NUMBERS, CHUNK)
+        shape = shape or StateShape(numbers_of, CHUNK)
         return Borrower(self.peer, self.settings, self.arena, network, self.donor, shape)
 
     def installer(self, network: Network, folder: Path | None = None, since: int = -1) -> Installer:

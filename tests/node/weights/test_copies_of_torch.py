@@ -64,7 +64,7 @@ def swarm(
 ) -> None:
     """A holder of everything that computes when it is told, a keeper without compute, a newcomer with a process."""
     slot_bytes = CONFIG.slot_bytes // 4 * PRECISIONS[precision]
-    config = replace(CONFIG, data=str(text), precision=precision, boundary_dtype=precision, slot_bytes=slot_bytes)
+    config = replace(CONFIG, data=str(text), precision=precision, boundary=precision, slot_bytes=slot_bytes)
     trained = direct(config)
 
     async def bounded() -> None:

@@ -41,6 +41,7 @@ from ftnode.protocol.words.messages import (
     Status,
     Stored,
     Suspect,
+    Waits,
 )
 from ftnode.protocol.words.types import Attempt, Direction, Peer, Rung, Version, initial_version
 from ftnode.protocol.words.view import Lineage, View
@@ -600,6 +601,32 @@ def test_who_takes_no_tensor_is_suspected(acknowledged: bool, after: float, susp
         role.on_stored(at_b(role, 1.0), C, Stored("lineage", 8, Attempt(3, 8), 0, 2, Direction.FORWARD))
     told = [(word.peer, word.kind) for _, word in sent(role.beat(at_b(role, after)), Suspect)]
     assert told == ([(C, "stalled")] if suspected else [])
+
+
+def test_the_leader_is_told_whom_it_waits_for_and_once_that_it_does_no_longer() -> None:
+    """An old word counts for three heartbeats, in which who has done its part would be taken for late."""
+    role, later = at_work(), 3 * SETTINGS.heartbeat_seconds
+    role.on_boundary(at_b(role), A, activation(0), 7)
+    (task,) = of(role.advance(at_b(role)), Compute)
+    role.on_done(at_b(role), Done(task.task, 99, 0.0, 0, "", ""))
+    role.on_stored(at_b(role, 1.0), C, Stored("lineage", 8, Attempt(3, 8), 0, 2, Direction.FORWARD))
+    assert [[wait.peer for wait in said.on] for _, said in sent(role.beat(at_b(role, later)), Waits)] == [[C]]
+    role.on_boundary(at_b(role, later), C, activation(0, direction=Direction.BACKWARD), 8)
+    assert [said.on for _, said in sent(role.beat(at_b(role, later + STEP)), Waits)] == [()]
+    assert sent(role.beat(at_b(role, later + 2 * STEP)), Waits) == []
+
+
+def test_finished_work_is_counted_and_so_is_an_install() -> None:
+    role = at_work()
+    role.on_boundary(at_b(role), A, activation(0), 7)
+    (task,) = of(role.advance(at_b(role)), Compute)
+    role.on_done(at_b(role, STEP), Done(task.task, 99, 0.0, 0, "", ""))
+    assert role.done == 1 and role.moves.last() == NOW
+    role.advance(at_b(role, STEP))
+    role.on_boundary(at_b(role, STEP), A, activation(1), 9)
+    (task,) = of(role.advance(at_b(role, STEP)), Compute)
+    role.on_done(at_b(role, 2 * STEP), Done(task.task, 99, 0.0, 0, "", ""))
+    assert role.done == 2 and role.moves.last() == NOW + 2 * STEP
 
 
 def test_a_poisoned_attempt_is_said_again_and_goes_on_no_more() -> None:

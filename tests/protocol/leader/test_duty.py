@@ -12,6 +12,7 @@ from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.situation import Situation
+from ftnode.protocol.step.patience import excuse_seconds
 from ftnode.protocol.words.messages import Begin, Heartbeat, Plan, Ready, StageReport, Wait, Waits
 from ftnode.protocol.words.types import Attempt, Direction, Peer, Rung, Version
 from ftnode.protocol.words.view import View
@@ -111,16 +112,67 @@ def test_who_owes(view: View, said: dict[Peer, list[Wait]], done: dict[Peer, int
     [
         ({B: [wait(-1, 1, C)]}, {C}),
         ({B: [wait(-1, 1, C)], C: [wait(-1, 1, B)]}, {B, C}),
-        ({B: [wait(-1, 1, C, stored=False)]}, {A, C, D, E}),
-        ({B: [wait(-1, 1, C, stored=False)], C: [wait(-1, 1, B, stored=False)]}, {A, D, E}),
+        ({B: [wait(-1, 1, B, stored=False)]}, {A, C, D, E}),
+        ({B: [wait(-1, 1, B, stored=False)], C: [wait(-1, 1, C, stored=False)]}, {A, D, E}),
+        ({D: [wait(-1, 1, C, stored=False)]}, {A, B, C, D, E}),
     ],
-    ids=["C has not told its share", "each says it of the other", "B makes the sum", "both make it"],
+    ids=["C has not told its share", "each says it of the other", "B makes the sum", "both make it", "a stranger"],
 )
 def test_who_owes_a_group(said: dict[Peer, list[Wait]], expected: set[Peer]) -> None:
     role, s = duty(GROUPS, begun(GROUPS, shares=((A, ()),))), at(NOW, GROUPS)
     for peer, waits in said.items():
         says(role, s, peer, *waits)
     assert role.owing(s).keys() == expected
+
+
+def part(of: Peer) -> Wait:
+    return wait(-1, 1, of, stored=False)
+
+
+def total(of: Peer) -> Wait:
+    return wait(-1, 1, of, stored=False, direction=BACKWARD)
+
+
+@pytest.mark.parametrize(
+    ("said", "marked", "at_odds", "gone"),
+    [
+        ({B: [part(C)]}, set(), {B, C}, C),
+        ({C: [part(B)]}, set(), {B, C}, B),
+        ({C: [part(B)]}, {C}, {B, C}, C),
+        ({C: [part(B)], B: [part(C)]}, set(), {B, C}, C),
+        ({C: [part(B)], B: [part(B)]}, set(), {B, C}, B),
+        ({C: [total(B)]}, set(), {B, C}, B),
+        ({C: [total(B)], B: [part(C)]}, set(), {B, C}, C),
+        ({C: [total(B)], B: [part(D)], D: [total(B)]}, set(), {B, D}, D),
+        ({B: [part(C)], D: [part(C)], C: [part(B)]}, set(), {C}, C),
+        ({B: [part(C)], D: [part(C)], C: [part(B)]}, {B, D}, {C}, C),
+        ({B: [part(C), part(D)]}, set(), {B}, B),
+        ({B: [part(A)]}, set(), {A, B}, B),
+    ],
+    ids=[
+        "C gives no part", "B gives none", "to whom somebody else gave none, as it said", "each says it of the other",
+        "C says it and B makes the sum", "B gives no sum", "and lacks what C did not give", "B lacks a part of D",
+        "two say it of C", "whatever there was before", "B says it of both", "of the leader",
+    ],
+)  # fmt: skip
+def test_who_goes_when_a_sum_stands_still(
+    said: dict[Peer, list[Wait]], marked: set[Peer], at_odds: set[Peer], gone: Peer
+) -> None:
+    group = view_of((E,), (A, B, C, D))
+    role = duty(group, begun(group, shares=((A, ()),)), usual=1.0)
+    role.memory.disputes.marked |= marked
+    now = NOW
+    while not role.losses.gone and now < NOW + 2 * LEASE:
+        s = at(now, group)
+        for peer, waits in said.items():
+            says(role, s, peer, *waits)
+        owing = role.owing(s)
+        assert owing.keys() == at_odds
+        role.beat(s)
+        now += BEAT
+    assert role.losses.gone.keys() == {gone} and now - NOW > LEASE
+    others = set() if gone in marked else at_odds - {gone}
+    assert role.memory.disputes.marked == marked - {gone} | others
 
 
 @pytest.mark.parametrize("age", [0.9, 1.1])
@@ -207,9 +259,68 @@ def test_whoever_gets_something_done_owes_anew() -> None:
     role = duty(LINE, begun(LINE), 1.0)
     for beat in range(100):
         s = at(NOW + beat * BEAT, LINE)
+        if beat % 8 == 0:
+            role.on_begin(s, begun(LINE))
         says(role, s, B, *(wait(m, 1, C) for m in range(beat // 2 % 4, 4)))
         role.beat(s)
     assert not role.losses
+
+
+@pytest.mark.parametrize("gap", [1, 3])
+def test_who_owes_by_turns_gains_nothing(gap: int) -> None:
+    """It shields one microbatch after the other, or none for a while."""
+    role, found = duty(LINE, begun(LINE), 1.0), 0.0
+    for beat in range(60):
+        s = at(NOW + beat * BEAT, LINE)
+        says(role, s, B, wait(0, 1, C), wait(1, 1, C))
+        says(role, s, C, *([wait(beat // gap % 2, 2, D, stored=False)]))
+        role.beat(s)
+        found = found or (s.now - NOW if C in role.losses.gone else 0.0)
+    assert 0 < found <= LEASE + 6 * gap * BEAT
+
+
+def test_time_in_which_it_is_not_heard_does_not_count_and_is_no_way_out() -> None:
+    role, found = duty(LINE, begun(LINE), 1.0), 0.0
+    for beat in range(60):
+        s = at(NOW + beat * BEAT, LINE)
+        s.liveness.heard[C] = s.now - (3 * BEAT if beat % 2 else 0)
+        says(role, s, B, wait(0, 1, C))
+        role.beat(s)
+        found = found or (s.now - NOW if C in role.losses.gone else 0.0)
+    assert LEASE < found <= 2 * LEASE + 4 * BEAT
+
+
+EXCUSE, SUM = excuse_seconds(SETTINGS, False), excuse_seconds(SETTINGS, True)
+
+
+@pytest.mark.parametrize(
+    ("after", "moved", "expected"),
+    [
+        (EXCUSE, {}, set()), (EXCUSE + BEAT, {}, {C}), (EXCUSE + BEAT, {D: 5 * BEAT}, set()),
+        (EXCUSE + BEAT, {C: 5 * BEAT}, {C}),
+    ],
+    ids=["as long as it may be true", "longer", "others move", "it says that it moves itself"],
+)  # fmt: skip
+def test_what_is_not_acknowledged_excuses_as_long_as_it_may_be_true(
+    after: float, moved: dict[Peer, float], expected: set[Peer]
+) -> None:
+    role, s = duty(LINE, begun(LINE)), at(NOW, LINE)
+    for now in (NOW, NOW + after):
+        says(role, at(now, LINE), B, wait(0, 1, C))
+        says(role, at(now, LINE), C, wait(0, 2, D, stored=False))
+    later = at(NOW + after, LINE)._replace(own=s.own)
+    for peer, at_once in moved.items():
+        s.own.moves.told(peer, 1, NOW)
+        s.own.moves.told(peer, 2, NOW + at_once)
+    assert role.owing(later).keys() == expected
+
+
+@pytest.mark.parametrize(("after", "owes"), [(SUM, False), (SUM + BEAT, True)])
+def test_a_sum_excuses_as_long_as_it_may_be_made(after: float, owes: bool) -> None:
+    role = duty(GROUPS, begun(GROUPS, shares=((A, ()),)))
+    for now in (NOW, NOW + after):
+        says(role, at(now, GROUPS), B, wait(-1, 1, B, stored=False))
+    assert (B in role.owing(at(NOW + after, GROUPS))) is owes
 
 
 def test_who_is_not_heard_is_a_matter_of_others() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import blake2b
 
 import pytest
 
 from ftnode.models.config import ModelConfig
 from ftnode.models.encoded_size import encoded_bytes
 from ftnode.node.manifests.presets import PRESETS, adapt
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.manifest.parse import (
     Batch,
     Data,
@@ -26,6 +28,8 @@ from ftnode.protocol.manifest.parse import (
     settings,
 )
 from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.types import Direction
+from tests.protocol.manifest.earlier import in_format
 
 TINY = Manifest(
     Run("tiny", seed=1, steps=300),
@@ -130,7 +134,7 @@ def test_a_later_key_changes_the_id_only_where_it_says_something() -> None:
         ("dim = 96", "dim = 100", "dim 100 must be a multiple of 2 × heads = 8"),
         ("sequences = 16", "sequences = [1]", "batch.sequences must be a whole number from 1 to 4096, not list"),
         ("[batch]", "[batches]", "unknown key or section batches; did you mean batch?"),
-        ("format = 5", "format = 6", "format 6 is none that this version of ftnode reads, which are 2, 3, 4 and 5"),
+        ("format = 6", "format = 7", "format 7 is none that this version of ftnode reads, which are 2, 3, 4, 5 and 6"),
         ('author = ""', 'author = "me"', 'run.author must be a PeerId (12D3KooW…), not "me"'),
         ('join = "open"', 'join = "some"', 'membership.join must be open or listed, not "some"'),
         (
@@ -180,7 +184,7 @@ def test_shadows_take_a_tenth_of_the_bytes_at_most() -> None:
     assert shadowed.shadow_bytes == 2 * 110784 and TINY.shadow_bytes == 0
     assert shadowed.shadow_every_min == 1
     small = replace(shadowed, batch=replace(TINY.batch, microbatches=2, sequences=2))
-    step = 2 * 5 * 2 * small.boundary_bytes
+    step = 2 * 5 * 2 * small.boundary_bytes.forward
     assert 4 * small.shadow_bytes <= 0.1 * small.shadow_every_min * step < 4 * small.shadow_bytes + 0.1 * step
     text = render(small)
     assert (
@@ -205,7 +209,7 @@ def test_swapped_routes_need_two_microbatches() -> None:
 def test_copies_of_the_head_take_a_tenth_of_the_bytes_at_most() -> None:
     """Two copies of weights and both moments against all boundary tensors of the steps between them, by hand."""
     state = 3 * 4 * (256 * 96 + 96 * 256 + 96)
-    step = 2 * 5 * 8 * TINY.boundary_bytes
+    step = 2 * 5 * 8 * TINY.boundary_bytes.forward
     assert TINY.head_parameters == 49248
     assert TINY.head_every == 1 and 2 * state <= 0.1 * step
     large = replace(TINY, model=replace(TINY.model, vocabulary=32000))
@@ -225,7 +229,7 @@ def test_a_missing_section_is_named() -> None:
 
 
 def test_a_missing_format_is_said() -> None:
-    assert "`format = 5` is missing" in refusal(changed("format = 5", ""))
+    assert "`format = 6` is missing" in refusal(changed("format = 6", ""))
 
 
 def without(text: str, *keys: str) -> str:
@@ -234,28 +238,27 @@ def without(text: str, *keys: str) -> str:
 
 def of_format(number: int) -> str:
     """The tiny manifest as it was written then."""
-    text = without(changed("format = 5", f"format = {number}"), "snapshot_every", "rollback_max")
-    if number == 4:
-        return text
-    text = without(text.partition("[membership]")[0], "author")
-    return text if number == 3 else without(text, "replicas", "precision")
+    return in_format(TEXT, number)
 
 
 def test_earlier_formats_are_read_as_what_they_meant() -> None:
-    assert parse(of_format(3)) == parse(of_format(4)) == TINY
+    assert parse(of_format(3)) == parse(of_format(4)) == parse(of_format(5)) == TINY
     found = parse(of_format(2))
     assert (found.pipeline.replicas, found.model.precision) == (1, "float32")
     assert (found.run.author, found.membership) == ("", Membership(join="open", peers=(), revision=0))
     assert found == replace(TINY, pipeline=replace(TINY.pipeline, replicas=1))
-    assert parse(render(found)) == found and "format = 5" in render(found)
+    assert parse(render(found)) == found and "format = 6" in render(found)
     assert "run.seed is missing" in refusal(without(of_format(2), "seed"))
 
 
 def test_a_format_has_no_keys_of_a_later_one_nor_lacks_its_own() -> None:
     early = of_format(2).replace("[pipeline]", "[pipeline]\nreplicas = 2")
-    assert "pipeline.replicas came with format 3; set format = 5" in refusal(early)
+    assert "pipeline.replicas came with format 3; set format = 6" in refusal(early)
     assert "run.author came with format 4" in refusal(of_format(3).replace("[run]", '[run]\nauthor = ""'))
-    assert "recovery.snapshot_every came with format 5" in refusal(TEXT.replace("format = 5", "format = 4"))
+    assert "recovery.snapshot_every came with format 5" in refusal(of_format(5).replace("format = 5", "format = 4"))
+    assert "pipeline.boundary_gradients came with format 6" in refusal(
+        of_format(5).replace("[pipeline]", '[pipeline]\nboundary_gradients = ""')
+    )
     assert "membership.join came with format 4" in refusal(of_format(3) + '\n[membership]\njoin = "open"\n')
     assert "pipeline.replicas is missing" in refusal(without(TEXT, "replicas"))
     assert "section [membership] is missing" in refusal(TEXT.partition("[membership]")[0])
@@ -275,12 +278,18 @@ def test_who_may_join_is_signed_and_changes_no_run_id() -> None:
 
 def test_all_of_a_float64_run_is_float64() -> None:
     wide = parse(changed('precision = "float32"', 'precision = "float64"'))
-    assert (TINY.boundary, wide.boundary, wide.boundary_bytes) == ("float32", "float64", 2 * TINY.boundary_bytes)
+    assert (TINY.boundary_encodings, wide.boundary_encodings) == (("float32",) * 2, ("float64",) * 2)
+    assert wide.boundary_bytes.both == 2 * TINY.boundary_bytes.both
     assert wide.run_id != TINY.run_id and wide.slots(1) == TINY.slots(1)
     assert wide.head_every == TINY.head_every
     rounding = changed('precision = "float32"', 'precision = "float64"')
     rounding = rounding.replace('boundary = "float32"', 'boundary = "bfloat16"')
     assert "bfloat16 would round the numbers of a float64 model; pipeline.boundary must be float32" in refusal(rounding)
+    gradients = changed('precision = "float32"', 'precision = "float64"')
+    for allowed in ("", "float32"):
+        assert parse(gradients.replace('boundary_gradients = ""', f'boundary_gradients = "{allowed}"'))
+    gradients = gradients.replace('boundary_gradients = ""', 'boundary_gradients = "int8"')
+    assert "int8 would round" in refusal(gradients) and "pipeline.boundary_gradients must be" in refusal(gradients)
 
 
 def test_more_paths_than_a_message_holds_are_refused() -> None:
@@ -328,9 +337,61 @@ def test_settings_take_the_manifest_s_numbers() -> None:
 
 
 def test_boundary_bytes() -> None:
-    assert TINY.boundary_bytes == 16 * 64 * 96 * 4
-    halved = replace(TINY, pipeline=replace(TINY.pipeline, boundary="bfloat16"))
-    assert halved.boundary_bytes == TINY.boundary_bytes // 2
+    """Rows of 96 numbers have three blocks of 32, each with a scale of two bytes."""
+    full = 16 * 64 * 96 * 4
+    assert TINY.boundary_bytes == BoundaryBytes(full, full)
+    assert encoded("bfloat16").boundary_bytes == BoundaryBytes(full // 2, full // 2)
+    scales = 16 * 64 * 3 * 2
+    mixed = encoded("int4", "int8").boundary_bytes
+    assert mixed == BoundaryBytes(scales + full // 8, scales + full // 4, scales, scales)
+    assert (mixed.largest, mixed.both) == (scales + full // 4, 2 * scales + full // 8 + full // 4)
+    assert (mixed.of(Direction.FORWARD), mixed.of(Direction.BACKWARD)) == (mixed.forward, mixed.backward)
+    assert encoded("bfloat16", "int8").boundary_bytes.largest == full // 2
+
+
+def encoded(forward: str, backward: str = "") -> Manifest:
+    return replace(TINY, pipeline=replace(TINY.pipeline, boundary=forward, boundary_gradients=backward))
+
+
+def test_encodings_that_came_later_need_their_format() -> None:
+    text = render(encoded("int8", "float32"))
+    assert parse(text) == encoded("int8", "float32")
+    early = in_format(text, 5)
+    assert 'pipeline.boundary = "int8" came with format 6; set format = 6' in refusal(early)
+    assert "pipeline.boundary must be float32 or bfloat16 or int8 or int4" in refusal(text.replace("int8", "int3"))
+
+
+def test_a_run_of_format_5_goes_on_as_before() -> None:
+    """Ids and signed bytes as the last version that wrote format 5 had them, and the same tensors."""
+    halved = encoded("bfloat16")
+    kept = replace(TINY, recovery=replace(TINY.recovery, snapshot_every=5))
+    wide = replace(TINY, model=replace(TINY.model, precision="float64"))
+    for found, run_id, signed, size in (
+        (TINY, "d53b3ab5d0d75b6e6d7a8c94d16cbd9f", "611dbe245a38707b7857b13c5aa147c4", 4),
+        (halved, "cbcc62a4882c37de72ad17208cd8cf73", "42810a1a9060fe0f4055628f0bfe212e", 2),
+        (kept, "5a6bc285be64b361d963c9346e6f4eb8", "6338d340c9daa22725f82ecb410b558c", 4),
+        (wide, "70c282b23a8da198293e886b0bfb8029", "9e8376c38b03aafd75664db59da234da", 8),
+    ):
+        text = in_format(render(found), 5)
+        assert parse(text) == found and parse(text).run_id == run_id
+        assert blake2b(found.signed_bytes, digest_size=16).hexdigest() == signed
+        assert found.boundary_bytes == BoundaryBytes(16 * 64 * 96 * size, 16 * 64 * 96 * size)
+
+
+def test_what_is_new_in_format_6_counts_in_the_run_id() -> None:
+    assert b'"format":6' in encoded("int8").signed_bytes
+    assert b'"boundary_gradients":"int8"' in encoded("float32", "int8").signed_bytes
+    pairs = (("int8", ""), ("int8", "int4"), ("int4", ""), ("float32", "int8"), ("float32", ""))
+    assert len({encoded(*pair).run_id for pair in pairs}) == len(pairs)
+
+
+def test_blocks_that_would_hardly_save_are_refused() -> None:
+    odd = replace(encoded("int8"), model=replace(TINY.model, dim=104))
+    assert "blocks of a row of 104 numbers would be of 8; model.dim must be a multiple of 16" in refusal(render(odd))
+    gradients = replace(odd, pipeline=replace(odd.pipeline, boundary="float32", boundary_gradients="int4"))
+    text = render(gradients)
+    line = line_of(text, 'boundary_gradients = "int4"')
+    assert refusal(text).startswith(f"tiny.toml, line {line}: int4 has a scale")
 
 
 def test_slots_grow_with_what_is_held() -> None:

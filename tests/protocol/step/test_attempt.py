@@ -347,20 +347,22 @@ def test_a_group_adds_up_what_its_members_have(theirs: tuple[int, ...], before: 
 
 
 @pytest.mark.parametrize(
-    ("script", "task", "microbatch"),
+    ("script", "task", "microbatch", "giver"),
     [
-        ("f2", Forward(1, 8, ATTEMPT, 2, 1, 210, True, False), 2),
-        ("f2 . b2", Backward(1, 8, ATTEMPT, 2, 1, 211, 210, False), 2),
-        ("f0 f1 f2 f3 . b0 b1 b2 . b3", Backward(1, 8, ATTEMPT, 3, 1, 311, 310, False), 3),
+        ("f2", Forward(1, 8, ATTEMPT, 2, 1, 210, True, False), 2, A),
+        ("f2 . b2", Backward(1, 8, ATTEMPT, 2, 1, 211, 210, False), 2, C),
+        ("f0 f1 f2 f3 . b0 b1 b2 . b3", Backward(1, 8, ATTEMPT, 3, 1, 311, 310, False), 3, C),
     ],
     ids=["forward", "backward", "the last backward"],
 )
-def test_a_number_that_is_not_finite_ends_the_attempt_here(script: str, task: Task, microbatch: int) -> None:
+def test_a_number_that_is_not_finite_ends_the_attempt_here(
+    script: str, task: Task, microbatch: int, giver: Peer
+) -> None:
     work = working()
     play(work, script)
     assert given(work.advance(NOW, True)) == [task]
     done = result(task, "nan in stage 1")
-    poison = Poisoned("lineage", 3, 8, ATTEMPT, 1, microbatch, "nan in stage 1")
+    poison = Poisoned("lineage", 3, 8, ATTEMPT, 1, microbatch, "nan in stage 1", giver)
     assert done.output is not None
     assert work.on_done(done, NOW, A) == [Release((done.output,)), Send(A, poison, None)]
     assert work.poison == poison and not work.complete

@@ -9,9 +9,10 @@ import pytest
 
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.words.effects import Reduce, Send
-from ftnode.protocol.words.messages import Share
+from ftnode.protocol.words.events import SumOwed
+from ftnode.protocol.words.messages import Share, Wait
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Attempt, Peer
+from ftnode.protocol.words.types import Attempt, Direction, Peer
 from ftnode.protocol.words.view import View
 from tests.protocol.beginnings import begun
 from tests.protocol.situations import NOW, SETTINGS, A, B, C, D, view_of
@@ -175,6 +176,34 @@ def test_a_sum_that_does_not_end(before: float, woke: float, done: bool, stuck: 
     if done:
         assert role.finished(reduction)
     assert role.stuck(before, woke) == stuck
+
+
+@pytest.mark.parametrize(
+    ("parts", "sums", "told"),
+    [
+        ((), (), [(Direction.FORWARD, B)]),
+        ((C,), (), [(Direction.FORWARD, C)]),
+        ((), (C,), [(Direction.BACKWARD, C)]),
+        ((C,), (C,), [(Direction.FORWARD, C)]),
+    ],
+    ids=["it goes on", "a part is owed", "a sum is owed", "both"],
+)
+def test_whoever_has_a_sum_stand_still_is_named(
+    parts: tuple[Peer, ...], sums: tuple[Peer, ...], told: list[tuple[Direction, Peer]]
+) -> None:
+    role = groups()
+    role.tell(STAGE, visits(0, 1))
+    role.on_share(C, share(2, 3))
+    reduction = role.due(STAGE, NOW)
+    assert reduction is not None
+    role.on_sum_owed(SumOwed(replace(reduction, view=2), (C,), ()))
+    assert role.waits(STAGE) == [Wait(-1, STAGE, Direction.FORWARD, B, False)], "of an earlier view"
+    role.on_sum_owed(SumOwed(reduction, parts, sums))
+    assert role.waits(STAGE) == [Wait(-1, STAGE, way, peer, False) for way, peer in told]
+    assert role.stuck(NOW + STALL, 0.0) == (None if parts or sums else STAGE), "the leader is given time to act"
+    assert role.stuck(NOW + STALL + 2 * SETTINGS.task_seconds, 0.0) == STAGE
+    role.on_sum_owed(SumOwed(reduction, (), ()))
+    assert role.waits(STAGE) == [Wait(-1, STAGE, Direction.FORWARD, B, False)]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import msgpack
 import pytest
 
 from ftnode.models import encoded_size
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.wire.decoder import DEPTH_MAX
 from ftnode.protocol.wire.frames import (
     ADDRESSES_MAX,
@@ -24,6 +25,7 @@ from ftnode.protocol.wire.frames import (
     StateHistory,
     StateRequest,
     Welcome,
+    check_payload,
     clean_reason,
     encode_frame,
     history_pieces,
@@ -46,6 +48,7 @@ MESSAGES = (
     Offer("l", 1, (2, 3), VERSION, (Contact(PEER, ("/ip4/127.0.0.1/tcp/1",)),), False),
     Prepare("l", 2, Ballot(3, PEER)),
 )
+SIZES = BoundaryBytes(64, 64)
 GREETINGS = (Hello("run", 1, ("/ip4/1.2.3.4/tcp/5",), "control"), Welcome(2, ()), Refusal("no", False))
 REQUEST = StateRequest("run", 2, 3, "abc", "weights", "int8", True, False, 17)
 HEADER = StateHeader(VERSION, 1.5, 4, 400, "d", 3, 1.1, "raw")
@@ -67,7 +70,7 @@ def parts(frame: bytes) -> tuple[bytes, int]:
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_a_message_survives(message: object) -> None:
     size = 64 if isinstance(message, Boundary) else 0
-    assert read_message(*parts(encode_frame(message, size)), 64) == message  # type: ignore[arg-type]
+    assert read_message(*parts(encode_frame(message, size)), SIZES) == message  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("greeting", GREETINGS, ids=lambda message: type(message).__name__)
@@ -84,15 +87,57 @@ def test_a_transfer_survives(transfer: StateRequest | StateHeader | StateHistory
 def test_a_boundary_has_exactly_its_bytes(size: int, fits: bool) -> None:
     header, payload = parts(encode_frame(BOUNDARY, size))
     if fits:
-        assert read_message(header, payload, 64) == BOUNDARY
+        assert read_message(header, payload, SIZES) == BOUNDARY
     else:
         with pytest.raises(PeerError, match="bytes behind it"):
-            read_message(header, payload, 64)
+            read_message(header, payload, SIZES)
+
+
+def test_each_direction_has_its_own_size() -> None:
+    sizes = BoundaryBytes(forward=32, backward=64)
+    ahead = replace(BOUNDARY, direction=Direction.FORWARD)
+    assert read_message(*parts(encode_frame(ahead, 32)), sizes) == ahead
+    assert read_message(*parts(encode_frame(BOUNDARY, 64)), sizes) == BOUNDARY
+    for message, size in ((ahead, 64), (BOUNDARY, 32)):
+        with pytest.raises(PeerError, match=f"with {size} bytes behind it instead of {96 - size}"):
+            read_message(*parts(encode_frame(message, size)), sizes)
+
+
+SCALES = {
+    "zero": (0x0000, True),
+    "denormal": (0x0001, True),
+    "one": (0x3F80, True),
+    "largest": (0x70FF, True),
+    "too large": (0x7100, False),
+    "infinite": (0x7F80, False),
+    "no number": (0x7FC0, False),
+    "negative": (0xBF80, False),
+    "negative zero": (0x8000, False),
+    "negative and no number": (0xFFFF, False),
+}
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_scales_are_sound_or_an_offence(name: str) -> None:
+    """Whatever follows them: levels mean finite numbers with any sound scale."""
+    bits, sound = SCALES[name]
+    sizes = BoundaryBytes(forward=64, backward=64, forward_scales=0, backward_scales=6)
+    bad = bits.to_bytes(2, "little")
+    for place in range(3):
+        scales = bytearray(bytes((0x80, 0x3F)) * 3)
+        scales[2 * place : 2 * place + 2] = bad
+        payload = memoryview(bytes(scales) + b"\xff" * 58)
+        check_payload(replace(BOUNDARY, direction=Direction.FORWARD), payload, sizes)  # it has none
+        if sound:
+            check_payload(BOUNDARY, payload, sizes)
+        else:
+            with pytest.raises(PeerError, match="a scale that is negative, too large or no number"):
+                check_payload(BOUNDARY, payload, sizes)
 
 
 def test_nothing_else_has_bytes_behind_it() -> None:
     with pytest.raises(PeerError):
-        read_message(*parts(encode_frame(MESSAGES[1], 64)), 64)
+        read_message(*parts(encode_frame(MESSAGES[1], 64)), SIZES)
     with pytest.raises(PeerError):
         read_greeting(*parts(encode_frame(GREETINGS[0], 1)))
     with pytest.raises(PeerError):
@@ -185,7 +230,7 @@ def test_a_hello_is_checked(hello: Hello) -> None:
     ],
 )
 def test_hostile_msgpack_is_refused(header: bytes) -> None:
-    for read in (lambda: read_message(header, 0, 64), lambda: read_greeting(header, 0)):
+    for read in (lambda: read_message(header, 0, SIZES), lambda: read_greeting(header, 0)):
         with pytest.raises(PeerError):
             read()
 
@@ -201,7 +246,7 @@ def test_random_bytes_raise_nothing_but_peer_errors() -> None:
                 data[chance.randrange(len(data))] = chance.randrange(256)
         data = data[: chance.randrange(len(data) + 1)] if chance.random() < 0.2 else data
         payload = chance.choice((0, 64, 2**32 - 1))
-        for read, *limit in ((read_message, 64), (read_greeting,), (read_transfer, 64)):
+        for read, *limit in ((read_message, SIZES), (read_greeting,), (read_transfer, 64)):
             try:
                 read(data, payload, *limit)  # type: ignore[operator]
             except PeerError:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.succession import fork, next_view, restart
@@ -60,7 +61,7 @@ def refused(sender: Peer, message: ms.Message) -> str:
     """Why a peer would drop what `sender` says, by its codec or by its sense; empty when it takes it."""
     payload = TENSOR_BYTES if isinstance(message, ms.Boundary) else 0
     try:
-        read_message(encode_frame(message, payload)[8:], payload, TENSOR_BYTES)
+        read_message(encode_frame(message, payload)[8:], payload, BoundaryBytes(TENSOR_BYTES, TENSOR_BYTES))
     except PeerError as error:
         return str(error)
     return objection(sender, message, None, SETTINGS)

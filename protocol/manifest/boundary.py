@@ -1,0 +1,79 @@
+"""How the numbers of a boundary tensor are encoded, and how many bytes they take then.
+
+A boundary tensor has one row per token: `width` numbers. float64, float32 and bfloat16 are sent number by number. The
+others cut a row into blocks, each with a scale of its own: all scales first, then the numbers, `bits` each, without
+gaps. No block reaches over the end of a row, so that no token learns of another one through a scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ftnode.protocol.words.types import Direction
+
+PLAIN_BITS: Final = {"float64": 64, "float32": 32, "bfloat16": 16}
+BLOCK_BITS: Final = {"int8": 8, "int4": 4}
+ENCODINGS: Final = (*PLAIN_BITS, *BLOCK_BITS)
+SCALE_BYTES: Final = 2
+"""A bfloat16, little-endian."""
+BLOCK_MAX: Final = 128
+"""Numbers. A power of two, for the rotation."""
+BLOCK_MIN: Final = 16
+"""In a manifest. With smaller blocks, the scales would cost what the numbers save."""
+_SOUND: Final = bytes(range(0x71))
+"""High bytes of scales from 0 to just below 2**99. Those above have another sign, are no numbers, or would overflow."""
+
+
+def block_numbers(width: int) -> int:
+    """Numbers of one block: the largest power of two that divides a row, and is not above BLOCK_MAX."""
+    return min(BLOCK_MAX, width & -width)
+
+
+def scale_bytes(encoding: str, rows: int, width: int) -> int:
+    """Of `rows` × `width` numbers, the bytes that are scales. They come first."""
+    return 0 if encoding in PLAIN_BITS else SCALE_BYTES * rows * (width // block_numbers(width))
+
+
+def encoded_bytes(encoding: str, rows: int, width: int) -> int:
+    """Of `rows` × `width` numbers, scales included. Raises KeyError for an encoding that is none."""
+    bits = (PLAIN_BITS | BLOCK_BITS)[encoding]
+    return scale_bytes(encoding, rows, width) + rows * width * bits // 8
+
+
+def sound_scales(content: bytes | bytearray | memoryview) -> bool:
+    """Whether all scales are finite, not negative, and small enough that no number behind them overflows."""
+    return not bytes(content)[1::SCALE_BYTES].translate(None, _SOUND)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryBytes:
+    """Of one boundary tensor in either direction: activations go forward, their gradients backward."""
+
+    forward: int
+    backward: int
+    forward_scales: int = 0
+    """So many of them, the first ones, are scales."""
+    backward_scales: int = 0
+
+    @classmethod
+    def encoded(cls, encodings: tuple[str, str], rows: int, width: int) -> BoundaryBytes:
+        """Of `rows` × `width` numbers in the encodings of the two directions."""
+        sizes = (encoded_bytes(encoding, rows, width) for encoding in encodings)
+        scales = (scale_bytes(encoding, rows, width) for encoding in encodings)
+        return cls(*sizes, *scales)
+
+    def of(self, direction: Direction) -> int:
+        return self.forward if direction is Direction.FORWARD else self.backward
+
+    def scales_of(self, direction: Direction) -> int:
+        return self.forward_scales if direction is Direction.FORWARD else self.backward_scales
+
+    @property
+    def largest(self) -> int:
+        """What a slot has room for."""
+        return max(self.forward, self.backward)
+
+    @property
+    def both(self) -> int:
+        return self.forward + self.backward

@@ -1,0 +1,259 @@
+"""Two members are at odds and one of them lies: it goes, and takes one honest member along at most (rules 25, 38)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from ftnode.lab.hostile import traitor
+from ftnode.protocol.leader.disputes import Disputes
+from ftnode.protocol.leader.duty import Duty
+from ftnode.protocol.leader.leader import Leader
+from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
+from ftnode.protocol.words import effects as fx
+from ftnode.protocol.words import events as ev
+from ftnode.protocol.words.messages import Poisoned
+from ftnode.protocol.words.types import Peer
+from tests.sim.host import Host
+from tests.sim.planted import other_sums, patched
+from tests.sim.test_duty import OWES_SECONDS, SETTLES_SECONDS, betrays, seen, stages_without_leader, swarm
+from tests.sim.world import World
+
+SUM_SECONDS: Final = OWES_SECONDS + 4.0
+"""A sum stands still for a while before somebody is named."""
+SPOILT_SECONDS: Final = 10.0 + SETTLES_SECONDS
+"""Two steps of three attempts, and a view."""
+STAGE: Final = 2
+
+
+def lost(world: World) -> list[str]:
+    return [note.split(" lost: ")[1].split()[0] for note in world.notes if " lost: " in note]
+
+
+def trains_without(world: World, host: Host, seconds: float, others: int) -> list[str]:
+    """The host is out of the view, so many others at most went before it, and five steps in a row count."""
+    world.notes.clear()
+    counted: list[bool] = []
+    world.on_commit = lambda lineage, version, skipped: counted.append(not skipped)
+    world.run(world.now + seconds, lambda: str(host.peer) in lost(world) and counted[-5:] == [True] * 5)
+    gone = lost(world)
+    assert gone.count(str(host.peer)) == 1 and len(gone) <= 1 + others, gone
+    assert counted[-5:] == [True] * 5, counted
+    return gone
+
+
+def of_stage(world: World, older: bool) -> Host:
+    """A holder of the stage that does not lead: the one that came first, or last."""
+    view = seen(world)
+    group = sorted((peer for peer in view.holders[STAGE] if peer != view.leader), key=view.voters.index)
+    return world.by_id[group[0 if older else -1].id]
+
+
+# -- who gives nothing to a sum
+
+
+def takes_no_part(event: ev.Event, decide: traitor.Decide) -> list[fx.Effect]:
+    """It does all of a step but to sum with its group."""
+    return [effect for effect in decide(event) if not sums(effect)]
+
+
+def sums(effect: fx.Effect) -> bool:
+    """With somebody else who contributes."""
+    task = effect.task if isinstance(effect, fx.Compute) else None
+    return isinstance(task, fx.Reduce) and sum(count > 0 for _, count in task.group) > 1
+
+
+def accuses(me: Peer) -> traitor.Way:
+    """It takes no part, and says that all others give nothing."""
+
+    def way(event: ev.Event, decide: traitor.Decide) -> list[fx.Effect]:
+        effects = decide(event)
+        for effect in [effect for effect in effects if sums(effect)]:
+            assert isinstance(effect, fx.Compute) and isinstance(effect.task, fx.Reduce)
+            effects.remove(effect)
+            others = tuple(peer for peer, count in effect.task.group if count and peer != me)
+            effects += decide(ev.SumOwed(effect.task, others, ()))
+        return effects
+
+    return way
+
+
+@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_who_takes_no_part_in_a_sum_is_replaced(replicas: int, older: bool) -> None:
+    world = swarm(1, replicas)
+    host = of_stage(world, older)
+    betrays(host, takes_no_part)
+    trains_without(world, host, SUM_SECONDS, others=0)
+
+
+@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_who_accuses_others_of_it_takes_one_of_them_along_at_most(replicas: int, older: bool) -> None:
+    world = swarm(1, replicas, spare=3)
+    host = of_stage(world, older)
+    betrays(host, accuses(host.peer))
+    trains_without(world, host, 3 * SUM_SECONDS, others=1 if replicas == 2 and older else 0)
+
+
+def test_where_nobody_is_named_every_step_is_skipped() -> None:
+    """Without this rule."""
+    with patched((Duty, "_at_odds_about_a_sum", lambda self, waits: frozenset())):
+        world = swarm(1, 2)
+        host = of_stage(world, True)
+        betrays(host, takes_no_part)
+        with pytest.raises(AssertionError):
+            trains_without(world, host, 2 * SUM_SECONDS, others=0)
+
+
+def test_without_a_memory_an_accuser_wins_for_ever() -> None:
+    with patched((Disputes, "settle", lambda self, view, gone, suspects: None)):
+        world = swarm(1, 2, spare=4)
+        host = of_stage(world, True)
+        betrays(host, accuses(host.peer))
+        with pytest.raises(AssertionError):
+            trains_without(world, host, 4 * SUM_SECONDS, others=4)
+
+
+# -- who sends numbers that are no use
+
+
+def spoils(world: World, host: Host) -> None:
+    """Whatever the host sends is finite, and becomes infinite in the next member's hands."""
+    honest: Callable[..., Any] = world.finish
+
+    def finish(of: Host, life: int, task: fx.Task, result: Any) -> None:
+        work = of.participant.holder.work
+        giver = work._giver(task) if work is not None and isinstance(task, fx.Forward | fx.Backward) else None
+        if giver == host.peer and of is not host and not result.fault:
+            result = result._replace(output=None, value=0.0, fault="the activation is not finite")
+        honest(of, life, task, result)
+
+    world.finish = finish  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.parametrize("stage", [1, 2])
+def test_who_sends_what_others_refuse_takes_one_of_them_along_at_most(replicas: int, stage: int) -> None:
+    world = swarm(1, replicas, spare=3)
+    view = seen(world)
+    host = next(world.by_id[peer.id] for peer in view.holders[stage] if peer != view.leader)
+    spoils(world, host)
+    trains_without(world, host, 3 * SPOILT_SECONDS, others=1)
+
+
+def refuses(blames: Callable[[], Peer]) -> traitor.Way:
+    """It names poison in every step, and somebody else for it."""
+
+    def way(event: ev.Event, decide: traitor.Decide) -> list[fx.Effect]:
+        effects = traitor.poisoning(event, decide)
+        return [
+            replace(effect, message=replace(effect.message, giver=blames()))
+            if isinstance(effect, fx.Send) and isinstance(effect.message, Poisoned)
+            else effect
+            for effect in effects
+        ]
+
+    return way
+
+
+def test_who_refuses_good_numbers_goes_alone() -> None:
+    world = swarm(1, spare=2)
+    first, second = (world.by_id[seen(world).holders[stage][0].id] for stage in stages_without_leader(world)[:2])
+    betrays(second, refuses(lambda: first.peer))
+    trains_without(world, second, SPOILT_SECONDS, others=0)
+
+
+def test_without_who_gave_the_numbers_the_run_stops() -> None:
+    original = Leader._suspects
+
+    def suspects(self: Leader, s: Any, sender: Peer, poisoned: Poisoned) -> Any:
+        return original(self, s, sender, replace(poisoned, giver=None))
+
+    with patched((Leader, "_suspects", suspects)):
+        world = swarm(1, spare=3)
+        host = world.by_id[seen(world).holders[stages_without_leader(world)[0]][0].id]
+        spoils(world, host)
+        with pytest.raises(AssertionError):
+            trains_without(world, host, 6 * SPOILT_SECONDS, others=3)
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_whose_part_makes_a_sum_infinite_takes_one_honest_member_along_at_most(older: bool) -> None:
+    """Only the others say so."""
+    world = swarm(1, 2, spare=3)
+    host = of_stage(world, older)
+    honest: Callable[..., Any] = world.finish
+
+    def finish(of: Host, life: int, task: fx.Task, result: Any) -> None:
+        contributes = [peer for peer, count in task.group if count] if isinstance(task, fx.Reduce) else []
+        if of is not host and host.peer in contributes and len(contributes) > 1:
+            result = result._replace(value=0.0, fault="the gradient norm is not finite")
+        honest(of, life, task, result)
+
+    world.finish = finish  # type: ignore[method-assign]
+    trains_without(world, host, 3 * SPOILT_SECONDS, others=1)
+
+
+def test_of_two_neighbours_of_whom_either_may_lie_only_the_liar_is_ever_lost_twice() -> None:
+    """The one that goes comes back, and is not held responsible for what its accuser does next."""
+    world = swarm(1, spare=2)
+    host = world.by_id[seen(world).holders[stages_without_leader(world)[0]][0].id]
+    spoils(world, host)
+    gone = trains_without(world, host, 3 * SPOILT_SECONDS, others=1)
+    world.notes.clear()
+    world.run(world.now + SPOILT_SECONDS)
+    assert len(gone) == 2 and set(lost(world)) <= {str(host.peer)}
+
+
+# -- who has another sum
+
+
+def says_other_sums(host: Host) -> Any:
+    return other_sums(lambda owner, task: owner == str(host.peer) and task.stage == STAGE)
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_of_two_sums_the_odd_one_takes_one_honest_member_along_at_most(older: bool) -> None:
+    world = swarm(1, 2, spare=3)
+    world.alike = False
+    host = of_stage(world, older)
+    with says_other_sums(host):
+        gone = trains_without(world, host, 4 * SPOILT_SECONDS, others=int(older))
+    assert len(gone) == 1 + older, "which of the two is wrong shows the second time"
+
+
+def test_without_a_memory_of_sums_the_older_one_stays_for_ever() -> None:
+    with patched((Disputes, "settle", lambda self, view, gone, suspects: None)):
+        world = swarm(1, 2, spare=3)
+        world.alike = False
+        host = of_stage(world, True)
+        with says_other_sums(host), pytest.raises(AssertionError):
+            trains_without(world, host, 6 * SPOILT_SECONDS, others=3)
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_who_names_a_groups_sum_in_every_step_is_replaced(remembers: bool) -> None:
+    def way(event: ev.Event, decide: traitor.Decide) -> list[fx.Effect]:
+        return [
+            replace(effect, message=replace(effect.message, stage=STAGE, microbatch=-1))
+            if isinstance(effect, fx.Send) and isinstance(effect.message, Poisoned)
+            else effect
+            for effect in traitor.poisoning(event, decide)
+        ]
+
+    if remembers:
+        world = swarm(1, 2, spare=3)
+        host = of_stage(world, True)
+        betrays(host, way)
+        trains_without(world, host, 2 * SPOILT_SECONDS, others=0)
+        return
+    with patched((SpoiltSteps, "committed", lambda self, step, skipped: [])):
+        world = swarm(1, 2, spare=3)
+        host = of_stage(world, True)
+        betrays(host, way)
+        with pytest.raises(AssertionError):
+            trains_without(world, host, 2 * SPOILT_SECONDS, others=0)
