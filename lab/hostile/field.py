@@ -165,7 +165,7 @@ class Field:
         one without an attack, for the rate before. `aftermath`: this one is killed when the attack is over, and with
         it all outsiders."""
         usual, before = await self._window(lose, self.ground.lasts if lose is not None else 1)
-        members, asked = self._members(), self.honest()
+        members, asked, beginning = self._members(), self.honest(), time.monotonic()
         async with trio.open_nursery() as nursery:
             begun = trio.Event()
             nursery.start_soon(attack, begun)
@@ -178,7 +178,7 @@ class Field:
             self.kill(name)
         await trio.sleep(SETTLE_SECONDS)
         found = Measured(before, during, await self.rate())
-        removed = (members - self.killed) - self._members()
+        removed = (members - self.killed - self._members()) & self._lost(beginning)
         if lose is not None:
             seen.append(f"a lost stage is back after {_spoken(usual)} without and {_spoken(seconds)} with the attack")
         return replace(
@@ -190,6 +190,12 @@ class Field:
         self.trial.story.read()
         times = [told.time for told in self._commits() if told.time > began]
         return max(later - earlier for earlier, later in pairwise([began, *times, time.monotonic()]))
+
+    def _lost(self, since: float) -> set[str]:
+        """Whom a leader has given up. Others may have moved to another stage, and learn it."""
+        told = [each for each in self.trial.story.notes if each.time > since and each.node not in self.outsiders]
+        lost = {each.record["fields"].get("peer") for each in told if each.record["kind"] == "lost"}
+        return {name for name, peer in self.trial.story.peers.items() if peer.id in lost}
 
     def _bans(self) -> str:
         """Who honest was banned by whom, in words; empty: nobody was."""
