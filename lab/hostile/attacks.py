@@ -7,6 +7,7 @@ comes from forgeries.py.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,7 +16,17 @@ from typing import Final
 import trio
 
 from ftnode.lab.hostile import forgeries
-from ftnode.lab.hostile.field import SETTLE_SECONDS, TRAITOR, Attacking, Field, last_holder, leader
+from ftnode.lab.hostile.field import (
+    SETTLE_SECONDS,
+    TORCH,
+    TRAITOR,
+    USUAL,
+    Attacking,
+    Field,
+    Ground,
+    last_holder,
+    leader,
+)
 from ftnode.lab.hostile.foreign_addresses import (
     OTHER_HOSTS,
     SAME_HOST,
@@ -27,6 +38,8 @@ from ftnode.lab.hostile.foreign_addresses import (
 )
 from ftnode.lab.hostile.outcome import Measured
 from ftnode.lab.hostile.stranger import Stranger, open_stranger
+from ftnode.lab.swarms.swarm import child_of
+from ftnode.lab.swarms.template import DIRECTORY
 from ftnode.node.links.dial_back import ADDRESSES_MAX
 from ftnode.node.links.p2pd import P2pdError
 from ftnode.node.links.streams import STREAM_ERRORS, write_frame
@@ -48,20 +61,21 @@ NOWHERE: Final = "/ip4/127.0.0.1/tcp/9"
 RESTART_SECONDS: Final = 60.0
 ARRIVE_SECONDS: Final = 60.0
 PLAIN: Final = ("ftnode.node.cli.__main__",)
-TORCH: Final = ("--compute", "torch")
 """A node that loads its modules anew, and torch: as most do, it finds the directory before it can compute."""
+LONG: Final = 15
+"""A member that stops the run did so for as long as anybody watched: the rate is that of two minutes."""
+DIRECTORY_KILLS: Final = 5
+DIRECTORY_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """`carry_out` measures it on a field with so many standbys and replicas, whose last member goes `way` if any."""
+    """`carry_out` measures it on a field of this ground."""
 
     name: str
     about: str
     carry_out: Callable[[Field], Awaitable[Measured]]
-    standbys: int = 0
-    replicas: int = 1
-    way: str = ""
+    ground: Ground = USUAL
 
 
 # A view is believed because somebody shows it.
@@ -358,6 +372,32 @@ async def unready_learner(field: Field) -> Measured:
     return replace(found, seen=f"it fetched {len(learnt)} stages")
 
 
+async def killed_directory(field: Field) -> Measured:
+    """The directory process of a member ends again and again, each time as soon as there is another one."""
+    victim = field.trial.swarm.processes[field.follower()].process.pid
+    killed = list[int]()
+
+    async def kill(begun: trio.Event) -> None:
+        begun.set()
+        while len(killed) < DIRECTORY_KILLS:
+            found = child_of(victim, DIRECTORY)
+            if found is not None and found not in killed:
+                os.kill(found, signal.SIGKILL)
+                killed.append(found)
+            await trio.sleep(BEAT_SECONDS)
+
+    found = await field.around(kill)
+    with trio.move_on_after(DIRECTORY_SECONDS):
+        while child_of(victim, DIRECTORY) in (None, *killed):
+            await trio.sleep(BEAT_SECONDS)
+    again = child_of(victim, DIRECTORY) not in (None, *killed)
+    seen = f"it was killed {len(killed)} times"
+    return replace(found, seen=seen) if again else replace(found, harm=f"{seen} and is not there any more")
+
+
+_MEMBER: Final = Ground(standbys=1, lasts=LONG)
+_GROUP: Final = Ground(stages=1, standbys=4, replicas=3, lasts=LONG)
+
 ATTACKS: Final = (
     Attack("forged-certificate", "a stranger shows a view that nobody voted for, and beats as its leader",
            forged_certificate),
@@ -365,29 +405,36 @@ ATTACKS: Final = (
     Attack("claimed-last-number", "a claim in the directory to the last view number, by a stranger in a holder's place",
            last_number_claimed),
     Attack("certified-last-number", "the same number in a certificate; then a holder is killed",
-           last_number_certified, standbys=1),
+           last_number_certified, Ground(standbys=1)),
     Attack("silent-presences", "twenty presences at an address that accepts and says nothing, as a holder is killed",
-           silent_presences, standbys=2),
+           silent_presences, Ground(standbys=2, lasts=2)),
     Attack("foreign-notice", "a notice of another run with the run's name, as all volunteers start again",
            foreign_notice),
     Attack("foreign-addresses", "greetings, offers, presences and knocks that name somebody else's addresses",
            foreign_addresses),
     Attack("flood", "240 frames of 48 kB a second at one member", flood),
     Attack("fresh-presences", "1,500 presences of fresh identities, as a holder is killed", fresh_presences,
-           standbys=2),
+           Ground(standbys=2, lasts=2)),
     Attack("empty-newcomers", "eight identities that accept every offer and compute nothing", empty_newcomers,
-           replicas=NEWCOMERS_REPLICAS),
+           Ground(replicas=NEWCOMERS_REPLICAS)),
     Attack("slow-newcomers", "eight nodes of ours join that take a minute for each microbatch", slow_newcomers,
-           replicas=NEWCOMERS_REPLICAS),
-    Attack("idle-member", "a member acknowledges tensors and does nothing with them", betrayal, standbys=1,
-           way="idle"),
-    Attack("deaf-member", "a member never acknowledges a tensor", betrayal, standbys=1,
-           way="deaf"),
-    Attack("poisoning-member", "a member names poison at every step", betrayal, standbys=1,
-           way="poisoning"),
-    Attack("unready-member", "a member works and is never Ready", betrayal, standbys=1,
-           way="unready"),
-    Attack("unready-learner", "a newcomer learns a stage and is never Ready", unready_learner, replicas=2),
-    Attack("abstaining-voter", "a member does not vote when the leader is killed", betrayal_at_a_loss, standbys=3,
-           way="abstaining"),
+           Ground(replicas=NEWCOMERS_REPLICAS)),
+    Attack("killed-directory", "a member's directory process is killed five times", killed_directory,
+           Ground(lasts=5)),
+    Attack("idle-member", "a member acknowledges tensors and does nothing with them", betrayal,
+           replace(_MEMBER, way="idle")),
+    Attack("deaf-member", "a member never acknowledges a tensor", betrayal, replace(_MEMBER, way="deaf")),
+    Attack("poisoning-member", "a member names poison at every step", betrayal, replace(_MEMBER, way="poisoning")),
+    Attack("unready-member", "a member works and is never Ready", betrayal, replace(_MEMBER, way="unready")),
+    Attack("rambling-member", "a member says random messages of every kind that the wire admits", betrayal,
+           replace(_MEMBER, way="rambling")),
+    Attack("huge-member", "a member sends activations and gradients next to the largest float", betrayal,
+           replace(_MEMBER, way="huge", compute=TORCH)),
+    Attack("other-sum-member", "one of three holders of a stage says that its sum is another one", betrayal,
+           replace(_GROUP, way="other_sum")),
+    Attack("nesting-member", "one of three holders answers requests for sums with lists a thousand deep", betrayal,
+           replace(_GROUP, way="nesting")),
+    Attack("unready-learner", "a newcomer learns a stage and is never Ready", unready_learner, Ground(replicas=2)),
+    Attack("abstaining-voter", "a member does not vote when the leader is killed", betrayal_at_a_loss,
+           Ground(stages=3, standbys=3, way="abstaining", lasts=LONG)),
 )  # fmt: skip

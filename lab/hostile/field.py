@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -17,23 +18,23 @@ import trio
 
 from ftnode.lab.hostile.outcome import Measured
 from ftnode.lab.swarms.trial import Trial, open_trial, small_manifest
-from ftnode.lab.traces.story import Told
+from ftnode.lab.traces.story import Story, Told
+from ftnode.node.life.lives import LOG_NAME
 from ftnode.node.owner.join_options import running_nodes
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
 STAGES: Final = 2
-VOLUNTEERS: Final = STAGES + 1
 PACED: Final = ("--compute", "paced", "--paced-seconds", "0.01", "0.02")
 """Some five steps a second, in which the machine has time for the attack as well."""
+TORCH: Final = ("--compute", "torch")
+"""Where numbers matter."""
 FIRST_STEPS: Final = 8
 SETTLE_SECONDS: Final = 10.0
 """Two leases after an attack, the swarm must be as it was before."""
 REFILL_SECONDS: Final = 60.0
 """For a lost stage to be back; longer counts as never."""
-LOSS_WINDOWS: Final = 2
-"""Where a volunteer is killed, rates are measured for so many times as long."""
 LOOK_SECONDS: Final = 0.05
 TRACE_SECONDS: Final = 0.3
 """A commit is in a trace this soon."""
@@ -46,6 +47,31 @@ Attacking = Callable[[trio.Event], Awaitable[None]]
 Choose = Callable[["Field"], str]
 
 
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The swarm that is attacked: `stages` block stages with up to `replicas` holders each, a volunteer for each stage
+    and `standbys` more."""
+
+    stages: int = STAGES
+    standbys: int = 0
+    replicas: int = 1
+    way: str = ""
+    """How the last of those who hold a stage first misbehaves, once it is told to; empty: it is honest."""
+    compute: tuple[str, ...] = PACED
+    lasts: int = 1
+    """The rate during the attack is measured for so many times as long as that before it."""
+
+    @property
+    def volunteers(self) -> int:
+        return self.stages + 1
+
+    def manifest(self) -> Manifest:
+        return small_manifest(None, self.stages, replicas=self.replicas)
+
+
+USUAL: Final = Ground()
+
+
 @dataclass
 class Field:
     """`seconds`: for which each rate is measured. `outsiders`: names of nodes of ours that misbehave."""
@@ -53,6 +79,7 @@ class Field:
     trial: Trial
     manifest: Manifest
     seconds: float
+    ground: Ground = USUAL
     outsiders: set[str] = field(default_factory=set)
     killed: set[str] = field(default_factory=set)
 
@@ -60,9 +87,9 @@ class Field:
 
     @property
     def view(self) -> View:
-        """The newest that a volunteer has taken up, a forged one as well."""
+        """The newest that an honest volunteer has taken up, a forged one as well."""
         self.trial.story.read()
-        view = self.trial.story.view
+        view = self.trial.story.view_of(self.trial.story.peers.keys() - self.outsiders)
         assert view is not None
         return view
 
@@ -137,23 +164,47 @@ class Field:
         """The rates before, during and after `attack`. `lose`: this volunteer is killed as the attack has begun, and
         one without an attack, for the rate before. `aftermath`: this one is killed when the attack is over, and with
         it all outsiders."""
-        usual, before = await self._window(lose)
-        members, asked = self._members(), self.honest()
+        usual, before = await self._window(lose, self.ground.lasts if lose is not None else 1)
+        members, asked, beginning = self._members(), self.honest(), time.monotonic()
         async with trio.open_nursery() as nursery:
             begun = trio.Event()
             nursery.start_soon(attack, begun)
             await begun.wait()
-            seconds, during = await self._window(lose)
+            began = time.monotonic()
+            seconds, during = await self._window(lose, self.ground.lasts)
+            seen = [f"no step for {self._stood(began):.1f} s"] if self.ground.way else []
             nursery.cancel_scope.cancel()
         for name in {*self.outsiders, *([aftermath(self)] if aftermath is not None else [])} - self.killed:
             self.kill(name)
         await trio.sleep(SETTLE_SECONDS)
         found = Measured(before, during, await self.rate())
-        removed = (members - self.killed) - self._members()
-        seen = f"a lost stage is back after {_spoken(usual)} without and {_spoken(seconds)} with the attack"
+        removed = (members - self.killed - self._members()) & self._lost(beginning)
+        if lose is not None:
+            seen.append(f"a lost stage is back after {_spoken(usual)} without and {_spoken(seconds)} with the attack")
         return replace(
-            found, removed=tuple(sorted(removed)), ended=self.ended(asked), seen=seen if lose is not None else ""
+            found, removed=tuple(sorted(removed)), ended=self.ended(asked), harm=self._bans(), seen="; ".join(seen)
         )  # fmt: skip
+
+    def _stood(self, began: float) -> float:
+        """Seconds of the longest time without a step from `began` to now."""
+        self.trial.story.read()
+        times = [told.time for told in self._commits() if told.time > began]
+        return max(later - earlier for earlier, later in pairwise([began, *times, time.monotonic()]))
+
+    def _lost(self, since: float) -> set[str]:
+        """Whom a leader has given up. Others may have moved to another stage, and learn it."""
+        told = [each for each in self.trial.story.notes if each.time > since and each.node not in self.outsiders]
+        lost = {each.record["fields"].get("peer") for each in told if each.record["kind"] == "lost"}
+        return {name for name, peer in self.trial.story.peers.items() if peer.id in lost}
+
+    def _bans(self) -> str:
+        """Who honest was banned by whom, in words; empty: nobody was."""
+        honest = {self.trial.story.peers[name].id: name for name in self.trial.story.peers.keys() - self.outsiders}
+        found = []
+        for name in sorted({*honest.values()} & self.trial.swarm.processes.keys()):
+            log = (self.trial.swarm.processes[name].log / LOG_NAME).read_text(errors="replace")
+            found += [f"{name} banned {honest[peer]}" for peer in sorted(honest) if f"peer {peer} is banned" in log]
+        return ", ".join(found)
 
     def ended(self, names: Sequence[str]) -> tuple[str, ...]:
         """Of these, those whose process is over although nobody killed it."""
@@ -165,13 +216,14 @@ class Field:
         self.killed.add(name)
         return self.trial.kill(name)
 
-    async def _window(self, lose: Choose | None) -> tuple[float, float]:
+    async def _window(self, lose: Choose | None, lasts: int) -> tuple[float, float]:
         """(seconds until a killed volunteer's stage was back, the rate meanwhile); without a loss, zero seconds."""
+        seconds = lasts * self.seconds
         if lose is None:
-            return 0.0, await self.rate()
+            return 0.0, await self.rate(seconds)
         name = lose(self)
         moment = self.kill(name)
-        rate = await self.rate(LOSS_WINDOWS * self.seconds)
+        rate = await self.rate(seconds)
         return await self._refilled(self.trial.story.peers[name], moment), rate
 
     async def _refilled(self, lost: Peer, moment: float) -> float:
@@ -185,7 +237,9 @@ class Field:
             await trio.sleep(LOOK_SECONDS)
 
     def _commits(self) -> list[Told]:
-        return [told for told in self.trial.story.commits if not told.record["skipped"]]
+        """Those of honest volunteers: whoever is cut off may go on alone."""
+        told = (told for told in self.trial.story.commits if told.node not in self.outsiders)
+        return [each for each in told if not each.record["skipped"]]
 
     def _members(self) -> set[str]:
         members = self.view.members()
@@ -213,32 +267,31 @@ def _spoken(seconds: float) -> str:
     return f"more than {REFILL_SECONDS:g} s" if seconds == inf else f"{seconds:.1f} s"
 
 
-def field_manifest(replicas: int = 1) -> Manifest:
-    """Of the run under attack."""
-    return small_manifest(None, STAGES, replicas=replicas)
-
-
 @contextmanager
-def open_field(
-    seconds: float, *, directory: Path | None = None, standbys: int = 0, replicas: int = 1, way: str = ""
-) -> Iterator[Field]:
-    """A swarm that has committed its first steps. `way`: how the last volunteer misbehaves once it is told to."""
-    manifest = field_manifest(replicas)
-    with open_trial(manifest, directory, options=PACED) as trial:
-        names = [f"v{number}" for number in range(1, VOLUNTEERS + standbys + 1)]
-        found = Field(trial, manifest, seconds)
+def open_field(seconds: float, ground: Ground = USUAL, *, directory: Path | None = None) -> Iterator[Field]:
+    """A swarm that has committed its first steps."""
+    manifest = ground.manifest()
+    with open_trial(manifest, directory, options=ground.compute) as trial:
+        names = [f"v{number}" for number in range(1, ground.volunteers + ground.standbys + 1)]
+        found = Field(trial, manifest, seconds, ground)
         trial.volunteer(names[0])
         trial.wait("a first view", lambda story: story.view is not None)
-        if way:
-            names[VOLUNTEERS - 1] = TRAITOR
-        for name in names[1:VOLUNTEERS]:
+        if ground.way:
+            names[ground.volunteers - 1] = TRAITOR
+        for name in names[1 : ground.volunteers]:
             if name == TRAITOR:
-                found.start_traitor(way)
+                found.start_traitor(ground.way)
             else:
                 trial.volunteer(name)
         trial.wait_for_step(FIRST_STEPS)
-        for name in names[VOLUNTEERS:]:
+        for name in names[ground.volunteers :]:
             trial.volunteer(name)
         trial.wait("the standbys", lambda story: all(name in story.peers for name in names))
+        if ground.replicas > 1 and ground.standbys:
+            trial.wait("replicas", lambda story: {story.peers[name] for name in names} <= _members_of(story))
         trial.wait_for_step(trial.story.committed + FIRST_STEPS)
         yield found
+
+
+def _members_of(story: Story) -> set[Peer]:
+    return set(story.view.members()) if story.view is not None else set()

@@ -68,9 +68,7 @@ def carry_out(attack: Attack, seconds: float, folder: Path | None) -> Measured:
         directory = None if folder is None else folder / attack.name
         if directory is not None:
             directory.mkdir()
-        field = stack.enter_context(
-            open_field(seconds, directory=directory, standbys=attack.standbys, replicas=attack.replicas, way=attack.way)
-        )
+        field = stack.enter_context(open_field(seconds, attack.ground, directory=directory))
         return trio.run(attack.carry_out, field)
 
 

@@ -8,24 +8,50 @@ and in all else, it is the node that everybody runs. No option of `ftnode join` 
 
 from __future__ import annotations
 
+import struct
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from random import Random
+from typing import Any, Final
 
+import trio
+
+from ftnode.lab.hostile.vocabulary import Vocabulary
 from ftnode.node.cli.main import main
 from ftnode.node.life import node
+from ftnode.node.links.streams import STREAM_ERRORS
+from ftnode.node.links.transport import Transport
+from ftnode.node.reduction.reductions import Reductions
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.participant import Participant
+from ftnode.protocol.wire.frames import PREFIX_BYTES, encode_frame, read_message
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words import messages as ms
+from ftnode.protocol.words.errors import LocalError, PeerError
+from ftnode.protocol.words.types import Handle, Peer
 
 Decide = Callable[[ev.Event], list[fx.Effect]]
 """What the honest core wants after an event."""
 Way = Callable[[ev.Event, Decide], list[fx.Effect]]
 
+STAGES: Final = 2
+"""Block stages of a usual field: what numbers a rambling member says most."""
+RAMBLE_SECONDS: Final = 0.05
+PEERS_NAMED: Final = 40
+RAMBLED: Final = tuple(kind for kind in ms.MESSAGES.values() if kind is not ms.Boundary)
+LARGEST: Final = b"\x7f"
+"""A number of these bytes alone is finite, and next to the largest one: in float32 3.39e38."""
+DEPTH: Final = 1000
 VOTES: Final = (ms.Prepare, ms.Promise, ms.Propose, ms.Accepted, ms.Outbid)
+
+
+def honest(event: ev.Event, decide: Decide) -> list[fx.Effect]:
+    return decide(event)
 
 
 def idle(event: ev.Event, decide: Decide) -> list[fx.Effect]:
@@ -65,14 +91,57 @@ def abstaining(event: ev.Event, decide: Decide) -> list[fx.Effect]:
     return [effect for effect in decide(event) if not _says(effect, VOTES)]
 
 
-WAYS: Final[dict[str, Way]] = {way.__name__: way for way in (idle, deaf, poisoning, unready, abstaining)}
+def other_sum(event: ev.Event, decide: Decide) -> list[fx.Effect]:
+    """It says of every sum that it is another one."""
+    return [_of_another_sum(effect) for effect in decide(event)]
+
+
+def _of_another_sum(effect: fx.Effect) -> fx.Effect:
+    if not (isinstance(effect, fx.Send) and isinstance(effect.message, ms.Ready)):
+        return effect
+    results = tuple(replace(result, gradient=result.gradient[::-1]) for result in effect.message.results)
+    return replace(effect, message=replace(effect.message, results=results))
+
+
+class Rambling:
+    """It does its work, and says random messages of every kind that the wire admits to whom it says anything."""
+
+    def __init__(self) -> None:
+        self._chance = Random(1)
+        self._words = Vocabulary(self._chance, STAGES)
+        self._said_at = 0.0
+
+    def __call__(self, event: ev.Event, decide: Decide) -> list[fx.Effect]:
+        effects, words, now = decide(event), self._words, time.monotonic()
+        sent = [effect for effect in effects if isinstance(effect, fx.Send)]
+        for each in sent:
+            words.hear(each.message)
+            words.named = sorted({*words.named, each.to})[-PEERS_NAMED:]
+        if sent and now - self._said_at >= RAMBLE_SECONDS:
+            self._said_at = now
+            message = words.message(self._chance.choice(RAMBLED))
+            if _travels(message):
+                effects.append(fx.Send(self._chance.choice(sent).to, message, None))
+        return effects
+
+
+def _travels(message: ms.Message) -> bool:
+    """The wire admits it."""
+    try:
+        read_message(encode_frame(message, 0)[PREFIX_BYTES:], 0, BoundaryBytes(0, 0))
+    except (PeerError, LocalError, OverflowError):
+        return False
+    return True
+
+
+WAYS: Final[dict[str, Way]] = {
+    "idle": idle, "deaf": deaf, "poisoning": poisoning, "unready": unready, "abstaining": abstaining,
+    "other_sum": other_sum, "rambling": Rambling(), "huge": honest, "nesting": honest,
+}  # fmt: skip
+"""The last two have an honest core: see `huge` and `nesting`."""
 
 BEFORE: Final[dict[Way, Way]] = {abstaining: reluctant}
 """What some of them do until the order comes; the others are honest."""
-
-
-def honest(event: ev.Event, decide: Decide) -> list[fx.Effect]:
-    return decide(event)
 
 
 def _says(effect: fx.Effect, kinds: tuple[type, ...]) -> bool:
@@ -103,10 +172,43 @@ def traitor(way: Way, order: Path) -> type[Participant]:
     return Traitor
 
 
+def huge(order: Path) -> type[Transport]:
+    """Links that send tensors of numbers next to the largest one, in any encoding of two or four bytes a number."""
+
+    class Huge(Transport):
+        def send(self, peer: Peer, message: ms.Message, handle: Handle | None) -> None:
+            if handle is not None and order.exists():
+                content = self._arena.view(handle)
+                content[:] = LARGEST * len(content)
+            super().send(peer, message, handle)
+
+    return Huge
+
+
+def nesting(order: Path) -> type[Reductions]:
+    """Sums whose members are answered with a list in a list, a thousand deep."""
+
+    class Nesting(Reductions):
+        async def serve(self, peer_id: str, stream: trio.SocketStream) -> None:
+            if not order.exists():
+                await super().serve(peer_id, stream)
+                return
+            nested = b"\x91" * DEPTH + b"\xc0"
+            with suppress(*STREAM_ERRORS):
+                await stream.send_all(struct.pack(">II", len(nested), 0) + nested)
+
+    return Nesting
+
+
 def run(arguments: list[str]) -> int:
     """`WAY ORDER` and a command line of ftnode; the exit code."""
     way, order, *command = arguments
-    node.Participant = traitor(WAYS[way], Path(order))  # type: ignore[attr-defined]
+    overruled: Any = node
+    overruled.Participant = traitor(WAYS[way], Path(order))
+    if way == "huge":
+        overruled.Transport = huge(Path(order))
+    if way == "nesting":
+        overruled.Reductions = nesting(Path(order))
     return main(command)
 
 

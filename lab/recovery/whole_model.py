@@ -180,22 +180,15 @@ class WholeModel:
         x = tokens[:, :-1]
         for visit, index in enumerate(visits[:-1]):
             x = self.stages[index].forward((attempt, number, visit), x, save=visit > 0)
-            x = self._carried(x, True, (attempt[1], number, visit))
         last = len(visits) - 1
         lesson = self.stages[0].learn((attempt, number, last), x, tokens[:, 1:])
         gradient = lesson.gradient
         for visit in range(last - 1, 0, -1):
             assert gradient is not None
-            gradient = self._carried(gradient, False, (attempt[1], number, visit + 1))
             gradient = self.stages[visits[visit]].backward((attempt, number, visit), gradient, None).gradient
         assert gradient is not None
-        gradient = self._carried(gradient, False, (attempt[1], number, 1))
         self.stages[0].backward((attempt, number, 0), gradient, tokens[:, :-1])
         return lesson.loss
-
-    def _carried(self, x: Tensor, forward: bool, made_at: tuple[int, int, int]) -> Tensor:
-        """What the next stage gets of a boundary tensor that was made at (iteration, microbatch, visit)."""
-        return x
 
 
 def commit_name(step: int) -> str:

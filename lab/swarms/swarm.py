@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -193,6 +194,15 @@ def descendants(pid: int) -> tuple[int, ...]:
             found.append(child)
         rest += children.get(child, [])
     return tuple(found)
+
+
+def child_of(pid: int, word: str) -> int | None:
+    """The first process below `pid` whose command line has `word` in it."""
+    for child in descendants(pid):
+        with suppress(OSError):  # it has ended meanwhile
+            if word in Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace"):
+                return child
+    return None
 
 
 def wait_until_gone(pids: Sequence[int], seconds: float = GONE_SECONDS) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,11 +103,17 @@ class Story:
 
     @property
     def view(self) -> View | None:
-        """The newest view of the lineage that somebody adopted last: who yields or forks adopts after the others."""
-        if not self.views:
+        """As everybody's."""
+        return self.view_of(self.peers)
+
+    def view_of(self, names: Collection[str]) -> View | None:
+        """The newest view of the lineage that one of these adopted last: who yields or forks adopts after the others.
+        None: none of them has adopted any."""
+        views = [(told, view) for told, view in self.views if told.node in names]
+        if not views:
             return None
-        lineage = max(self.views, key=lambda told: told[0].time)[1].lineage
-        return max((view for _, view in self.views if view.lineage == lineage), key=lambda view: view.number)
+        lineage = max(views, key=lambda told: told[0].time)[1].lineage
+        return max((view for _, view in views if view.lineage == lineage), key=lambda view: view.number)
 
     @property
     def committed(self) -> int:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -37,66 +34,60 @@ def tensorboard(metrics: Path, out: Path, follow: bool, home: str | None) -> Non
     """Write METRICS, a metrics.jsonl or the log folder that has it, as TensorBoard events to the new folder OUT."""
     from ftnode.node.watch.metrics_file import METRICS_NAME, MetricsTail, read_metrics
 
-    writer_of = _writer()
+    _need_library()
     path = metrics / METRICS_NAME if metrics.is_dir() else metrics
     earlier, tail = path.with_name(path.name + ".1"), MetricsTail(path)
     lines = list(tail.read())  # before anything is written, so that bad input leaves nothing behind
     _check_new(out)
-    with _writing(writer_of, out) as writer:
-        count = write(writer.add_scalar, read_metrics(earlier)) if earlier.exists() else 0
-        count += write(writer.add_scalar, lines)
-        writer.flush()
+    with _writing(out) as events:
+        count = write(events.add, read_metrics(earlier)) if earlier.exists() else 0
+        count += write(events.add, lines)
+        events.flush()
         click.echo(f"{count} steps and validations of {path} are in {out}; look with: tensorboard --logdir {out}")
         with suppress(KeyboardInterrupt):
             while follow:
-                writer.flush()
                 time.sleep(FOLLOW_SECONDS)
-                write(writer.add_scalar, tail.read())
+                write(events.add, tail.read())
+                events.flush()
+
+
+class Events:
+    """The file of events in a folder. Written by whoever calls: tensorboardX's own SummaryWriter has a thread that an
+    error of the disk ends, and who gives it more waits for ever."""
+
+    def __init__(self, out: Path) -> None:
+        """Raises OSError."""
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
+
+        out.mkdir(parents=True, exist_ok=True)
+        self._event, self._scalar, self._file = Event, scalar, EventsWriter(str(out / "events"))
+
+    def add(self, tag: str, value: float, step: int, wall_time: float) -> None:
+        self._file.write_event(self._event(wall_time=wall_time, step=step, summary=self._scalar(tag, value)))
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
 
 
 @contextmanager
-def _writing(writer_of: Any, out: Path) -> Iterator[Any]:
-    """A writer, closed at the end. Its thread ends with an error of the disk, and who gives it more waits for ever:
-    that is interrupted, by a signal that nobody ignores as nohup does Ctrl-C. Raises UserError (74)."""
-    writer: Any = None
-    troubles: list[OSError] = []
-    before, raised = threading.excepthook, False
-
-    def hear(told: threading.ExceptHookArgs) -> None:
-        if isinstance(told.exc_value, OSError):
-            troubles.append(told.exc_value)
-            os.kill(os.getpid(), signal.SIGUSR1)
-        else:
-            before(told)
-
-    def interrupt(*_: object) -> None:
-        nonlocal raised
-        if not raised:
-            raised = True
-            raise troubles[0]
-
-    signalled = signal.signal(signal.SIGUSR1, interrupt)
-    threading.excepthook = hear
+def _writing(out: Path) -> Iterator[Events]:
+    """Events, closed at the end. Raises UserError (74)."""
+    events: Events | None = None
     try:
-        writer = writer_of(str(out))
-        yield writer
-        if troubles:
-            interrupt()
-        writer.close()
+        events = Events(out)
+        yield events
+        events.close()
     except OSError as error:
-        _forsake(writer)
+        if events is not None:
+            with suppress(OSError):  # what it has kept would be tried once more at exit
+                events.close()
         reason = error.strerror or "its disk fails"
         raise UserError(f"cannot write to {out}: {reason}; make room on the disk", 74) from None
-    finally:
-        threading.excepthook = before
-        signal.signal(signal.SIGUSR1, signalled)
-
-
-def _forsake(writer: Any) -> None:
-    """At exit it would try once more, and print what comes of it."""
-    events = getattr(getattr(writer, "file_writer", None), "event_writer", None)
-    if events is not None:
-        events.close = lambda: None
 
 
 def write(add: Callable[[str, float, int, float], None], lines: Iterable[dict[str, Any]]) -> int:
@@ -119,11 +110,11 @@ def _check_new(out: Path) -> None:
         raise UserError(f"cannot write to {out}: {error.strerror}; choose another folder", 73) from None
 
 
-def _writer() -> Any:
+def _need_library() -> None:
+    """Before anything is read. Raises UserError (69)."""
     try:
-        from tensorboardX import SummaryWriter
+        import tensorboardX  # noqa: F401
     except ImportError:
         raise UserError(
             "tensorboardX is not installed; install it with: pip install 'ftnode[tensorboard]'", 69
         ) from None
-    return SummaryWriter

@@ -36,6 +36,7 @@ from ftnode.protocol.words.errors import UserError
 
 ERRORS = "daemon"
 
+LOG_NAME = "node.log"
 log = logging.getLogger(__name__)
 
 LOG_BYTES_MAX: Final = 1 << 26
@@ -49,7 +50,7 @@ def run(config: JoinConfig) -> int:
     """Be a node until Ctrl-C, SIGTERM or an error. 0 after a clean leave. Raises UserError."""
     try:
         config.log_directory.mkdir(parents=True, exist_ok=True)
-        log_file = LogFile(config.log_directory / "node.log", LOG_BYTES_MAX, _on_stderr)
+        log_file = LogFile(config.log_directory / LOG_NAME, LOG_BYTES_MAX, _on_stderr)
     except OSError as error:
         raise UserError(
             f"cannot write to {config.log_directory}: {error.strerror}; choose another --log-dir", 73

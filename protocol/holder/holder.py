@@ -131,8 +131,10 @@ class Holder:
 
     def exact(self, lineage: str, but: Collection[int] = ()) -> tuple[tuple[int, Version], ...]:
         """The versions that we have, or can make at once of what this attempt or a retired one reduced; not of the
-        stages in `but`."""
-        versions = {stage: version for stage, version in self.versions.items() if stage not in but}
+        stages in `but`. In a lineage that we go by, our Status tells of nothing but what is ours, and we promise no
+        more than that."""
+        had = self.ours if lineage in self._lineages else self.versions
+        versions = {stage: version for stage, version in had.items() if stage not in but}
         if not versions:
             return ()
         at_work = self.work is not None and self.work.begin.training

@@ -168,7 +168,7 @@ class Pipeline:
     live_activations: int = key("Beyond this many on one stage, activations are computed again.", 1, 1024)
     boundary: str = key(
         "Numbers that travel between stages: activations, and gradients where the next key is empty. int8 and int4 "
-        "have a scale for each block. With model.precision float64, float32 stands for float64.",
+        "have a scale for each block. With model.precision float64 these are float64 as well.",
         0, 0, "float32", "bfloat16", later={"int8": 6, "int4": 6},
     )  # fmt: skip
     boundary_gradients: str = key(
@@ -254,10 +254,10 @@ class Manifest:
 
     @property
     def boundary_encodings(self) -> tuple[str, str]:
-        """Of boundary tensors, forward and backward. float32 stands for the model's own precision."""
-        chosen = self.pipeline.boundary, self.pipeline.boundary_gradients or self.pipeline.boundary
-        forward, backward = (self.model.precision if name == "float32" else name for name in chosen)
-        return forward, backward
+        """Of boundary tensors, forward and backward."""
+        if self.model.precision == "float64":
+            return "float64", "float64"
+        return self.pipeline.boundary, self.pipeline.boundary_gradients or self.pipeline.boundary
 
     @property
     def boundary_bytes(self) -> BoundaryBytes:

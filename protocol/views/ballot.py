@@ -40,7 +40,7 @@ class Balloting:
         self.asked_since: float | None = None
         """Since when we have asked for a view without the leader; None: we do not."""
         self.took_part: dict[Peer, float] = {}
-        """When each voter last said anything in this election."""
+        """When each voter last said anything in this election, or that it hears a leader."""
 
     # -- proposer
 
@@ -63,13 +63,13 @@ class Balloting:
         self._promises, self._acceptances = {}, {}
         return self.resend()
 
-    def abstaining(self, now: float, awake_since: float, seconds: float) -> set[Peer]:
-        """Voters that have said nothing in this election for so long, while we asked them."""
+    def quiet(self, now: float, awake_since: float) -> dict[Peer, float]:
+        """Voter → seconds for which it has said nothing in this election, while we asked it."""
         if self.asked_since is None:
-            return set()
+            return {}
         since = max(self.asked_since, awake_since)
         others = (voter for voter in self.view.voters if voter != self.me)
-        return {voter for voter in others if now - max(since, self.took_part.get(voter, since)) > seconds}
+        return {voter: now - max(since, self.took_part.get(voter, since)) for voter in others}
 
     def resend(self) -> list[Effect]:
         """The messages of the current phase, for the voters that have not answered."""

@@ -35,8 +35,6 @@ from ftnode.protocol.words.view import Lineage, View
 
 FOUNDER_PATIENCE_WINDOWS = 4
 """How many windows a peer waits for a rival with a lower PeerId that is alive but does not found."""
-ABSTAINS_BALLOTS = 3
-"""A voter that answers none of so many ballots, each of which may last twice `ballot_seconds`, does not vote."""
 LATELY_SECONDS = 60.0
 """How long it is remembered whom we answered about our lineage."""
 
@@ -424,13 +422,15 @@ class Following:
         out.extend(balloting.propose(successor, s.now))
 
     def _abstaining(self, s: Situation, balloting: Balloting) -> set[Peer]:
-        """Those that hear no leader either, and do not vote: they count as silent. Whoever hears the leader promises
-        nothing, and rightly (rule 11)."""
-        if s.led is not None:
+        """Those that say nothing in the election for as long as a peer may be silent count as silent. Whoever hears the
+        leader promises nothing, and rightly (rule 11); but its word for that does not count for ever."""
+        asked = balloting.asked_since
+        if s.led is not None or asked is None:
             return set()
-        seconds = ABSTAINS_BALLOTS * 2 * s.settings.ballot_seconds
-        silent = balloting.abstaining(s.now, s.liveness.grace, seconds)
-        return {peer for peer in silent if peer in s.reports and not s.reports[peer].quorate}
+        if s.now - asked < s.settings.look_for_seconds:
+            balloting.took_part |= {peer: s.now for peer, report in s.reports.items() if report.quorate}
+        quiet = balloting.quiet(s.now, s.liveness.grace)
+        return {peer for peer, seconds in quiet.items() if seconds > s.liveness.patience(peer)}
 
     def _fork(self, s: Situation, view: View, out: Outcome, balloting: Balloting) -> None:
         """Rule 16: without a quorum for minority_wait, the first living voter founds a lineage with those it hears."""

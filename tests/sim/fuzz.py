@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 
+from ftnode.lab.hostile.vocabulary import Vocabulary
 from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.step.routes import route
 from ftnode.protocol.wire.frames import PREFIX_BYTES, encode_frame, read_message
@@ -31,7 +32,6 @@ from ftnode.protocol.words.events import Leave
 from ftnode.protocol.words.types import Attempt, Direction, Peer
 from ftnode.protocol.words.view import View
 from tests.sim.host import Host
-from tests.sim.hostile_words import Vocabulary
 from tests.sim.hostile_world import Crash, HostileWorld, Reach
 from tests.sim.scenario import draw_settings
 from tests.sim.seals import signed_by
@@ -103,7 +103,7 @@ class Fuzz:
         self.world.on_send = lambda host, sent: self.words.hear(sent.message)
         self.world.on_view = lambda host, view: self.words.see(view)
         self.world.tampers = self.tampers
-        self.words = Vocabulary(chance, self.settings)
+        self.words = Vocabulary(chance, self.settings.stages)
         self.words.extremes = chance.choice([0.02, 0.05, 0.2])
         few = chance.sample(KINDS, chance.randint(2, 8))
         self.kinds = frozenset(kinds or (KINDS if chance.random() < 0.4 else few))

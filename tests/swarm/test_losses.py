@@ -12,6 +12,7 @@ import pytest
 
 from ftnode.lab.demo.kills import Planned, strike
 from ftnode.lab.demo.report import recover
+from ftnode.lab.swarms import swarm
 from ftnode.lab.swarms.swarm import descendants, wait_until_gone
 from ftnode.lab.swarms.trial import Trial
 from ftnode.lab.traces.story import Story
@@ -58,10 +59,9 @@ def kill_in_mid_step(trial: Trial, stage: int) -> None:
 
 def child_of(trial: Trial, name: str, word: str) -> int:
     """The process below a node whose command line has `word` in it."""
-    for pid in descendants(trial.swarm.processes[name].process.pid):
-        if word in Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace"):
-            return pid
-    raise AssertionError(f"{name} has no {word} process")
+    found = swarm.child_of(trial.swarm.processes[name].process.pid, word)
+    assert found is not None, f"{name} has no {word} process"
+    return found
 
 
 def test_a_middle_stage_is_blended_and_the_step_redone(open_swarm: OpenTrial) -> None:
@@ -103,18 +103,10 @@ def test_a_killed_directory_costs_neither_stage_nor_weights(open_swarm: OpenTria
     assert wait_until_gone([first]) == ()
     moves_on(trial)
     deadline = time.monotonic() + HEAL_SECONDS
-    while not any("ftnode.node.directory.process" in words for words in command_lines(trial, victim)):
+    while swarm.child_of(trial.swarm.processes[victim].process.pid, "ftnode.node.directory.process") is None:
         assert time.monotonic() < deadline, "the directory was not started again"
         time.sleep(0.1)
     assert view_of(trial).holders == view.holders
-
-
-def command_lines(trial: Trial, name: str) -> list[str]:
-    found = []
-    for pid in descendants(trial.swarm.processes[name].process.pid):
-        path = Path(f"/proc/{pid}/cmdline")
-        found.append(path.read_bytes().decode(errors="replace") if path.exists() else "")
-    return found
 
 
 def test_a_node_whose_compute_dies_gives_the_stage_up_at_once_and_is_a_standby(open_swarm: OpenTrial) -> None:

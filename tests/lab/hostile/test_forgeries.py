@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ftnode.lab.hostile import forgeries
-from ftnode.lab.hostile.field import field_manifest
+from ftnode.lab.hostile.field import Ground
 from ftnode.node.directory.records import Claim, RunNotice, read_record
 from ftnode.node.home.identity import verify
 from ftnode.node.links.seals import Seals
@@ -17,7 +17,7 @@ from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import Lineage, View
 
-MANIFEST = field_manifest()
+MANIFEST = Ground().manifest()
 SETTINGS = settings(MANIFEST)
 HOLDERS = tuple(Peer(f"holder{number}", number) for number in range(SETTINGS.stage_count))
 VIEW = View(

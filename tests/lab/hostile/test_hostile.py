@@ -21,7 +21,7 @@ def test_newcomers_that_accept_everything_and_do_nothing_cost_the_others_nothing
 ) -> None:
     monkeypatch.setattr(attacks, "EMPTY_NEWCOMERS", NEWCOMERS)
     monkeypatch.setattr(field, "SETTLE_SECONDS", SETTLE_SECONDS)
-    with field.open_field(SECONDS, replicas=attacks.NEWCOMERS_REPLICAS) as swarm:
+    with field.open_field(SECONDS, field.Ground(replicas=attacks.NEWCOMERS_REPLICAS)) as swarm:
         found = trio.run(attacks.empty_newcomers, swarm)
         notes = [told.record["text"] for told in swarm.trial.story.notes]
     assert finding(found) == ""

@@ -65,4 +65,4 @@ def test_attacks_are_chosen_by_name() -> None:
 
 def test_every_attack_has_a_name_of_its_own_and_a_way_that_there_is() -> None:
     assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
-    assert {attack.way for attack in ATTACKS} <= {"", *WAYS}
+    assert {attack.ground.way for attack in ATTACKS} <= {"", *WAYS}

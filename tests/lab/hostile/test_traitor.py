@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from ftnode.lab.hostile import forgeries, traitor
-from ftnode.lab.hostile.field import field_manifest
+from ftnode.lab.hostile.field import Ground
 from ftnode.protocol.manifest.parse import settings
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
@@ -17,7 +17,7 @@ from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.types import Attempt, Direction, Peer
 from ftnode.protocol.words.view import Lineage, View
 
-SETTINGS = settings(field_manifest())
+SETTINGS = settings(Ground().manifest())
 A, B = Peer("a", 1), Peer("b", 2)
 TRIED = Attempt(0, 1)
 VIEW = View("r", Lineage("l", 0, 3), 0, "", A, ((A,), (B,), (B,)), (A, B), (0, 0, 0), "test")

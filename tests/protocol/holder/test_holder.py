@@ -149,6 +149,16 @@ def test_work_that_is_complete_is_kept_for_those_who_may_commit_it(
     assert promised == ([7, 8] if begin.skip else [7])
 
 
+def test_nobody_promises_the_weights_of_another_founding_where_its_status_is_silent_on_them() -> None:
+    """A leader that was alone offered itself such stages, gave them up for its own Status, and offered them again
+    without end (lies of seed 100297)."""
+    role = holder(MINE)
+    role.made_in[MINE] = ("elsewhere", "elsewhere")
+    assert role.exact("lineage") == () and role.exact("elsewhere") == ((MINE, BASE),)
+    role.made_in[MINE] = ("before", VIEW.lineage.origin)
+    assert role.exact("lineage") == ((MINE, BASE),)
+
+
 @pytest.mark.parametrize(("leader", "works"), [(B, True), (A, False)], ids=["it goes on leading", "another leads"])
 def test_a_leader_without_stages_works_while_it_is_a_member(leader: Peer, works: bool) -> None:
     led = replace(view_of((A,), (C,), (C,)), leader=B)

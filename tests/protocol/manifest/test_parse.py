@@ -276,18 +276,20 @@ def test_who_may_join_is_signed_and_changes_no_run_id() -> None:
     assert authored.run_id != TINY.run_id, "another author cannot take a run over"
 
 
-def test_all_of_a_float64_run_is_float64_unless_it_is_encoded() -> None:
+def test_all_of_a_float64_run_is_float64() -> None:
     wide = parse(changed('precision = "float32"', 'precision = "float64"'))
     assert (TINY.boundary_encodings, wide.boundary_encodings) == (("float32",) * 2, ("float64",) * 2)
     assert wide.boundary_bytes.both == 2 * TINY.boundary_bytes.both
     assert wide.run_id != TINY.run_id and wide.slots(1) == TINY.slots(1)
     assert wide.head_every == TINY.head_every
-    pairs = {
-        ("float32", "float32"): ("float64", "float64"), ("bfloat16", ""): ("bfloat16", "bfloat16"),
-        ("float32", "int8"): ("float64", "int8"), ("int4", "float32"): ("int4", "float64"),
-    }  # fmt: skip
-    for said, meant in pairs.items():
-        assert replace(encoded(*said), model=wide.model).boundary_encodings == meant
+    rounding = changed('precision = "float32"', 'precision = "float64"')
+    rounding = rounding.replace('boundary = "float32"', 'boundary = "bfloat16"')
+    assert "bfloat16 would round the numbers of a float64 model; pipeline.boundary must be float32" in refusal(rounding)
+    gradients = changed('precision = "float32"', 'precision = "float64"')
+    for allowed in ("", "float32"):
+        assert parse(gradients.replace('boundary_gradients = ""', f'boundary_gradients = "{allowed}"'))
+    gradients = gradients.replace('boundary_gradients = ""', 'boundary_gradients = "int8"')
+    assert "int8 would round" in refusal(gradients) and "pipeline.boundary_gradients must be" in refusal(gradients)
 
 
 def test_more_paths_than_a_message_holds_are_refused() -> None:

@@ -727,21 +727,27 @@ def test_the_directory_is_read_often_while_something_is_missing(changes: dict[st
 
 
 @pytest.mark.parametrize(
-    ("hears_a_leader", "voted_at", "asked", "forks"),
-    [(False, None, True, True), (True, None, True, False), (False, 200.0, True, False), (False, None, False, False)],
-    ids=["it does not vote", "it hears the leader", "it votes", "nobody asked it"],
+    ("hears_a_leader", "votes", "asked", "lasts", "forks"),
+    [
+        (False, False, True, 80, True),
+        (True, False, True, 90, False),
+        (True, False, True, 240, True),
+        (False, True, True, 240, False),
+        (False, False, False, 240, False),
+    ],
+    ids=["it does not vote", "it hears the leader", "it says so for ever", "it votes", "nobody asked it"],
 )
 def test_a_voter_that_hears_no_leader_and_does_not_vote_counts_as_silent(
-    hears_a_leader: bool, voted_at: float | None, asked: bool, forks: bool
+    hears_a_leader: bool, votes: bool, asked: bool, lasts: int, forks: bool
 ) -> None:
     """A leads and is gone. B and C would be a quorum."""
     role, balloting, found = follow(LONG_AGO), Balloting(B, VIEW), list[View]()
-    for seconds in range(0, 240, 2):
+    for seconds in range(0, lasts, 2):
         now = NOW + seconds
         liveness = alive(C, now=now)
         said = {C: replace(report(3), quorate=hears_a_leader)}
         s = situation(me=B, now=now, liveness=liveness, reports=said, quorate_at=LONG_AGO)
-        if voted_at is not None:
+        if votes:
             balloting.took_part[C] = now - 2.0
         out = role.beat(s, balloting)
         found += [each.view for each in out if isinstance(each, TakeUp)]

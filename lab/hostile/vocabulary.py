@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import typing
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass, replace
 from enum import Enum
-from functools import cache
 from random import Random
 from types import NoneType, UnionType
 from typing import Any
 
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.codec import field_names
-from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Peer, Version
 from ftnode.protocol.words.view import View
 
@@ -29,6 +27,7 @@ LENGTHS = (0, 0, 1, 1, 1, 2, 2, 3, 4)
 LONG = (20, 65, 300, 600, 4096)
 KEPT = 24
 """Values of one sort that are remembered, and messages of one kind."""
+_FIELDS: dict[Any, list[tuple[str, Any]]] = {}
 HEARD = 0.2
 """Share of the messages that values are taken from."""
 
@@ -36,8 +35,9 @@ HEARD = 0.2
 class Vocabulary:
     """What was said lately, and what can be made of it. `named`: peers that anybody may speak of."""
 
-    def __init__(self, chance: Random, settings: Settings) -> None:
-        self.chance, self.settings = chance, settings
+    def __init__(self, chance: Random, stages: int) -> None:
+        """`stages`: block stages of the run."""
+        self.chance, self.stages = chance, stages
         self.named: list[Peer] = []
         self.extremes = 0.1
         """Share of the values that are at a limit."""
@@ -111,7 +111,7 @@ class Vocabulary:
         of = arguments[0] if arguments else int
         at = chance.randrange(len(value)) if value else 0
         one = value[at : at + 1]
-        return chance.choice([
+        ways: list[Callable[[], tuple[Any, ...]]] = [
             lambda: (),
             lambda: value[:at] + value[at + 1 :],
             lambda: (*value, *one),
@@ -119,7 +119,8 @@ class Vocabulary:
             lambda: (*value[:at], self.value(of, name), *value[at + 1 :]),
             lambda: (*value[:at], *(self._other(item, of, name) for item in one), *value[at + 1 :]),
             lambda: (*value, self.value(of, name)),
-        ])()  # fmt: skip
+        ]  # fmt: skip
+        return chance.choice(ways)()
 
     # -- values
 
@@ -158,7 +159,7 @@ class Vocabulary:
         if self.chance.random() < self.extremes / 4:
             return (self.value(of, name),) * self.chance.choice(LONG)
         if name in ("path", "paths") and of is Peer:
-            length = self.settings.stages + 2
+            length = self.stages + 2
         return tuple(self.value(of, name) for _ in range(length))
 
     def number(self, name: str) -> int:
@@ -167,7 +168,7 @@ class Vocabulary:
             return self.chance.choice(LIMITS)
         if heard and draw < 0.7:
             return typing.cast(int, self.chance.choice(heard)) + self.chance.choice([0, 0, 0, 0, 1, -1])
-        return self.chance.randrange(self.settings.stages + 3)
+        return self.chance.randrange(self.stages + 3)
 
     def peer(self) -> Peer:
         draw = self.chance.random()
@@ -202,7 +203,7 @@ class Vocabulary:
 
         held = view.holders[stage] if view.holders else ()
         lineage = view.lineage
-        return chance.choice([
+        ways: list[Callable[[], View]] = [
             lambda: group(()),
             lambda: group((somebody,)),
             lambda: group((*held, somebody)),
@@ -217,7 +218,8 @@ class Vocabulary:
             lambda: replace(view, lineage=self.changed(lineage)),
             lambda: replace(view, lineage=replace(lineage, start=self.value(Version, "start"))),
             lambda: replace(view, lineage=replace(lineage, id="fork", root=lineage.origin, forks=lineage.forks + 1)),
-        ])()  # fmt: skip
+        ]  # fmt: skip
+        return chance.choice(ways)()
 
     def mended(self, view: View) -> View:
         """Well formed, where that is a matter of a few places."""
@@ -252,8 +254,10 @@ class Vocabulary:
         return replace(message, **new)
 
 
-@cache
 def fields_of(kind: Any) -> list[tuple[str, Any]]:
     """Of a dataclass or a NamedTuple: names and types."""
-    hints = typing.get_type_hints(kind)
-    return [(name, hints[name]) for name in (field_names(kind) if is_dataclass(kind) else kind._fields)]
+    if kind not in _FIELDS:
+        names = kind._fields if hasattr(kind, "_fields") else field_names(kind)
+        hints = typing.get_type_hints(kind)
+        _FIELDS[kind] = [(name, hints[name]) for name in names]
+    return _FIELDS[kind]
