@@ -25,6 +25,9 @@ ROOMS: Final[dict[str, tuple[str, ...]]] = {
         "ports", "home", "machine", "links", "owner", "watch", "snapshots", "directory", "data", "reduction",
         "compute", "manifests", "weights", "driver", "export", "life", "cli",
     ),
-    "lab": ("results", "traces", "swarms", "audit", "demo", "recovery", "parts", "benchmarks", "hostile", "commands"),
+    "lab": (
+        "results", "traces", "swarms", "audit", "demo", "recovery", "parts", "benchmarks", "hostile", "lines",
+        "commands",
+    ),
 }  # fmt: skip
 """From the bottom to the top."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ftnode.models.config import PRECISIONS, ModelConfig
 from ftnode.models.state_plan import StatePlan
-from ftnode.protocol.manifest.boundary import ENCODINGS, BoundaryBytes
+from ftnode.protocol.manifest.boundary import ENCODINGS, BoundaryBytes, token_bytes
 
 CHUNK_BYTES_MAX: Final = 4 << 20
 
@@ -47,6 +47,8 @@ class ComputeConfig:
     """Its kind."""
     matrix_learning_rate: float = 0.0
     momentum: float = 0.95
+    subspace: int = 0
+    """Coordinates that blocks write to and that travel; 0: all of dim."""
     precision: str = "float32"
     """Of weights, gradients and moments."""
     boundary: str = "float32"
@@ -98,8 +100,14 @@ class ComputeConfig:
 
     @property
     def boundary_bytes(self) -> BoundaryBytes:
-        """Of sequences × context rows of dim numbers."""
-        return BoundaryBytes.encoded(self.encodings, self.sequences * self.context, self.dim)
+        """Of sequences × context rows of `stream` numbers, and their tokens."""
+        per_token = token_bytes(self.vocabulary) if self.subspace else 0
+        return BoundaryBytes.encoded(self.encodings, self.sequences * self.context, self.stream, per_token)
+
+    @property
+    def stream(self) -> int:
+        """Coordinates of the residual stream that blocks write to, and that travel."""
+        return self.subspace or self.dim
 
     @property
     def chunk_bytes(self) -> int:

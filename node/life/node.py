@@ -137,9 +137,8 @@ class Node:
         self.departure = Departure(
             self._look, self.driver.clock, self.compute, self._deliver, self.speaking.say, self._note_running
         )
-        self.reductions = Reductions(
-            manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow
-        )
+        run, sums = manifest.run_id, manifest.pipeline.sums
+        self.reductions = Reductions(run, self.me, self.gradients, self.compute, self.transport, self._may_borrow, sums)
         self.driver.tasks.reductions = self.reductions
         dumps = config.log_directory if config.dump_rebuilds else None
         self.donor = StateDonor(

@@ -29,6 +29,7 @@ from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.seals import Seals, Sign, cannot_sign
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
+from ftnode.node.links.tensor_lane import urgency_of
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import Admission
 from ftnode.protocol.manifest.boundary import BoundaryBytes
@@ -133,8 +134,12 @@ class Transport:
         payload_bytes = self._boundary_bytes.of(message.direction) if isinstance(message, Boundary) else 0
         head = encode_frame(self._seals.sealed(message), payload_bytes)
         link = self._link(peer)
-        if link is not None:
-            link.put(head, handle, payload_bytes)
+        if link is None:
+            return
+        if handle is not None and isinstance(message, Boundary):
+            link.put_tensor(head, handle, payload_bytes, urgency_of(message))
+        else:
+            link.put(head)
 
     def _unheard(self, sender: Peer, message: Message) -> str:
         """Why a message is not heard, or nothing. A view may name somebody who is on a newer list than ours, so that is
@@ -325,7 +330,8 @@ class Transport:
         if hello is None or hello.lane == PROBE_LANE:
             return
         if hello.lane == TENSOR_LANE:
-            carry_bulk(stream)
+            carry_bulk(stream, up=False)
+            reader.give_receipts()
         scope = trio.CancelScope()
         key = (peer_id, hello.lane)
         if key in self._inbound:

@@ -1,8 +1,11 @@
 """How the numbers of a boundary tensor are encoded, and how many bytes they take then.
 
-A boundary tensor has one row per token: `width` numbers. float64, float32 and bfloat16 are sent number by number. The
-others cut a row into blocks, each with a scale of its own: all scales first, then the numbers, `bits` each, without
-gaps. No block reaches over the end of a row, so that no token learns of another one through a scale.
+A boundary tensor has one row per token: `width` numbers. Where the model has a subspace, the tokens themselves come
+behind the numbers of activations, since every stage adds what is fixed of them.
+
+float64, float32 and bfloat16 are sent number by number. The others cut a row into blocks, each with a scale of its own:
+all scales first, then the numbers, `bits` each, without gaps. No block reaches over the end of a row, so that no token
+learns of another one through a scale.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ SCALE_BYTES: Final = 2
 """A bfloat16, little-endian."""
 BLOCK_MAX: Final = 128
 """Numbers. A power of two, for the rotation."""
+TOKENS_SHORT: Final = 1 << 16
+"""Up to so many tokens of a vocabulary take two bytes each, more take four."""
 BLOCK_MIN: Final = 16
 """In a manifest. With smaller blocks, the scales would cost what the numbers save."""
 _SOUND: Final = bytes(range(0x71))
@@ -41,6 +46,11 @@ def encoded_bytes(encoding: str, rows: int, width: int) -> int:
     return scale_bytes(encoding, rows, width) + rows * width * bits // 8
 
 
+def token_bytes(vocabulary: int) -> int:
+    """Of one token as it travels, an unsigned number, little-endian."""
+    return 2 if vocabulary <= TOKENS_SHORT else 4
+
+
 def sound_scales(content: bytes | bytearray | memoryview) -> bool:
     """Whether all scales are finite, not negative, and small enough that no number behind them overflows."""
     return not bytes(content)[1::SCALE_BYTES].translate(None, _SOUND)
@@ -57,11 +67,11 @@ class BoundaryBytes:
     backward_scales: int = 0
 
     @classmethod
-    def encoded(cls, encodings: tuple[str, str], rows: int, width: int) -> BoundaryBytes:
-        """Of `rows` × `width` numbers in the encodings of the two directions."""
-        sizes = (encoded_bytes(encoding, rows, width) for encoding in encodings)
+    def encoded(cls, encodings: tuple[str, str], rows: int, width: int, per_token: int = 0) -> BoundaryBytes:
+        """Of `rows` × `width` numbers in the encodings of the two directions, and forward of `rows` tokens."""
+        forward, backward = (encoded_bytes(encoding, rows, width) for encoding in encodings)
         scales = (scale_bytes(encoding, rows, width) for encoding in encodings)
-        return cls(*sizes, *scales)
+        return cls(forward + rows * per_token, backward, *scales)
 
     def of(self, direction: Direction) -> int:
         return self.forward if direction is Direction.FORWARD else self.backward

@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from math import ceil
 from typing import Any
 
-from ftnode.protocol.manifest.boundary import BoundaryBytes
+from ftnode.protocol.manifest.boundary import BoundaryBytes, token_bytes
 from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
 
 FORMAT = 6
@@ -115,6 +115,15 @@ class Model:
         "matters to it, and it takes twice the memory.", 0, 0, "float32", "float64", since=3,
         earlier="float32",
     )  # fmt: skip
+    subspace: int = key(
+        "Of the dim coordinates of the residual stream, blocks write to so many, and only these travel; the others are "
+        "fixed for each token. 0: all are written to.", 0, 16384, since=6, earlier=0,
+    )  # fmt: skip
+
+    @property
+    def stream(self) -> int:
+        """Coordinates of the residual stream that blocks write to, and that travel."""
+        return self.subspace or self.dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +188,11 @@ class Pipeline:
         "Every other microbatch meets the first two and the last two stages in the other order (CheckFree+), so that "
         "either can take the other's place. Needs 4 stages; slows the learning."
     )
+    sums: str = key(
+        "Numbers of gradients that the holders of one stage add up. int8 and int4 have a scale for each block, and "
+        "take a quarter and an eighth of the bytes of float32; exact: those of the model.",
+        0, 0, "exact", "int8", "int4", since=6, earlier="exact",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,14 +275,16 @@ class Manifest:
 
     @property
     def boundary_bytes(self) -> BoundaryBytes:
-        """Of what crosses between two stages: sequences × context rows of dim numbers."""
-        rows = self.batch.sequences * self.model.context
-        return BoundaryBytes.encoded(self.boundary_encodings, rows, self.model.dim)
+        """Of what crosses between two stages: sequences × context rows of `model.stream` numbers, and their tokens."""
+        model, rows = self.model, self.batch.sequences * self.model.context
+        per_token = token_bytes(model.vocabulary) if model.subspace else 0
+        return BoundaryBytes.encoded(self.boundary_encodings, rows, model.stream, per_token)
 
     @property
     def head_parameters(self) -> int:
-        """Embedding, final norm, untied LM head."""
-        return (2 * self.model.vocabulary + 1) * self.model.dim
+        """Embedding as far as it is trained, final norm, untied LM head."""
+        model = self.model
+        return model.vocabulary * (model.stream + model.dim) + model.dim
 
     @property
     def gradient_bytes(self) -> int:
@@ -296,7 +312,8 @@ class Manifest:
     def stage_parameters(self) -> int:
         """Of one block stage."""
         model = self.model
-        block = 4 * model.dim**2 + 3 * model.dim * model.hidden + 2 * model.dim
+        reads = 3 * model.dim + 2 * model.hidden + 2
+        block = model.dim * reads + model.stream * (model.dim + model.hidden)
         return model.layers // self.pipeline.stages * block
 
     @property

@@ -184,6 +184,18 @@ def test_in_double_precision_deaths_leave_no_trace(kind: str, tmp_path: Path, te
         assert min(spoilt.values()) > 100 * TOLERANCE[kind]
 
 
+@pytest.mark.parametrize("sums", ["int8", "int4"])
+def test_with_encoded_sums_replicas_are_alike_after_every_step_and_deaths(
+    tmp_path: Path, text: Path, sums: str
+) -> None:
+    """`trained` compares their hashes after each step, and the bytes of their last weights."""
+    found = trained(tmp_path / "disturbed", text, "float32", HOLDERS, KILLED[:2], sums=sums)
+    alone = references(found.manifest, text)
+    apart = distances(found.weights, alone["end"], alone["start"])
+    print(f"{sums}, two killed in mid-step, against exact sums: {apart}")
+    assert all(0 < far < 1 for far in apart.values())
+
+
 def test_in_single_precision_deaths_do_no_more_than_another_split(tmp_path: Path, text: Path) -> None:
     found = trained(tmp_path / "disturbed", text, "float32", HOLDERS, KILLED)
     two = trained(tmp_path / "two", text, "float32", 2).weights

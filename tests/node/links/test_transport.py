@@ -21,7 +21,7 @@ from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.attention import STRANGER, Attention
 from ftnode.node.links.bans import BAN_SECONDS, STRIKE_SECONDS, STRIKES, Strikes
 from ftnode.node.links.inbound import COMPUTE_RESERVE
-from ftnode.node.links.link import QUEUE_FRAMES_MAX, REFUSAL_PAUSES_SECONDS, refuses
+from ftnode.node.links.link import CONTROL_FRAMES_MAX, REFUSAL_PAUSES_SECONDS, refuses
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, write_frame
 from ftnode.protocol.wire.frames import (
@@ -365,7 +365,7 @@ def test_a_peer_that_does_not_read_costs_a_bounded_queue(tmp_path: Path) -> None
     async def main() -> None:
         async with node(tmp_path) as here:
             silent = Peer("12D3KooWBtg3aaRMjxwedh83aGiUkwSxDwUZkzuJcfaqUmo7R3pq", 1)
-            for _ in range(QUEUE_FRAMES_MAX["control"] + 1):  # no task runs meanwhile, so nothing is sent
+            for _ in range(CONTROL_FRAMES_MAX + 1):  # no task runs meanwhile, so nothing is sent
                 here.transport.send(silent, word("a"), None)
             assert "does not read" in (await here.next(LinkDown)).reason
 

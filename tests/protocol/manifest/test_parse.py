@@ -99,12 +99,16 @@ def test_id_is_fixed() -> None:
 
 
 def test_a_later_key_changes_the_id_only_where_it_says_something() -> None:
-    """Runs of format 4, and their signatures, go on with an ftnode that writes format 5."""
+    """Runs of format 4, and their signatures, go on with an ftnode that writes a later format."""
     assert parse(TEXT.replace("rollback_max = 0", "rollback_max = 9")).run_id != TINY.run_id
     snapshots = parse(changed("snapshot_every = 0", "snapshot_every = 100"))
     assert snapshots.run_id not in (TINY.run_id, parse(changed("snapshot_every = 0", "snapshot_every = 50")).run_id)
     assert b'"format":4' in TINY.signed_bytes and b"snapshot_every" not in TINY.signed_bytes
     assert b'"format":5' in snapshots.signed_bytes
+    ids = {parse(changed('sums = "exact"', f'sums = "{sums}"')).run_id for sums in ("exact", "int8", "int4")}
+    assert len(ids) == 3 and TINY.run_id in ids and b"sums" not in TINY.signed_bytes
+    assert b'"format":6' in parse(changed('sums = "exact"', 'sums = "int4"')).signed_bytes
+    assert "pipeline.sums must be exact or int8 or int4" in refusal(changed('sums = "exact"', 'sums = "int2"'))
 
 
 @pytest.mark.parametrize(
@@ -258,6 +262,9 @@ def test_a_format_has_no_keys_of_a_later_one_nor_lacks_its_own() -> None:
     assert "recovery.snapshot_every came with format 5" in refusal(of_format(5).replace("format = 5", "format = 4"))
     assert "pipeline.boundary_gradients came with format 6" in refusal(
         of_format(5).replace("[pipeline]", '[pipeline]\nboundary_gradients = ""')
+    )
+    assert "pipeline.sums came with format 6" in refusal(
+        of_format(5).replace("[pipeline]", '[pipeline]\nsums = "exact"')
     )
     assert "membership.join came with format 4" in refusal(of_format(3) + '\n[membership]\njoin = "open"\n')
     assert "pipeline.replicas is missing" in refusal(without(TEXT, "replicas"))
