@@ -9,13 +9,17 @@ PACKAGES := protocol models node bootstrap lab
 # tests/conftest.py says how many workers, which is none for a selection; ARGS='-n 0' keeps all tests in one process.
 SIDE_BY_SIDE := -n auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup demo quick test test-swarm lint format messages clean
+# A night's worlds of lying peers: other ones each day.
+SEED ?= $(shell date +%Y%m%d)000000
+
+.PHONY: help setup demo quick test test-swarm night lint format messages clean
 
 help:
 	@echo "make demo        a swarm on this machine trains, loses a stage and heals (ARGS='--steps 100' are passed on)"
 	@echo "make quick       tests of the rooms that you changed, the core's tables, 50 seeds: half a minute"
 	@echo "make test        all tests but those with real swarms, side by side (ARGS='-k name' selects)"
 	@echo "make test-swarm  tests with real swarms, side by side"
+	@echo "make night       all attacks on real swarms, and a million messages of lying peers to the core: two hours"
 	@echo "make lint        ruff and mypy, which looks again at what has changed only"
 	@echo "make format      ruff's formatter"
 	@echo "make messages    protobuf's Python for node/links/p2pd_wire.proto, after a change of it"
@@ -44,7 +48,11 @@ test: $(STAMP)
 	"$(BIN)/python" -m pytest -rs -m "not swarm" $(SIDE_BY_SIDE) $(ARGS)
 
 test-swarm: $(STAMP)
-	"$(BIN)/python" -m pytest -rs -m swarm $(SIDE_BY_SIDE) $(ARGS)
+	"$(BIN)/python" -m pytest -rs -m "swarm and not night" $(SIDE_BY_SIDE) $(ARGS)
+
+night: $(STAMP)
+	"$(BIN)/python" -m pytest -rs -m "swarm and night" $(SIDE_BY_SIDE) $(ARGS)
+	"$(BIN)/python" -m tests.sim.fuzz $(SEED) $$(($(SEED) + 999999)) --events 1000000
 
 # mypy looks for the packages under the names that they are imported by; on disk they stand at the top.
 lint: $(STAMP)

@@ -17,6 +17,7 @@ from typing import Final
 import trio
 
 from ftnode.lab.hostile.outcome import Measured
+from ftnode.lab.swarms.listing import list_volunteers
 from ftnode.lab.swarms.trial import Trial, open_trial, small_manifest
 from ftnode.lab.traces.story import Story, Told
 from ftnode.node.life.lives import LOG_NAME
@@ -57,6 +58,8 @@ class Ground:
     replicas: int = 1
     way: str = ""
     """How the last of those who hold a stage first misbehaves, once it is told to; empty: it is honest."""
+    listed: bool = False
+    """Whether the run is for these volunteers alone."""
     compute: tuple[str, ...] = PACED
     lasts: int = 1
     """The rate during the attack is measured for so many times as long as that before it."""
@@ -273,11 +276,13 @@ def open_field(seconds: float, ground: Ground = USUAL, *, directory: Path | None
     manifest = ground.manifest()
     with open_trial(manifest, directory, options=ground.compute) as trial:
         names = [f"v{number}" for number in range(1, ground.volunteers + ground.standbys + 1)]
+        if ground.way:
+            names[ground.volunteers - 1] = TRAITOR
+        if ground.listed:
+            manifest = list_volunteers(trial.swarm, manifest, names)
         found = Field(trial, manifest, seconds, ground)
         trial.volunteer(names[0])
         trial.wait("a first view", lambda story: story.view is not None)
-        if ground.way:
-            names[ground.volunteers - 1] = TRAITOR
         for name in names[1 : ground.volunteers]:
             if name == TRAITOR:
                 found.start_traitor(ground.way)

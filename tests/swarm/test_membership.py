@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-from ftnode.lab.swarms.trial import FOREVER, Trial, small_manifest
-from ftnode.node.home.identity import home_directory, take_identity
-from ftnode.node.manifests.authorship import author_key, sign
+from ftnode.lab.swarms.listing import list_volunteers, peer_id
+from ftnode.lab.swarms.trial import small_manifest
 from ftnode.node.manifests.invitation import Invitation
-from ftnode.protocol.manifest.parse import Manifest, Membership, parse, render
+from ftnode.protocol.manifest.parse import parse
 from tests.swarm.conftest import OpenTrial
 
 HEAL_SECONDS = 60.0
-
-
-def peer_id(trial: Trial, name: str) -> str:
-    """Of the volunteer that will have this home, before it runs."""
-    taken = take_identity(home_directory(str(trial.swarm.directory / "homes" / name)))
-    taken.release()
-    return taken.peer_id
 
 
 def command(*arguments: object) -> str:
@@ -31,20 +22,10 @@ def command(*arguments: object) -> str:
     return done.stdout
 
 
-def signed_for(trial: Trial, text: Path, *peers: str) -> Manifest:
-    """The run's file, signed, for these peers alone."""
-    key = author_key(home_directory(str(trial.swarm.directory / "author")))
-    membership = Membership(join="listed", peers=peers, revision=1)
-    signed = sign(render(replace(small_manifest(text, 2, FOREVER), membership=membership)), key)
-    key.release()
-    trial.swarm.manifest.write_text(signed)
-    return parse(signed)
-
-
 def test_listed_peers_train_and_a_signed_update_admits_another_by_a_link(open_swarm: OpenTrial, text: Path) -> None:
     trial = open_swarm(volunteers=0, stages=2)
-    v1, v2, v3 = (peer_id(trial, name) for name in ("v1", "v2", "v3"))
-    manifest = signed_for(trial, text, v1, v2)
+    v3 = peer_id(trial.swarm, "v3")
+    manifest = list_volunteers(trial.swarm, small_manifest(text, 2), ("v1", "v2"))
     trial.volunteer("v1", hold=2)
     trial.volunteer("v2")
     trial.wait_for_step(3)
