@@ -140,7 +140,8 @@ def figures_of(
     names = tuple(f"peer-{number + 1}" for number in range(asked.volunteers))
     times = [(later.record["step"], earlier.time, later.time) for earlier, later in pairwise(commits)]
     seconds = median(end - begin for _, begin, end in times)
-    work = Step(manifest.batch.microbatches, manifest.boundary_bytes, asked.rates, asked.delay_seconds, asked.pace)
+    sizes = manifest.boundary_bytes.forward, manifest.boundary_bytes.backward
+    work = Step(manifest.batch.microbatches, sizes, asked.rates, asked.delay_seconds, asked.pace)
     least: Bound = bound(holders, work)
     volunteers = [volunteer(name, home, holders, moved, counts, times, asked.rates) for home, name in enumerate(names)]
     limiting = next(one for one in volunteers if one.name == least.limiting)
@@ -188,10 +189,11 @@ def _spans(moved: Sequence[Travel], steps: set[int]) -> list[tuple[float, float]
 def table(figures: Mapping[str, Any]) -> str:
     asked = figures["asked"]
     up, down = (rate_text(rate) for rate in asked["rates"])
+    there, back = figures["tensor_bytes"]
     lines = [
         f"{asked['volunteers']} volunteers on lines of {up} up and {down} down, {asked['delay_seconds'] * 1e3:g} ms "
         f"from one to another ({figures['network']}); {figures['microbatches']} microbatches, tensors of "
-        f"{figures['tensor_bytes'] / 1e6:.2f} MB",
+        f"{there / 1e6:.2f} MB" + (f", {back / 1e6:.2f} MB back" if back != there else ""),
         f"{'volunteer':<12}{'stages':<8}{'up a step':>12}{'down':>12}{'line used up':>14}{'down':>8}",
     ]
     lines += [

@@ -12,7 +12,7 @@ import trio
 from ftnode.lab.recovery.whole_model import Size, WholeModel
 from ftnode.models.config import ModelConfig
 from ftnode.models.data import Corpus
-from ftnode.models.stage import GRADIENT, Stage
+from ftnode.models.stage import Stage
 from ftnode.node.reduction.encoding import Encoding
 from ftnode.node.reduction.exchange import pieces_of
 from ftnode.node.reduction.piece_sum import PieceSum
@@ -34,8 +34,8 @@ class SummedModel(WholeModel):
     def _microbatch(self, attempt: tuple[int, int], number: int, tokens: torch.Tensor) -> float:
         loss = super()._microbatch(attempt, number, tokens)
         for stage, parts in zip(self.stages, self._parts):
-            parts.append(stage.buffers[GRADIENT].numpy().copy())
-            stage.buffers[GRADIENT].zero_()
+            parts.append(stage.gradient.numpy().copy())
+            stage.gradient.zero_()
         if number == self.microbatches - 1:
             for stage, parts in zip(self.stages, self._parts):
                 self._sum(stage, parts, attempt[1])
@@ -44,7 +44,7 @@ class SummedModel(WholeModel):
 
     def _sum(self, stage: Stage, parts: list[Numbers], step: int) -> None:
         name = self.seed, stage.index, step
-        total = stage.buffers[GRADIENT].numpy()
+        total = stage.gradient.numpy()
         trio.run(summed_up, total, parts, self._encoding, name)
 
 

@@ -52,7 +52,7 @@ class ComputeConfig:
     precision: str = "float32"
     """Of weights, gradients and moments."""
     boundary: str = "float32"
-    """Encoding of activations that travel. float64 with precision float64, and only then."""
+    """Encoding of activations that travel. float32 and float64 only with this precision."""
     boundary_gradients: str = ""
     """Encoding of the gradients of these; empty: as theirs."""
     data: str = ""
@@ -82,7 +82,7 @@ class ComputeConfig:
         for encoding in self.encodings:
             if encoding not in ENCODINGS:
                 raise ValueError(f"boundary must be one of {', '.join(ENCODINGS)}, not {encoding}")
-            if (encoding == "float64") != (self.precision == "float64"):
+            if encoding in PRECISIONS and encoding != self.precision:
                 raise ValueError(f"boundary {encoding} does not go with precision {self.precision}")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision}")

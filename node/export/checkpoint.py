@@ -101,6 +101,7 @@ class Checkpoint:
         entries, _ = places(*stage_shapes(model, self._stages, stage))
         if stage in self._files:
             self._files[stage].close()
+        file: BinaryIO
         try:
             if model.subspace:
                 file = self._files[stage] = (self._draft / f"{name}{NARROW}").open("w+b")

@@ -119,7 +119,7 @@ def test_a_table_names_every_volunteer_and_the_bound(capsys: pytest.CaptureFixtu
     one = {"name": "peer-1", "stages": [0], "bytes_up": 1e6, "bytes_down": 2e6, "share_up": 0.9, "share_down": 0.2}
     figures = {
         "asked": {"volunteers": 5, "rates": RATES, "delay_seconds": 0.03}, "network": "network namespaces",
-        "microbatches": 16, "tensor_bytes": 983040, "step_seconds": 20.0, "steps": 3, "bound_seconds": 16.0,
+        "microbatches": 16, "tensor_bytes": [983040, 983040], "step_seconds": 20.0, "steps": 3, "bound_seconds": 16.0,
         "bound": {"tensors": 12.6, "fill": 3.4, "limiting": "peer-1"}, "ratio": 1.25, "tensors": 160, "twice": 0,
         "word_seconds": 0.2, "volunteers": [one],
     }  # fmt: skip
