@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ftnode.models.config import PRECISIONS, ModelConfig
 from ftnode.models.state_plan import StatePlan
-from ftnode.protocol.manifest.boundary import ENCODINGS, BoundaryBytes, token_bytes
+from ftnode.protocol.manifest.boundary import ENCODINGS, BoundaryBytes
 
 CHUNK_BYTES_MAX: Final = 4 << 20
 
@@ -101,8 +101,8 @@ class ComputeConfig:
     @property
     def boundary_bytes(self) -> BoundaryBytes:
         """Of sequences × context rows of `stream` numbers, and their tokens."""
-        per_token = token_bytes(self.vocabulary) if self.subspace else 0
-        return BoundaryBytes.encoded(self.encodings, self.sequences * self.context, self.stream, per_token)
+        vocabulary = self.vocabulary if self.subspace else 0
+        return BoundaryBytes.encoded(self.encodings, self.sequences * self.context, self.stream, vocabulary)
 
     @property
     def stream(self) -> int:

@@ -10,6 +10,8 @@ learns of another one through a scale.
 
 from __future__ import annotations
 
+import sys
+from array import array
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,6 +53,14 @@ def token_bytes(vocabulary: int) -> int:
     return 2 if vocabulary <= TOKENS_SHORT else 4
 
 
+def sound_tokens(content: bytes | bytearray | memoryview, vocabulary: int) -> bool:
+    """Whether all tokens are of the vocabulary."""
+    tokens = array("H" if token_bytes(vocabulary) == 2 else "I", bytes(content))
+    if sys.byteorder == "big":
+        tokens.byteswap()
+    return max(tokens, default=-1) < vocabulary
+
+
 def sound_scales(content: bytes | bytearray | memoryview) -> bool:
     """Whether all scales are finite, not negative, and small enough that no number behind them overflows."""
     return not bytes(content)[1::SCALE_BYTES].translate(None, _SOUND)
@@ -65,19 +75,29 @@ class BoundaryBytes:
     forward_scales: int = 0
     """So many of them, the first ones, are scales."""
     backward_scales: int = 0
+    forward_tokens: int = 0
+    """So many of them, the last ones, are tokens."""
+    vocabulary: int = 0
+    """Of these."""
 
     @classmethod
-    def encoded(cls, encodings: tuple[str, str], rows: int, width: int, per_token: int = 0) -> BoundaryBytes:
-        """Of `rows` × `width` numbers in the encodings of the two directions, and forward of `rows` tokens."""
+    def encoded(cls, encodings: tuple[str, str], rows: int, width: int, vocabulary: int = 0) -> BoundaryBytes:
+        """Of `rows` × `width` numbers in the encodings of the two directions. `vocabulary`: of the tokens that go
+        forward with them, one a row; 0: none do."""
         forward, backward = (encoded_bytes(encoding, rows, width) for encoding in encodings)
         scales = (scale_bytes(encoding, rows, width) for encoding in encodings)
-        return cls(forward + rows * per_token, backward, *scales)
+        tokens = rows * token_bytes(vocabulary) if vocabulary else 0
+        return cls(forward + tokens, backward, *scales, tokens, vocabulary)
 
     def of(self, direction: Direction) -> int:
         return self.forward if direction is Direction.FORWARD else self.backward
 
     def scales_of(self, direction: Direction) -> int:
         return self.forward_scales if direction is Direction.FORWARD else self.backward_scales
+
+    def tokens_in(self, direction: Direction) -> slice:
+        """Where they are."""
+        return slice(self.forward - self.forward_tokens, self.forward) if direction is Direction.FORWARD else slice(0)
 
     @property
     def largest(self) -> int:

@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from math import ceil
 from typing import Any
 
-from ftnode.protocol.manifest.boundary import BoundaryBytes, token_bytes
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
 
 FORMAT = 7
@@ -277,8 +277,8 @@ class Manifest:
     def boundary_bytes(self) -> BoundaryBytes:
         """Of what crosses between two stages: sequences × context rows of `model.stream` numbers, and their tokens."""
         model, rows = self.model, self.batch.sequences * self.model.context
-        per_token = token_bytes(model.vocabulary) if model.subspace else 0
-        return BoundaryBytes.encoded(self.boundary_encodings, rows, model.stream, per_token)
+        vocabulary = model.vocabulary if model.subspace else 0
+        return BoundaryBytes.encoded(self.boundary_encodings, rows, model.stream, vocabulary)
 
     @property
     def head_parameters(self) -> int:

@@ -7,22 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from ftnode.models.boundary import ActivationCodec
 from ftnode.models.config import ModelConfig
 from ftnode.models.faults import StageFault
 from ftnode.models.fixed_embedding import DEVIATION, fixed_table
 from ftnode.models.optimiser import OptimiserConfig
-from ftnode.models.parameters import EMBEDDING
 from ftnode.models.stage import Stage
 from ftnode.protocol.manifest.boundary import BoundaryBytes, token_bytes
+from tests.models.widening import named, widened
 
 STAGES = 2
 NARROW = ModelConfig(
     dim=24, heads=2, layers=4, context=16, hidden=40, vocabulary=300, precision="float64", subspace=8
 )  # fmt: skip
-WIDE = replace(NARROW, subspace=0)
 TOKENS = torch.randint(300, (2, 17), generator=torch.Generator().manual_seed(2))
 
 
@@ -33,23 +31,6 @@ def stages_of(config: ModelConfig) -> list[Stage]:
         stage.initialise(3, "lineage")
         made.append(stage)
     return made
-
-
-def named(stage: Stage, flat: Tensor) -> dict[str, Tensor]:
-    return {name: stage.layout.view(flat, name) for name in stage.layout.entries}
-
-
-def widened(narrow: list[Stage]) -> list[Stage]:
-    """The plain model that computes the same."""
-    wide = stages_of(WIDE)
-    for ours, theirs in zip(narrow, wide):
-        into = named(theirs, theirs.weights)
-        for name, weight in named(ours, ours.weights).items():
-            into[name].zero_()
-            into[name][tuple(slice(size) for size in weight.shape)] = weight
-            if name == EMBEDDING:
-                into[name][:, NARROW.subspace :] = torch.from_numpy(fixed_table(NARROW).copy())
-    return wide
 
 
 def step(stages: list[Stage]) -> float:
@@ -124,7 +105,7 @@ def test_tokens_travel_behind_the_numbers(encoding: str, vocabulary: int) -> Non
     config = replace(NARROW, vocabulary=vocabulary)
     codec = ActivationCodec(encoding, (2, 16, 8), torch.device("cpu"), config.token_bytes)
     assert config.token_bytes == token_bytes(vocabulary)
-    assert codec.bytes == BoundaryBytes.encoded((encoding, encoding), 32, 8, token_bytes(vocabulary)).forward
+    assert codec.bytes == BoundaryBytes.encoded((encoding, encoding), 32, 8, vocabulary).forward
     x = torch.randn(2, 16, 8, generator=torch.Generator().manual_seed(4))
     tokens = torch.randint(vocabulary, (2, 16), generator=torch.Generator().manual_seed(5))
     tokens[0, 0] = vocabulary - 1

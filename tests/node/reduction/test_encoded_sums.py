@@ -29,7 +29,7 @@ from tests.node.reduction.reducing import (
     run,
     task,
 )
-from tests.node.reduction.spoilt_encodings import Hasty, Scaleless
+from tests.node.reduction.spoilt_encodings import Hasty, Hoarder, Scaleless
 
 NAMES = ["int8", "int4"]
 CHUNK_NUMBERS = 256
@@ -100,6 +100,11 @@ def test_after_a_death_in_the_sum_the_others_have_the_same(name: str) -> None:
         for member in (a, b, learner):
             assert np.array_equal(member.summed(), encoded_sum(parts, name))
         assert a.apply(1) == b.apply(1)
+        following = Attempt(1, 2)
+        for index, member in enumerate((a, b)):
+            member.accumulate(index, step=2, attempt=following)
+        assert len({answer["gradient"] for answer in await summed([a, b], [a, b], step=2, attempt=following)}) == 1
+        assert a.apply(2, following) == b.apply(2, following), "the dead one has left nothing behind"
 
     run(main, encoding=name)
 
@@ -112,6 +117,11 @@ def test_a_step_that_is_done_again_has_the_same_sum(name: str) -> None:
 def test_a_rounding_that_depends_on_the_time_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encoding, "Blocks", Hasty)
     assert not np.array_equal(*done_twice("int8"))
+
+
+def test_a_residual_that_is_not_committed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "Blocks", Hoarder)
+    assert not np.array_equal(*done_twice("int4"))
 
 
 def done_twice(name: str) -> tuple[Floats, Floats]:
@@ -169,8 +179,8 @@ def test_poison_is_named_by_everybody(name: str) -> None:
         members = [wires.member(who) for who in "abc"]
         for index, member in enumerate(members):
             member.accumulate(index)
-        members[1].stage.buffers[3][[7, -7]] = float("nan")
-        members[2].stage.buffers[3][[7, -7]] = float("-inf")
+        members[1].stage.gradient[[7, -7]] = float("nan")
+        members[2].stage.gradient[[7, -7]] = float("-inf")
         for answer in await summed(members, members):
             assert "squared norm" in answer["fault"]
         assert not wires.struck
@@ -195,7 +205,7 @@ def test_scales_of_a_contributor_that_are_none_are_a_strike_and_the_sum_goes_on(
     async def main(wires: Wires) -> None:
         a, b = wires.member("a"), wires.member("b")
         a.accumulate(0), b.accumulate(1)
-        b.stage.buffers[3][: 2 * CHUNK_NUMBERS] = 0
+        b.stage.gradient[: 2 * CHUNK_NUMBERS] = 0
         parts, members = [a.accumulated(), b.accumulated()], group((a, 1), (b, 1))
         a.start(task(members))
         stream = await wires.open("b", "a")

@@ -431,7 +431,8 @@ def test_what_travels_in_a_subspace() -> None:
     """Forward 32 numbers of each token and the token in two bytes, back the numbers alone."""
     rows = TINY.batch.sequences * TINY.model.context
     narrow = replace(TINY, model=replace(TINY.model, subspace=32))
-    assert narrow.boundary_bytes == BoundaryBytes(rows * (4 * 32 + 2), rows * 4 * 32)
+    sizes = BoundaryBytes(rows * (4 * 32 + 2), rows * 4 * 32, forward_tokens=2 * rows, vocabulary=256)
+    assert narrow.boundary_bytes == sizes
     large = replace(narrow, model=replace(narrow.model, vocabulary=65_537))
     assert large.boundary_bytes.forward == rows * (4 * 32 + 4)
 
