@@ -85,9 +85,9 @@ class BoundaryBytes:
         """Of `rows` × `width` numbers in the encodings of the two directions. `vocabulary`: of the tokens that go
         forward with them, one a row; 0: none do."""
         forward, backward = (encoded_bytes(encoding, rows, width) for encoding in encodings)
-        scales = (scale_bytes(encoding, rows, width) for encoding in encodings)
+        forward_scales, backward_scales = (scale_bytes(encoding, rows, width) for encoding in encodings)
         tokens = rows * token_bytes(vocabulary) if vocabulary else 0
-        return cls(forward + tokens, backward, *scales, tokens, vocabulary)
+        return cls(forward + tokens, backward, forward_scales, backward_scales, tokens, vocabulary)
 
     def of(self, direction: Direction) -> int:
         return self.forward if direction is Direction.FORWARD else self.backward

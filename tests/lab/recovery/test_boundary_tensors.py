@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -21,14 +21,17 @@ PAIRS = [("", ""), ("int8", "int8"), ("int4", "int4"), ("int8", "int4"), ("bfloa
 """Of activations and of gradients; "": the model's own precision."""
 
 
+@dataclass(frozen=True)
 class Alone(Size):
-    """One process with the optimiser of CONFIG."""
+    """One process with the optimiser of CONFIG, but for its kind."""
+
+    kind: str = "adam"
 
     def optimiser(self) -> OptimiserConfig:
         given = CONFIG
         return OptimiserConfig(
             given.learning_rate, given.steps, given.beta1, given.beta2, given.eps, given.weight_decay,
-            given.warmup_steps, given.decay, given.minimum_factor, given.clip,
+            given.warmup_steps, given.decay, given.minimum_factor, given.clip, self.kind,
         )  # fmt: skip
 
 
@@ -42,7 +45,9 @@ def config_of(precision: str, subspace: int, forward: str, backward: str) -> Com
 
 def whole(config: ComputeConfig, encodings: tuple[str, str]) -> WholeModel:
     model = ModelConfig.of(config)
-    size = Alone("alone", model, STAGES, MICROBATCHES, config.sequences, 1.0, 0, 1, encodings=encodings)
+    size = Alone(
+        "alone", model, STAGES, MICROBATCHES, config.sequences, 1.0, 0, 1, encodings=encodings, kind=config.optimiser
+    )
     return WholeModel(size, load_corpus(config.data), config.seed)
 
 
@@ -56,6 +61,16 @@ def test_the_weights_are_those_of_compute_processes(precision: str, subspace: in
         found = train(compute, step)
         assert alone.train(step) == pytest.approx(sum(found["losses"]) / MICROBATCHES, rel=1e-12)
         assert [digest(stage.weights) for stage in alone.stages] == found["digests"]
+
+
+def test_muon_and_a_subspace_go_together() -> None:
+    config = replace(config_of("float32", 8, "int8", "int4"), optimiser="muon")
+    compute, alone = direct(config), whole(config, ("int8", "int4"))
+    for step in range(1, STEPS + 1):
+        found = train(compute, step)
+        alone.train(step)
+        assert [digest(stage.weights) for stage in alone.stages] == found["digests"]
+    assert found["losses"][0] < 5.5
 
 
 def test_encodings_change_the_weights() -> None:

@@ -468,10 +468,14 @@ def test_manifests_are_values() -> None:
     assert isinstance(hash(TINY), int) and isinstance(TINY, Manifest)
 
 
+@pytest.mark.parametrize("subspace", [0, 16])
 @pytest.mark.parametrize("name", PRESETS)
-def test_the_state_of_the_largest_stage_is_what_the_model_says(name: str) -> None:
+def test_the_state_of_the_largest_stage_is_what_the_model_says(name: str, subspace: int) -> None:
     manifest, stages = PRESETS[name], range(PRESETS[name].pipeline.stages + 1)
+    manifest = replace(manifest, model=replace(manifest.model, subspace=subspace))
     model = manifest.model
-    config = ModelConfig(model.dim, model.heads, model.layers, model.context, model.hidden, model.vocabulary)
+    config = ModelConfig(
+        model.dim, model.heads, model.layers, model.context, model.hidden, model.vocabulary, subspace=subspace
+    )
     largest = max(config.stage_parameters(manifest.pipeline.stages, stage) for stage in stages)
     assert settings(manifest).state_bytes == 3 * 4 * largest
