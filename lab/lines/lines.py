@@ -4,8 +4,8 @@ Real volunteers with a paced compute, each in a home of its own (switch.py). Eve
 microbatch passes every line. Bytes are counted on the lines themselves, tensors by the traces.
 
 A line's share is what it carried between the first and the last tensor of a step that its volunteer sent, or got, of
-what it could have carried. The bound of a step counts the bytes of tensors only (protocol/lines/line_bound.py), so that it owes nothing to
-how they are sent.
+what it could have carried. The bound of a step (protocol/lines/line_bound.py) counts the bytes of tensors only, so that
+it owes nothing to how they are sent.
 """
 
 from __future__ import annotations
@@ -194,10 +194,11 @@ def _spans(moved: Sequence[Travel], steps: set[int]) -> list[tuple[float, float]
 def table(figures: Mapping[str, Any]) -> str:
     asked = figures["asked"]
     up, down = (rate_text(rate) for rate in asked["rates"])
+    tensor = figures["tensor_bytes"]
     lines = [
         f"{asked['volunteers']} volunteers on lines of {up} up and {down} down, {asked['delay_seconds'] * 1e3:g} ms "
         f"from one to another ({figures['network']}); {figures['microbatches']} microbatches, tensors of "
-        f"{figures['tensor_bytes']['forward'] / 1e6:.2f} MB, and {figures['tensor_bytes']['backward'] / 1e6:.2f} MB back",
+        f"{tensor['forward'] / 1e6:.2f} MB, and {tensor['backward'] / 1e6:.2f} MB back",
         f"{'volunteer':<12}{'stages':<8}{'up a step':>12}{'down':>12}{'line used up':>14}{'down':>8}",
     ]
     lines += [

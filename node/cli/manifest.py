@@ -9,12 +9,21 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import click
 
 from ftnode.models.config import ModelConfig
 from ftnode.models.state_plan import StatePlan
-from ftnode.node.cli.options import home_option, json_option, peer_option, readable_data, unused_home_option
+from ftnode.node.cli.options import (
+    FiniteRange,
+    home_option,
+    json_option,
+    peer_option,
+    readable_data,
+    unused_home_option,
+)
+from ftnode.node.cli.run_lines import Assumed, figures, lines_text
 from ftnode.node.home.identity import home_directory
 from ftnode.node.home.waiting import spoken
 from ftnode.node.manifests.authorship import author_key, sign, signer
@@ -97,24 +106,35 @@ def sign_manifest(manifest: Path, home: str | None) -> None:
 @click.command()
 @click.argument("manifest", type=click.Path(path_type=Path))
 @peer_option
+@click.option(
+    "--device-tflops", type=FiniteRange(0, 1e6, min_open=True), metavar="N",
+    help="What a volunteer's device reaches, in TFLOP/s; says how much of a step it computes.",
+)  # fmt: skip
+@click.option("--holders", type=click.IntRange(1, 64), default=1, show_default=True, help="Volunteers for each stage.")
 @json_option
 @unused_home_option
-def show(manifest: Path, peers: tuple[str, ...], as_json: bool, home: str | None) -> None:
-    """Print the values of MANIFEST and the sizes that follow from them, and with --peer the link that invites to it
-    through these peers."""
+def show(
+    manifest: Path, peers: tuple[str, ...], device_tflops: float | None, holders: int, as_json: bool, home: str | None
+) -> None:
+    """Print the values of MANIFEST, the sizes that follow from them, and what a step takes over lines of volunteers.
+    With --peer, also the link that invites to it through these peers."""
     from ftnode.node.links.addresses import parse_peers
 
     checked, text = read_manifest(manifest)
     author = signer(checked, text, manifest.name)
     parse_peers(peers)
+    assumed = Assumed(None if device_tflops is None else device_tflops * 1e12, holders)
     link = str(Invitation(checked.run_id, author, peers)) if peers else ""
     if as_json:
-        more = {"run_id": checked.run_id, "signer": author, "link": link, "sizes": sizes(checked)}
+        more: dict[str, Any] = {"run_id": checked.run_id, "signer": author, "link": link, "sizes": sizes(checked)}
+        more["lines"] = figures(checked, assumed)
         click.echo(json.dumps(asdict(checked) | more, indent=2))
         return
     for section, values in asdict(checked).items():
         click.echo(f"{section}: " + ", ".join(f"{name} {_shown(value)}" for name, value in values.items()))
     click.echo(describe(checked))
+    for line in lines_text(checked, assumed):
+        click.echo(line)
     click.echo(_who_signed(author))
     if link:
         click.echo(f"others join with: ftnode join '{link}'")

@@ -58,13 +58,18 @@ class Hop:
 
 def bound(holders: Sequence[str], work: Work) -> Bound:
     """Of a step whose stage i is held by `holders[i]` alone, the head being stage 0."""
+    return max(bounds(holders, work), key=lambda one: one.seconds)
+
+
+def bounds(holders: Sequence[str], work: Work) -> list[Bound]:
+    """As `bound`, of each holder and each of WAYS."""
     hops = hops_of(holders, work)
-    found = []
+    found: list[Bound] = []
     for name in dict.fromkeys(holders):
         seconds = [work.microbatches * one for one in _busy(name, holders, hops, work)]
         fill = _around(name, hops, work)
         found += [Bound(name, way, busy, fill) for way, busy in zip(WAYS, seconds)]
-    return max(found, key=lambda one: one.seconds)
+    return found
 
 
 def hops_of(holders: Sequence[str], work: Work) -> list[Hop]:

@@ -128,9 +128,9 @@ def test_a_table_names_every_volunteer_and_the_bound(capsys: pytest.CaptureFixtu
     one = {"name": "peer-1", "stages": [0], "bytes_up": 1e6, "bytes_down": 2e6, "share_up": 0.9, "share_down": 0.2}
     figures = {
         "asked": {"volunteers": 5, "rates": RATES, "delay_seconds": 0.03}, "network": "network namespaces",
-        "microbatches": 16, "tensor_bytes": {"forward": 983040, "backward": 491520}, "step_seconds": 20.0, "steps": 3, "bound_seconds": 16.0,
-        "bound": {"busy": 12.6, "fill": 3.4, "limiting": "peer-1"}, "ratio": 1.25, "tensors": 160, "twice": 0,
-        "word_seconds": 0.2, "volunteers": [one],
+        "microbatches": 16, "tensor_bytes": {"forward": 983040, "backward": 491520}, "step_seconds": 20.0, "steps": 3,
+        "bound_seconds": 16.0, "bound": {"busy": 12.6, "fill": 3.4, "limiting": "peer-1"}, "ratio": 1.25,
+        "tensors": 160, "twice": 0, "word_seconds": 0.2, "volunteers": [one],
     }  # fmt: skip
     text = lines.table(figures)
     assert "0.98 MB, and 0.49 MB back" in text and "12.60 s for what peer-1 has to do" in text

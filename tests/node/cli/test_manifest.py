@@ -162,6 +162,30 @@ def test_show_prints_true_sizes(manifest_file: Path, ftnode: Callable[..., Seen]
     assert found["run_id"] == parse(manifest_file.read_text()).run_id
 
 
+def test_show_says_what_a_step_takes_over_lines(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    """Each volunteer sends 8 microbatches both ways, tensors of 8 × 64 × 96 float32."""
+    found = json.loads(ftnode("run", "show", manifest_file, "--json", "--device-tflops", 2).out)["lines"]
+    assert found["assumed"]["device_tflops"] == 2 and [one["up_mbit"] for one in found["steps"]] == [10, 20, 50, 200]
+    assert [stage["up_bytes"] for stage in found["stages"]] == [8 * 2 * 8 * 64 * 96 * 4] * 3
+    seconds = [one["seconds"] for one in found["steps"]]
+    assert seconds == sorted(seconds, reverse=True) and seconds[1] > 8 * 2 * 8 * 64 * 96 * 4 / 2.5e6
+    shares = [one["busy"][1] for one in found["steps"]]
+    assert shares == sorted(shares) and 0 < shares[0] < shares[-1] < 0.1
+    three = json.loads(ftnode("run", "show", manifest_file, "--json", "--holders", 3).out)["lines"]
+    assert three["stages"][1]["of_these_sums"] > 0 and three["steps"][0]["busy"] == [None] * 3
+
+
+def test_show_has_a_row_for_each_stage_that_differs(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    lines = ftnode("run", "show", manifest_file).out.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("stage "))
+    assert "5 times as much down as up, and 30 ms" in lines[first - 1]
+    assert [line.split("  ")[0] for line in lines[first + 1 : first + 4]] == ["a step", "head", "1 to 2"]
+    assert "--device-tflops N says" in lines[first + 4]
+    shown = ftnode("run", "show", manifest_file, "--device-tflops", "0.5").out
+    assert "that reaches 0.5 TFLOP/s" in shown and " %" in shown
+    assert ftnode("run", "show", manifest_file, "--device-tflops", "0").code == 64
+
+
 @pytest.mark.parametrize(("name", "millions"), [("small", 38), ("medium", 303), ("large", 1211)])
 def test_presets_of_the_paper_have_their_size(name: str, millions: int) -> None:
     from ftnode.node.cli.manifest import sizes
