@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -23,13 +23,15 @@ from ftnode.node.cli.options import (
     readable_data,
     unused_home_option,
 )
-from ftnode.node.cli.run_lines import Assumed, figures, lines_text
+from ftnode.node.cli.run_lines import Assumed, chosen_text, figures, line_option, lines_text
 from ftnode.node.home.identity import home_directory
 from ftnode.node.home.waiting import spoken
 from ftnode.node.manifests.authorship import author_key, sign, signer
 from ftnode.node.manifests.invitation import Invitation
+from ftnode.node.manifests.line_choice import choose
 from ftnode.node.manifests.presets import PRESETS, adapt, preset
 from ftnode.node.manifests.reading import read_manifest
+from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.parse import Manifest, parse, render
 from ftnode.protocol.words.errors import UserError
 
@@ -47,10 +49,14 @@ ERRORS = "cli_run"
 @click.option("--stages", type=click.IntRange(1, 256), help="Block stages; layers become the nearest multiple.")
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps of the run.")
 @click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
+@click.option(
+    "--line", callback=line_option, metavar="UP[/DOWN]Mbit",
+    help="Of a typical volunteer, as 20Mbit or 20/100Mbit: chooses encodings, microbatches and window for it.",
+)  # fmt: skip
 @home_option
 def init(
     manifest: Path, start: str, data: str | None, stages: int | None, steps: int | None, seed: int | None,
-    home: str | None,
+    line: Line | None, home: str | None,
 ) -> None:  # fmt: skip
     """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
     An existing file stays as it is."""
@@ -61,14 +67,18 @@ def init(
     first, path = preset(start), readable_data(data)
     with spoken("the corpus to be read and hashed"):
         facts = corpus_facts(path, first.model.context)
-    text = manifest_text(adapt(
+    adapted = adapt(
         first, **asdict(facts), name=_run_name(manifest, start), steps=steps,
         stages=stages, seed=seed,
-    ))  # fmt: skip
+    )  # fmt: skip
+    choice = choose(adapted, line)
+    text = manifest_text(choice.manifest, reasons=choice.reasons)
     signed = _signed(text, manifest.name, home)
     write_new(manifest, signed)
     click.echo(f"wrote {manifest}")
     click.echo(describe(parse(signed, manifest.name)))
+    if line is not None:
+        click.echo(chosen_text(choice.manifest, line, manifest.name))
     click.echo(f"signed by {signer(parse(signed), signed)}")
 
 
@@ -140,12 +150,16 @@ def show(
         click.echo(f"others join with: ftnode join '{link}'")
 
 
-def manifest_text(manifest: Manifest, source: str = "the manifest of these options") -> str:
-    """What `init` writes: the manifest under a heading that says what to do with it. Raises UserError (78)."""
+def manifest_text(
+    manifest: Manifest, source: str = "the manifest of these options", reasons: Mapping[str, str] | None = None
+) -> str:
+    """What `init` writes: the manifest under a heading that says what to do with it. `reasons`: for values, by
+    section.key. Raises UserError (78)."""
     text = render(
         manifest,
         "A run of ftnode. Everybody who joins needs this same file: its values make the run id, comments do not.\n"
         "Share it with: ftnode join THIS-FILE --peer ADDRESS-OF-A-MEETING-POINT",
+        reasons,
     )
     parse(text, source)
     return text

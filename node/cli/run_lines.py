@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ftnode.node.home.duration import duration
+import click
+
+from ftnode.node.home.duration import figure
+from ftnode.node.manifests.line_choice import DEVICE
+from ftnode.node.owner.limits import line_text, parse_line
 from ftnode.node.watch.status_table import Table
 from ftnode.protocol.lines.step_estimate import Line, StepEstimate, estimate
 from ftnode.protocol.manifest.parse import Manifest
@@ -26,6 +30,17 @@ class Assumed:
 
     device: float | None = None
     holders: int = 1
+
+
+def line_option(_context: click.Context, _option: click.Parameter, value: str | None) -> Line | None:
+    """--line as it is meant: where only up is said, DOWN_PER_UP times as much down."""
+    if value is None:
+        return None
+    try:
+        up, down = parse_line(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+    return Line(up, down or DOWN_PER_UP * up, DELAY_SECONDS)
 
 
 def figures(manifest: Manifest, assumed: Assumed) -> dict[str, Any]:
@@ -57,14 +72,18 @@ def lines_text(manifest: Manifest, assumed: Assumed) -> list[str]:
     """A heading that says what is assumed, and the table."""
     found = [_at(manifest, rate, assumed) for rate in SHOWN_MBIT]
     columns = ("stage", "up a step", "down a step", *(f"{rate} Mbit/s" for rate in SHOWN_MBIT))
-    rows = [("a step", "", "", *(seconds_text(one.seconds) for one in found))]
+    rows = [("a step", "", "", *(figure(one.seconds) for one in found))]
     rows += [(name, *_shown(stage, found)) for name, stage in _alike(found)]
     return [_heading(assumed), *Table(columns, tuple(rows)).lines(), _closing(manifest, assumed)]
 
 
-def seconds_text(seconds: float) -> str:
-    """Short times with a digit behind the point."""
-    return duration(seconds) if seconds >= 600 else f"{seconds:.3g} s"
+def chosen_text(manifest: Manifest, line: Line, name: str) -> str:
+    """For who has named a line: what a step takes there, and where to read why."""
+    seconds = estimate(manifest, line, DEVICE).seconds
+    return (
+        f"over {line_text(line.up, line.down)} and {line.delay_seconds * 1e3:.0f} ms, with devices that reach "
+        f"{DEVICE / 1e12:g} TFLOP/s, a step takes about {figure(seconds)}; {name} says what was chosen, and why"
+    )
 
 
 def _at(manifest: Manifest, mbit: float, assumed: Assumed) -> StepEstimate:

@@ -21,6 +21,7 @@ from ftnode.protocol.words.types import HEAD
 FORWARD: Final = 2
 BACKWARD: Final = 4
 """Operations for each weight and token."""
+MUON_ITERATIONS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,16 @@ def operations(manifest: Manifest, stage: int) -> tuple[float, float]:
         weights = manifest.stage_parameters + 2.0 * layers * model.context * model.dim
     forward, backward = FORWARD * weights * tokens, BACKWARD * weights * tokens
     return forward, backward + recomputed(manifest, stage) * forward
+
+
+def update_operations(manifest: Manifest, stage: int) -> float:
+    """Floating-point operations, in float64, of Muon's update of a block stage (decision 0022): for each matrix of
+    m ≤ n five times a product of m · m · n, one of m · m · m and again one of m · m · n."""
+    model = manifest.model
+    reads = [*[(model.dim, model.dim)] * 3, *[(model.dim, model.hidden)] * 2]
+    shapes = [sorted(shape) for shape in (*reads, (model.stream, model.dim), (model.stream, model.hidden))]
+    layers = model.layers // manifest.pipeline.stages if stage != HEAD else 0
+    return float(layers * MUON_ITERATIONS * sum(4 * m * m * n + 2 * m**3 for m, n in shapes))
 
 
 def recomputed(manifest: Manifest, stage: int) -> float:
