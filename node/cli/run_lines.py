@@ -12,15 +12,18 @@ from ftnode.node.home.duration import figure
 from ftnode.node.manifests.line_choice import DEVICE
 from ftnode.node.owner.limits import line_text, parse_line
 from ftnode.node.watch.status_table import Table
-from ftnode.protocol.lines.step_estimate import Line, StepEstimate, estimate
+from ftnode.protocol.lines.step_estimate import (
+    HOME_DELAY_SECONDS,
+    HOME_DOWN_PER_UP,
+    Line,
+    StepEstimate,
+    estimate,
+)
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.types import HEAD
 
 SHOWN_MBIT: Final = (10, 20, 50, 200)
 """Up."""
-DOWN_PER_UP: Final = 5
-DELAY_SECONDS: Final = 0.03
-"""Lines of homes as in docs/explanation/thin-lines.md: 20 Mbit/s up, 100 down, 30 ms to another home."""
 MBIT: Final = 1e6 / 8
 
 
@@ -33,14 +36,14 @@ class Assumed:
 
 
 def line_option(_context: click.Context, _option: click.Parameter, value: str | None) -> Line | None:
-    """--line as it is meant: where only up is said, DOWN_PER_UP times as much down."""
+    """--line as it is meant."""
     if value is None:
         return None
     try:
         up, down = parse_line(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    return Line(up, down or DOWN_PER_UP * up, DELAY_SECONDS)
+    return Line.of_home(up, down)
 
 
 def figures(manifest: Manifest, assumed: Assumed) -> dict[str, Any]:
@@ -48,7 +51,7 @@ def figures(manifest: Manifest, assumed: Assumed) -> dict[str, Any]:
     found = [_at(manifest, rate, assumed) for rate in SHOWN_MBIT]
     return {
         "assumed": {
-            "holders": assumed.holders, "down_per_up": DOWN_PER_UP, "delay_seconds": DELAY_SECONDS,
+            "holders": assumed.holders, "down_per_up": HOME_DOWN_PER_UP, "delay_seconds": HOME_DELAY_SECONDS,
             "device_tflops": None if assumed.device is None else assumed.device / 1e12,
         },
         "stages": [
@@ -87,8 +90,7 @@ def chosen_text(manifest: Manifest, line: Line, name: str) -> str:
 
 
 def _at(manifest: Manifest, mbit: float, assumed: Assumed) -> StepEstimate:
-    line = Line(mbit * MBIT, DOWN_PER_UP * mbit * MBIT, DELAY_SECONDS)
-    return estimate(manifest, line, assumed.device, assumed.holders)
+    return estimate(manifest, Line.of_home(mbit * MBIT), assumed.device, assumed.holders)
 
 
 def _alike(found: Sequence[StepEstimate]) -> list[tuple[str, int]]:
@@ -125,8 +127,8 @@ def share_text(busy: float | None) -> str:
 def _heading(assumed: Assumed) -> str:
     holders = "one volunteer" if assumed.holders == 1 else f"{assumed.holders} volunteers"
     return (
-        f"over lines, with {holders} for each stage, {DOWN_PER_UP} times as much down as up, and "
-        f"{DELAY_SECONDS * 1e3:.0f} ms to each other:"
+        f"over lines, with {holders} for each stage, {HOME_DOWN_PER_UP} times as much down as up, and "
+        f"{HOME_DELAY_SECONDS * 1e3:.0f} ms to each other:"
     )
 
 

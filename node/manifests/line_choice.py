@@ -22,7 +22,7 @@ from ftnode.protocol.lines.step_estimate import Line, estimate
 from ftnode.protocol.manifest.boundary import BLOCK_MIN, block_numbers
 from ftnode.protocol.manifest.parse import PATHS_MAX, Manifest
 
-HOME: Final = Line(20e6 / 8, 100e6 / 8, 0.03)
+HOME: Final = Line.of_home(20e6 / 8)
 """Where no line is named, the optimiser is chosen for this one."""
 DEVICE: Final = 1e13
 """Operations a second, of a consumer's graphics card. Over thin lines it hardly matters."""

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Final
 
 from ftnode.protocol.lines.line_bound import Bound, Work, bounds, hop_seconds, hops_of
 from ftnode.protocol.lines.stage_work import Traffic, operations, traffic
 from ftnode.protocol.manifest.parse import Manifest
 
-WINDOW = "window"
+WINDOW: Final = "window"
 """Too few microbatches are on their way."""
+HOME_DOWN_PER_UP: Final = 5
+HOME_DELAY_SECONDS: Final = 0.03
+"""Homes have 20 Mbit/s up, 100 down, and 30 ms to another home (docs/explanation/thin-lines.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,11 @@ class Line:
     up: float
     down: float
     delay_seconds: float
+
+    @classmethod
+    def of_home(cls, up: float, down: float | None = None) -> Line:
+        """Where only `up` is known."""
+        return cls(up, down or HOME_DOWN_PER_UP * up, HOME_DELAY_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
