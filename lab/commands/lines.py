@@ -8,22 +8,19 @@ import click
 
 from ftnode.node.cli.options import FiniteRange, json_option, unused_home_option
 from ftnode.node.home.paths import whole_path
-from ftnode.node.owner.limits import parse_rate
+from ftnode.node.owner.limits import parse_line
 
-_LINE = re.compile(r"(?:(\d+(?:\.\d+)?)/)?(\d+(?:\.\d+)?)\s*([A-Za-z]+(?:/s)?)")
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
 _PACE = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 
 
 def _line(_context: click.Context, _option: click.Parameter, value: str) -> tuple[float, float]:
-    found = _LINE.fullmatch(value.strip())
+    """One number is both ways."""
     try:
-        up, down = (parse_rate(number + found[3]) for number in (found[1] or found[2], found[2])) if found else (0, 0)
+        up, down = parse_line(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
-    if not up:
-        raise click.BadParameter(f"{value!r} is no line; write 20/100Mbit, up and down, or 200Mbit for both")
-    return up, down
+    return up, down or up
 
 
 def _delay(_context: click.Context, _option: click.Parameter, value: str) -> float:

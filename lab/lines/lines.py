@@ -4,8 +4,8 @@ Real volunteers with a paced compute, each in a home of its own (switch.py). Eve
 microbatch passes every line. Bytes are counted on the lines themselves, tensors by the traces.
 
 A line's share is what it carried between the first and the last tensor of a step that its volunteer sent, or got, of
-what it could have carried. The bound of a step counts the bytes of tensors only (bound.py), so that it owes nothing to
-how they are sent.
+what it could have carried. The bound of a step (protocol/lines/line_bound.py) counts the bytes of tensors only, so that
+it owes nothing to how they are sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Final
 
-from ftnode.lab.lines.bound import Bound, Step, bound
 from ftnode.lab.lines.network import Counts, open_network, read_counts
 from ftnode.lab.lines.switch import Homes
 from ftnode.lab.lines.tensors import Travel, came_twice, read_events, travels, word_seconds
@@ -31,6 +30,7 @@ from ftnode.lab.traces.story import Story, Told, first_commits
 from ftnode.node.cli.manifest import manifest_text
 from ftnode.node.manifests.presets import preset
 from ftnode.node.owner.limits import rate_text
+from ftnode.protocol.lines.line_bound import Bound, Work, bound
 from ftnode.protocol.manifest.parse import Evaluation, Manifest
 
 MEETING_POINT: Final = "bootstrap"
@@ -140,15 +140,14 @@ def figures_of(
     names = tuple(f"peer-{number + 1}" for number in range(asked.volunteers))
     times = [(later.record["step"], earlier.time, later.time) for earlier, later in pairwise(commits)]
     seconds = median(end - begin for _, begin, end in times)
-    sizes = manifest.boundary_bytes.forward, manifest.boundary_bytes.backward
-    work = Step(manifest.batch.microbatches, sizes, asked.rates, asked.delay_seconds, asked.pace)
+    work = work_of(asked, manifest)
     least: Bound = bound(holders, work)
     volunteers = [volunteer(name, home, holders, moved, counts, times, asked.rates) for home, name in enumerate(names)]
     limiting = next(one for one in volunteers if one.name == least.limiting)
     return {
         "asked": asdict(asked),
         "network": NETWORK_NAME,
-        "tensor_bytes": work.tensor_bytes,
+        "tensor_bytes": asdict(work.tensors),
         "microbatches": work.microbatches,
         "steps": len(times),
         "step_seconds": seconds,
@@ -162,6 +161,12 @@ def figures_of(
         "limiting_share": max(limiting.share_up, limiting.share_down),
         "volunteers": [asdict(one) for one in volunteers],
     }
+
+
+def work_of(asked: Asked, manifest: Manifest) -> Work:
+    """Of everybody with one stage. A paced head takes no time."""
+    paces = ((0.0, 0.0), *[asked.pace] * (asked.volunteers - 1))
+    return Work(manifest.batch.microbatches, manifest.boundary_bytes, asked.rates, asked.delay_seconds, paces)
 
 
 def volunteer(
@@ -189,11 +194,11 @@ def _spans(moved: Sequence[Travel], steps: set[int]) -> list[tuple[float, float]
 def table(figures: Mapping[str, Any]) -> str:
     asked = figures["asked"]
     up, down = (rate_text(rate) for rate in asked["rates"])
-    there, back = figures["tensor_bytes"]
+    tensor = figures["tensor_bytes"]
     lines = [
         f"{asked['volunteers']} volunteers on lines of {up} up and {down} down, {asked['delay_seconds'] * 1e3:g} ms "
         f"from one to another ({figures['network']}); {figures['microbatches']} microbatches, tensors of "
-        f"{there / 1e6:.2f} MB" + (f", {back / 1e6:.2f} MB back" if back != there else ""),
+        f"{tensor['forward'] / 1e6:.2f} MB, and {tensor['backward'] / 1e6:.2f} MB back",
         f"{'volunteer':<12}{'stages':<8}{'up a step':>12}{'down':>12}{'line used up':>14}{'down':>8}",
     ]
     lines += [
@@ -204,7 +209,7 @@ def table(figures: Mapping[str, Any]) -> str:
     least = figures["bound"]
     lines.append(
         f"a step takes {figures['step_seconds']:.2f} s (median of {figures['steps']}); the lines allow "
-        f"{figures['bound_seconds']:.2f} s: {least['tensors']:.2f} s for the tensors of {least['limiting']} and "
+        f"{figures['bound_seconds']:.2f} s: {least['busy']:.2f} s for what {least['limiting']} has to do and "
         f"{least['fill']:.2f} s to fill the pipeline; ratio {figures['ratio']:.2f}"
     )
     lines.append(

@@ -19,7 +19,7 @@ from ftnode.node.home.identity import peer_id_bytes
 from ftnode.node.links.listening import KINDS, socket_address
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_all, write_frame, write_now
-from ftnode.node.links.tensor_lane import TensorLane, Urgency
+from ftnode.node.links.tensor_lane import Outbound, TensorLane, Urgency
 from ftnode.node.links.undigested import asking
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.protocol.wire.frames import (
@@ -81,6 +81,11 @@ class Link:
         self._control = Lane()
         self._tensors = TensorLane(arena)
         self._streams: list[trio.SocketStream] = []
+
+    @property
+    def outbound(self) -> Outbound:
+        """Of its tensors. A link that is not up carries none."""
+        return self._tensors.outbound if self.up else Outbound(False, False, 0)
 
     def put(self, head: bytes) -> None:
         """Queue a control frame. Breaks the link when the queue is full."""

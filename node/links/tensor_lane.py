@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import trio
 
@@ -24,6 +24,16 @@ TENSORS_MAX: Final = 256
 """Whoever lets that many pile up is not reading."""
 STILL_SECONDS: Final = 30.0
 """Without a byte written or a receipt, while there is something to send: the peer does not read."""
+
+
+class Outbound(NamedTuple):
+    """`sending`: tensors are on their way; `full`: one waits for those before it, or is being written; `received`:
+    bytes that have come to the peer."""
+
+    sending: bool
+    full: bool
+    received: int
+
 
 Urgency = tuple[bool, int]
 """Lower goes first."""
@@ -69,6 +79,12 @@ class TensorLane:
     def __len__(self) -> int:
         """How many wait."""
         return len(self._queue)
+
+    @property
+    def outbound(self) -> Outbound:
+        """At this moment."""
+        full = bool(self._queue) or self._writing is not None
+        return Outbound(full or self._window.sent > self._window.received, full, self._window.received)
 
     def put(self, head: bytes, handle: Handle, payload_bytes: int, urgency: Urgency) -> bool:
         """Queue a tensor, unless it is here under this header. One that says less by now is replaced where it can be: a

@@ -29,7 +29,7 @@ from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.seals import Seals, Sign, cannot_sign
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
-from ftnode.node.links.tensor_lane import urgency_of
+from ftnode.node.links.tensor_lane import Outbound, urgency_of
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import Admission
 from ftnode.protocol.manifest.boundary import BoundaryBytes
@@ -124,6 +124,14 @@ class Transport:
     def move(self, addresses: tuple[str, ...]) -> None:
         """From now on tell peers that we can be dialled there. `addresses`: with our card."""
         self._own_addresses = addresses
+
+    @property
+    def outbound(self) -> Outbound:
+        """Of tensors on all links together. Bytes of a link count while it is up."""
+        every = [link.outbound for link in self._links.values()]
+        return Outbound(
+            any(one.sending for one in every), any(one.full for one in every), sum(one.received for one in every)
+        )
 
     # What the driver asks.
 

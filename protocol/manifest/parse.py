@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 import typing
+from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from math import isfinite
@@ -95,8 +96,9 @@ def settings(manifest: Manifest) -> Settings:
     )
 
 
-def render(manifest: Manifest, heading: str = "") -> str:
-    """Commented TOML: each key under its explanation. `parse(render(m)) == m`."""
+def render(manifest: Manifest, heading: str = "", reasons: Mapping[str, str] | None = None) -> str:
+    """Commented TOML: each key under its explanation, and under the reason for its value where `reasons` has one line,
+    by section.key. `parse(render(m)) == m`."""
     lines = [f"# {line}".rstrip() for line in heading.splitlines()]
     lines += ["" if lines else "# A run of ftnode.", "# Version of this format.", f"format = {FORMAT}"]
     for section, kind in _SECTIONS.items():
@@ -104,7 +106,9 @@ def render(manifest: Manifest, heading: str = "") -> str:
         for entry in fields(kind):
             allowed: Allowed = entry.metadata["allowed"]
             value = getattr(getattr(manifest, section), entry.name)
-            lines += [f"# {allowed.about}", f"{entry.name} = {_toml(value)}"]
+            reason = (reasons or {}).get(f"{section}.{entry.name}")
+            lines += [f"# {allowed.about}", *([f"# Chosen: {reason}."] if reason else [])]
+            lines.append(f"{entry.name} = {_toml(value)}")
     return "\n".join(lines) + "\n"
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ftnode.lab.lines import lines
-from ftnode.lab.lines.lines import Asked, manifest_for, volunteer
+from ftnode.lab.lines.lines import Asked, manifest_for, volunteer, work_of
 from ftnode.lab.lines.network import Counts
 from ftnode.lab.lines.tensors import Travel, came_twice, travels, word_seconds
 from ftnode.lab.traces.story import Told
@@ -115,13 +116,22 @@ def test_a_line_is_held_against_the_time_between_its_first_and_last_tensor() -> 
     assert (found.share_up, found.share_down) == (pytest.approx(0.4), pytest.approx(0.16))
 
 
+def test_the_bound_counts_each_direction_with_its_own_bytes() -> None:
+    manifest = manifest_for(asked())
+    thin = replace(manifest, pipeline=replace(manifest.pipeline, boundary="int8", boundary_gradients="int4"))
+    work = work_of(asked(), thin)
+    assert (work.tensors, len(work.paces)) == (thin.boundary_bytes, 5)
+    assert work.tensors.forward > 1.8 * work.tensors.backward
+
+
 def test_a_table_names_every_volunteer_and_the_bound(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     one = {"name": "peer-1", "stages": [0], "bytes_up": 1e6, "bytes_down": 2e6, "share_up": 0.9, "share_down": 0.2}
     figures = {
         "asked": {"volunteers": 5, "rates": RATES, "delay_seconds": 0.03}, "network": "network namespaces",
-        "microbatches": 16, "tensor_bytes": [983040, 983040], "step_seconds": 20.0, "steps": 3, "bound_seconds": 16.0,
-        "bound": {"tensors": 12.6, "fill": 3.4, "limiting": "peer-1"}, "ratio": 1.25, "tensors": 160, "twice": 0,
-        "word_seconds": 0.2, "volunteers": [one],
+        "microbatches": 16, "tensor_bytes": {"forward": 983040, "backward": 491520}, "step_seconds": 20.0, "steps": 3,
+        "bound_seconds": 16.0, "bound": {"busy": 12.6, "fill": 3.4, "limiting": "peer-1"}, "ratio": 1.25,
+        "tensors": 160, "twice": 0, "word_seconds": 0.2, "volunteers": [one],
     }  # fmt: skip
     text = lines.table(figures)
+    assert "0.98 MB, and 0.49 MB back" in text and "12.60 s for what peer-1 has to do" in text
     assert "peer-1" in text and "ratio 1.25" in text and "0 came twice" in text

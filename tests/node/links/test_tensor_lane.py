@@ -13,7 +13,7 @@ import trio.testing
 from ftnode.node.links import tensor_lane
 from ftnode.node.links.flow_window import WINDOW_BYTES_FIRST
 from ftnode.node.links.streams import RECEIPT, FrameReader
-from ftnode.node.links.tensor_lane import TensorLane, Urgency, cut, urgency_of
+from ftnode.node.links.tensor_lane import Outbound, TensorLane, Urgency, cut, urgency_of
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.protocol.wire.frames import encode_frame
 from ftnode.protocol.words.messages import Boundary
@@ -114,6 +114,23 @@ def test_a_tensor_that_is_half_written_is_queued_again_only_under_another_header
     arena.release(handle)
     lane.drop()
     assert arena.free == 1
+
+
+def test_a_lane_says_whether_it_is_full_and_what_has_come() -> None:
+    async def play(way: Way) -> None:
+        assert way.lane.outbound == Outbound(False, False, 0)
+        for microbatch in range(2):
+            way.put(microbatch, Direction.FORWARD, way.arena.take())
+        await trio.testing.wait_all_tasks_blocked()
+        found = way.lane.outbound
+        assert found.sending and found.full, "both are larger than the first window"
+        for _ in range(2):
+            await way.read()
+        await trio.testing.wait_all_tasks_blocked()
+        found = way.lane.outbound
+        assert not found.full and not found.sending and found.received > 2 * LARGE
+
+    on_the_way(LARGE, play)
 
 
 def test_a_full_queue_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
