@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ftnode.models.config import ModelConfig
 
 DEVIATION: Final = 0.1
-"""Five times that of the trained part at the start: norms divide by both together. Measured: docs/explanation."""
+"""Five times that of the trained part at the start: norms divide by both together."""
 _TERMS, _LEVELS = 4, 1 << 16
 _UNIT: Final = (12 / (_TERMS * (_LEVELS**2 - 1))) ** 0.5
 """Makes a sum of four integers below 65536 have deviation 1 (Irwin-Hall, cut at 3.5 deviations)."""
