@@ -359,17 +359,16 @@ def _betray(field: Field) -> Attacking:
 
 
 async def unready_learner(field: Field) -> Measured:
-    """A newcomer that learns a stage and is never Ready. The rate is measured from when it is there."""
+    """A newcomer that learns a stage and is never Ready. The rate is measured from when it joins."""
     field.betray()
 
     async def begin(begun: trio.Event) -> None:
         field.start_traitor("unready")
-        await field.arrived([TRAITOR], ARRIVE_SECONDS)
         begun.set()
 
     found = await field.around(begin)
     learnt = [told for told in field.trial.story.installed if told.node == TRAITOR]
-    return replace(found, seen=f"it fetched {len(learnt)} stages")
+    return replace(found, seen="; ".join(filter(None, (found.seen, f"it fetched {len(learnt)} stages"))))
 
 
 async def killed_directory(field: Field) -> Measured:
@@ -434,7 +433,8 @@ ATTACKS: Final = (
            replace(_GROUP, way="other_sum")),
     Attack("nesting-member", "one of three holders answers requests for sums with lists a thousand deep", betrayal,
            replace(_GROUP, way="nesting")),
-    Attack("unready-learner", "a newcomer learns a stage and is never Ready", unready_learner, Ground(replicas=2)),
+    Attack("unready-learner", "a newcomer learns a stage and is never Ready", unready_learner,
+           Ground(replicas=2, lasts=LONG)),
     Attack("abstaining-voter", "a member does not vote when the leader is killed", betrayal_at_a_loss,
            Ground(stages=3, standbys=3, way="abstaining", lasts=LONG)),
 )  # fmt: skip

@@ -37,6 +37,8 @@ SETTLE_SECONDS: Final = 10.0
 REFILL_SECONDS: Final = 60.0
 """For a lost stage to be back; longer counts as never."""
 LOOK_SECONDS: Final = 0.05
+STOOD_SECONDS: Final = 1.0
+"""A longer time without a step is told."""
 TRACE_SECONDS: Final = 0.3
 """A commit is in a trace this soon."""
 
@@ -175,7 +177,8 @@ class Field:
             await begun.wait()
             began = time.monotonic()
             seconds, during = await self._window(lose, self.ground.lasts)
-            seen = [f"no step for {self._stood(began):.1f} s"] if self.ground.way else []
+            stood = self._stood(began)
+            seen = [f"no step for {stood:.1f} s"] if stood > STOOD_SECONDS else []
             nursery.cancel_scope.cancel()
         for name in {*self.outsiders, *([aftermath(self)] if aftermath is not None else [])} - self.killed:
             self.kill(name)

@@ -8,6 +8,7 @@ owe who admit the next ones, and in the end those who are not Ready.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import permutations
 from typing import NamedTuple
 
 from ftnode.protocol.leader.disputes import Suspects, most_at_odds
@@ -117,14 +118,14 @@ class Duty:
         deepest = self._furthest(s, [(peer, wait) for peer, wait in waits if wait.microbatch >= 0])
         if deepest:
             return self._who_has(deepest)
+        summing = {peer for peer, wait in waits if wait.microbatch < 0 and not wait.stored}
         if begin.training and not begin.skip:
             heads = {peer for peer in self.view.holders[HEAD] if not self._has_finished(s, begin, peer)}
-            silent = {wait.peer for _, wait in waits if wait.microbatch < 0 and wait.stored}
+            silent = {wait.peer for _, wait in waits if wait.microbatch < 0 and wait.stored} - summing
             if heads or silent:
                 return self._to_do(s, heads or silent)
-        if at_odds := self._at_odds_about_a_sum(waits):
+        if at_odds := self._at_odds_about_a_sum(s, waits, summing):
             return dict.fromkeys(at_odds, OF_A_SUM)
-        summing = {peer for peer, wait in waits if wait.microbatch < 0 and not wait.stored}
         late = s.members - self.progress.ready.keys() - summing
         return self._to_do(s, late)
 
@@ -171,13 +172,23 @@ class Duty:
                 owed.setdefault(wait.peer, set()).add(("microbatch", wait.microbatch, wait.visit))
         return {peer: frozenset(items) for peer, items in owed.items()}
 
-    def _at_odds_about_a_sum(self, waits: Collection[tuple[Peer, Wait]]) -> frozenset[Peer]:
-        """Of the first stage with any. Whoever lacks somebody's part can give no sum, and is not asked for one."""
-        named = [(peer, wait) for peer, wait in waits if wait.microbatch < 0 and not wait.stored and wait.peer != peer]
+    def _at_odds_about_a_sum(
+        self, s: Situation, waits: Collection[tuple[Peer, Wait]], summing: Collection[Peer]
+    ) -> frozenset[Peer]:
+        """Of the first stage with any. Who sums up needs the Shares of all, then their parts, then their sums. Whoever
+        lacks the earlier is not asked for the later. Those whose link is broken are at odds as well."""
+        named = [
+            (peer, wait) for peer, wait in waits
+            if wait.microbatch < 0 and wait.peer != peer and (wait.peer in summing or not wait.stored)
+        ]  # fmt: skip
         here = [(peer, wait) for peer, wait in named if wait.visit == min(wait.visit for _, wait in named)]
-        lacking = {peer for peer, wait in here if wait.direction is Direction.FORWARD}
-        asked = [(peer, wait) for peer, wait in here if peer in lacking or wait.peer not in lacking]
-        self._at_odds = most_at_odds([(peer, wait.peer) for peer, wait in asked])
+        lacking = {who: min(_order(wait) for peer, wait in here if peer == who) for who, _ in here}
+        asked = [(peer, wait) for peer, wait in here if _order(wait) <= lacking.get(wait.peer, _order(wait))]
+        group = {holder for _, wait in here for holder in self.view.holders[wait.visit]}
+        cut_off = [link for link in self.losses.broken_links(s.now) if asked and link <= group]
+        complaints = [(peer, wait.peer) for peer, wait in asked]
+        complaints += [(one, other) for link in cut_off for one, other in permutations(link, 2)]
+        self._at_odds = most_at_odds(complaints)
         return self._at_odds.among
 
     def _may_stay(self) -> set[Peer]:
@@ -269,6 +280,11 @@ class Duty:
             self._usual.passed()
         if others & self.losses.gone.keys():
             self.memory.failed_newcomers(s.now, min(s.now - self._begun_at, s.settings.task_seconds))
+
+
+def _order(wait: Wait) -> int:
+    """Of what a sum needs: a Share, a part of what we add up, a sum that somebody else adds up."""
+    return 0 if wait.stored else 1 if wait.direction is Direction.FORWARD else 2
 
 
 def _has_microbatches(items: Collection[Item]) -> bool:

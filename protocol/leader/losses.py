@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ftnode.protocol.leader.disputes import Suspects
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.liveness.liveness import BrokenLinks, Inquiry
@@ -156,9 +157,7 @@ class Losses:
         out = Outcome()
         if not s.proposing:
             self._forgive(s, out)
-        victim = self._broken.victim(self.view, s.now)
-        if victim is not None:
-            self.lose(s, out, *victim)
+        self._lose_an_end(s, out)
         self._lose_strays(s, out)
         limit = 1.5 * s.settings.task_seconds
         for peer in sorted(s.members):
@@ -166,6 +165,26 @@ class Losses:
             if report is not None and report.view == self.view.number and report.busy_seconds > limit:
                 self.lose(s, out, peer, f"its compute has been on one task for {report.busy_seconds:.0f} s")
         return out
+
+    def _lose_an_end(self, s: Situation, out: Outcome) -> None:
+        """Of a link that stays broken, although both its ends are alive. They are at odds; on a tie the one goes that
+        holds the higher stage."""
+        found = self._broken.lasting(self.view, s.now)
+        if found is None or found[0] & self.gone.keys():
+            return
+        link, worst = found
+        higher = max(sorted(worst), key=lambda peer: max(self.view.stages_of(peer), default=-1))
+        disputes = self.memory.disputes
+        peer = disputes.choose(self.view, Suspects(worst, frozenset({higher})))
+        (other,) = link - {peer}
+        seconds = self._broken.patience
+        self.lose(s, out, peer, f"its link to {other} has been broken for {seconds:.0f} s and both are alive")
+        if peer in self.gone:
+            disputes.settle(self.view, peer, Suspects(link - {self.view.leader}))
+
+    def broken_links(self, now: float) -> list[frozenset[Peer]]:
+        """Links between living members that are reported still."""
+        return self._broken.links(now)
 
     def _lose_strays(self, s: Situation, out: Outcome) -> None:
         """Whoever accepted two leaders' offers follows one of them: it is alive, and the other one would wait for its

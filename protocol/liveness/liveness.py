@@ -195,18 +195,19 @@ class BrokenLinks:
         first, last = self._links.get(link, (now, now))
         self._links[link] = (first if now - last <= self.stale else now, now)
 
-    def victim(self, view: View, now: float) -> tuple[Peer, str] | None:
-        """The end to remove of a link that stayed broken too long: the one with fewer good links, never the leader on a
-        tie, then the holder of the higher stage."""
-        live = {link for link, (_, last) in self._links.items() if now - last <= self.stale}
-        self._links = {link: times for link, times in self._links.items() if link in live}
-        members = set(view.members())
+    def links(self, now: float) -> list[frozenset[Peer]]:
+        """Those that are reported still."""
+        self._links = {link: times for link, times in self._links.items() if now - times[1] <= self.stale}
+        return sorted(self._links, key=sorted)
+
+    def lasting(self, view: View, now: float) -> tuple[frozenset[Peer], frozenset[Peer]] | None:
+        """A link between members that stayed broken too long, and those of its ends with fewer good links. On a tie
+        these are without the leader."""
+        live, members = self.links(now), set(view.members())
         lasting = [link for link in live if now - self._links[link][0] >= self.patience and link <= members]
         if not lasting:
             return None
-        link = min(lasting, key=sorted)
+        link = lasting[0]
         broken = {peer: sum(peer in other for other in live) for peer in link}
-        ends = sorted(link)  # of two that are alike, every leader removes the same
-        victim = max(ends, key=lambda peer: (broken[peer], peer != view.leader, max(view.stages_of(peer), default=-1)))
-        other = next(peer for peer in link if peer != victim)
-        return victim, f"its link to {other} has been broken for {self.patience:.0f} s and both are alive"
+        worst = frozenset(peer for peer in link if broken[peer] == max(broken.values()))
+        return link, worst - {view.leader} or worst

@@ -26,6 +26,8 @@ SUM_SECONDS: Final = OWES_SECONDS + 4.0
 """A sum stands still for a while before somebody is named."""
 SPOILT_SECONDS: Final = 10.0 + SETTLES_SECONDS
 """Two steps of three attempts, and a view."""
+SAYS_SECONDS: Final = 4.0
+"""A sum stands still for so long before anybody says for whom."""
 STAGE: Final = 2
 
 
@@ -101,7 +103,7 @@ def test_who_accuses_others_of_it_takes_one_of_them_along_at_most(replicas: int,
 
 def test_where_nobody_is_named_every_step_is_skipped() -> None:
     """Without this rule."""
-    with patched((Duty, "_at_odds_about_a_sum", lambda self, waits: frozenset())):
+    with patched((Duty, "_at_odds_about_a_sum", lambda self, *_: frozenset())):
         world = swarm(1, 2)
         host = of_stage(world, True)
         betrays(host, takes_no_part)
@@ -116,6 +118,39 @@ def test_without_a_memory_an_accuser_wins_for_ever() -> None:
         betrays(host, accuses(host.peer))
         with pytest.raises(AssertionError):
             trains_without(world, host, 4 * SUM_SECONDS, others=4)
+
+
+def is_refused(world: World, host: Host) -> None:
+    """The others of its group break with it over what it sums up. It says that one of them gives it nothing, and they
+    say that it sums up nothing for them."""
+    others = [peer for peer in seen(world).holders[STAGE] if peer != host.peer]
+    links = {(host.peer.id, other.id) for other in others}
+    links |= {(other, one) for one, other in links}
+
+    def stands_still(of: Host, parts: tuple[Peer, ...], sums_of: tuple[Peer, ...]) -> traitor.Way:
+        def way(event: ev.Event, decide: traitor.Decide) -> list[fx.Effect]:
+            effects = decide(event)
+            for effect in [effect for effect in effects if sums(effect)]:
+                assert isinstance(effect, fx.Compute) and isinstance(effect.task, fx.Reduce)
+                if (host.peer, True) in {(peer, count > 0) for peer, count in effect.task.group}:
+                    effects.remove(effect)
+                    world.network.block(links)
+                    world.at(world.now + SAYS_SECONDS, world.deliver, (of, ev.SumOwed(effect.task, parts, sums_of)))
+            return effects
+
+        return way
+
+    betrays(host, stands_still(host, (others[0],), ()))
+    for peer in others:
+        betrays(world.by_id[peer.id], stands_still(world.by_id[peer.id], (), (host.peer,)))
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_whom_all_of_its_group_break_with_takes_one_of_them_along_at_most(older: bool) -> None:
+    world = swarm(1, 3, spare=3)
+    host = of_stage(world, older)
+    is_refused(world, host)
+    trains_without(world, host, 4 * SUM_SECONDS, others=1)
 
 
 # -- who sends numbers that are no use

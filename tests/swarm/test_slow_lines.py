@@ -17,6 +17,7 @@ from ftnode.lab.swarms.trial import Trial, small_manifest
 from ftnode.lab.traces.story import Story, first_commits
 from ftnode.protocol.manifest.parse import Manifest, settings
 from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.types import Peer
 from tests.swarm.conftest import OpenTrial
 from tests.swarm.slow_lines import Lines, Quality, free_port, open_lines
 
@@ -35,6 +36,10 @@ STEP_SECONDS_MAX = 5.0
 def lines() -> Iterator[Lines]:
     with open_lines(QUALITY) as lines:
         yield lines
+
+
+def members(story: Story) -> tuple[Peer, ...]:
+    return story.view.members() if story.view is not None else ()
 
 
 def pairs(manifest: Manifest) -> Manifest:
@@ -110,18 +115,20 @@ def test_slow_is_not_dead(open_swarm: OpenTrial, lines: Lines) -> None:
     trial.wait_for_step(1)
     began, before = time.monotonic(), lines.carried() / 1e6
     trial.wait("four holders", is_settled, SETTLE_SECONDS)
-    view = trial.story.view
+    four = members(trial.story)
     trial.wait("two minutes", lambda story: time.monotonic() >= began + TRAINING_SECONDS, TRAINING_SECONDS + 10)
     commits = [told.time for told in first_commits(trial.story.commits) if told.time >= began]
     steps = [later - earlier for earlier, later in pairwise([began, *commits, time.monotonic()])]
     told = kinds(trial.story, began)
+    # A replica may have left for the stage that is the slowest just now.
+    trial.wait("the same four", lambda story: is_settled(story) and members(story) == four, SETTLE_SECONDS)
     print(
         f"{len(commits)} commits in {TRAINING_SECONDS:.0f} s, a step takes {statistics.median(steps):.2f} s "
         f"(longest {max(steps):.2f}), {lines.carried() / 1e6 - before:.0f} MB through the lines; "
         f"notes: {dict(Counter(told))}"
     )
     assert max(steps) < STEP_SECONDS_MAX
-    assert "lost" not in told and trial.story.view == view
+    assert "lost" not in told
     assert {told.record["rung"] for told in trial.story.installed} <= {"initial", "replica"}
 
     assert trial.swarm.data is not None

@@ -13,7 +13,7 @@ from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.situation import Situation
 from ftnode.protocol.step.patience import excuse_seconds
-from ftnode.protocol.words.messages import Begin, Heartbeat, Plan, Ready, StageReport, Wait, Waits
+from ftnode.protocol.words.messages import Begin, Heartbeat, Plan, Ready, StageReport, Suspect, Wait, Waits
 from ftnode.protocol.words.types import Attempt, Direction, Peer, Rung, Version
 from ftnode.protocol.words.view import View
 from tests.protocol.situations import NOW, SETTINGS, A, B, C, D, alive, report, situation, view_of
@@ -125,6 +125,10 @@ def test_who_owes_a_group(said: dict[Peer, list[Wait]], expected: set[Peer]) -> 
     assert role.owing(s).keys() == expected
 
 
+def share(of: Peer) -> Wait:
+    return wait(-1, 1, of)
+
+
 def part(of: Peer) -> Wait:
     return wait(-1, 1, of, stored=False)
 
@@ -148,11 +152,16 @@ def total(of: Peer) -> Wait:
         ({B: [part(C)], D: [part(C)], C: [part(B)]}, {B, D}, {C}, C),
         ({B: [part(C), part(D)]}, set(), {B}, B),
         ({B: [part(A)]}, set(), {A, B}, B),
+        ({B: [share(C)], C: [total(B)]}, set(), {B, C}, C),
+        ({B: [share(C), share(D)], C: [total(B)], D: [total(B)]}, set(), {B}, B),
+        ({B: [part(C)], C: [share(B)]}, set(), {B, C}, B),
     ],
     ids=[
         "C gives no part", "B gives none", "to whom somebody else gave none, as it said", "each says it of the other",
         "C says it and B makes the sum", "B gives no sum", "and lacks what C did not give", "B lacks a part of D",
         "two say it of C", "whatever there was before", "B says it of both", "of the leader",
+        "C sums up, and B says that it has not told its share", "B says it of two that sum up",
+        "B sums up and has not told its share",
     ],
 )  # fmt: skip
 def test_who_goes_when_a_sum_stands_still(
@@ -173,6 +182,19 @@ def test_who_goes_when_a_sum_stands_still(
     assert role.losses.gone.keys() == {gone} and now - NOW > LEASE
     others = set() if gone in marked else at_odds - {gone}
     assert role.memory.disputes.marked == marked - {gone} | others
+
+
+def test_a_broken_link_tells_as_much_as_a_word() -> None:
+    """B lacks what C gives, it says, and two say that B sums up nothing for them. Two have broken with B."""
+    group = view_of((E,), (A, B, C, D))
+    role, s = duty(group, begun(group, shares=((A, ()),)), usual=1.0), at(NOW, group)
+    for peer, said in ((B, part(C)), (C, total(B)), (D, total(B))):
+        says(role, s, peer, said)
+    assert role.owing(s).keys() == {B, C}
+    for peer in (C, D):
+        role.losses.on_suspect(s, peer, Suspect("lineage", 3, B, "broken", "banned"))
+    assert role.owing(s).keys() == {B}
+    assert role.owing(at(NOW + 4 * BEAT, group)).keys() != {B}, "a report counts as long as it is repeated"
 
 
 @pytest.mark.parametrize("age", [0.9, 1.1])

@@ -167,3 +167,21 @@ def test_a_member_of_another_lineage_is_lost_after_two_leases_while_we_hear_a_qu
             liveness.heard[C], liveness.lineages[C] = NOW + at - 0.1, "another"
             lost.beat(situation(now=NOW + at, liveness=liveness))
         assert set(lost.gone) == gone
+
+
+def test_of_two_whose_link_stays_broken_the_one_goes_that_was_at_odds_before() -> None:
+    """Else the holder of the higher stage, and never the leader for a link alone."""
+    for ends, marked, gone in (
+        ((B, C), set[Peer](), C),
+        ((B, C), {B}, B),
+        ((A, C), {A}, C),
+    ):  # fmt: skip
+        lost = losses()
+        lost.memory.disputes.marked |= marked
+        for beat in range(2 + int(SETTINGS.broken_link_seconds / SETTINGS.heartbeat_seconds)):
+            s = situation(now=NOW + beat * SETTINGS.heartbeat_seconds, liveness=alive(A, B, C))
+            lost.on_suspect(s, ends[0], suspect(ends[1], "broken"))
+            lost.beat(s)
+        assert set(lost.gone) == {gone}
+        left = {*ends} - {gone, VIEW.leader} if gone not in marked else set()
+        assert lost.memory.disputes.marked == (marked - {gone}) | left
