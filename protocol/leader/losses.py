@@ -42,7 +42,7 @@ class Losses:
 
     def on_suspect(self, s: Situation, sender: Peer, suspect: Suspect) -> Outcome:
         out, peer = Outcome(), suspect.peer
-        if peer == s.me or peer not in s.members or peer in self.gone or sender not in s.members:
+        if peer in (s.me, sender) or peer not in s.members or peer in self.gone or sender not in s.members:
             return out
         if suspect.kind == "broken":
             self._broken.report(sender, peer, s.now)

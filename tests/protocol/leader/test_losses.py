@@ -185,3 +185,15 @@ def test_of_two_whose_link_stays_broken_the_one_goes_that_was_at_odds_before() -
         assert set(lost.gone) == {gone}
         left = {*ends} - {gone, VIEW.leader} if gone not in marked else set()
         assert lost.memory.disputes.marked == (marked - {gone}) | left
+
+
+@pytest.mark.parametrize("kind", ["silent", "broken", "stalled"])
+def test_what_a_member_suspects_of_itself_costs_nobody_anything(kind: str) -> None:
+    """The link to itself once ended the leader's node: it has one end, and another one was looked for."""
+    lost = losses()
+    for beat in range(2 + int(SETTINGS.broken_link_seconds / SETTINGS.heartbeat_seconds)):
+        s = situation(now=NOW + beat * SETTINGS.heartbeat_seconds, liveness=alive(A, B, C))
+        lost.on_suspect(s, B, suspect(B, kind))
+        lost.on_poll_reply(s, C, reply(B, True))
+        lost.beat(s)
+    assert not lost and lost.broken_links(s.now) == []
