@@ -51,7 +51,7 @@ test-swarm: $(STAMP)
 	"$(BIN)/python" -m pytest -rs -m "swarm and not night" $(SIDE_BY_SIDE) $(ARGS)
 
 night: $(STAMP)
-	"$(BIN)/python" -m pytest -rs -m "swarm and night" $(SIDE_BY_SIDE) $(ARGS)
+	"$(BIN)/python" -m pytest -rs tests/swarm/test_hostile.py $(SIDE_BY_SIDE) $(ARGS)
 	"$(BIN)/python" -m tests.sim.fuzz $(SEED) $$(($(SEED) + 999999)) --events 1000000
 
 # mypy looks for the packages under the names that they are imported by; on disk they stand at the top.

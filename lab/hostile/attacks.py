@@ -94,7 +94,7 @@ async def forged_donor(field: Field) -> Measured:
     if not lent:
         return found
     stages = ", ".join(map(str, lent))
-    return replace(found, harm=f"stages {stages} were fetched from the stranger")
+    return found.also(harm=f"stages {stages} were fetched from the stranger")
 
 
 async def _lead(field: Field, stranger: Stranger, begun: trio.Event, commits: bool = False) -> None:
@@ -235,12 +235,10 @@ async def foreign_addresses(field: Field) -> Measured:
         found = await field.around(knocking)
     elsewhere = sum(ports.made[address] for address in ports.on(*OTHER_HOSTS))
     here = sum(ports.made[address] for address in ports.on(SAME_HOST))
-    harms = [
-        f"{elsewhere} connections to hosts of somebody else" if elsewhere else "",
-        "a volunteer says what it found there" if any(told) else "",
-    ]
-    seen = f"{here} connections to ports of the stranger's own host, for knocks"
-    return replace(found, harm="; ".join(filter(None, harms)), seen=seen)
+    found = found.also(seen=f"{here} connections to ports of the stranger's own host, for knocks")
+    if elsewhere:
+        found = found.also(harm=f"{elsewhere} connections to hosts of somebody else")
+    return found.also(harm="a volunteer says what it found there") if any(told) else found
 
 
 @asynccontextmanager
@@ -286,7 +284,7 @@ async def flood(field: Field) -> Measured:
         found = await field.around(pour)
     grown = os.path.getsize(trace) - before
     said = f"the trace grew by {grown / 1e6:.0f} MB while {sent} frames came"
-    return replace(found, harm=said) if grown > TRACE_BYTES_MAX else replace(found, seen=said)
+    return found.also(harm=said) if grown > TRACE_BYTES_MAX else found.also(seen=said)
 
 
 async def empty_newcomers(field: Field) -> Measured:
@@ -368,7 +366,7 @@ async def unready_learner(field: Field) -> Measured:
 
     found = await field.around(begin)
     learnt = [told for told in field.trial.story.installed if told.node == TRAITOR]
-    return replace(found, seen="; ".join(filter(None, (found.seen, f"it fetched {len(learnt)} stages"))))
+    return found.also(seen=f"it fetched {len(learnt)} stages")
 
 
 async def killed_directory(field: Field) -> Measured:
@@ -391,7 +389,7 @@ async def killed_directory(field: Field) -> Measured:
             await trio.sleep(BEAT_SECONDS)
     again = child_of(victim, DIRECTORY) not in (None, *killed)
     seen = f"it was killed {len(killed)} times"
-    return replace(found, seen=seen) if again else replace(found, harm=f"{seen} and is not there any more")
+    return found.also(seen=seen) if again else found.also(harm=f"{seen} and is not there any more")
 
 
 _MEMBER: Final = Ground(standbys=1, lasts=LONG)
@@ -405,15 +403,15 @@ ATTACKS: Final = (
            last_number_claimed, Ground(listed=True)),
     Attack("certified-last-number", "the same number in a certificate; then a holder is killed",
            last_number_certified, Ground(standbys=1)),
-    Attack("silent-presences", "twenty presences at an address that accepts and says nothing, as a holder is killed",
+    Attack("silent-presences", "a holder is killed; twenty presences name one address, where nobody answers",
            silent_presences, Ground(standbys=2, lasts=2)),
     Attack("foreign-notice", "a notice of another run with the run's name, as all volunteers start again",
            foreign_notice),
-    Attack("foreign-addresses", "greetings, offers, presences and knocks that name somebody else's addresses",
+    Attack("foreign-addresses", "greetings, offers, presences and knocks name addresses of somebody else",
            foreign_addresses),
     Attack("flood", "240 frames of 48 kB a second at one member", flood),
-    Attack("fresh-presences", "1,500 presences of fresh identities, as a holder is killed", fresh_presences,
-           Ground(standbys=2, lasts=2)),
+    Attack("fresh-presences", "a holder is killed; the directory has 1,500 presences of fresh identities",
+           fresh_presences, Ground(standbys=2, lasts=2)),
     Attack("empty-newcomers", "eight identities that accept every offer and compute nothing", empty_newcomers,
            Ground(replicas=NEWCOMERS_REPLICAS)),
     Attack("slow-newcomers", "eight nodes of ours join that take a minute for each microbatch", slow_newcomers,
@@ -435,6 +433,6 @@ ATTACKS: Final = (
            replace(_GROUP, way="nesting")),
     Attack("unready-learner", "a newcomer learns a stage and is never Ready", unready_learner,
            Ground(replicas=2, lasts=LONG)),
-    Attack("abstaining-voter", "a member does not vote when the leader is killed", betrayal_at_a_loss,
+    Attack("abstaining-voter", "the leader is killed; a member does not vote", betrayal_at_a_loss,
            Ground(stages=3, standbys=3, way="abstaining", lasts=LONG)),
 )  # fmt: skip

@@ -186,7 +186,7 @@ class Field:
         found = Measured(before, during, await self.rate())
         removed = (members - self.killed - self._members()) & self._lost(beginning)
         if lose is not None:
-            seen.append(f"a lost stage is back after {_spoken(usual)} without and {_spoken(seconds)} with the attack")
+            seen.append(f"the lost stage is back after {_spoken(seconds)}; without the attack it took {_spoken(usual)}")
         return replace(
             found, removed=tuple(sorted(removed)), ended=self.ended(asked), harm=self._bans(), seen="; ".join(seen)
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 HELD, DEGRADED, BROKEN = "held", "degraded", "broken"
@@ -28,6 +28,10 @@ class Measured:
     seen: str = ""
     """What else was seen, in words."""
 
+    def also(self, *, harm: str = "", seen: str = "") -> Measured:
+        """With this besides what is known already."""
+        return replace(self, harm=_joined(self.harm, harm), seen=_joined(self.seen, seen))
+
 
 def outcome_of(found: Measured) -> str:
     """`held`, `degraded` or `broken`."""
@@ -41,4 +45,8 @@ def finding(found: Measured) -> str:
     """All that is known besides the rates, in one line."""
     lost = [f"{', '.join(found.removed)} removed"] if found.removed else []
     lost += [f"{', '.join(found.ended)} ended"] if found.ended else []
-    return "; ".join([*lost, *filter(None, (found.harm, found.seen))])
+    return _joined(*lost, found.harm, found.seen)
+
+
+def _joined(*texts: str) -> str:
+    return "; ".join(filter(None, texts))

@@ -181,13 +181,15 @@ class Duty:
             (peer, wait) for peer, wait in waits
             if wait.microbatch < 0 and wait.peer != peer and (wait.peer in summing or not wait.stored)
         ]  # fmt: skip
-        here = [(peer, wait) for peer, wait in named if wait.visit == min(wait.visit for _, wait in named)]
+        stage = min((wait.visit for _, wait in named), default=None)
+        here = [(peer, wait) for peer, wait in named if wait.visit == stage]
         lacking = {who: min(_order(wait) for peer, wait in here if peer == who) for who, _ in here}
-        asked = [(peer, wait) for peer, wait in here if _order(wait) <= lacking.get(wait.peer, _order(wait))]
-        group = {holder for _, wait in here for holder in self.view.holders[wait.visit]}
-        cut_off = [link for link in self.losses.broken_links(s.now) if asked and link <= group]
-        complaints = [(peer, wait.peer) for peer, wait in asked]
-        complaints += [(one, other) for link in cut_off for one, other in permutations(link, 2)]
+        complaints = [
+            (peer, wait.peer) for peer, wait in here if _order(wait) <= lacking.get(wait.peer, _order(wait))
+        ]  # fmt: skip
+        if stage is not None:
+            links = [link for link in self.losses.broken_links(s.now) if link <= {*self.view.holders[stage]}]
+            complaints += [pair for link in links for pair in permutations(link, 2)]
         self._at_odds = most_at_odds(complaints)
         return self._at_odds.among
 

@@ -115,7 +115,7 @@ def test_slow_is_not_dead(open_swarm: OpenTrial, lines: Lines) -> None:
     trial.wait_for_step(1)
     began, before = time.monotonic(), lines.carried() / 1e6
     trial.wait("four holders", is_settled, SETTLE_SECONDS)
-    four = members(trial.story)
+    view, four = trial.story.view, members(trial.story)
     trial.wait("two minutes", lambda story: time.monotonic() >= began + TRAINING_SECONDS, TRAINING_SECONDS + 10)
     commits = [told.time for told in first_commits(trial.story.commits) if told.time >= began]
     steps = [later - earlier for earlier, later in pairwise([began, *commits, time.monotonic()])]
@@ -128,7 +128,7 @@ def test_slow_is_not_dead(open_swarm: OpenTrial, lines: Lines) -> None:
         f"notes: {dict(Counter(told))}"
     )
     assert max(steps) < STEP_SECONDS_MAX
-    assert "lost" not in told
+    assert "lost" not in told and (trial.story.view == view or "move" in told)
     assert {told.record["rung"] for told in trial.story.installed} <= {"initial", "replica"}
 
     assert trial.swarm.data is not None
