@@ -18,6 +18,7 @@ import trio
 from ftnode.lab.hostile import forgeries
 from ftnode.lab.hostile.field import (
     SETTLE_SECONDS,
+    SLOWLY,
     TORCH,
     TRAITOR,
     USUAL,
@@ -393,7 +394,8 @@ async def killed_directory(field: Field) -> Measured:
 
 
 _MEMBER: Final = Ground(standbys=1, lasts=LONG)
-_GROUP: Final = Ground(stages=1, standbys=4, replicas=3, lasts=LONG)
+_GROUP: Final = Ground(stages=1, standbys=5, replicas=3, compute=SLOWLY, lasts=LONG)
+"""One has no stage, and takes the place of the member that is removed: the rate after it is that of as many devices."""
 
 ATTACKS: Final = (
     Attack("forged-certificate", "a stranger shows a view that nobody voted for, and beats as its leader",

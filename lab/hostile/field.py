@@ -29,6 +29,8 @@ from ftnode.protocol.words.view import View
 STAGES: Final = 2
 PACED: Final = ("--compute", "paced", "--paced-seconds", "0.01", "0.02")
 """Some five steps a second, in which the machine has time for the attack as well."""
+SLOWLY: Final = (*PACED[:3], "0.03", "0.06")
+"""For groups of three, so that a step waits for compute and not for this machine's cores."""
 TORCH: Final = ("--compute", "torch")
 """Where numbers matter."""
 FIRST_STEPS: Final = 8
@@ -296,10 +298,11 @@ def open_field(seconds: float, ground: Ground = USUAL, *, directory: Path | None
             trial.volunteer(name)
         trial.wait("the standbys", lambda story: all(name in story.peers for name in names))
         if ground.replicas > 1 and ground.standbys:
-            trial.wait("replicas", lambda story: {story.peers[name] for name in names} <= _members_of(story))
+            places = min(len(names), ground.replicas * ground.volunteers)
+            trial.wait("replicas", lambda story: len(_holders_of(story)) >= places)
         trial.wait_for_step(trial.story.committed + FIRST_STEPS)
         yield found
 
 
-def _members_of(story: Story) -> set[Peer]:
-    return set(story.view.members()) if story.view is not None else set()
+def _holders_of(story: Story) -> set[Peer]:
+    return {peer for group in story.view.holders for peer in group} if story.view is not None else set()

@@ -121,10 +121,9 @@ class Duty:
         summing = {peer for peer, wait in waits if wait.microbatch < 0 and not wait.stored}
         if begin.training and not begin.skip:
             heads = {peer for peer in self.view.holders[HEAD] if not self._has_finished(s, begin, peer)}
-            silent = {wait.peer for _, wait in waits if wait.microbatch < 0 and wait.stored} - summing
-            if heads or silent:
-                return self._to_do(s, heads or silent)
-        if at_odds := self._at_odds_about_a_sum(s, waits, summing):
+            if heads:
+                return self._to_do(s, heads)
+        if at_odds := self._at_odds_about_a_sum(s, waits):
             return dict.fromkeys(at_odds, OF_A_SUM)
         late = s.members - self.progress.ready.keys() - summing
         return self._to_do(s, late)
@@ -172,15 +171,10 @@ class Duty:
                 owed.setdefault(wait.peer, set()).add(("microbatch", wait.microbatch, wait.visit))
         return {peer: frozenset(items) for peer, items in owed.items()}
 
-    def _at_odds_about_a_sum(
-        self, s: Situation, waits: Collection[tuple[Peer, Wait]], summing: Collection[Peer]
-    ) -> frozenset[Peer]:
+    def _at_odds_about_a_sum(self, s: Situation, waits: Collection[tuple[Peer, Wait]]) -> frozenset[Peer]:
         """Of the first stage with any. Who sums up needs the Shares of all, then their parts, then their sums. Whoever
         lacks the earlier is not asked for the later. Those whose link is broken are at odds as well."""
-        named = [
-            (peer, wait) for peer, wait in waits
-            if wait.microbatch < 0 and wait.peer != peer and (wait.peer in summing or not wait.stored)
-        ]  # fmt: skip
+        named = [(peer, wait) for peer, wait in waits if wait.microbatch < 0 and wait.peer != peer]
         stage = min((wait.visit for _, wait in named), default=None)
         here = [(peer, wait) for peer, wait in named if wait.visit == stage]
         lacking = {who: min(_order(wait) for peer, wait in here if peer == who) for who, _ in here}

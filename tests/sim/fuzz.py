@@ -87,8 +87,9 @@ class Fuzz:
     """The world of one seed, and its hostile peers."""
 
     def __init__(
-        self, seed: int, events: int = EVENTS_A_WORLD, reach: bool = False, kinds: Collection[type] = ()
-    ) -> None:
+        self, seed: int, events: int = EVENTS_A_WORLD, reach: bool = False, kinds: Collection[type] = (),
+        insists: bool = False,
+    ) -> None:  # fmt: skip
         chance = self.chance = Random(f"fuzz {seed}")
         settings = draw_settings(chance, chance.choice([1, 2, 2, 3]))
         disks = {"snapshot_every": chance.choice([0, 0, 2]), "rollback_max": chance.choice([0, 5])}
@@ -116,8 +117,14 @@ class Fuzz:
         self.speaking = True
         self.over = False
         """The hostile peers are gone for good."""
-        self.bursts = chance.random() < 0.3
+        self.bursts = not insists and chance.random() < 0.3
         """The hostile peers behave, lie for a moment, and are gone for long; the others go on with what they did."""
+        self.insists = insists or (not self.bursts and chance.random() < 0.3)
+        """A hostile peer says one thing to one peer, again and again, for longer than anybody waits."""
+        self.again: dict[Peer, tuple[Peer, float, ms.Message]] = {}
+        """Who insists → (to whom, until when, on what)."""
+        if self.insists:
+            self.pause = chance.choice([0.3, 0.6])
 
     # -- the swarm
 
@@ -209,9 +216,24 @@ class Fuzz:
             return
         targets = [other for other in self.world.live() if other is not host]
         if targets:
-            target = self.chance.choice(targets)
-            self.say(host, target, self.invented(host, target))
+            leads = [other for other in targets if other.view is not None and other.view.leader == other.peer]
+            target = self.chance.choice(leads if leads and self.insists and self.chance.random() < 0.5 else targets)
+            self.say(host, *self.repeated(host, target) if self.insists else (target, self.invented(host, target)))
         self.world.at(self.world.now + self.chance.expovariate(1 / self.pause), self.speak, (host,))
+
+    def repeated(self, host: Host, target: Host) -> tuple[Host, ms.Message]:
+        """What it said last, to whom it was said, for up to three leases; it is made to fit what happened meanwhile."""
+        chance, now, lease = self.chance, self.world.now, self.settings.lease_seconds
+        to, until, message = self.again.get(host.peer, (target.peer, 0.0, None))
+        last = self.world.by_id[to.id]
+        if message is None or now > until or not last.alive or last.peer != to or last is host:
+            message = self.invented(host, target)
+            self.again[host.peer] = target.peer, now + chance.uniform(0.0, 3.0) * lease, message
+            return target, message
+        begin = last.participant.holder.begin
+        if last.view is not None and begin is not None:
+            message = self.words.aimed(message, last.view, begin.step, begin.attempt)
+        return last, message
 
     def invented(self, host: Host, target: Host) -> ms.Message:
         """A message of a kind that its receiver may listen to."""
@@ -237,6 +259,8 @@ class Fuzz:
             message = self.words.aimed(message, view, step, attempt)
             if isinstance(message, ms.Begin) and begin is not None:
                 message = self.begin_after(message, begin, view)
+        if isinstance(message, ms.Suspect | ms.Poll | ms.PollReply) and chance.random() < 0.3:
+            message = replace(message, peer=chance.choice([host.peer, target.peer]))
         if isinstance(message, ms.Prepare | ms.Propose) and chance.random() < 0.9:
             message = replace(message, ballot=replace(message.ballot, proposer=host.peer))
         balloting, leader = target.participant.balloting, target.participant.leader
@@ -352,9 +376,12 @@ class Fuzz:
             self.world.kill(host, "silenced", silently=False)
 
 
-def run_fuzz(seed: int, events: int = EVENTS_A_WORLD, reach: bool = False, kinds: Collection[type] = ()) -> Fuzzed:
-    """One world from beginning to end. `kinds`: of messages that are lied in, instead of those that the seed draws."""
-    return Fuzz(seed, events, reach, kinds).run()
+def run_fuzz(
+    seed: int, events: int = EVENTS_A_WORLD, reach: bool = False, kinds: Collection[type] = (), insists: bool = False
+) -> Fuzzed:
+    """One world from beginning to end. `kinds`: of messages that are lied in, instead of those that the seed draws;
+    `insists`: hostile peers do, whatever the seed says."""
+    return Fuzz(seed, events, reach, kinds, insists).run()
 
 
 def run_many(

@@ -9,17 +9,25 @@ from typing import Any, Final
 import pytest
 
 from ftnode.lab.hostile import traitor
-from ftnode.protocol.leader.disputes import Disputes
+from ftnode.protocol.leader.disputes import Disputes, Suspects
 from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.leader.leader import Leader
 from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
-from ftnode.protocol.words.messages import Poisoned
-from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.messages import Poisoned, Share, Wait
+from ftnode.protocol.words.types import Direction, Peer
 from tests.sim.host import Host
 from tests.sim.planted import other_sums, patched
-from tests.sim.test_duty import OWES_SECONDS, SETTLES_SECONDS, betrays, seen, stages_without_leader, swarm
+from tests.sim.test_duty import (
+    OWES_SECONDS,
+    SETTLES_SECONDS,
+    betrays,
+    says_that_others,
+    seen,
+    stages_without_leader,
+    swarm,
+)
 from tests.sim.world import World
 
 SUM_SECONDS: Final = OWES_SECONDS + 4.0
@@ -151,6 +159,65 @@ def test_whom_all_of_its_group_break_with_takes_one_of_them_along_at_most(older:
     host = of_stage(world, older)
     is_refused(world, host)
     trains_without(world, host, 4 * SUM_SECONDS, others=1)
+
+
+def is_cut_off(world: World, host: Host) -> None:
+    """Its links with the others of its group break as the first of them tells a Share."""
+    others = [peer for peer in seen(world).holders[STAGE] if peer != host.peer]
+    links = {(host.peer.id, other.id) for other in others}
+    links |= {(other, one) for one, other in links}
+
+    def way(event: ev.Event, decide: traitor.Decide) -> list[fx.Effect]:
+        effects = decide(event)
+        if any(isinstance(getattr(effect, "message", None), Share) for effect in effects):
+            world.network.block(links)
+        return effects
+
+    for peer in (host.peer, *others):
+        betrays(world.by_id[peer.id], way)
+
+
+@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_whose_links_break_before_the_shares_takes_one_of_its_group_along_at_most(seed: int, older: bool) -> None:
+    world = swarm(seed, 3, spare=3)
+    host = of_stage(world, older)
+    is_cut_off(world, host)
+    trains_without(world, host, 4 * SUM_SECONDS, others=1)
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_who_says_for_ever_that_shares_are_missing_takes_one_of_its_group_along_at_most(older: bool) -> None:
+    world = swarm(1, 3, spare=3)
+    host = of_stage(world, older)
+    betrays(host, says_that_others(world, host, traitor.unready, lack_shares))
+    trains_without(world, host, 4 * SUM_SECONDS, others=1)
+
+
+def lack_shares(world: World, host: Host) -> tuple[Wait, ...]:
+    view = seen(world)
+    return tuple(
+        Wait(-1, stage, Direction.FORWARD, peer, True)
+        for stage in view.stages_of(host.peer)
+        for peer in view.holders[stage]
+        if peer != host.peer
+    )
+
+
+def test_where_who_lacks_a_share_is_late_by_itself_more_of_a_group_go() -> None:
+    """As each of those who are named were asked for its visits."""
+
+    def at_odds(self: Duty, s: Any, waits: Any) -> frozenset[Peer]:
+        silent = {wait.peer for _, wait in waits if wait.microbatch < 0 and wait.stored}
+        self._at_odds = Suspects(frozenset())
+        return frozenset(silent)
+
+    with patched((Duty, "_at_odds_about_a_sum", at_odds), (Duty, "_may_stay", lambda self: set[Peer]())):
+        world = swarm(1, 3, spare=3)
+        host = of_stage(world, True)
+        betrays(host, says_that_others(world, host, traitor.unready, lack_shares))
+        with pytest.raises(AssertionError):
+            trains_without(world, host, 4 * SUM_SECONDS, others=1)
 
 
 # -- who sends numbers that are no use

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ftnode.protocol.leader.leader_memory import LeaderMemory, Learner
+from ftnode.protocol.leader.leader_memory import QUIET_TIMES, LeaderMemory, Learner
 from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
@@ -199,7 +199,7 @@ def test_who_is_waited_for_in_vain_is_asked_again_later(waits: list[float], drop
         now += seconds
         role.late(situation(now=now), out, 7)
     assert ((1, D) not in role.learners) is dropped
-    quiet = sum(waits) * 10 if dropped else 0.0
+    quiet = sum(waits) * QUIET_TIMES if dropped else 0.0
     assert (role.memory.asks_after == now + quiet) is dropped
     assert (role.memory.asks_again_at(D, 1.0) > now) is dropped
 
@@ -234,7 +234,8 @@ def test_nobody_new_is_asked_after_newcomers_that_failed() -> None:
     role = learning(CROWDED)
     role.memory.failed_newcomers(NOW, 3.0)
     role.memory.failed_newcomers(NOW, 2.0)
-    for now in (NOW, NOW + BEAT, NOW + 49.0):
+    quiet = 5.0 * QUIET_TIMES
+    for now in (NOW, NOW + BEAT, NOW + quiet - 1.0):
         assert MakeOffer not in map(type, role.beat(situation(view=CROWDED, presences=standby(D), now=now)))
-    told = role.beat(situation(view=CROWDED, presences=standby(D), now=NOW + 50.0))
+    told = role.beat(situation(view=CROWDED, presences=standby(D), now=NOW + quiet))
     assert MakeOffer in map(type, told)
