@@ -66,8 +66,11 @@ class FlowWindow:
         self.sent += count
         self._written.append((self.sent, now))
 
-    def receipt(self, received: int, at: float, now: float) -> None:
-        """The peer had so many bytes `at` a moment of its clock. Raises ValueError when that cannot be."""
+    def receipt(self, received: int, at: float, now: float) -> float:
+        """The peer had so many bytes `at` a moment of its clock. When that was by ours, without the shortest way.
+
+        Raises ValueError when it cannot be.
+        """
         if not self.received < received <= self.sent:
             raise ValueError(f"a receipt for {received} bytes after {self.received}, where {self.sent} were sent")
         self._full = self._full or self.room < FULL_BYTES
@@ -76,7 +79,7 @@ class FlowWindow:
         while self._written and self._written[0][0] <= received:
             written = self._written.popleft()[1]
         if written is None:
-            return
+            return now
         queued = self._queued(at - written, now)
         if self._round is not None and received >= self._round[0]:
             _, before, began = self._round
@@ -85,6 +88,7 @@ class FlowWindow:
             self._round = None
         if self._round is None:
             self._round, self._full = (self.sent, received, at), False
+        return written + queued
 
     def _adapt(self, rate: float, way: float) -> None:
         """`rate`: bytes a second that the peer got; `way`: there and back without our queue."""

@@ -16,6 +16,7 @@ from typing import Final
 import trio
 
 from ftnode.node.home.identity import peer_id_bytes
+from ftnode.node.links.line_pace import Line
 from ftnode.node.links.listening import KINDS, socket_address
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_all, write_frame, write_now
@@ -73,13 +74,13 @@ class Lane:
 class Link:
     """Outgoing half of the traffic with `peer`. `up` is True between a successful dial and the break."""
 
-    def __init__(self, peer: Peer, arena: Arena) -> None:
+    def __init__(self, peer: Peer, arena: Arena, line: Line) -> None:
         self.peer = peer
         self.up = False
         self.scope = trio.CancelScope()
         self._verdict: LinkBroken | None = None
         self._control = Lane()
-        self._tensors = TensorLane(arena)
+        self._tensors = TensorLane(arena, line)
         self._streams: list[trio.SocketStream] = []
 
     @property

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import trio
 
 from ftnode.node.links.flow_window import FlowWindow
+from ftnode.node.links.line_pace import Line
 from ftnode.node.links.streams import RECEIPT, PeerStream, read_exactly, write_all
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.protocol.words.messages import Boundary
@@ -63,8 +64,8 @@ class Tensor:
 class TensorLane:
     """The tensors of one link. Its memory stays pinned until it is written or dropped."""
 
-    def __init__(self, arena: Arena) -> None:
-        self._arena = arena
+    def __init__(self, arena: Arena, line: Line) -> None:
+        self._arena, self._line = arena, line
         self._queue: list[tuple[Urgency, int, Tensor]] = []
         self._serial = 0
         self._writing: Tensor | None = None
@@ -105,20 +106,22 @@ class TensorLane:
         return True
 
     async def write(self, stream: PeerStream) -> None:
-        """Write what is most urgent, as long as the stream lives. Raises one of STREAM_ERRORS."""
+        """Write what is most urgent, at the line's pace, as long as the stream lives. Raises one of STREAM_ERRORS."""
         while True:
             while not self._queue:
                 await self._wait_for_news()
-            self._writing = heapq.heappop(self._queue)[2]
-            while self._writing.rest:
-                await self._write_piece(stream, self._writing)
-            self._done_writing(self._writing)
+            with self._line.sending():
+                while self._queue:
+                    self._writing = heapq.heappop(self._queue)[2]
+                    while self._writing.rest:
+                        await self._write_piece(stream, self._writing)
+                    self._done_writing(self._writing)
 
     async def _write_piece(self, stream: PeerStream, tensor: Tensor) -> None:
         with trio.fail_after(STILL_SECONDS):
             while self._window.room <= 0:
                 await self._wait_for_news()
-        piece = cut(tensor.rest, self._window.room)
+        piece = cut(tensor.rest, await self._line.turn(self._window.room))
         self._window.send(sum(map(len, piece)), trio.current_time())
         with trio.fail_after(STILL_SECONDS) as patience:
             await write_all(stream, piece, patience)
@@ -133,7 +136,9 @@ class TensorLane:
         """Take receipts until the stream ends. Raises ValueError for a wrong one, and one of STREAM_ERRORS."""
         while True:
             received, microseconds = RECEIPT.unpack(await read_exactly(stream, RECEIPT.size))
-            self._window.receipt(received, microseconds / 1e6, trio.current_time())
+            before, now = self._window.received, trio.current_time()
+            came_at = self._window.receipt(received, microseconds / 1e6, now)
+            self._line.pace.came(received - before, came_at, now)
             while self._written and self._written[0].end <= received:
                 self._forget(self._written.popleft())
             self._news.set()

@@ -23,6 +23,7 @@ from ftnode.node.links.address_cards import CardBook
 from ftnode.node.links.attention import Attention, Flood
 from ftnode.node.links.bans import BAN_SECONDS, Strikes
 from ftnode.node.links.inbound import Intake
+from ftnode.node.links.line_pace import Line
 from ftnode.node.links.link import HANDSHAKE_SECONDS, Link, LinkBroken, LinkDialer, describe
 from ftnode.node.links.newest import newest
 from ftnode.node.links.p2pd import P2pd, P2pdError
@@ -85,6 +86,7 @@ class Transport:
     ) -> None:
         self._p2pd = p2pd
         self._arena = arena
+        self._line = Line()
         self._run = run
         self._me = Peer(p2pd.peer_id, nonce)
         self._boundary_bytes = boundary_bytes
@@ -246,7 +248,7 @@ class Transport:
         if verdict is not None:
             self._report(peer, verdict)
             return None
-        link = self._links[peer] = Link(peer, self._arena)
+        link = self._links[peer] = Link(peer, self._arena, self._line)
         self._nursery.start_soon(self._run_link, link)
         return link
 
