@@ -8,6 +8,7 @@ a key alone. A tensor that is made again for the same step, microbatch and visit
 - int4: a block is rotated first. Random signs and a Hadamard transform spread an outlier over its whole block, as in
   QuaRot (Ashkboos et al. 2024), so that 16 levels suffice for what is then nearly normal. Levels stand at odd multiples
   of half a scale, since a rotated number is hardly ever zero.
+- Tokens come behind activations in a model with a subspace: 2 or 4 bytes each, unsigned.
 - Gradients are rounded up or down by chance (`dither`), so that their mean is right. Activations are rounded to the
   nearest level, which makes the smaller error.
 """
@@ -126,6 +127,32 @@ class BoundaryCodec:
             torch.sub(levels, ZERO[self.encoding], out=numbers).mul_(scales)
         else:
             torch.matmul((levels - ZERO[self.encoding]).mul_(scales), self._rotation.t(), out=numbers)
+
+
+class ActivationCodec:
+    """Of activations: their numbers, and behind them the tokens where `token_bytes` is not 0."""
+
+    def __init__(self, encoding: str, shape: tuple[int, int, int], device: torch.device, token_bytes: int) -> None:
+        self._numbers = BoundaryCodec(encoding, shape, device, dither=False)
+        self._token_type = {0: None, 2: torch.int16, 4: torch.int32}[token_bytes]
+        self._mask = (1 << 8 * token_bytes) - 1
+        self.bytes = self._numbers.bytes + shape[0] * shape[1] * token_bytes
+
+    def encode(self, x_bts: Tensor, tokens_bt: Tensor | None, into: Tensor) -> None:
+        """Into bytes [self.bytes]. Raises StageFault for numbers that are too large."""
+        self._numbers.encode(x_bts, into[: self._numbers.bytes])
+        if self._token_type is not None:
+            assert tokens_bt is not None
+            narrow = tokens_bt.to("cpu", self._token_type).contiguous()
+            into[self._numbers.bytes :].copy_(narrow.view(torch.uint8).view(-1))
+
+    def decode(self, content: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The numbers, as BoundaryCodec.decode, and the tokens [B, T], of which any may be none of the vocabulary."""
+        numbers = self._numbers.decode(content[: self._numbers.bytes])
+        if self._token_type is None:
+            return numbers, None
+        narrow = content[self._numbers.bytes :].clone().view(self._token_type)
+        return numbers, narrow.long().bitwise_and_(self._mask).view(self._numbers.shape[:2])
 
 
 def _packed(levels: Tensor) -> Tensor:

@@ -31,6 +31,9 @@ class ModelConfig:
     norm_eps: float = 1e-5
     precision: str = "float32"
     """One of PRECISIONS."""
+    subspace: int = 0
+    """Coordinates of the residual stream that blocks write to, the first ones; 0: all. The others are fixed by token
+    (models/fixed_embedding.py), as in Protocol Models (Ramasinghe et al. 2025)."""
 
     def __post_init__(self) -> None:
         for name in ("dim", "heads", "layers", "context", "hidden", "vocabulary"):
@@ -40,6 +43,8 @@ class ModelConfig:
             raise ValueError(f"dim ({self.dim}) must be heads ({self.heads}) times an even number, for RoPE's pairs")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision}")
+        if not 0 <= self.subspace < self.dim:
+            raise ValueError(f"subspace must be 0, or less than dim ({self.dim}), not {self.subspace}")
         for name in ("rope_theta", "norm_eps"):
             if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number, not {getattr(self, name)}")
@@ -48,6 +53,21 @@ class ModelConfig:
     def of(cls, section: DataclassInstance) -> ModelConfig:
         """The model that a dataclass describes which has these fields: the model section of a manifest, or more."""
         return cls(**{field.name: getattr(section, field.name) for field in fields(cls)})
+
+    @property
+    def stream(self) -> int:
+        """Coordinates that blocks write to, and that travel between stages."""
+        return self.subspace or self.dim
+
+    @property
+    def fixed(self) -> int:
+        """Coordinates that only the token decides."""
+        return self.dim - self.stream
+
+    @property
+    def token_bytes(self) -> int:
+        """Of a token that travels with its activation; 0 where none does."""
+        return (2 if self.vocabulary <= 1 << 16 else 4) if self.subspace else 0
 
     @property
     def head_dim(self) -> int:
@@ -60,12 +80,13 @@ class ModelConfig:
     @property
     def block_parameters(self) -> int:
         """Of one transformer block: q, k, v, o; gate, up, down; two norms."""
-        return 4 * self.dim**2 + 3 * self.dim * self.hidden + 2 * self.dim
+        reads = 3 * self.dim + 2 * self.hidden + 2
+        return self.dim * reads + self.stream * (self.dim + self.hidden)
 
     @property
     def head_parameters(self) -> int:
         """Of stage 0: embedding, LM head, final norm."""
-        return 2 * self.vocabulary * self.dim + self.dim
+        return self.vocabulary * (self.stream + self.dim) + self.dim
 
     def layers_per_stage(self, stages: int) -> int:
         """Every block stage has equally many, so that neighbours can be blended. Raises ValueError."""

@@ -1,6 +1,7 @@
 """The transformer: a block, an embedding, a language-model head, as functions of weights.
 
-B sequences, T positions, D dim, H heads, K dim per head (D = H·K), F hidden, V vocabulary, E = 3·D (q, k and v).
+B sequences, T positions, D dim, H heads, K dim per head (D = H·K), F hidden, V vocabulary, E = 3·D (q, k and v), S the
+coordinates of the residual stream that blocks write to: D, or those of the subspace. `fixed_bty` are the other D - S.
 `x_btd` has shape [B, T, D]. Names and conventions of the weights are those of Hugging Face's `LlamaForCausalLM`, with
 which tests/models/test_llama.py compares the numbers.
 """
@@ -8,12 +9,14 @@ which tests/models/test_llama.py compares the numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ftnode.models.config import ModelConfig
+from ftnode.models.fixed_embedding import fixed_table
 from ftnode.models.parameters import EMBEDDING, FINAL_NORM, LM_HEAD, block_shapes, head_shapes, places
 from ftnode.models.tensors import Layout
 
@@ -37,7 +40,7 @@ def block_layout(config: ModelConfig, first: int, count: int) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class HeadWeights:
-    embedding_vd: Tensor
+    embedding_vs: Tensor
     norm_d: Tensor
     lm_head_vd: Tensor
 
@@ -46,10 +49,10 @@ class HeadWeights:
 class BlockWeights:
     attention_norm_d: Tensor
     qkv_ed: Tensor
-    output_dd: Tensor
+    output_sd: Tensor
     mlp_norm_d: Tensor
     gate_up_2fd: Tensor
-    down_df: Tensor
+    down_sf: Tensor
 
 
 def head_weights(layout: Layout, flat: Tensor) -> HeadWeights:
@@ -61,10 +64,10 @@ def block_weights(config: ModelConfig, layout: Layout, flat: Tensor, layer: int)
     return BlockWeights(
         attention_norm_d=layout.view(flat, f"{prefix}.input_layernorm.weight"),
         qkv_ed=layout.joined(flat, f"{prefix}.self_attn.q_proj.weight", (3 * d, d)),
-        output_dd=layout.view(flat, f"{prefix}.self_attn.o_proj.weight"),
+        output_sd=layout.view(flat, f"{prefix}.self_attn.o_proj.weight"),
         mlp_norm_d=layout.view(flat, f"{prefix}.post_attention_layernorm.weight"),
         gate_up_2fd=layout.joined(flat, f"{prefix}.mlp.gate_proj.weight", (2 * config.hidden, d)),
-        down_df=layout.view(flat, f"{prefix}.mlp.down_proj.weight"),
+        down_sf=layout.view(flat, f"{prefix}.mlp.down_proj.weight"),
     )
 
 
@@ -91,32 +94,49 @@ def rms_norm(x_btd: Tensor, weight_d: Tensor, eps: float) -> Tensor:
 
 
 def attention(x_btd: Tensor, weights: BlockWeights, rope: Rotary, heads: int) -> Tensor:
-    """Causal self-attention over all T positions; RoPE on q and k together."""
+    """Causal self-attention over all T positions, [B, T, S]; RoPE on q and k together."""
     b, t, d = x_btd.shape
     qkv_bt3hk = F.linear(x_btd, weights.qkv_ed).view(b, t, 3, heads, d // heads)
     qk_bt2hk, v_bthk = qkv_bt3hk[:, :, :2], qkv_bt3hk[:, :, 2]
     turned_bt2hk = qk_bt2hk * rope.cos_t11k[:t] + qk_bt2hk.roll(d // heads // 2, dims=-1) * rope.sin_t11k[:t]
     q_bhtk, k_bhtk = turned_bt2hk.to(v_bthk.dtype).permute(2, 0, 3, 1, 4).unbind()
     mixed_bhtk = F.scaled_dot_product_attention(q_bhtk, k_bhtk, v_bthk.transpose(1, 2), is_causal=True)
-    return F.linear(mixed_bhtk.transpose(1, 2).reshape(b, t, d), weights.output_dd)
+    return F.linear(mixed_bhtk.transpose(1, 2).reshape(b, t, d), weights.output_sd)
 
 
 def swiglu(x_btd: Tensor, weights: BlockWeights) -> Tensor:
     gate_btf, up_btf = F.linear(x_btd, weights.gate_up_2fd).chunk(2, dim=-1)
-    return F.linear(F.silu(gate_btf) * up_btf, weights.down_df)
+    return F.linear(F.silu(gate_btf) * up_btf, weights.down_sf)
 
 
-def block(x_btd: Tensor, weights: BlockWeights, rope: Rotary, config: ModelConfig) -> Tensor:
-    x_btd = x_btd + attention(rms_norm(x_btd, weights.attention_norm_d, config.norm_eps), weights, rope, config.heads)
-    return x_btd + swiglu(rms_norm(x_btd, weights.mlp_norm_d, config.norm_eps), weights)
+@lru_cache(maxsize=2)
+def fixed_on(config: ModelConfig, device: torch.device) -> Tensor:
+    """What is fixed of each token, [V, D - S], once for all stages on a device."""
+    return torch.from_numpy(fixed_table(config).copy()).to(device)
+
+
+def whole(x_bts: Tensor, fixed_bty: Tensor | None) -> Tensor:
+    """The residual stream [B, T, D] as it is read."""
+    return x_bts if fixed_bty is None else torch.cat((x_bts, fixed_bty), dim=-1)
+
+
+def block(
+    x_bts: Tensor, weights: BlockWeights, rope: Rotary, config: ModelConfig, fixed_bty: Tensor | None = None
+) -> Tensor:
+    x_btd = rms_norm(whole(x_bts, fixed_bty), weights.attention_norm_d, config.norm_eps)
+    x_bts = x_bts + attention(x_btd, weights, rope, config.heads)
+    x_btd = rms_norm(whole(x_bts, fixed_bty), weights.mlp_norm_d, config.norm_eps)
+    return x_bts + swiglu(x_btd, weights)
 
 
 def embed(tokens_bt: Tensor, weights: HeadWeights) -> Tensor:
-    return F.embedding(tokens_bt, weights.embedding_vd)
+    """[B, T, S]."""
+    return F.embedding(tokens_bt, weights.embedding_vs)
 
 
-def logits(x_btd: Tensor, weights: HeadWeights, config: ModelConfig) -> Tensor:
+def logits(x_bts: Tensor, weights: HeadWeights, config: ModelConfig, fixed_bty: Tensor | None = None) -> Tensor:
     """[B, T, V], of the model's precision whatever the products ran in."""
+    x_btd = whole(x_bts, fixed_bty)
     return F.linear(rms_norm(x_btd, weights.norm_d, config.norm_eps), weights.lm_head_vd).to(dtype_of(config))
 
 

@@ -1,7 +1,8 @@
 """Names, shapes and places of the model's parameters. No torch here: who writes a checkpoint needs them without it.
 
 A stage's weights are one flat buffer; the parameters lie in it one behind the other, matrices first. Names and
-conventions are those of Hugging Face's `LlamaForCausalLM`.
+conventions are those of Hugging Face's `LlamaForCausalLM`. With a subspace, what writes into the residual stream has
+`stream` rows only, and the embedding as many columns: the others are zero, or fixed.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ Entries = dict[str, tuple[int, Shape]]
 
 def head_shapes(config: ModelConfig) -> tuple[Shapes, Shapes]:
     """Matrices and norms of the head."""
-    table = (config.vocabulary, config.dim)
-    return {EMBEDDING: table, LM_HEAD: table}, {FINAL_NORM: (config.dim,)}
+    embedding, table = (config.vocabulary, config.stream), (config.vocabulary, config.dim)
+    return {EMBEDDING: embedding, LM_HEAD: table}, {FINAL_NORM: (config.dim,)}
 
 
 def block_shapes(config: ModelConfig, first: int, count: int) -> tuple[Shapes, Shapes]:
     """Of the layers first..first+count-1. Only the names depend on `first`. q, k, v and gate, up are neighbours."""
-    d, f = config.dim, config.hidden
+    d, s, f = config.dim, config.stream, config.hidden
     matrices: Shapes = {}
     norms: Shapes = {}
     for layer in range(first, first + count):
         prefix = f"model.layers.{layer}"
-        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+        for name in ("q_proj", "k_proj", "v_proj"):
             matrices[f"{prefix}.self_attn.{name}.weight"] = (d, d)
+        matrices[f"{prefix}.self_attn.o_proj.weight"] = (s, d)
         matrices[f"{prefix}.mlp.gate_proj.weight"] = (f, d)
         matrices[f"{prefix}.mlp.up_proj.weight"] = (f, d)
-        matrices[f"{prefix}.mlp.down_proj.weight"] = (d, f)
+        matrices[f"{prefix}.mlp.down_proj.weight"] = (s, f)
         norms[f"{prefix}.input_layernorm.weight"] = (d,)
         norms[f"{prefix}.post_attention_layernorm.weight"] = (d,)
     return matrices, norms

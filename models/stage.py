@@ -88,6 +88,7 @@ class Stage:
         self._blocks: tuple[BlockWeights, ...] = ()
         self._rope = llama.rotary(config, self.device)
         self._parameters = self._named(moments)
+        self._fixed_vy = llama.fixed_on(config, self.device) if config.subspace else None
         self._bind()
 
     @property
@@ -111,35 +112,39 @@ class Stage:
         self.rate_factor, self.norm_squared = rate_factor, norm_squared
         self._drop_step()
 
-    def forward(self, key: SavedKey, x: Tensor, save: bool) -> Tensor:
-        """Tokens [B, T] (visit 0) or activation [B, T, D] → activation [B, T, D].
+    def forward(self, key: SavedKey, x: Tensor, save: bool, tokens_bt: Tensor | None = None) -> Tensor:
+        """Tokens [B, T] (visit 0) or activation [B, T, S] → activation [B, T, S]. `tokens_bt`: those of an activation,
+        in a model with a subspace.
 
         `save` keeps the graph under `key` for `backward`, and a copy of `x`, whose memory may be used again.
         """
+        fixed = self._fixed(tokens_bt)
         if not self.index or not save:
             with torch.no_grad():
-                return self._checked(self._run(self._input(x)), "activation")
+                return self._checked(self._run(self._input(x), fixed), "activation")
         if key in self._saved:
             raise Misuse(f"microbatch {key[1]} at visit {key[2]} is already saved", self.index)
         leaf = self._input(x, leaf=True)
-        output = self._run(leaf)
+        output = self._run(leaf, fixed)
         self._checked(output, "activation")
         self._saved[key] = (leaf, output)
         return output.detach()
 
-    def evaluate(self, x_btd: Tensor, targets_bt: Tensor) -> float:
+    def evaluate(self, x_bts: Tensor, targets_bt: Tensor, tokens_bt: Tensor | None = None) -> float:
         """The last visit without a backward pass: mean loss in nats per token."""
         with torch.no_grad():
-            return self._checked_loss(self._loss(self._input(x_btd), targets_bt))
+            return self._checked_loss(self._loss(self._input(x_bts), targets_bt, self._fixed(tokens_bt)))
 
-    def backward(self, key: SavedKey, gradient_btd: Tensor, x: Tensor | None) -> Lesson:
+    def backward(
+        self, key: SavedKey, gradient_bts: Tensor, x: Tensor | None, tokens_bt: Tensor | None = None
+    ) -> Lesson:
         """Accumulate the gradient of one visit. `x`: run its forward pass again; None: use what was saved.
 
         x is tokens [B, T] at visit 0, which saves nothing. Raises Misuse when the visit is accumulated already.
         """
         attempt, visit = key[0], key[1:]
         self.ledger.admit(attempt, visit)
-        gradient_btd = self._checked(gradient_btd.to(self.device, self.dtype), "gradient from the next stage")
+        gradient_bts = self._checked(gradient_bts.to(self.device, self.dtype), "gradient from the next stage")
         if x is None:
             if key not in self._saved:
                 raise Misuse(f"nothing saved of microbatch {key[1]} at visit {key[2]}", self.index)
@@ -147,15 +152,15 @@ class Stage:
         else:
             self._saved.pop(key, None)
             leaf = self._input(x, leaf=bool(self.index))
-            output = self._checked(self._run(leaf), "activation")
-        return Lesson(self._accumulate(attempt, visit, leaf, output, gradient_btd), 0.0)
+            output = self._checked(self._run(leaf, self._fixed(tokens_bt)), "activation")
+        return Lesson(self._accumulate(attempt, visit, leaf, output, gradient_bts), 0.0)
 
-    def learn(self, key: SavedKey, x_btd: Tensor, targets_bt: Tensor) -> Lesson:
+    def learn(self, key: SavedKey, x_bts: Tensor, targets_bt: Tensor, tokens_bt: Tensor | None = None) -> Lesson:
         """The last visit: loss and backward in one."""
         attempt, visit = key[0], key[1:]
         self.ledger.admit(attempt, visit)
-        leaf = self._input(x_btd, leaf=True)
-        loss = self._loss(leaf, targets_bt)
+        leaf = self._input(x_bts, leaf=True)
+        loss = self._loss(leaf, targets_bt, self._fixed(tokens_bt))
         value = self._checked_loss(loss)
         share = torch.full_like(loss, 1 / self.microbatches)
         return Lesson(self._accumulate(attempt, visit, leaf, loss, share), value)
@@ -242,19 +247,28 @@ class Stage:
         x = x.to(self.device, self.dtype, copy=leaf)
         return self._checked(x, "activation from the stage before").requires_grad_(leaf)
 
-    def _run(self, x: Tensor) -> Tensor:
+    def _fixed(self, tokens_bt: Tensor | None) -> Tensor | None:
+        """What no block writes to, [B, T, D - S]. Raises StageFault for a token that is none."""
+        if self._fixed_vy is None or tokens_bt is None:
+            return None
+        tokens_bt = tokens_bt.to(self.device, torch.long)
+        if not 0 <= int(tokens_bt.min()) <= int(tokens_bt.max()) < self.config.vocabulary:
+            raise StageFault("a token from the stage before is none of the vocabulary", self.index)
+        return torch.nn.functional.embedding(tokens_bt, self._fixed_vy)
+
+    def _run(self, x: Tensor, fixed_bty: Tensor | None) -> Tensor:
         with self._precision():
             if self._head is not None:
                 return llama.embed(x, self._head)
             for weights in self._blocks:
-                x = llama.block(x, weights, self._rope, self.config)
+                x = llama.block(x, weights, self._rope, self.config, fixed_bty)
         return x
 
-    def _loss(self, x_btd: Tensor, targets_bt: Tensor) -> Tensor:
+    def _loss(self, x_bts: Tensor, targets_bt: Tensor, fixed_bty: Tensor | None) -> Tensor:
         if self._head is None:
             raise Misuse("only the head has a loss", self.index)
         with self._precision():
-            logits_btv = llama.logits(x_btd, self._head, self.config)
+            logits_btv = llama.logits(x_bts, self._head, self.config, fixed_bty)
         return llama.mean_loss(logits_btv, targets_bt.to(self.device, torch.long))
 
     def _precision(self) -> torch.autocast:

@@ -18,13 +18,16 @@ PACKAGES: Final = {
 }
 ROOMS: Final[dict[str, tuple[str, ...]]] = {
     "protocol": (
-        "words", "manifest", "wire", "liveness", "step", "situation", "recovery", "chronicle", "views", "leader",
-        "holder", "picture", "participant",
+        "words", "manifest", "lines", "wire", "liveness", "step", "situation", "recovery", "chronicle", "views",
+        "leader", "holder", "picture", "participant",
     ),
     "node": (
         "ports", "home", "machine", "links", "owner", "watch", "snapshots", "directory", "data", "reduction",
         "compute", "manifests", "weights", "driver", "export", "life", "cli",
     ),
-    "lab": ("results", "traces", "swarms", "audit", "demo", "recovery", "parts", "benchmarks", "hostile", "commands"),
+    "lab": (
+        "results", "traces", "swarms", "audit", "demo", "recovery", "parts", "benchmarks", "hostile", "lines",
+        "codecs", "commands",
+    ),
 }  # fmt: skip
 """From the bottom to the top."""

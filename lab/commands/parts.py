@@ -1,4 +1,4 @@
-"""`ftnode lab transport`, `reduction`, `data` and others: single parts are measured."""
+"""`ftnode lab transport`, `reduction`, `sums`, `data` and others: single parts are measured."""
 
 from __future__ import annotations
 
@@ -41,6 +41,25 @@ def reduction(
     folder = whole_path(out) if out else None
     run(as_json, peers, megabytes, rounds, kill, folder)
     return 0
+
+
+@click.command()
+@click.option("--peers", type=click.IntRange(2, 16), default=4, show_default=True, help="Members of the group.")
+@click.option("--megabytes", type=click.IntRange(1, 4000), default=100, show_default=True, help="Size of the gradient.")
+@click.option("--line", type=FiniteRange(0, 1e5), default=20.0, show_default=True, help="Mbit/s each way; 0: no limit.")
+@click.option("--rounds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Sums of each encoding.")
+@click.option("--seeds", type=click.IntRange(0, 100), default=4, show_default=True, help="Runs for the loss; 0: none.")
+@click.option("--steps", type=click.IntRange(6, 100_000), default=300, show_default=True, help="Steps of each run.")
+@json_option
+@unused_home_option
+def sums(
+    peers: int, megabytes: int, line: float, rounds: int, seeds: int, steps: int, as_json: bool, home: str | None
+) -> int:  # fmt: skip
+    """Seconds that encoded sums take on thin lines, and the loss after as many steps, against exact sums. Exit code 1
+    when int8 is above its budget."""
+    from ftnode.lab.parts.sums import run
+
+    return 0 if run(as_json, peers, megabytes, line, rounds, seeds, steps)["passed"] else 1
 
 
 @click.command()

@@ -112,14 +112,18 @@ def _lose_runners(results: RunnerResults, peers: int, numbers: int, rounds: int)
 class Swarm:
     """Our peers, and the views that say who is of the group: here the core's part is played by this process."""
 
-    def __init__(self, stack: ExitStack, peers: int, numbers: int) -> None:
-        self._stack, self._numbers = stack, numbers
+    def __init__(
+        self, stack: ExitStack, peers: int, numbers: int, encoding: str = "exact", megabits: float = 0
+    ) -> None:
+        """`encoding`: as pipeline.sums; `megabits`: a second, of each peer's line in either direction; 0: no limit."""
+        self._stack, self._numbers, self._how = stack, numbers, (encoding, megabits)
         self._members = [self._join(index) for index in range(peers)]
         self._view = 0
         self._introduce()
 
     def _join(self, index: int) -> Member:
-        member = self._stack.enter_context(started("reduction_peers", "ours", index, self._numbers, index=index))
+        arguments = "ours", index, self._numbers, *self._how
+        member = self._stack.enter_context(started("reduction_peers", *arguments, index=index))
         member.where = member.hear()
         return member
 

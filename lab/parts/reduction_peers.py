@@ -1,6 +1,6 @@
 """One peer of the reduction benchmark, as a process of its own: ours, or hivemind's averager on the same numbers.
 
-    python -m ftnode.lab.parts.reduction_peers KIND INDEX NUMBERS
+    python -m ftnode.lab.parts.reduction_peers KIND INDEX NUMBERS [ENCODING MEGABITS]
 
 It prints what others need to find it, as a line of JSON, and takes orders as lines of JSON. Both kinds copy their
 gradient into the shared memory that is reduced, exchange it, and print the seconds that this took.
@@ -22,6 +22,7 @@ import trio
 
 from ftnode.node.home.identity import take_identity
 from ftnode.node.links.addresses import PeerAddress
+from ftnode.node.links.bandwidth import Bandwidth, Gate
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.transport import Transport
 from ftnode.node.machine.gradient_memory import GradientMemory
@@ -61,17 +62,18 @@ class Gradient:
         return {"norm_squared": 0.0, "gradient": "", "covered": [], "fault": ""}
 
 
-async def ours(index: int, numbers: int) -> None:
+async def ours(index: int, numbers: int, encoding: str, megabits: float) -> None:
     """Orders: {"know": [[peer id, addresses], ...]}, {"reduce": view, "group": [peer id, ...]}, {"digest": true}."""
     numbers_of_ours = gradient_of(index, numbers)
     memory = GradientMemory([numbers], numbers_of_ours.itemsize)
     gradient = Gradient(memory, numbers_of_ours)
     with tempfile.TemporaryDirectory() as home:
         async with trio.open_nursery() as nursery:
-            p2pd = await P2pd.start(nursery, take_identity(Path(home)).path)
+            p2pd = await P2pd.start(nursery, take_identity(Path(home)).path, bandwidth=line_of(megabits))
             transport = Transport(p2pd, Arena(64, 1), RUN, NONCE, BoundaryBytes(64, 64), lambda event: None)
             await transport.start(nursery)
-            reductions = Reductions(RUN, Peer(p2pd.peer_id, NONCE), memory, gradient, transport)
+            me = Peer(p2pd.peer_id, NONCE)
+            reductions = Reductions(RUN, me, memory, gradient, transport, encoding=encoding)
             reductions.begin(nursery)
             await p2pd.serve(REDUCE_PROTOCOL, reductions.serve)
             say([p2pd.peer_id, await p2pd.addresses()])
@@ -85,6 +87,12 @@ async def ours(index: int, numbers: int) -> None:
                     say(hashlib.blake2b(memory.view(0), digest_size=16).hexdigest())
             p2pd.close()
             nursery.cancel_scope.cancel()
+
+
+def line_of(megabits: float) -> Bandwidth | None:
+    """So many a second, each way."""
+    rate = 1e6 * megabits / 8
+    return Bandwidth(Gate(rate), Gate(rate)) if megabits else None
 
 
 def _start(reductions: Reductions, view: int, group: list[str]) -> None:
@@ -135,6 +143,6 @@ def hivemind(index: int, numbers: int) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "ours":
-        trio.run(ours, int(sys.argv[2]), int(sys.argv[3]))
+        trio.run(ours, int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], float(sys.argv[5]))
     else:
         hivemind(int(sys.argv[2]), int(sys.argv[3]))

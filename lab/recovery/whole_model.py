@@ -1,17 +1,20 @@
 """All stages of a model in one process: the swarm's own Stage objects, routes, batches and optimiser, without a swarm.
 
 The recovery lab trains these. A step is what a swarm's step is: every microbatch along its route, one reduction and one
-update per stage. Nothing random happens here, so equal calls give equal numbers.
+update per stage. With encodings, boundary tensors have the very bytes of a swarm's. Nothing random happens here, so
+equal calls give equal numbers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ftnode.lab.recovery.boundary_tensors import BoundaryTensors
 from ftnode.models.config import ModelConfig
 from ftnode.models.data import Bytes, Corpus, training_batch, validation_batch
 from ftnode.models.optimiser import OptimiserConfig
@@ -37,6 +40,8 @@ class Size:
     validation_microbatches: int
     clip: float = 1.0
     """Largest norm of one stage's gradient."""
+    encodings: tuple[str, str] = ("", "")
+    """Of activations and of gradients between stages; "": nothing is encoded."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -106,6 +111,7 @@ class WholeModel:
         ]
         for stage in self.stages:
             stage.initialise(seed, commit_name(0))
+        self._between = BoundaryTensors(size.config, size.encodings, seed, self.device)
         self.step = 0
 
     @property
@@ -139,20 +145,16 @@ class WholeModel:
 
     def loss_of(self, windows: Bytes) -> float:
         """Of windows [B, T + 1], in normal order."""
-        tokens = torch.from_numpy(windows).long()
-        x = tokens[:, :-1]
+        windows_bt = torch.from_numpy(windows).long()
         visits = route(self.size.stages, 0)
-        for visit, index in enumerate(visits[:-1]):
-            x = self.stages[index].forward(((0, 0), 0, visit), x, save=False)
-        return self.stages[visits[-1]].evaluate(x, tokens[:, 1:])
+        x, tokens = self._forward(visits, ((0, 0), 0), windows_bt[:, :-1], save=False)
+        return self.stages[visits[-1]].evaluate(x, windows_bt[:, 1:], tokens)
 
     def forward_again(self, iteration: int) -> None:
         """The forward pass of every block stage once more and nothing kept: what redundant computation adds to a step
         (Bamboo, section 5: each node also runs its successor's)."""
         for number, tokens in enumerate(self._training_tokens(iteration)):
-            x = tokens[:, :-1]
-            for visit, index in enumerate(route(self.size.stages, number, self.swap)[:-1]):
-                x = self.stages[index].forward(((0, iteration), number, visit), x, save=False)
+            self._forward(route(self.size.stages, number, self.swap), ((0, iteration), number), tokens[:, :-1], False)
 
     def keep(self) -> Kept:
         return Kept(
@@ -177,18 +179,26 @@ class WholeModel:
 
     def _microbatch(self, attempt: tuple[int, int], number: int, tokens: Tensor) -> float:
         visits = route(self.size.stages, number, self.swap and attempt[1] % self.swap_every == 0)
-        x = tokens[:, :-1]
-        for visit, index in enumerate(visits[:-1]):
-            x = self.stages[index].forward((attempt, number, visit), x, save=visit > 0)
+        x, its_tokens = self._forward(visits, (attempt, number), tokens[:, :-1], save=True)
         last = len(visits) - 1
-        lesson = self.stages[0].learn((attempt, number, last), x, tokens[:, 1:])
-        gradient = lesson.gradient
-        for visit in range(last - 1, 0, -1):
-            assert gradient is not None
-            gradient = self.stages[visits[visit]].backward((attempt, number, visit), gradient, None).gradient
-        assert gradient is not None
-        self.stages[0].backward((attempt, number, 0), gradient, tokens[:, :-1])
+        lesson = self.stages[0].learn((attempt, number, last), x, tokens[:, 1:], its_tokens)
+        made = lesson.gradient
+        for visit in range(last - 1, -1, -1):
+            assert made is not None
+            gradient = self._between.gradient(made, (attempt[1], number, visit + 1))
+            again = None if visit else tokens[:, :-1]
+            made = self.stages[visits[visit]].backward((attempt, number, visit), gradient, again).gradient
         return lesson.loss
+
+    def _forward(
+        self, visits: Sequence[int], microbatch: tuple[tuple[int, int], int], tokens_bt: Tensor, save: bool
+    ) -> tuple[Tensor, Tensor]:
+        """What the last visit gets: activation, and its tokens. `microbatch`: attempt and number."""
+        x, tokens = tokens_bt, tokens_bt
+        for visit, index in enumerate(visits[:-1]):
+            made = self.stages[index].forward((*microbatch, visit), x, save and visit > 0, tokens if visit else None)
+            x, tokens = self._between.activation(made, tokens)
+        return x, tokens
 
 
 def commit_name(step: int) -> str:

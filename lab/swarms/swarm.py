@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +32,15 @@ AGREE_SECONDS = 1.5
 GONE_SECONDS = 5.0
 """The kernel clears away a killed node's children well within this."""
 POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a process runs that does not share this machine's network: the command that `enter`s there before it
+    becomes the program, and where it listens."""
+
+    enter: tuple[str, ...] = ()
+    listen: str = LOOPBACK
 
 
 @dataclass
@@ -78,6 +87,8 @@ class Swarm:
     """Volunteers hash their weights after every so many steps, for the audit."""
     options: tuple[str, ...] = ()
     """Of all volunteers; those of a single one come after them."""
+    places: Mapping[str, Place] = field(default_factory=dict)
+    """Of processes by name; all others are on loopback."""
     address: str = ""
     """The meeting point's full multiaddr."""
     processes: dict[str, Process] = field(default_factory=dict)
@@ -90,9 +101,9 @@ class Swarm:
     ) -> None:
         self.stop()
 
-    def start_bootstrap(self, name: str = "bootstrap", listen: str = LOOPBACK) -> Process:
+    def start_bootstrap(self, name: str = "bootstrap", listen: str = "") -> Process:
         """Start a meeting point and wait for its address. Raises UserError (69) when it does not come up."""
-        process = self._start(name, ["bootstrap", "--listen", listen])
+        process = self._start(name, ["bootstrap", "--listen", listen or self._place(name).listen])
         deadline = time.monotonic() + BOOTSTRAP_SECONDS
         while time.monotonic() < deadline and process.alive:
             running = [node for node in running_nodes(process.home) if node.addresses]
@@ -113,7 +124,7 @@ class Swarm:
             "--dump-rebuilds", "--hash-every", str(self.hash_every), "--run-on-battery", "--share-gpu", "--nice", "0",
         ]  # fmt: skip
         if "--listen" not in options:
-            arguments += ["--listen", LOOPBACK]
+            arguments += ["--listen", self._place(name).listen]
         if self.data is not None:
             arguments += ["--data", str(self.data)]
         return self._start(name, [*arguments, *self.options, *options], program)
@@ -122,12 +133,15 @@ class Swarm:
         home, log = self.directory / "homes" / name, self.directory / "logs" / name
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
-        argv = [sys.executable, "-m", *program, *arguments, "--home", str(home)]
+        argv = [*self._place(name).enter, sys.executable, "-m", *program, *arguments, "--home", str(home)]
         theirs = {name: "" for name in os.environ if name.startswith(("FTNODE_JOIN_", "FTNODE_BOOTSTRAP_"))}
         started = start_child(argv, log=home / "output.log", environment={"PYTHONUNBUFFERED": "1", **theirs})
         process = Process(name, started, home, log)
         self.processes[name] = process
         return process
+
+    def _place(self, name: str) -> Place:
+        return self.places.get(name, Place())
 
     def kill(self, name: str) -> float:
         """SIGKILL a node's process, and only that one. Returns CLOCK_MONOTONIC at that moment."""

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import click
 
 from ftnode.models.config import ModelConfig
 from ftnode.models.state_plan import StatePlan
-from ftnode.node.cli.options import home_option, json_option, peer_option, readable_data, unused_home_option
+from ftnode.node.cli.options import (
+    FiniteRange,
+    home_option,
+    json_option,
+    peer_option,
+    readable_data,
+    unused_home_option,
+)
+from ftnode.node.cli.run_lines import Assumed, chosen_text, figures, line_option, lines_text
 from ftnode.node.home.identity import home_directory
 from ftnode.node.home.waiting import spoken
 from ftnode.node.manifests.authorship import author_key, sign, signer
 from ftnode.node.manifests.invitation import Invitation
+from ftnode.node.manifests.line_choice import choose
 from ftnode.node.manifests.presets import PRESETS, adapt, preset
 from ftnode.node.manifests.reading import read_manifest
+from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.parse import Manifest, parse, render
 from ftnode.protocol.words.errors import UserError
 
@@ -38,10 +49,14 @@ ERRORS = "cli_run"
 @click.option("--stages", type=click.IntRange(1, 256), help="Block stages; layers become the nearest multiple.")
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps of the run.")
 @click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
+@click.option(
+    "--line", callback=line_option, metavar="UP[/DOWN]Mbit",
+    help="Of a typical volunteer, as 20Mbit or 20/100Mbit: chooses encodings, microbatches and window for it.",
+)  # fmt: skip
 @home_option
 def init(
     manifest: Path, start: str, data: str | None, stages: int | None, steps: int | None, seed: int | None,
-    home: str | None,
+    line: Line | None, home: str | None,
 ) -> None:  # fmt: skip
     """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
     An existing file stays as it is."""
@@ -52,14 +67,18 @@ def init(
     first, path = preset(start), readable_data(data)
     with spoken("the corpus to be read and hashed"):
         facts = corpus_facts(path, first.model.context)
-    text = manifest_text(adapt(
+    adapted = adapt(
         first, **asdict(facts), name=_run_name(manifest, start), steps=steps,
         stages=stages, seed=seed,
-    ))  # fmt: skip
+    )  # fmt: skip
+    choice = choose(adapted, line)
+    text = manifest_text(choice.manifest, reasons=choice.reasons)
     signed = _signed(text, manifest.name, home)
     write_new(manifest, signed)
     click.echo(f"wrote {manifest}")
     click.echo(describe(parse(signed, manifest.name)))
+    if line is not None:
+        click.echo(chosen_text(choice.manifest, line, manifest.name))
     click.echo(f"signed by {signer(parse(signed), signed)}")
 
 
@@ -97,35 +116,50 @@ def sign_manifest(manifest: Path, home: str | None) -> None:
 @click.command()
 @click.argument("manifest", type=click.Path(path_type=Path))
 @peer_option
+@click.option(
+    "--device-tflops", type=FiniteRange(0, 1e6, min_open=True), metavar="N",
+    help="What a volunteer's device reaches, in TFLOP/s; says how much of a step it computes.",
+)  # fmt: skip
+@click.option("--holders", type=click.IntRange(1, 64), default=1, show_default=True, help="Volunteers for each stage.")
 @json_option
 @unused_home_option
-def show(manifest: Path, peers: tuple[str, ...], as_json: bool, home: str | None) -> None:
-    """Print the values of MANIFEST and the sizes that follow from them, and with --peer the link that invites to it
-    through these peers."""
+def show(
+    manifest: Path, peers: tuple[str, ...], device_tflops: float | None, holders: int, as_json: bool, home: str | None
+) -> None:
+    """Print the values of MANIFEST, the sizes that follow from them, and what a step takes over lines of volunteers.
+    With --peer, also the link that invites to it through these peers."""
     from ftnode.node.links.addresses import parse_peers
 
     checked, text = read_manifest(manifest)
     author = signer(checked, text, manifest.name)
     parse_peers(peers)
+    assumed = Assumed(None if device_tflops is None else device_tflops * 1e12, holders)
     link = str(Invitation(checked.run_id, author, peers)) if peers else ""
     if as_json:
-        more = {"run_id": checked.run_id, "signer": author, "link": link, "sizes": sizes(checked)}
+        more: dict[str, Any] = {"run_id": checked.run_id, "signer": author, "link": link, "sizes": sizes(checked)}
+        more["lines"] = figures(checked, assumed)
         click.echo(json.dumps(asdict(checked) | more, indent=2))
         return
     for section, values in asdict(checked).items():
         click.echo(f"{section}: " + ", ".join(f"{name} {_shown(value)}" for name, value in values.items()))
     click.echo(describe(checked))
+    for line in lines_text(checked, assumed):
+        click.echo(line)
     click.echo(_who_signed(author))
     if link:
         click.echo(f"others join with: ftnode join '{link}'")
 
 
-def manifest_text(manifest: Manifest, source: str = "the manifest of these options") -> str:
-    """What `init` writes: the manifest under a heading that says what to do with it. Raises UserError (78)."""
+def manifest_text(
+    manifest: Manifest, source: str = "the manifest of these options", reasons: Mapping[str, str] | None = None
+) -> str:
+    """What `init` writes: the manifest under a heading that says what to do with it. `reasons`: for values, by
+    section.key. Raises UserError (78)."""
     text = render(
         manifest,
         "A run of ftnode. Everybody who joins needs this same file: its values make the run id, comments do not.\n"
         "Share it with: ftnode join THIS-FILE --peer ADDRESS-OF-A-MEETING-POINT",
+        reasons,
     )
     parse(text, source)
     return text

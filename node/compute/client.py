@@ -110,6 +110,11 @@ class ComputeProcess:
             raise result[0]
         return result[0]
 
+    @property
+    def working(self) -> bool:
+        """It has something to do."""
+        return bool(self._pending)
+
     def restart(self, reason: str) -> None:
         """Kill the process; another is started. Pending commands fail; `on_lost` is not called."""
         log.warning("compute is restarted: %s", reason)

@@ -47,10 +47,12 @@ class ComputeConfig:
     """Its kind."""
     matrix_learning_rate: float = 0.0
     momentum: float = 0.95
+    subspace: int = 0
+    """Coordinates that blocks write to and that travel; 0: all of dim."""
     precision: str = "float32"
     """Of weights, gradients and moments."""
     boundary: str = "float32"
-    """Encoding of activations that travel. float64 with precision float64, and only then."""
+    """Encoding of activations that travel. float32 and float64 only with this precision."""
     boundary_gradients: str = ""
     """Encoding of the gradients of these; empty: as theirs."""
     data: str = ""
@@ -80,7 +82,7 @@ class ComputeConfig:
         for encoding in self.encodings:
             if encoding not in ENCODINGS:
                 raise ValueError(f"boundary must be one of {', '.join(ENCODINGS)}, not {encoding}")
-            if (encoding == "float64") != (self.precision == "float64"):
+            if encoding in PRECISIONS and encoding != self.precision:
                 raise ValueError(f"boundary {encoding} does not go with precision {self.precision}")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision}")
@@ -98,8 +100,14 @@ class ComputeConfig:
 
     @property
     def boundary_bytes(self) -> BoundaryBytes:
-        """Of sequences × context rows of dim numbers."""
-        return BoundaryBytes.encoded(self.encodings, self.sequences * self.context, self.dim)
+        """Of sequences × context rows of `stream` numbers, and their tokens."""
+        vocabulary = self.vocabulary if self.subspace else 0
+        return BoundaryBytes.encoded(self.encodings, self.sequences * self.context, self.stream, vocabulary)
+
+    @property
+    def stream(self) -> int:
+        """Coordinates of the residual stream that blocks write to, and that travel."""
+        return self.subspace or self.dim
 
     @property
     def chunk_bytes(self) -> int:

@@ -25,9 +25,10 @@ class Figures:
 
 
 def measure(stage: Stage, shape: tuple[int, int, int]) -> Figures:
-    """Run [B, T, D] forward and backward twice and time the second: the first pays for warming up."""
+    """Run [B, T, S] forward and backward twice and time the second: the first pays for warming up."""
     free = memory_free(stage.device)
-    x_btd = torch.ones(shape, dtype=stage.dtype)
+    x_bts = torch.ones(shape, dtype=stage.dtype)
+    tokens_bt = torch.zeros(shape[:2], dtype=torch.long)
     bytes_of: dict[int, int] = {}
 
     def keep(saved: Tensor) -> Tensor:
@@ -40,7 +41,7 @@ def measure(stage: Stage, shape: tuple[int, int, int]) -> Figures:
         bytes_of.clear()
         started = time.perf_counter()
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
-            output = stage.forward(key, x_btd, save=True).cpu()
+            output = stage.forward(key, x_bts, save=True, tokens_bt=tokens_bt).cpu()
         middle = time.perf_counter()
         stage.backward(key, output, None)
         if stage.device.type == "cuda":

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ftnode.models.blend import Blend
-from ftnode.models.boundary import BoundaryCodec
+from ftnode.models.boundary import ActivationCodec, BoundaryCodec
 from ftnode.models.config import ModelConfig
 from ftnode.models.data import Corpus, DataError, corpus_hash, load_corpus, training_batch, validation_batch
 from ftnode.models.encoded_size import encoded_bytes
@@ -68,7 +68,7 @@ class TorchStages:
         self.last_visit = config.stages + 1
         device = torch.device(config.device)
         forward, backward = config.encodings
-        self._activations = BoundaryCodec(forward, self._shape, device, dither=False)
+        self._activations = ActivationCodec(forward, self._shape, device, self.model.token_bytes)
         self._gradients = BoundaryCodec(backward, self._shape, device, dither=True)
         self._stages: dict[int, Stage] = {}
         self._installs: dict[int, _Install] = {}
@@ -145,10 +145,12 @@ class TorchStages:
             raise Misuse(f"{held.saved} activations are saved already", stage)
         try:
             if last:
-                loss = held.evaluate(self._activation(input, stage), self._batch(step, microbatch, True)[:, 1:])
+                x, tokens = self._activation(input, stage)
+                loss = held.evaluate(x, self._batch(step, microbatch, True)[:, 1:], tokens)
                 return self._done(value=loss)
-            x = self._tensor_in(stage, visit, step, microbatch, validation, input)
-            self._activations.encode(held.forward(key, x, saves), self._slot(output, self._activations, stage))
+            x, tokens = self._tensor_in(stage, visit, step, microbatch, validation, input)
+            made = held.forward(key, x, saves, tokens if stage else None)
+            self._activations.encode(made, tokens, self._slot(output, self._activations, stage))
         except StageFault as fault:
             return self._done(fault=str(fault))
         return self._done()
@@ -163,12 +165,13 @@ class TorchStages:
         try:
             if stage == 0 and visit == self.last_visit:
                 targets_bt = self._batch(step, microbatch, False)[:, 1:]
-                lesson = held.learn(key, self._activation(input, stage), targets_bt)
+                x, tokens = self._activation(input, stage)
+                lesson = held.learn(key, x, targets_bt, tokens)
             else:
                 again = recompute or stage == 0
-                x = self._tensor_in(stage, visit, step, microbatch, False, input) if again else None
+                inputs = self._tensor_in(stage, visit, step, microbatch, False, input) if again else (None, None)
                 encoded = self._slot(gradient, self._gradients, stage)
-                lesson = held.backward(key, self._gradients.decode(encoded), x)
+                lesson = held.backward(key, self._gradients.decode(encoded), *inputs)
             if lesson.gradient is not None:
                 self._pass_back(held, lesson.gradient, (step, microbatch, visit), output)
         except StageFault as fault:
@@ -320,7 +323,7 @@ class TorchStages:
 
     @property
     def _shape(self) -> tuple[int, int, int]:
-        return self.config.sequences, self.config.context, self.config.dim
+        return self.config.sequences, self.config.context, self.config.stream
 
     @property
     def _tokens(self) -> int:
@@ -352,14 +355,17 @@ class TorchStages:
 
     def _tensor_in(
         self, stage: int, visit: int, step: int, microbatch: int, validation: bool, slot: int | None
-    ) -> Tensor:
-        """What the stage reads at this visit: tokens [B, T] at visit 0, else an activation [B, T, D]."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the stage reads at this visit, and its tokens: tokens [B, T] at visit 0, else activations [B, T, S]."""
         if (stage == 0) != (visit == 0):
             raise Misuse(f"stage {stage} has no visit {visit}", stage)
-        return self._activation(slot, stage) if stage else self._batch(step, microbatch, validation)[:, :-1]
+        if stage:
+            return self._activation(slot, stage)
+        tokens_bt = self._batch(step, microbatch, validation)[:, :-1]
+        return tokens_bt, tokens_bt
 
-    def _activation(self, slot: int | None, stage: int) -> Tensor:
-        """What the stage before has made, [B, T, D]."""
+    def _activation(self, slot: int | None, stage: int) -> tuple[Tensor, Tensor | None]:
+        """What the stage before has made, [B, T, S], and in a model with a subspace the tokens [B, T]."""
         return self._activations.decode(self._slot(slot, self._activations, stage))
 
     def _pass_back(self, held: Stage, gradient: Tensor, key: tuple[int, int, int], slot: int | None) -> None:
@@ -371,7 +377,7 @@ class TorchStages:
             held.ledger.spoiled = str(fault)
             raise
 
-    def _slot(self, slot: int | None, codec: BoundaryCodec, stage: int) -> Tensor:
+    def _slot(self, slot: int | None, codec: BoundaryCodec | ActivationCodec, stage: int) -> Tensor:
         """The bytes of a boundary tensor, without a copy."""
         if slot is None:
             raise Misuse("a tensor is missing", stage)

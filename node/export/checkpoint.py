@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Final
 from ftnode.models.config import ModelConfig
 from ftnode.models.parameters import places, stage_shapes
 from ftnode.models.safetensors_header import safetensors_header
+from ftnode.node.export.widened import plain, write_widened
 from ftnode.node.home.files import json_bytes, sync_folder
 from ftnode.node.home.paths import whole_path
 from ftnode.protocol.manifest.parse import Manifest
@@ -26,11 +27,21 @@ from ftnode.protocol.words.errors import UserError
 
 CANNOT_CREATE: Final = 73
 INDEX_NAME: Final = "model.safetensors.index.json"
+NARROW: Final = ".narrow"
+"""Of a file with what came of a stage, until it is widened."""
 
 
 def stage_sizes(manifest: Manifest) -> tuple[int, ...]:
-    """Bytes of weights, by stage."""
-    model, stages = ModelConfig.of(manifest.model), manifest.pipeline.stages
+    """Bytes of weights, by stage, as holders have them."""
+    return _sizes(ModelConfig.of(manifest.model), manifest.pipeline.stages)
+
+
+def checkpoint_bytes(manifest: Manifest) -> int:
+    """Of all tensors of the checkpoint: more than the stages have where the model has a subspace."""
+    return sum(_sizes(plain(ModelConfig.of(manifest.model)), manifest.pipeline.stages))
+
+
+def _sizes(model: ModelConfig, stages: int) -> tuple[int, ...]:
     return tuple(model.number_bytes * model.stage_parameters(stages, stage) for stage in range(stages + 1))
 
 
@@ -76,6 +87,7 @@ class Checkpoint:
 
     def __init__(self, draft: Path, out: Path, manifest: Manifest) -> None:
         self._draft, self._out, self._manifest = draft, out, manifest
+        self._model, self._stages = ModelConfig.of(manifest.model), manifest.pipeline.stages
         self._files: dict[int, BinaryIO] = {}
         self._names: dict[str, str] = {}
         """Tensor → file."""
@@ -85,18 +97,34 @@ class Checkpoint:
 
         Raises UserError (74).
         """
-        model, stages = ModelConfig.of(self._manifest.model), self._manifest.pipeline.stages
-        entries, _ = places(*stage_shapes(model, stages, stage))
-        name = f"model-{stage + 1:05}-of-{stages + 1:05}.safetensors"
+        model, name = self._model, self._name(stage)
+        entries, _ = places(*stage_shapes(model, self._stages, stage))
         if stage in self._files:
             self._files[stage].close()
+        file: BinaryIO
         try:
-            file = self._files[stage] = (self._draft / name).open("wb")
-            file.write(safetensors_header(entries, model.number_bytes))
+            if model.subspace:
+                file = self._files[stage] = (self._draft / f"{name}{NARROW}").open("w+b")
+            else:
+                file = self._files[stage] = (self._draft / name).open("wb")
+                file.write(safetensors_header(entries, model.number_bytes))
         except OSError as error:
             raise UserError(f"cannot write {self._draft / name}: {error.strerror}", 74) from None
         self._names |= dict.fromkeys(entries, name)
         return file
+
+    def _name(self, stage: int) -> str:
+        return f"model-{stage + 1:05}-of-{self._stages + 1:05}.safetensors"
+
+    def _widen(self) -> None:
+        """Of a model with a subspace: the files that people load, out of what came."""
+        for stage, narrow in self._files.items():
+            narrow.seek(0)
+            wide = (self._draft / self._name(stage)).open("wb")
+            write_widened(narrow, wide, self._model, self._stages, stage)
+            narrow.close()
+            (self._draft / f"{self._name(stage)}{NARROW}").unlink()
+            self._files[stage] = wide
 
     def finish(self, files: Mapping[str, bytes], end: int) -> None:
         """All stages are written; `files` by name come beside them. `end`: the token behind every document.
@@ -105,13 +133,15 @@ class Checkpoint:
         """
         texts = {
             INDEX_NAME: {
-                "metadata": {"total_size": sum(stage_sizes(self._manifest))},
+                "metadata": {"total_size": checkpoint_bytes(self._manifest)},
                 "weight_map": dict(sorted(self._names.items())),
             },
             "config.json": huggingface_config(self._manifest, end),
             "generation_config.json": generation_config(self._manifest, end),
         }
         try:
+            if self._model.subspace:
+                self._widen()
             for file in self._files.values():
                 file.flush()
                 os.fsync(file.fileno())
@@ -163,7 +193,7 @@ def creating(out: Path, manifest: Manifest) -> Iterator[Checkpoint]:
         raise UserError(f"cannot create {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
     checkpoint = Checkpoint(draft, out, manifest)
     try:
-        needed = sum(stage_sizes(manifest))
+        needed = checkpoint_bytes(manifest) + (sum(stage_sizes(manifest)) if manifest.model.subspace else 0)
         if free < needed:
             raise UserError(
                 f"the model has {needed / 1e9:.1f} GB, and {out.parent} has room for {free / 1e9:.1f}", CANNOT_CREATE

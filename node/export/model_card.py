@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from ftnode.models.config import ModelConfig
-from ftnode.node.export.checkpoint import stage_sizes
+from ftnode.node.export.checkpoint import checkpoint_bytes
 from ftnode.node.export.client import TakenModel
 from ftnode.node.watch.status import RecoveryRow
 from ftnode.protocol.manifest.parse import Manifest
@@ -129,7 +129,7 @@ def provenance(manifest: Manifest, model: TakenModel) -> dict[str, Any]:
         "steps": manifest.run.steps,
         "commit": model.commit,
         "parameters": ModelConfig.of(manifest.model).total_parameters(),
-        "bytes": sum(stage_sizes(manifest)),
+        "bytes": checkpoint_bytes(manifest),
         "stages": [
             {"stage": taken.stage, "epoch": taken.epoch, "peer": taken.peer, "digest": taken.digest}
             for taken in model.stages

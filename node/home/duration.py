@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+LONG_SECONDS: Final = 600.0
+
 
 def duration(seconds: float) -> str:
     """Two units at most: `2 d 3 h`, `1 h 5 min`, `40 s`."""
@@ -15,3 +19,8 @@ def duration(seconds: float) -> str:
     if days < 365:
         return f"{hours // 24} d" + (f" {hours % 24} h" if hours % 24 else "")
     return f"{days} d"
+
+
+def figure(seconds: float) -> str:
+    """As a measured time: three digits, `0.43 s` or `131 s`; long ones as `duration` says them."""
+    return duration(seconds) if seconds >= LONG_SECONDS else f"{seconds:.3g} s"

@@ -57,6 +57,7 @@ from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
 from ftnode.node.watch.history import HISTORY_PROTOCOL, NodeHistory, history_handler
 from ftnode.node.watch.status import STATUS_PROTOCOL, SwarmStatus, status_handler
+from ftnode.node.watch.time_use import Glance
 from ftnode.node.weights.copy_fetching import CopyFetcher
 from ftnode.node.weights.donor import StateDonor
 from ftnode.node.weights.installer import Installer
@@ -134,12 +135,12 @@ class Node:
         )
         self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock)
         self.observer.trouble = lambda: self.directory.link.trouble
+        self.observer.glance = lambda: Glance(self.compute.working, *self.transport.outbound)
         self.departure = Departure(
             self._look, self.driver.clock, self.compute, self._deliver, self.speaking.say, self._note_running
         )
-        self.reductions = Reductions(
-            manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow
-        )
+        run, sums = manifest.run_id, manifest.pipeline.sums
+        self.reductions = Reductions(run, self.me, self.gradients, self.compute, self.transport, self._may_borrow, sums)
         self.driver.tasks.reductions = self.reductions
         dumps = config.log_directory if config.dump_rebuilds else None
         self.donor = StateDonor(

@@ -18,17 +18,20 @@ from ftnode.node.links import undigested
 from ftnode.node.links.addresses import parse_peers
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.owner.join_options import JoinConfig
+from ftnode.node.watch.line_news import LineNews
 from ftnode.node.watch.metrics_file import METRICS_NAME, MetricsFile
 from ftnode.node.watch.metrics_server import NONE, MetricsServer
 from ftnode.node.watch.peer_latency import WHO_PROTOCOL, Acquaintances, who_handler
 from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.run_status import VERSION, Surroundings, look, run_status, undigested_rows
 from ftnode.node.watch.status import PeerRow, Speaker, SwarmStatus
+from ftnode.node.watch.time_use import Glance, TimeRecord
 from ftnode.protocol.picture import Picture
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
+GLANCE_SECONDS: Final = 0.1
 
 
 class Observer:
@@ -47,6 +50,9 @@ class Observer:
         """How others reach us, in words."""
         self.trouble: Callable[[], str] = lambda: ""
         """What this node waits for, whatever its run does."""
+        self.glance: Callable[[], Glance] = lambda: Glance(False, False, False, 0)
+        """What compute and the lines do at this moment."""
+        self._time, self._line = TimeRecord(), LineNews(config.manifest)
         self._progress = Progress()
         self._acquaintances = Acquaintances(p2pd, self._wanted)
         self._file = MetricsFile(config.log_directory / METRICS_NAME, lambda why: say("metrics", why))
@@ -57,7 +63,7 @@ class Observer:
         self._file.start(
             time.time(), peer=self._look().me.id, run=manifest.run_id, name=manifest.run.name, version=VERSION
         )
-        await self._p2pd.serve(WHO_PROTOCOL, who_handler(self._speaker))
+        await self._p2pd.serve(WHO_PROTOCOL, who_handler(self._speaker, use=self._time.use))
         if self._config.metrics != NONE:
             server = MetricsServer(self._config.metrics, lambda: self.status(curve=False))
             nursery.start_soon(server.run)
@@ -65,6 +71,7 @@ class Observer:
         nursery.start_soon(self._acquaintances.run)
         nursery.start_soon(tell_waits, lambda: self._look().waiting or self.trouble(), self._say)
         nursery.start_soon(self._look_again_and_again)
+        nursery.start_soon(self._glance_again_and_again)
 
     def status(self, curve: bool = True) -> SwarmStatus:
         """For watchers."""
@@ -78,6 +85,7 @@ class Observer:
             time.time(),
             self.trouble(),
             undigested_rows(undigested.FAILURES),
+            self._time.use(),
         )
         return run_status(picture, self._config.manifest, around, now, curve)
 
@@ -99,7 +107,14 @@ class Observer:
             picture = self._look()
             look(picture, self._progress, self._clock())
             self._file.look(picture.history, time.time())
+            if news := self._line.look(self._time.use()):
+                self._say("line", news)
             await trio.sleep(LOOK_SECONDS)
+
+    async def _glance_again_and_again(self) -> None:
+        while True:
+            self._time.glance(self.glance(), trio.current_time())
+            await trio.sleep(GLANCE_SECONDS)
 
     def _speaker(self) -> Speaker:
         return Speaker(self._look().me.id, VERSION, self.device, "volunteer", self.reach)

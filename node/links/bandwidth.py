@@ -130,20 +130,28 @@ class Bandwidth:
 
 
 class LimitedStream:
-    """A stream that asks the gates. `urgent` can change: of a link's two lanes one carries the tensors."""
+    """A stream that asks the gates. A stream of an urgent protocol may carry bulk in one direction: of a link's two
+    lanes one carries tensors, and their receipts the other way."""
 
     def __init__(self, stream: trio.SocketStream, limits: Bandwidth, urgent: bool) -> None:
         self.socket = stream.socket
-        self.urgent = urgent
+        self._urgent_up = self._urgent_down = urgent
         self._stream = stream
         self._up, self._down = limits.up, limits.down
+
+    def carry_bulk(self, up: bool) -> None:
+        """From now on what goes in this direction is not urgent."""
+        if up:
+            self._urgent_up = False
+        else:
+            self._urgent_down = False
 
     async def read_some(self, view: memoryview) -> int:
         """As `streams.read_some`."""
         gate = self._down
         while True:
             await trio.lowlevel.wait_readable(self.socket.fileno())
-            room = len(view) if gate is None else await gate.grant(len(view), self.urgent)
+            room = len(view) if gate is None else await gate.grant(len(view), self._urgent_down)
             count = 0
             try:
                 count = os.readv(self.socket.fileno(), [view[:room]])  # its number now: it may be closed since
@@ -159,7 +167,7 @@ class LimitedStream:
         while rest:
             room = wanted = sum(map(len, rest))
             if self._up is not None:
-                room = self._up.grant_now(wanted, self.urgent)
+                room = self._up.grant_now(wanted, self._urgent_up)
                 if wanted and not room:
                     return False
             if not self._write(rest, room):
@@ -172,7 +180,7 @@ class LimitedStream:
         while rest:
             room = wanted = sum(map(len, rest))
             if self._up is not None and wanted:
-                room = await self._up.grant(wanted, self.urgent, patience)
+                room = await self._up.grant(wanted, self._urgent_up, patience)
             if not self._write(rest, room):
                 await trio.lowlevel.wait_writable(self.socket.fileno())
 

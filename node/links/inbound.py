@@ -31,7 +31,9 @@ from ftnode.protocol.words.types import Peer
 log = logging.getLogger(__name__)
 
 FRAME_SECONDS: Final = 30.0
-"""From a frame's first byte to its last."""
+"""From a frame's first byte to its last; a tensor has what SLOW_BYTES_A_SECOND take besides."""
+SLOW_BYTES_A_SECOND: Final = 1e5
+"""A thin line that several peers share."""
 IDLE_SECONDS: Final = 600.0
 """An inbound stream that carries nothing for this long is closed; its owner redials when it has something to say."""
 TURN_FRAMES: Final = 64
@@ -132,7 +134,7 @@ class Intake:
                 announced = await reader.announced()
                 scope.deadline = inf
                 await self._turn(sender, lane, *announced)
-                scope.deadline = trio.current_time() + FRAME_SECONDS
+                scope.deadline = trio.current_time() + FRAME_SECONDS + sum(announced) / SLOW_BYTES_A_SECOND
                 dropped = await self._receive(sender, lane, reader)
                 frames += 1
                 if dropped and not told:

@@ -1,14 +1,15 @@
 """One link: our two outgoing streams to one life of a peer, each with its bounded queue and its writer.
 
 A link is dialled once and breaks once; the transport makes the next one. The other direction of a stream carries the
-handshake's answer only, so its end means that the peer, or its p2pd, is gone: a killed process is noticed at once.
+handshake's answer, and receipts for tensors (tensor_lane.py). Its end means that the peer, or its p2pd, is gone: a
+killed process is noticed at once.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +18,9 @@ import trio
 from ftnode.node.home.identity import peer_id_bytes
 from ftnode.node.links.listening import KINDS, socket_address
 from ftnode.node.links.p2pd import P2pd, P2pdError
+from ftnode.node.links.sending_pace import Line
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_all, write_frame, write_now
+from ftnode.node.links.tensor_lane import Outbound, TensorLane, Urgency
 from ftnode.node.links.undigested import asking
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.protocol.wire.frames import (
@@ -39,14 +42,14 @@ log = logging.getLogger(__name__)
 DIAL_SECONDS: Final = 5.0
 HANDSHAKE_SECONDS: Final = 5.0
 WRITE_SECONDS: Final = 30.0
-"""Per frame; 1 MB/s carries 30 MB in it."""
+"""Per control frame."""
 REFUSAL_PROBE_SECONDS: Final = 0.5
 REFUSAL_PAUSES_SECONDS: Final = (0.0, 0.03, 0.1)
 HANDSHAKE_TRY_SECONDS: Final = 0.2
 HANDSHAKE_PAUSE_SECONDS: Final = 0.03
 """A p2pd outlives its node by some milliseconds: it then answers the dial and drops the stream."""
-QUEUE_FRAMES_MAX: Final = {CONTROL_LANE: 1024, TENSOR_LANE: 256}
-"""Per lane. Whoever lets that much pile up is not reading."""
+CONTROL_FRAMES_MAX: Final = 1024
+"""Whoever lets that many pile up is not reading."""
 
 
 class LinkBroken(Exception):
@@ -60,84 +63,56 @@ class LinkBroken(Exception):
 
 
 @dataclass(slots=True)
-class Frame:
-    """A message in a queue: what is still to be written. Its tensor stays pinned until it is written or dropped."""
-
-    head: bytes
-    rest: list[memoryview]
-    handle: Handle | None
-
-    @property
-    def untouched(self) -> bool:
-        """Not a byte of it is written yet."""
-        return len(self.rest) == 2 and len(self.rest[0]) == len(self.head)
-
-
-@dataclass(slots=True)
 class Lane:
-    """`stream` is None until the link is up. The first frame of the queue may be half written."""
+    """Control frames. `stream` is None until the link is up. The first frame of the queue may be half written."""
 
     stream: trio.SocketStream | None = None
-    queue: deque[Frame] = field(default_factory=deque)
+    queue: deque[list[memoryview]] = field(default_factory=deque)
     filled: trio.Event = field(default_factory=trio.Event)
-    tensors: dict[Handle, Frame] = field(default_factory=dict)
-    """The newest frame of the queue with each tensor."""
 
 
 class Link:
     """Outgoing half of the traffic with `peer`. `up` is True between a successful dial and the break."""
 
-    def __init__(self, peer: Peer, arena: Arena) -> None:
+    def __init__(self, peer: Peer, arena: Arena, line: Line) -> None:
         self.peer = peer
         self.up = False
         self.scope = trio.CancelScope()
         self._verdict: LinkBroken | None = None
-        self._arena = arena
-        self._lanes = {CONTROL_LANE: Lane(), TENSOR_LANE: Lane()}
+        self._control = Lane()
+        self._tensors = TensorLane(arena, line)
+        self._streams: list[trio.SocketStream] = []
 
-    def put(self, head: bytes, handle: Handle | None, payload_bytes: int = 0) -> None:
-        """Queue a frame, tensors on their own lane: so many bytes of the slot `handle` follow the head. Breaks the link
-        when the queue is full.
+    @property
+    def outbound(self) -> Outbound:
+        """Of its tensors. A link that is not up carries none."""
+        return self._tensors.outbound if self.up else Outbound(False, False, 0)
 
-        A tensor that still waits is not queued again: resends would pile up where the line is slow.
-        """
-        name = CONTROL_LANE if handle is None else TENSOR_LANE
-        lane = self._lanes[name]
-        if handle is not None and self._waits(lane, head, handle):
-            return
-        if len(lane.queue) >= QUEUE_FRAMES_MAX[name]:
-            self.fail(LinkBroken(f"{len(lane.queue)} frames wait on the {name} lane: the peer does not read"))
-            return
-        rest = [memoryview(head)]
-        if handle is not None:
-            self._arena.pin(handle)
-            rest.append(self._arena.view(handle)[:payload_bytes])
-        frame = Frame(head, rest, handle)
-        if lane.stream is not None and not lane.queue and self._write_at_once(lane.stream, frame):
-            return
-        lane.queue.append(frame)
-        if handle is not None:
-            lane.tensors[handle] = frame
-        lane.filled.set()
+    def put(self, head: bytes) -> None:
+        """Queue a control frame. Breaks the link when the queue is full."""
+        lane, frame = self._control, [memoryview(head)]
+        if len(lane.queue) >= CONTROL_FRAMES_MAX:
+            self._fail_unread(len(lane.queue), CONTROL_LANE)
+        elif lane.stream is None or lane.queue or not self._write_at_once(lane.stream, frame):
+            lane.queue.append(frame)
+            lane.filled.set()
 
-    def _waits(self, lane: Lane, head: bytes, handle: Handle) -> bool:
-        """Whether the tensor is on its way under this header. One that says less by now is replaced where it can be:
-        a tensor is sent again under every new view."""
-        frame = lane.tensors.get(handle)
-        if frame is not None and frame.untouched:
-            frame.head, frame.rest[0] = head, memoryview(head)
-        return frame is not None and frame.head == head
+    def put_tensor(self, head: bytes, handle: Handle, payload_bytes: int, urgency: Urgency) -> None:
+        """Queue a tensor, so many bytes of the slot `handle`, or leave it at that when it is on its way. Breaks the
+        link when the queue is full."""
+        if not self._tensors.put(head, handle, payload_bytes, urgency):
+            self._fail_unread(len(self._tensors), TENSOR_LANE)
 
-    def _write_at_once(self, stream: trio.SocketStream, frame: Frame) -> bool:
+    def _fail_unread(self, frames: int, lane: str) -> None:
+        self.fail(LinkBroken(f"{frames} frames wait on the {lane} lane: the peer does not read"))
+
+    def _write_at_once(self, stream: trio.SocketStream, frame: list[memoryview]) -> bool:
         """Most frames fit the socket's buffer, and then no task has to wake up for them."""
         try:
-            written = write_now(stream, frame.rest)
+            return write_now(stream, frame)
         except OSError as error:
             self.fail(LinkBroken(f"cannot write: {describe(error)}"))
             return False
-        if written:
-            self._done_with(frame)
-        return written
 
     def fail(self, verdict: LinkBroken) -> None:
         """Break the link from outside, with this as its reason."""
@@ -154,17 +129,15 @@ class Link:
             with self.scope:
                 if ask_first:
                     (await dial.stream(self.peer, PROBE_LANE)).socket.close()
-                for name, lane in self._lanes.items():
-                    lane.stream = await dial.stream(self.peer, name)
-                    if name == TENSOR_LANE:
-                        carry_bulk(lane.stream)
-                self.up = True
+                control, tensors = await self._open(dial, CONTROL_LANE), await self._open(dial, TENSOR_LANE)
+                carry_bulk(tensors, up=True)
+                self._control.stream, self.up = control, True
                 on_up()
                 async with trio.open_nursery() as nursery:
-                    for lane in self._lanes.values():
-                        assert lane.stream is not None
-                        nursery.start_soon(self._write, lane.stream, lane)
-                        nursery.start_soon(self._watch, lane.stream)
+                    nursery.start_soon(self._writing, self._write, control)
+                    nursery.start_soon(self._writing, self._tensors.write, tensors)
+                    nursery.start_soon(self._watch, control)
+                    nursery.start_soon(self._listen, tensors)
         except LinkBroken as broken:
             self._verdict = self._verdict or broken
         finally:
@@ -172,19 +145,33 @@ class Link:
             self._close()
         return self._verdict or LinkBroken("closed")
 
-    async def _write(self, stream: trio.SocketStream, lane: Lane) -> None:
+    async def _open(self, dial: LinkDialer, lane: str) -> trio.SocketStream:
+        stream = await dial.stream(self.peer, lane)
+        self._streams.append(stream)
+        return stream
+
+    async def _writing(self, write: Callable[[trio.SocketStream], Awaitable[None]], stream: trio.SocketStream) -> None:
         try:
-            while True:
-                if not lane.queue:
-                    lane.filled = trio.Event()
-                    await lane.filled.wait()
-                frame = lane.queue[0]
-                with trio.fail_after(WRITE_SECONDS) as patience:
-                    await write_all(stream, frame.rest, patience)
-                lane.queue.popleft()
-                self._done_with(frame, lane)
+            await write(stream)
         except STREAM_ERRORS as error:
             self.fail(LinkBroken(f"cannot write: {describe(error)}"))
+
+    async def _write(self, stream: trio.SocketStream) -> None:
+        lane = self._control
+        while True:
+            if not lane.queue:
+                lane.filled = trio.Event()
+                await lane.filled.wait()
+            with trio.fail_after(WRITE_SECONDS) as patience:
+                await write_all(stream, lane.queue[0], patience)
+            lane.queue.popleft()
+
+    async def _listen(self, stream: trio.SocketStream) -> None:
+        """Receipts for tensors; their end means what it means on the other lane."""
+        try:
+            await self._tensors.listen(stream)
+        except (ValueError, *STREAM_ERRORS) as error:
+            self.fail(LinkBroken(f"the stream broke: {describe(error)}"))
 
     async def _watch(self, stream: trio.SocketStream) -> None:
         try:
@@ -195,19 +182,12 @@ class Link:
             self.fail(LinkBroken("it sent bytes where nothing may come" if data else "the stream ended"))
 
     def _close(self) -> None:
-        for lane in self._lanes.values():
-            if lane.stream is not None:
-                lane.stream.socket.close()
-                lane.stream = None
-            while lane.queue:
-                self._done_with(lane.queue.popleft(), lane)
-
-    def _done_with(self, frame: Frame, lane: Lane | None = None) -> None:
-        frame.rest.clear()
-        if lane is not None and frame.handle is not None and lane.tensors.get(frame.handle) is frame:
-            del lane.tensors[frame.handle]
-        if frame.handle is not None:
-            self._arena.unpin(frame.handle)
+        for stream in self._streams:
+            stream.socket.close()
+        self._streams.clear()
+        self._control.stream = None
+        self._control.queue.clear()
+        self._tensors.drop()
 
 
 @dataclass(frozen=True, slots=True)

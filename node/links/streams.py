@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import struct
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -24,6 +25,15 @@ PIECE_BYTES: Final = 1 << 14
 PATIENT_SHARE: Final = 0.25
 """Of all time, how much may be waited in the kernel, however many streams there are."""
 
+RECEIPT: Final = struct.Struct(">QQ")
+"""What a reader of tensors answers with: how many bytes it has taken since the handshake, and at which microsecond of a
+clock of its own."""
+RECEIPT_EVERY_BYTES: Final = 1 << 16
+RECEIPT_EVERY_SECONDS: Final = 0.005
+RECEIPT_BYTES_MAX: Final = 3 << 16
+"""There is a receipt after so many bytes and so much time, and after so many bytes at the latest. A sender's window is
+larger than that, so that it never waits for a receipt that waits for it."""
+
 STRANGER_HEADER_MAX: Final = 1 << 17
 """Of greetings, requests and certificates; what is larger comes from members only."""
 
@@ -32,14 +42,17 @@ STREAM_ERRORS: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceEr
 
 PeerStream = trio.SocketStream | LimitedStream
 
+Took = Callable[[int], Awaitable[None]]
+"""Called with a number of bytes as soon as they were read."""
+
 StreamHandler = Callable[[str, trio.SocketStream], Awaitable[None]]
 """Called with the opener's PeerId and the stream, which it must close; runs in a task of its own."""
 
 
-def carry_bulk(stream: PeerStream) -> None:
-    """From now on what the stream carries can wait, where there is a limit."""
+def carry_bulk(stream: PeerStream, *, up: bool) -> None:
+    """From now on what the stream carries in this direction can wait, where there is a limit."""
     if isinstance(stream, LimitedStream):
-        stream.urgent = False
+        stream.carry_bulk(up)
 
 
 def at_most(count: int, handler: StreamHandler) -> StreamHandler:
@@ -102,15 +115,15 @@ PATIENCE: Final = Patience()
 """One for all streams: they share one event loop."""
 
 
-async def read_into(stream: PeerStream, view: memoryview) -> None:
-    """Fill `view` from the stream. Raises EOFError when it ends before.
+async def read_into(stream: PeerStream, view: memoryview, took: Took | None = None) -> None:
+    """Fill `view` from the stream, and tell `took` of every piece. Raises EOFError when it ends before.
 
     p2pd hands a tensor over in pieces of 32 KB. While they follow each other closely, waiting for the next one in
     the kernel is cheaper than a round of the event loop for each (a tenth of the time of 4 MB on loopback), so we do
     that while PATIENCE lasts, for TURN_SECONDS on end at most, and then let others run.
     """
     if isinstance(stream, LimitedStream):
-        await _read_slowly(stream, view)
+        await _read_slowly(stream, view, took)
         return
     got, fresh, turn_ends = 0, 0, time.monotonic() + TURN_SECONDS
     descriptor = stream.socket.fileno()
@@ -131,15 +144,19 @@ async def read_into(stream: PeerStream, view: memoryview) -> None:
             raise EOFError("the stream ended")
         got += count
         fresh += count
+        if took is not None:
+            await took(count)
 
 
-async def _read_slowly(stream: LimitedStream, view: memoryview) -> None:
+async def _read_slowly(stream: LimitedStream, view: memoryview, took: Took | None) -> None:
     got = 0
     while got < len(view):
         count = await stream.read_some(view[got:])
         if not count:
             raise EOFError("the stream ended")
         got += count
+        if took is not None:
+            await took(count)
 
 
 async def read_exactly(stream: PeerStream, size: int) -> bytearray:
@@ -192,10 +209,17 @@ class FrameReader:
 
     def __init__(self, stream: PeerStream) -> None:
         self._stream = stream
+        self._taken: int | None = None
+        """Since receipts are given; None: they are not."""
+        self._told, self._told_at = 0, 0.0
         self._buffer = bytearray(BUFFER_BYTES)
         self._start = 0
         self._end = 0
         """0 <= start <= end <= len(buffer): what is read and not yet taken."""
+
+    def give_receipts(self) -> None:
+        """From here on the other side is told how much was taken, headers along with their payloads."""
+        self._taken = 0
 
     async def wait(self) -> None:
         """Until a frame has begun. Raises EOFError when the stream ends before one does."""
@@ -216,6 +240,8 @@ class FrameReader:
         await self._fill(header_bytes)
         header = bytes(memoryview(self._buffer)[self._start : self._start + header_bytes])
         self._start += header_bytes
+        if self._taken is not None:
+            self._taken += PREFIX_BYTES + header_bytes
         return header, payload_bytes
 
     async def payload(self, view: memoryview) -> None:
@@ -223,18 +249,34 @@ class FrameReader:
         held = min(len(view), self._end - self._start)
         view[:held] = memoryview(self._buffer)[self._start : self._start + held]
         self._start += held
-        await read_into(self._stream, view[held:])
+        if self._taken is None:
+            await read_into(self._stream, view[held:])
+            return
+        await self._took(held)
+        await read_into(self._stream, view[held:], self._took)
+        await self._give_receipt()  # the frame ends here, and its sender wants to know at once
 
     async def skip(self, size: int) -> None:
         """Pass over a payload that is not wanted, without room for more than a buffer of it."""
-        held = min(size, self._end - self._start)
-        self._start += held
-        size -= held
         scratch = memoryview(bytearray(min(size, BUFFER_BYTES)))
         while size:
             part = scratch[:size]
-            await read_into(self._stream, part)
+            await self.payload(part)
             size -= len(part)
+
+    async def _took(self, count: int) -> None:
+        assert self._taken is not None
+        self._taken += count
+        fresh = self._taken - self._told
+        late = time.monotonic() - self._told_at >= RECEIPT_EVERY_SECONDS
+        if fresh >= RECEIPT_BYTES_MAX or (fresh >= RECEIPT_EVERY_BYTES and late):
+            await self._give_receipt()
+
+    async def _give_receipt(self) -> None:
+        assert self._taken is not None
+        if self._taken > self._told:
+            self._told, self._told_at = self._taken, time.monotonic()
+            await write_all(self._stream, [memoryview(RECEIPT.pack(self._told, int(self._told_at * 1e6)))])
 
     async def end(self) -> None:
         """Until the other side closes. Raises PeerError when it sends something instead."""

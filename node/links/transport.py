@@ -28,7 +28,9 @@ from ftnode.node.links.newest import newest
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.seals import Seals, Sign, cannot_sign
+from ftnode.node.links.sending_pace import Line
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
+from ftnode.node.links.tensor_lane import Outbound, urgency_of
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import Admission
 from ftnode.protocol.manifest.boundary import BoundaryBytes
@@ -84,6 +86,7 @@ class Transport:
     ) -> None:
         self._p2pd = p2pd
         self._arena = arena
+        self._line = Line()
         self._run = run
         self._me = Peer(p2pd.peer_id, nonce)
         self._boundary_bytes = boundary_bytes
@@ -124,6 +127,14 @@ class Transport:
         """From now on tell peers that we can be dialled there. `addresses`: with our card."""
         self._own_addresses = addresses
 
+    @property
+    def outbound(self) -> Outbound:
+        """Of tensors on all links together. Bytes of a link count while it is up."""
+        every = [link.outbound for link in self._links.values()]
+        return Outbound(
+            any(one.sending for one in every), any(one.full for one in every), sum(one.received for one in every)
+        )
+
     # What the driver asks.
 
     def send(self, peer: Peer, message: Message, handle: Handle | None) -> None:
@@ -133,8 +144,12 @@ class Transport:
         payload_bytes = self._boundary_bytes.of(message.direction) if isinstance(message, Boundary) else 0
         head = encode_frame(self._seals.sealed(message), payload_bytes)
         link = self._link(peer)
-        if link is not None:
-            link.put(head, handle, payload_bytes)
+        if link is None:
+            return
+        if handle is not None and isinstance(message, Boundary):
+            link.put_tensor(head, handle, payload_bytes, urgency_of(message))
+        else:
+            link.put(head)
 
     def _unheard(self, sender: Peer, message: Message) -> str:
         """Why a message is not heard, or nothing. A view may name somebody who is on a newer list than ours, so that is
@@ -233,7 +248,7 @@ class Transport:
         if verdict is not None:
             self._report(peer, verdict)
             return None
-        link = self._links[peer] = Link(peer, self._arena)
+        link = self._links[peer] = Link(peer, self._arena, self._line)
         self._nursery.start_soon(self._run_link, link)
         return link
 
@@ -325,7 +340,8 @@ class Transport:
         if hello is None or hello.lane == PROBE_LANE:
             return
         if hello.lane == TENSOR_LANE:
-            carry_bulk(stream)
+            carry_bulk(stream, up=False)
+            reader.give_receipts()
         scope = trio.CancelScope()
         key = (peer_id, hello.lane)
         if key in self._inbound:

@@ -23,6 +23,7 @@ BOUNDARY_SECONDS: Final = 10.0
 
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(bit|bps|b)(?:/s|ps)?", re.IGNORECASE)
 _BYTE_RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMG]?)(i?)B/s")
+_LINE: Final = re.compile(r"(\d+(?:\.\d+)?)(?:/(\d+(?:\.\d+)?))?\s*([A-Za-z]+(?:/s)?)")
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B")
 _SHARE: Final = re.compile(r"(\d*\.?\d+)\s*(%?)")
 _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -73,6 +74,21 @@ def parse_rate(text: str) -> float:
     if rate < RATE_MIN:
         raise ValueError(f"{text} is too little to take part at all; give at least 64kbit, or none for no limit")
     return rate
+
+
+def parse_line(text: str) -> tuple[float, float | None]:
+    """`20Mbit`, `20/100Mbit` → bytes a second up and, where it is said, down. Raises ValueError with what to write."""
+    found = _LINE.fullmatch(text.strip())
+    if not found:
+        raise ValueError(f"{text!r} is no line; write 20/100Mbit, up and down, or 20Mbit")
+    up, down, unit = found.groups()
+    return parse_rate(up + unit), parse_rate(down + unit) if down else None
+
+
+def line_text(up: float, down: float) -> str:
+    """Bytes a second as people write lines: 20/100 Mbit/s."""
+    up, down = (round(rate * 8 / 1e6, 2) for rate in (up, down))
+    return f"{up:g}/{down:g} Mbit/s"
 
 
 def parse_memory(text: str) -> Memory:

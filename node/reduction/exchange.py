@@ -1,9 +1,9 @@
 """One reduction: pieces out to their owners, sums back, over a stream to and from each of them.
 
 Reduce-scatter and all-gather (Rabenseifner 2004) in one: the gradient is cut into a piece per contributor, everybody
-sends the owner of a piece what it has of it, and the owner gives everybody the sum as it grows. In shared memory the
-sum takes the place of what we contributed, which compute still has: the owner cannot have summed what it was not sent,
-so no byte is overwritten that anybody still needs.
+sends the owner of a piece what it has of it, and the owner gives everybody the sum as it grows. Both travel in chunks,
+encoded as the manifest says (encoding.py). In shared memory the sum takes the place of what we contributed, which
+compute still has: the owner cannot have summed what it was not sent, so no number is overwritten that is still needed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -21,12 +21,15 @@ from ftnode.node.links.side_messages import say
 from ftnode.node.links.streams import STREAM_ERRORS, read_into, write_all
 from ftnode.node.links.undigested import asking
 from ftnode.node.ports import StreamOpener
-from ftnode.node.reduction.piece_sum import CHUNK_BYTES, PieceSum
+from ftnode.node.reduction.piece_sum import PieceSum
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL, ReduceReply, ReduceRequest, group_hash, hear, request_for
 from ftnode.protocol.wire.frames import Refusal, clean_reason
 from ftnode.protocol.words.effects import Reduce
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.types import Attempt, Peer
+
+if TYPE_CHECKING:
+    from ftnode.node.reduction.encoding import Encoding, Piece
 
 log = logging.getLogger(__name__)
 
@@ -65,10 +68,10 @@ class Exchange:
     """`task.group` has us in it and somebody who contributes. Nothing touches `memory` before `open`."""
 
     def __init__(
-        self, task: Reduce, run: str, me: Peer, memory: memoryview, number_bytes: int, streams: StreamOpener,
+        self, task: Reduce, run: str, me: Peer, memory: memoryview, encoding: Encoding, streams: StreamOpener,
         before: Exchange | None,
     ) -> None:  # fmt: skip
-        """`memory`: of numbers of `number_bytes`. `before`: a cancelled one that may touch it for a moment yet."""
+        """`memory`: of the numbers of `encoding`. `before`: a cancelled one that may touch it for a moment yet."""
         counts = dict(task.group)
         self.contributors = tuple(peer for peer, count in task.group if count)
         if me not in counts or len(counts) != len(task.group) or not 0 < len(self.contributors) <= CONTRIBUTORS_MAX:
@@ -82,14 +85,9 @@ class Exchange:
         self.sum: PieceSum | None = None
         """Of our piece, once it is open; None for who contributes nothing."""
         self._run, self._me, self._streams, self._before = run, me, streams, before
-        self._memory = memory
-        self._number_bytes = number_bytes
-        total, n = len(memory) // number_bytes, len(self.contributors)
-        self._pieces = [
-            memory[number_bytes * (total * i // n) : number_bytes * (total * (i + 1) // n)] for i in range(n)
-        ]
-        self._have = [0] * n
-        """Bytes of each piece's sum that are here."""
+        self._pieces = pieces_of(memory, len(self.contributors), encoding, (run, task.stage, task.step))
+        self._have = [0] * len(self._pieces)
+        """Bytes of each piece's sum that came."""
         self._moved: dict[Peer, float] = {}
         """Since when what others owe us stands still: their parts of our piece, and the sums of theirs."""
         self._guests: dict[Peer, _Guest] = {}
@@ -105,7 +103,7 @@ class Exchange:
         """What we contribute is in the memory now."""
         if self.count:
             ours = self.contributors.index(self._me)
-            self.sum = PieceSum(self._pieces[ours], len(self.contributors), ours, self._number_bytes)
+            self.sum = PieceSum(self._pieces[ours], len(self.contributors), ours)
         self.opened.set()
         self._moved = dict.fromkeys(self.contributors, trio.current_time())
 
@@ -120,7 +118,7 @@ class Exchange:
         still = [(k, peer) for k, peer in others if self._moved[peer] < before]
         own = self.sum
         parts = tuple(peer for k, peer in still if own is not None and not own.whole and own.taken(k) == own.done)
-        return parts, tuple(peer for k, peer in still if self._have[k] < len(self._pieces[k]))
+        return parts, tuple(peer for k, peer in still if self._have[k] < self._pieces[k].bytes)
 
     def cancel(self) -> None:
         self.over = True
@@ -161,13 +159,13 @@ class Exchange:
             for piece, owner in enumerate(self.contributors):
                 if owner != self._me:
                     nursery.start_soon(self._fetch, piece, owner)
-            while self.sum is not None and not self.sum.whole:
-                await self.sum.grown.wait()
+            if self.sum is not None:
+                await self.sum.work()
 
     async def _fetch(self, piece: int, owner: Peer) -> None:
         """One piece's sum, over as many streams as it takes."""
         pause = PAUSE_SECONDS
-        while self._have[piece] < len(self._pieces[piece]):
+        while self._have[piece] < self._pieces[piece].bytes:
             before = self._have[piece]
             try:
                 with asking(owner.id, REDUCE_PROTOCOL, FAULTS):
@@ -183,7 +181,7 @@ class Exchange:
             await trio.sleep(pause)
 
     async def _talk(self, piece: int, owner: Peer) -> None:
-        place = self._pieces[piece]
+        part = self._pieces[piece]
         stream = await self._streams.open(owner.id, REDUCE_PROTOCOL)
         try:
             with trio.fail_after(REPLY_SECONDS):
@@ -191,24 +189,37 @@ class Exchange:
                 reply = await hear(stream)
             if isinstance(reply, Refusal):
                 raise TurnedAway(clean_reason(reply.reason), reply.retry)
-            if not isinstance(reply, ReduceReply) or not 0 <= reply.taken <= len(place):
+            if not isinstance(reply, ReduceReply) or not part.begins(reply.taken):
                 raise PeerError("an answer to a ReduceRequest that is none")
 
             async def contribute() -> None:
                 if self.count:
-                    await _write(stream, place, reply.taken)
+                    await self._give(part, reply.taken, stream)
 
             async def collect() -> None:
-                while self._have[piece] < len(place):
-                    chunk = place[self._have[piece] : self._have[piece] + CHUNK_BYTES]
+                room = part.room()
+                while (at := self._have[piece]) < part.bytes:
+                    content = room[: part.end(at) - at]
                     with trio.fail_after(IDLE_SECONDS):
-                        await read_into(stream, chunk)
-                    self._have[piece] += len(chunk)
+                        await read_into(stream, content)
+                    part.check(content)
+                    part.chunk(at)[:] = part.decode(at, content)
+                    self._have[piece] = part.end(at)
                     self._moved[owner] = trio.current_time()
+                    await trio.lowlevel.checkpoint()
 
             await side_by_side(contribute, collect)
         finally:
             stream.socket.close()
+
+    async def _give(self, part: Piece, at: int, stream: trio.SocketStream) -> None:
+        """What we contribute to a piece; every chunk has its deadline, and after it others have their turn."""
+        ours = self.contributors.index(self._me)
+        while at < part.bytes:
+            await trio.lowlevel.checkpoint()
+            with trio.fail_after(IDLE_SECONDS):
+                await write_all(stream, [part.encode(at, part.chunk(at), ours)])
+            at = part.end(at)
 
     # As the owner of a piece.
 
@@ -223,42 +234,46 @@ class Exchange:
         with self.visit(sender):
             with trio.fail_after(IDLE_SECONDS):
                 await self.opened.wait()
-            piece = self.sum
-            if piece is None or request.have > len(piece.place):
+            own = self.sum
+            if own is None or not own.piece.begins(request.have):
                 raise PeerError("a ReduceRequest for what is not here")
             contributes = sender in self.contributors
             source = self.contributors.index(sender) if contributes else -1
-            await say(stream, ReduceReply(piece.taken(source) if contributes else 0))
+            await say(stream, ReduceReply(own.taken(source) if contributes else 0))
 
             async def take() -> None:
                 while contributes:
                     with trio.fail_after(IDLE_SECONDS):
-                        room = await piece.room(source)
+                        room = await own.room(source)
                         await read_into(stream, room)
                     if not room:
                         return
-                    piece.filled(source)
+                    own.filled(source)
                     self._moved[sender] = trio.current_time()
+                    await trio.lowlevel.checkpoint()
 
             async def give() -> None:
                 at = request.have
-                while at < len(piece.place):
+                while at < own.piece.bytes:
                     with trio.fail_after(IDLE_SECONDS):
-                        while piece.done <= at:
-                            await piece.grown.wait()
-                    done = piece.done
-                    await _write(stream, piece.place[:done], at)
-                    at = done
+                        while own.done <= at:
+                            await own.grown.wait()
+                    while at < own.done:
+                        end = own.piece.end(at)
+                        with trio.fail_after(IDLE_SECONDS):
+                            await write_all(stream, [own.content[at:end]])
+                        at = end
 
             await side_by_side(take, give)
 
 
-async def _write(stream: trio.SocketStream, content: memoryview, start: int) -> None:
-    """From byte `start` on; every chunk has its deadline."""
-    while start < len(content):
-        with trio.fail_after(IDLE_SECONDS):
-            await write_all(stream, [content[start : start + CHUNK_BYTES]])
-        start += CHUNK_BYTES
+def pieces_of(memory: memoryview, count: int, encoding: Encoding, sum_name: tuple[object, ...]) -> list[Piece]:
+    """One for each contributor, as equal as can be."""
+    from ftnode.node.reduction.encoding import Piece  # nodes that reduce in no group do without numpy
+
+    size = encoding.dtype.itemsize
+    bounds = [size * (len(memory) // size * i // count) for i in range(count + 1)]
+    return [Piece(memory[bounds[i] : bounds[i + 1]], encoding, (*sum_name, i)) for i in range(count)]
 
 
 async def side_by_side(*parts: Callable[[], Awaitable[None]]) -> None:

@@ -1,23 +1,25 @@
 """The sum of one piece of a gradient at its owner: in the group's order, whatever comes first.
 
 Addition that rounds is not associative, so replicas agree to the bit only because each number is summed in one place,
-in one order, and copied from there. Contributions come in chunks, of which a few per contributor are in memory; who
-is ahead waits until the slowest has sent the same chunk.
+in one order, and copied from there. What is copied are the bytes that travel: the owner itself has the numbers that
+they mean. Contributions come in chunks, of which a few per contributor are in memory; who is ahead waits until the
+slowest has sent the same chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ftnode.protocol.words.errors import PeerError
 
-CHUNK_BYTES: Final = 1 << 18
-"""Summed at once: some 0.05 ms per contributor, in which nothing else of the node runs. It stays in the cache."""
+if TYPE_CHECKING:
+    from ftnode.node.reduction.encoding import Numbers, Piece
+
 AHEAD: Final = 4
 """Chunks of each contributor in memory."""
+WHOSE_SUM: Final = -1
 
 
 class Signal:
@@ -36,27 +38,26 @@ class Signal:
 
 
 class PieceSum:
-    """Sums into `place`, which holds what we contribute ourselves, if anything.
+    """Sums into the numbers of `piece`, which are what we contribute ourselves, if anything.
 
-    done <= taken(k) <= done + AHEAD chunks for each contributor k but us.
+    done <= taken(k) <= done + AHEAD chunks for each contributor k but us. All are bytes on the wire.
     """
 
-    def __init__(self, place: memoryview, contributors: int, ours: int, number_bytes: int) -> None:
-        """`contributors`: how many; `ours`: our position among them; `number_bytes`: 4 or 8, of each number."""
-        self.place = place
+    def __init__(self, piece: Piece, contributors: int, ours: int) -> None:
+        """`contributors`: how many; `ours`: our position among them."""
+        self.piece = piece
+        self.content = piece.for_sum()
+        """The sum as it travels, the first `done` bytes of it."""
         self.done = 0
-        """Bytes of `place` that are summed, from its start on."""
         self.grown = Signal()
-        self._ours, self._number_bytes = ours, number_bytes
-        self._rings = {
-            k: memoryview(bytearray(min(AHEAD * CHUNK_BYTES, len(place)))) for k in range(contributors) if k != ours
-        }
+        self._order, self._ours = range(contributors), ours
+        self._rings = {k: piece.room(AHEAD) for k in self._order if k != ours}
         self._taken = dict.fromkeys(self._rings, 0)
-        self._add_up()
+        self._filled = Signal()
 
     @property
     def whole(self) -> bool:
-        return self.done == len(self.place)
+        return self.done == self.piece.bytes
 
     def taken(self, contributor: int) -> int:
         """Bytes that have come from there: whole chunks only."""
@@ -70,44 +71,45 @@ class PieceSum:
         if contributor not in self._rings:
             raise PeerError("a contribution of somebody who has none")
         start = self._taken[contributor]
-        while start >= self.done + AHEAD * CHUNK_BYTES:
+        while start < self.piece.bytes and start >= self.piece.end(self.done, AHEAD):
             await self.grown.wait()
         return self._ring(contributor, start)
 
     def filled(self, contributor: int) -> None:
-        """The room last given to a contributor holds its chunk now."""
+        """The room last given to a contributor holds its chunk now. Raises PeerError for a chunk that is none."""
         start = self._taken[contributor]
-        self._taken[contributor] = min(start + CHUNK_BYTES, len(self.place))
-        self._add_up()
+        self.piece.check(self._ring(contributor, start))
+        self._taken[contributor] = self.piece.end(start)
+        self._filled.set()
 
     def _ring(self, contributor: int, start: int) -> memoryview:
         """The chunk that begins at byte `start` of the piece."""
-        ring = self._rings[contributor]
-        at = start % (AHEAD * CHUNK_BYTES)
-        return ring[at : at + min(CHUNK_BYTES, len(self.place) - start)]
+        ring, size = self._rings[contributor], self.piece.end(start) - start
+        at = start % len(ring) if ring else 0
+        return ring[at : at + size]
 
-    def _add_up(self) -> None:
-        """As far as everybody's chunks are here."""
-        before = self.done
-        while self.done < min([len(self.place), *self._taken.values()]):
-            size = min(CHUNK_BYTES, len(self.place) - self.done)
-            own = self.place[self.done : self.done + size]
-            order = range(len(self._rings) + 1)
-            _sum([own if k == self._ours else self._ring(k, self.done) for k in order], own, self._number_bytes)
-            self.done += size
-        if self.done != before:
+    async def work(self) -> None:
+        """Until the sum is whole. Others have their turn after each chunk of each contributor."""
+        while not self.whole:
+            while self.done >= min(self._taken.values(), default=self.piece.bytes):
+                await self._filled.wait()
+            await self._add_up()
             self.grown.set()
+            await trio.lowlevel.checkpoint()
 
+    async def _add_up(self) -> None:
+        """The next chunk, one part after the other from the first, each sum rounded once."""
+        at = self.done
+        total = self._part(self._order[0], at).copy()
+        for k in self._order[1:]:
+            await trio.lowlevel.checkpoint()
+            total += self._part(k, at)
+        end = self.piece.end(at)
+        self.content[at:end] = self.piece.encode(at, total, WHOSE_SUM)
+        self.piece.chunk(at)[:] = self.piece.decode(at, self.content[at:end])
+        self.done = end
 
-def _sum(parts: Sequence[memoryview], into: memoryview, number_bytes: int) -> None:
-    """One after the other from the first, each sum rounded once. `into` may be one of the parts."""
-    import numpy as np  # nodes that reduce in no group do without
-
-    dtype = {4: np.float32, 8: np.float64}[number_bytes]
-    arrays: list[Any] = [np.frombuffer(part, dtype=dtype) for part in parts]
-    if len(arrays) == 1:
-        return
-    total = np.add(arrays[0], arrays[1])
-    for array in arrays[2:]:
-        np.add(total, array, out=total)
-    np.frombuffer(into, dtype=dtype)[:] = total
+    def _part(self, contributor: int, at: int) -> Numbers:
+        """What it has of the chunk that begins at byte `at`."""
+        ours = contributor == self._ours
+        return self.piece.chunk(at) if ours else self.piece.decode(at, self._ring(contributor, at))

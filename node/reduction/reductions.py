@@ -45,12 +45,13 @@ class Reductions:
 
     def __init__(
         self, run: str, me: Peer, memory: GradientMap, compute: ComputePort, streams: StreamOpener,
-        allowed: Callable[[str], bool] = lambda peer_id: True,
+        allowed: Callable[[str], bool] = lambda peer_id: True, encoding: str = "exact",
     ) -> None:  # fmt: skip
-        """`allowed`: may a PeerId wait here for a reduction that our core does not know yet?"""
+        """`allowed`: may a PeerId wait here for a reduction that our core does not know yet? `encoding`: the manifest's
+        pipeline.sums."""
         self._run_id, self._me = run, me
         self._memory, self._compute, self._streams = memory, compute, streams
-        self._allowed = allowed
+        self._allowed, self._encoding = allowed, encoding
         self._exchanges: dict[int, Exchange] = {}
         self._ending: dict[int, Exchange] = {}
         """Cancelled ones, which may touch the memory for a moment yet."""
@@ -66,16 +67,19 @@ class Reductions:
 
     async def prepare(self) -> None:
         """Load what sums need, in a thread: the first sum would hold everything else up for a fifth of a second."""
-        await trio.to_thread.run_sync(import_module, "numpy")
+        await trio.to_thread.run_sync(import_module, "ftnode.node.reduction.encoding")
 
     def start(self, task: Reduce, answered: Answered, owed: Owed = lambda parts, sums: None) -> None:
         """`answered` gets the fields of a `reduce`, or a ComputeError, once; never, when the task is given up. `owed`
         is told for whom it stands still."""
+        from ftnode.node.reduction.encoding import encoding_of  # nodes that reduce in no group do without numpy
+
         if self._nursery is None:
             raise LocalError("reductions have not started")
         self.give_up(task.stage)
         memory, before = self._memory.view(task.stage), self._ending.pop(task.stage, None)
-        exchange = Exchange(task, self._run_id, self._me, memory, self._memory.number_bytes, self._streams, before)
+        encoding = encoding_of(self._encoding, self._memory.number_bytes)
+        exchange = Exchange(task, self._run_id, self._me, memory, encoding, self._streams, before)
         self._exchanges[task.stage] = exchange
         self._nursery.start_soon(self._reduce, exchange, answered)
         self._nursery.start_soon(self._watch, exchange, owed)

@@ -1,8 +1,9 @@
 """How this node reaches others: directly or through a relay, how long an answer takes, and which version answers.
 
 `/ftnode/who/1`: whoever opens a stream sends an empty frame and gets one msgpack map, `version`, `role`, `device` and
-`clock`. Only peers that we are connected to anyway are asked, a few at a time, and nothing depends on the answers: they
-are for `ftnode status -v` and `ftnode peers`.
+`clock`, and of a volunteer what it does with its time (time_use.py). Only peers that we are connected to anyway are
+asked, a few at a time, and nothing depends on the answers: they are for `ftnode status -v`, `ftnode peers` and the
+dashboard.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import msgpack
 import trio
@@ -21,6 +22,7 @@ from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
 from ftnode.node.links.undigested import asking
 from ftnode.node.watch.status import Speaker
+from ftnode.node.watch.time_use import TimeUse, read_told, told
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.wire.frames import clean_reason
 from ftnode.protocol.words.errors import PeerError
@@ -53,9 +55,21 @@ class Acquaintance:
     """Seconds from a question to its answer, over an open stream."""
     version: str = ""
     role: str = ""
+    use: TimeUse | None = None
+    """Of its time, as of the last round."""
 
 
 UNCONNECTED: Final = Acquaintance("none")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a peer says of itself."""
+
+    version: str
+    role: str
+    device: str
+    use: TimeUse | None = None
 
 
 class Acquaintances:
@@ -103,11 +117,11 @@ class Acquaintances:
 
         async def ask(peer: str) -> None:
             latency: float | None = None
-            said: dict[str, str] = {}
+            said: dict[str, Any] = {"use": None}
             async with limit:
                 try:
                     latency, answer = await who(self._p2pd, peer)
-                    said = {"version": answer["version"], "role": answer["role"]}
+                    said = {"version": answer.version, "role": answer.role, "use": answer.use}
                 except (P2pdError, PeerError) as error:
                     log.info("%s does not say who it is: %s", peer, error)
             met = self.known.get(peer, UNCONNECTED)
@@ -129,8 +143,8 @@ def paths_of(connections: Sequence[tuple[str, str]]) -> dict[str, tuple[str, str
     return found
 
 
-async def who(p2pd: P2pd, peer: str) -> tuple[float, dict[str, str]]:
-    """Seconds that the answer took, and its words. Raises P2pdError without an answer, PeerError for nonsense."""
+async def who(p2pd: P2pd, peer: str) -> tuple[float, Answer]:
+    """Seconds that the answer took, and what it says. Raises P2pdError without an answer, PeerError for nonsense."""
     stream = await p2pd.open(peer, WHO_PROTOCOL, ANSWER_SECONDS)
     try:
         with asking(peer, WHO_PROTOCOL), trio.fail_after(ANSWER_SECONDS):
@@ -144,8 +158,8 @@ async def who(p2pd: P2pd, peer: str) -> tuple[float, dict[str, str]]:
         await trio.aclose_forcefully(stream)
 
 
-def read_answer(data: bytes) -> dict[str, str]:
-    """Its version, role and device. Raises PeerError."""
+def read_answer(data: bytes) -> Answer:
+    """Raises PeerError."""
     found = decode(data, ANSWER_LIMITS)
     words = {}
     for name in ("version", "role", "device"):
@@ -153,11 +167,15 @@ def read_answer(data: bytes) -> dict[str, str]:
         if not isinstance(word, str):
             raise PeerError(f"no word about its {name}")
         words[name] = clean_reason(word)[:WORD_MAX]
-    return words
+    assert isinstance(found, dict)
+    return Answer(words["version"], words["role"], words["device"], read_told(found))
 
 
-def who_handler(speaker: Callable[[], Speaker], wall_clock: Callable[[], float] = time.time) -> StreamHandler:
-    """Answers whoever asks, once per stream."""
+def who_handler(
+    speaker: Callable[[], Speaker], wall_clock: Callable[[], float] = time.time,
+    use: Callable[[], TimeUse | None] = lambda: None,
+) -> StreamHandler:  # fmt: skip
+    """Answers whoever asks, once per stream. `use`: of our time."""
 
     async def handle(peer_id: str, stream: trio.SocketStream) -> None:
         try:
@@ -166,7 +184,7 @@ def who_handler(speaker: Callable[[], Speaker], wall_clock: Callable[[], float] 
                     raise PeerError("a question with words")
                 me = speaker()
                 answer = {"version": me.version, "role": me.role, "device": me.device, "clock": wall_clock()}
-                await write_frame(stream, msgpack.packb(answer))
+                await write_frame(stream, msgpack.packb(answer | told(use())))
         except (PeerError, *STREAM_ERRORS) as error:
             log.info("%s asked who we are, without an answer: %s", peer_id, error or type(error).__name__)
         finally:

@@ -9,6 +9,7 @@ from statistics import mean, median
 
 from ftnode.node.links.address_cards import bare
 from ftnode.node.links.undigested import Failures
+from ftnode.node.watch.bottleneck import Bottleneck, bottleneck
 from ftnode.node.watch.peer_latency import UNCONNECTED, Acquaintance
 from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.stage_summary import Circumstances, summarize
@@ -25,6 +26,7 @@ from ftnode.node.watch.status import (
     UndigestedRow,
     perplexity_of,
 )
+from ftnode.node.watch.time_use import TimeUse
 from ftnode.protocol.chronicle import Rebuild
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.picture import Picture
@@ -53,6 +55,8 @@ class Surroundings:
     trouble: str = ""
     """What this node waits for, whatever its run does."""
     undigested: tuple[UndigestedRow, ...] = ()
+    use: TimeUse | None = None
+    """Of our own time."""
 
 
 def run_status(
@@ -72,6 +76,7 @@ def run_status(
     waiting = picture.run_waiting
     state, rows = _state(picture, waiting), _rows(picture, manifest, now)
     peers = _peers(picture, around, now)
+    limiting = bottleneck(peers) if state == "training" else Bottleneck()
     validation = picture.history.validation[last_validation] if last_validation is not None else None
     return SwarmStatus(
         speaker,
@@ -101,6 +106,8 @@ def run_status(
         undigested=around.undigested,
         summaries=_summaries(picture, around, rows, state, waiting, now),
         peers=peers,
+        limiting_peer=limiting.peer,
+        limited_by=limiting.kind,
         copies=_copies(picture),
         skipped_steps=sum(commit.skipped for commit in picture.history.commits.values()),
     )
@@ -223,15 +230,22 @@ def _peer_row(
 ) -> PeerRow:
     if peer == picture.me:
         addresses = bare(picture.contacts[peer])
-        return PeerRow(peer.id, role, stages, addresses[:PEER_ADDRESSES_MAX], "self", None, VERSION, 0.0)
+        return PeerRow(
+            peer.id, role, stages, addresses[:PEER_ADDRESSES_MAX], "self", None, VERSION, 0.0, *_use(around.use)
+        )
     met = around.acquaintances.get(peer.id, UNCONNECTED)
     presence = picture.presences.get(peer)
     addresses = bare(picture.contacts.get(peer) or (presence.addresses if presence is not None else ()))
     heard = picture.signs.heard.get(peer)
     return PeerRow(
         peer.id, role, stages, addresses[:PEER_ADDRESSES_MAX], met.path, met.latency, met.version,
-        None if heard is None else max(0.0, now - heard),
+        None if heard is None else max(0.0, now - heard), *_use(met.use),
     )  # fmt: skip
+
+
+def _use(use: TimeUse | None) -> tuple[float | None, ...]:
+    """The last fields of a PeerRow."""
+    return (None,) * 5 if use is None else (use.computed, use.sent, use.waited, use.full, use.up)
 
 
 def _rows(picture: Picture, manifest: Manifest, now: float) -> tuple[StageRow, ...]:

@@ -103,6 +103,16 @@ class PeerRow:
     """Empty when it did not say."""
     age: float | None
     """Seconds since it was heard."""
+    computed: float | None = None
+    """Share of its last minute, 0 to 1; so are the next three. None where it did not say."""
+    sent: float | None = None
+    """Tensors of its were on their way; may overlap with the one before."""
+    waited: float | None = None
+    """Neither."""
+    line_full: float | None = None
+    """It had more to send than its line took."""
+    line_up: float | None = None
+    """Bytes a second that its line took then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +232,10 @@ class SwarmStatus:
     """Newest first: what messages of peers have made the speaker raise, and nobody thought of."""
     summaries: tuple[StageSummary, ...] = ()
     peers: tuple[PeerRow, ...] = ()
+    limiting_peer: str = ""
+    """Whom the others wait for most, by what `peers` say of their time; empty where nobody stands out."""
+    limited_by: str = ""
+    """Its line or its device."""
     format: int = FORMAT
 
 

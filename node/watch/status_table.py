@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ftnode.node.home.duration import duration
+from ftnode.node.owner.limits import rate_text
 from ftnode.node.watch.stage_summary import Circumstances, summarize
 from ftnode.node.watch.status import PeerRow, RecoveryRow, StageRow, StageSummary, SwarmStatus
 from ftnode.protocol.recovery.last_copy import names_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 STAGE_COLUMNS = ("stage", "holders", "epoch", "state", "step", "tokens/s", "queue", "last step", "reason")
 HOLDER_COLUMNS = ("stage", "peer", "state", "step", "microbatches", "queue", "tokens/s", "heard")
 PEER_COLUMNS = ("peer", "role", "stages", "path", "latency", "version", "heard")
+TIME_COLUMNS = ("computed", "sent", "waited", "line full", "line up")
 LONG_PEER_COLUMNS = (*PEER_COLUMNS, "address")
 RECOVERIES_SHOWN = 5
 TEXT_SHOWN = 120
@@ -86,7 +88,8 @@ def blocks(status: SwarmStatus, per_peer: bool = False) -> list[str | Table]:
     if per_peer and status.stages:
         found += ["", Table(HOLDER_COLUMNS, tuple(holder_cells(row) for row in status.stages))]
     if per_peer and status.peers:
-        found += ["", Table(PEER_COLUMNS, tuple(peer_cells(row) for row in status.peers))]
+        rows = tuple((*peer_cells(row), *time_cells(row)) for row in status.peers)
+        found += ["", Table((*PEER_COLUMNS, *TIME_COLUMNS), rows), *_limit_lines(status)]
     closing = closing_lines(status)
     return [*found, *([""] if per_peer and closing else []), *closing]
 
@@ -151,6 +154,25 @@ def peer_cells(row: PeerRow) -> tuple[str, ...]:
         "-" if row.latency is None else f"{row.latency * 1e3:.1f} ms", printable(row.version) or "-",
         "-" if row.age is None else f"{row.age:.1f} s",
     )  # fmt: skip
+
+
+def time_cells(row: PeerRow) -> tuple[str, ...]:
+    """Of its last minute."""
+    shares = (row.computed, row.sent, row.waited, row.line_full)
+    up = "-" if row.line_up is None else rate_text(row.line_up)
+    return (*("-" if share is None else f"{share:.0%}" for share in shares), up)
+
+
+def _limit_lines(status: SwarmStatus) -> list[str]:
+    """Whom the others wait for."""
+    row = next((one for one in status.peers if one.peer == status.limiting_peer), None)
+    if row is None:
+        return []
+    who = short_peer(row.peer)
+    if status.limited_by == "line":
+        gives = f", which gives {rate_text(row.line_up)} up and" if row.line_up is not None else ", which"
+        return [f"the line of {who} limits the run{gives} was full for {row.line_full or 0:.0%} of the last minute"]
+    return [f"the device of {who} limits the run, which computed for {row.computed or 0:.0%} of the last minute"]
 
 
 def peer_table(status: SwarmStatus) -> Table:

@@ -1,12 +1,17 @@
 """How the numbers of a boundary tensor are encoded, and how many bytes they take then.
 
-A boundary tensor has one row per token: `width` numbers. float64, float32 and bfloat16 are sent number by number. The
-others cut a row into blocks, each with a scale of its own: all scales first, then the numbers, `bits` each, without
-gaps. No block reaches over the end of a row, so that no token learns of another one through a scale.
+A boundary tensor has one row per token: `width` numbers. Where the model has a subspace, the tokens themselves come
+behind the numbers of activations, since every stage adds what is fixed of them.
+
+float64, float32 and bfloat16 are sent number by number. The others cut a row into blocks, each with a scale of its own:
+all scales first, then the numbers, `bits` each, without gaps. No block reaches over the end of a row, so that no token
+learns of another one through a scale.
 """
 
 from __future__ import annotations
 
+import sys
+from array import array
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +24,8 @@ SCALE_BYTES: Final = 2
 """A bfloat16, little-endian."""
 BLOCK_MAX: Final = 128
 """Numbers. A power of two, for the rotation."""
+TOKENS_SHORT: Final = 1 << 16
+"""Up to so many tokens of a vocabulary take two bytes each, more take four."""
 BLOCK_MIN: Final = 16
 """In a manifest. With smaller blocks, the scales would cost what the numbers save."""
 _SOUND: Final = bytes(range(0x71))
@@ -41,6 +48,19 @@ def encoded_bytes(encoding: str, rows: int, width: int) -> int:
     return scale_bytes(encoding, rows, width) + rows * width * bits // 8
 
 
+def token_bytes(vocabulary: int) -> int:
+    """Of one token as it travels, an unsigned number, little-endian."""
+    return 2 if vocabulary <= TOKENS_SHORT else 4
+
+
+def sound_tokens(content: bytes | bytearray | memoryview, vocabulary: int) -> bool:
+    """Whether all tokens are of the vocabulary."""
+    tokens = array("H" if token_bytes(vocabulary) == 2 else "I", bytes(content))
+    if sys.byteorder == "big":
+        tokens.byteswap()
+    return max(tokens, default=-1) < vocabulary
+
+
 def sound_scales(content: bytes | bytearray | memoryview) -> bool:
     """Whether all scales are finite, not negative, and small enough that no number behind them overflows."""
     return not bytes(content)[1::SCALE_BYTES].translate(None, _SOUND)
@@ -55,19 +75,29 @@ class BoundaryBytes:
     forward_scales: int = 0
     """So many of them, the first ones, are scales."""
     backward_scales: int = 0
+    forward_tokens: int = 0
+    """So many of them, the last ones, are tokens."""
+    vocabulary: int = 0
+    """Of these."""
 
     @classmethod
-    def encoded(cls, encodings: tuple[str, str], rows: int, width: int) -> BoundaryBytes:
-        """Of `rows` × `width` numbers in the encodings of the two directions."""
-        sizes = (encoded_bytes(encoding, rows, width) for encoding in encodings)
-        scales = (scale_bytes(encoding, rows, width) for encoding in encodings)
-        return cls(*sizes, *scales)
+    def encoded(cls, encodings: tuple[str, str], rows: int, width: int, vocabulary: int = 0) -> BoundaryBytes:
+        """Of `rows` × `width` numbers in the encodings of the two directions. `vocabulary`: of the tokens that go
+        forward with them, one a row; 0: none do."""
+        forward, backward = (encoded_bytes(encoding, rows, width) for encoding in encodings)
+        forward_scales, backward_scales = (scale_bytes(encoding, rows, width) for encoding in encodings)
+        tokens = rows * token_bytes(vocabulary) if vocabulary else 0
+        return cls(forward + tokens, backward, forward_scales, backward_scales, tokens, vocabulary)
 
     def of(self, direction: Direction) -> int:
         return self.forward if direction is Direction.FORWARD else self.backward
 
     def scales_of(self, direction: Direction) -> int:
         return self.forward_scales if direction is Direction.FORWARD else self.backward_scales
+
+    def tokens_in(self, direction: Direction) -> slice:
+        """Where they are."""
+        return slice(self.forward - self.forward_tokens, self.forward) if direction is Direction.FORWARD else slice(0)
 
     @property
     def largest(self) -> int:

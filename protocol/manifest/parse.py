@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 import typing
+from collections.abc import Mapping
 from dataclasses import fields
 from difflib import get_close_matches
 from math import isfinite
@@ -95,8 +96,9 @@ def settings(manifest: Manifest) -> Settings:
     )
 
 
-def render(manifest: Manifest, heading: str = "") -> str:
-    """Commented TOML: each key under its explanation. `parse(render(m)) == m`."""
+def render(manifest: Manifest, heading: str = "", reasons: Mapping[str, str] | None = None) -> str:
+    """Commented TOML: each key under its explanation, and under the reason for its value where `reasons` has one line,
+    by section.key. `parse(render(m)) == m`."""
     lines = [f"# {line}".rstrip() for line in heading.splitlines()]
     lines += ["" if lines else "# A run of ftnode.", "# Version of this format.", f"format = {FORMAT}"]
     for section, kind in _SECTIONS.items():
@@ -104,7 +106,9 @@ def render(manifest: Manifest, heading: str = "") -> str:
         for entry in fields(kind):
             allowed: Allowed = entry.metadata["allowed"]
             value = getattr(getattr(manifest, section), entry.name)
-            lines += [f"# {allowed.about}", f"{entry.name} = {_toml(value)}"]
+            reason = (reasons or {}).get(f"{section}.{entry.name}")
+            lines += [f"# {allowed.about}", *([f"# Chosen: {reason}."] if reason else [])]
+            lines.append(f"{entry.name} = {_toml(value)}")
     return "\n".join(lines) + "\n"
 
 
@@ -213,9 +217,14 @@ class _Reader:
                 "model", "dim", f"dim {model.dim} must be a multiple of 2 × heads = {2 * model.heads}, "
                 "because rotary positions turn pairs of numbers",
             )  # fmt: skip
-        if wrong := _encoding_objection("boundary", manifest.pipeline.boundary, model):
+        if model.subspace >= model.dim:
+            self._fail(
+                "model", "subspace", f"a subspace of {model.subspace} coordinates leaves none of dim {model.dim} to be "
+                "fixed; 0 for no subspace",
+            )  # fmt: skip
+        if wrong := _blocks_objection(manifest.pipeline.boundary, model):
             self._fail("pipeline", "boundary", wrong)
-        if wrong := _encoding_objection("boundary_gradients", manifest.pipeline.boundary_gradients, model):
+        if wrong := _blocks_objection(manifest.pipeline.boundary_gradients, model):
             self._fail("pipeline", "boundary_gradients", wrong)
         if manifest.pipeline.swap and stages < SWAP_STAGES_MIN:
             self._fail("pipeline", "swap", f"swapped routes need {SWAP_STAGES_MIN} stages, not {stages}")
@@ -279,19 +288,14 @@ class _Reader:
         return section_line
 
 
-def _encoding_objection(key: str, encoding: str, model: Model) -> str:
-    """Why boundary tensors of this model cannot be encoded like that, or nothing."""
-    if model.precision == "float64" and encoding not in ("", "float32"):
-        return (
-            f"{encoding} would round the numbers of a float64 model; pipeline.{key} must be float32, and float64 "
-            "numbers travel"
-        )  # fmt: skip
-    if encoding in BLOCK_BITS and (block := block_numbers(model.dim)) < BLOCK_MIN:
-        return (
-            f"{encoding} has a scale for each block, and blocks of a row of {model.dim} numbers would be of {block}; "
-            f"model.dim must be a multiple of {BLOCK_MIN}"
-        )  # fmt: skip
-    return ""
+def _blocks_objection(encoding: str, model: Model) -> str:
+    """Why rows that travel in this model are not worth this encoding, or nothing."""
+    if encoding not in BLOCK_BITS or (block := block_numbers(model.stream)) >= BLOCK_MIN:
+        return ""
+    return (
+        f"{encoding} has a scale for each block, and blocks of a row of {model.stream} numbers would be of {block}; "
+        f"model.{'subspace' if model.subspace else 'dim'} must be a multiple of {BLOCK_MIN}"
+    )  # fmt: skip
 
 
 def _number(found: object, kind: type, allowed: Allowed) -> bool:

@@ -15,9 +15,9 @@ from typing import Any
 from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
 
-FORMAT = 6
+FORMAT = 7
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
-FORMATS_READ = (2, 3, 4, 5, FORMAT)
+FORMATS_READ = (2, 3, 4, 5, 6, FORMAT)
 """Formats after 2 added keys and choices; each key says what a manifest without it means."""
 FORMAT_OF_IDS = 4
 """Keys that came later count in a run's id only where they change something, so that earlier runs keep theirs."""
@@ -115,6 +115,15 @@ class Model:
         "matters to it, and it takes twice the memory.", 0, 0, "float32", "float64", since=3,
         earlier="float32",
     )  # fmt: skip
+    subspace: int = key(
+        "Of the dim coordinates of the residual stream, blocks write to so many, and only these travel; the others are "
+        "fixed for each token. 0: all are written to.", 0, 16384, since=7, earlier=0,
+    )  # fmt: skip
+
+    @property
+    def stream(self) -> int:
+        """Coordinates of the residual stream that blocks write to, and that travel."""
+        return self.subspace or self.dim
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +177,7 @@ class Pipeline:
     live_activations: int = key("Beyond this many on one stage, activations are computed again.", 1, 1024)
     boundary: str = key(
         "Numbers that travel between stages: activations, and gradients where the next key is empty. int8 and int4 "
-        "have a scale for each block. With model.precision float64 these are float64 as well.",
+        "have a scale for each block. With model.precision float64, float32 stands for float64.",
         0, 0, "float32", "bfloat16", later={"int8": 6, "int4": 6},
     )  # fmt: skip
     boundary_gradients: str = key(
@@ -179,6 +188,11 @@ class Pipeline:
         "Every other microbatch meets the first two and the last two stages in the other order (CheckFree+), so that "
         "either can take the other's place. Needs 4 stages; slows the learning."
     )
+    sums: str = key(
+        "Numbers of gradients that the holders of one stage add up. int8 and int4 have a scale for each block, and "
+        "take a quarter and an eighth of the bytes of float32; exact: those of the model.",
+        0, 0, "exact", "int8", "int4", since=7, earlier="exact",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,21 +268,23 @@ class Manifest:
 
     @property
     def boundary_encodings(self) -> tuple[str, str]:
-        """Of boundary tensors, forward and backward."""
-        if self.model.precision == "float64":
-            return "float64", "float64"
-        return self.pipeline.boundary, self.pipeline.boundary_gradients or self.pipeline.boundary
+        """Of boundary tensors, forward and backward. float32 stands for the model's own precision."""
+        chosen = self.pipeline.boundary, self.pipeline.boundary_gradients or self.pipeline.boundary
+        forward, backward = (self.model.precision if name == "float32" else name for name in chosen)
+        return forward, backward
 
     @property
     def boundary_bytes(self) -> BoundaryBytes:
-        """Of what crosses between two stages: sequences × context rows of dim numbers."""
-        rows = self.batch.sequences * self.model.context
-        return BoundaryBytes.encoded(self.boundary_encodings, rows, self.model.dim)
+        """Of what crosses between two stages: sequences × context rows of `model.stream` numbers, and their tokens."""
+        model, rows = self.model, self.batch.sequences * self.model.context
+        vocabulary = model.vocabulary if model.subspace else 0
+        return BoundaryBytes.encoded(self.boundary_encodings, rows, model.stream, vocabulary)
 
     @property
     def head_parameters(self) -> int:
-        """Embedding, final norm, untied LM head."""
-        return (2 * self.model.vocabulary + 1) * self.model.dim
+        """Embedding as far as it is trained, final norm, untied LM head."""
+        model = self.model
+        return model.vocabulary * (model.stream + model.dim) + model.dim
 
     @property
     def gradient_bytes(self) -> int:
@@ -296,7 +312,8 @@ class Manifest:
     def stage_parameters(self) -> int:
         """Of one block stage."""
         model = self.model
-        block = 4 * model.dim**2 + 3 * model.dim * model.hidden + 2 * model.dim
+        reads = 3 * model.dim + 2 * model.hidden + 2
+        block = model.dim * reads + model.stream * (model.dim + model.hidden)
         return model.layers // self.pipeline.stages * block
 
     @property

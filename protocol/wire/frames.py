@@ -19,14 +19,14 @@ from typing import Final
 
 import msgpack
 
-from ftnode.protocol.manifest.boundary import BoundaryBytes, sound_scales
+from ftnode.protocol.manifest.boundary import BoundaryBytes, sound_scales, sound_tokens
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.codec import from_tagged, tagged
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.messages import MESSAGES, Boundary, Commit, Message
 from ftnode.protocol.words.types import Version
 
-STEP_PROTOCOL: Final = "/ftnode/step/5"
+STEP_PROTOCOL: Final = "/ftnode/step/6"
 """libp2p protocol id; its number is the version of everything in this package that travels."""
 STATE_PROTOCOL: Final = "/ftnode/state/1"
 
@@ -169,10 +169,13 @@ def read_message(header: bytes | bytearray, payload_bytes: int, boundary_bytes: 
 
 
 def check_payload(boundary: Boundary, payload: memoryview, boundary_bytes: BoundaryBytes) -> None:
-    """Raises PeerError for a tensor whose scales nobody can have made. Whatever the levels behind sound scales are,
-    the numbers that they mean are finite."""
+    """Raises PeerError for a tensor whose scales or tokens nobody can have made. Whatever the levels behind sound
+    scales are, the numbers that they mean are finite."""
     if not sound_scales(payload[: boundary_bytes.scales_of(boundary.direction)]):
         raise PeerError("a boundary tensor with a scale that is negative, too large or no number")
+    tokens = payload[boundary_bytes.tokens_in(boundary.direction)]
+    if not sound_tokens(tokens, boundary_bytes.vocabulary):
+        raise PeerError("a boundary tensor with a token that is none of the vocabulary")
 
 
 def read_greeting(header: bytes | bytearray, payload_bytes: int) -> Greeting:

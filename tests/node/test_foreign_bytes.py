@@ -47,6 +47,7 @@ from ftnode.node.watch.status import (
     encode_status,
     serve_requests,
 )
+from ftnode.node.watch.time_use import TimeUse, told
 from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.manifest.parse import render
 from ftnode.protocol.wire.decoder import decode
@@ -80,6 +81,7 @@ REDUCING = (
     reduction_wire.ReduceReply(4),
     Refusal("later", True),
 )
+WHO = {"version": "1", "role": "r", "device": "d", "clock": 1.0}
 LENDING = (shard_wire.ShardRequest("run", "index.json"), shard_wire.ShardReply(64), Refusal("busy", True))
 EXPORTING = (
     export_wire.WhoHolds("run"), export_wire.ExportRequest("run", 0, 1), export_wire.SendIt(), export_wire.Written(),
@@ -156,7 +158,7 @@ READERS: Final[dict[str, tuple[Read, tuple[bytes, ...]]]] = {
     "export, asked": (over_a_stream(export_wire.hear_asked), packed(*EXPORTING)),
     "export, answered": (over_a_stream(export_wire.hear_answer), packed(*EXPORTING)),
     "knock": (no_address, ASKED),
-    "who": (read_answer, (msgpack.packb({"version": "1", "role": "r", "device": "d", "clock": 1.0}),)),
+    "who": (read_answer, (msgpack.packb(WHO), msgpack.packb(WHO | told(TimeUse(0.1, 0.2, 0.7, 0.1, 1e6))))),
     "status": (decode_status, (encode_status(STATUS),)),
     "history": (decode_history, (encode_history(HISTORY),)),
     "history, asked": (lambda data: decode(data, REQUEST_LIMITS), (encode_request(HistoryRequest(1, 2, 3)),)),

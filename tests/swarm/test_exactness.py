@@ -2,12 +2,12 @@
 
 Each run's last weights are held against those of one process that trains the whole model on the same microbatches.
 In float64 nothing but the order of additions is left, some 1e-16 a time. In float32 that order makes a visible
-difference, which two undisturbed runs with different splits of the microbatches show as well.
+difference, which two undisturbed runs with different splits of the microbatches show as well. Encoded boundary tensors
+are rounded alike on every try and by everybody, so that such runs are as exact as others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -45,15 +45,26 @@ Floats = npt.NDArray[np.floating]
 Weights = dict[int, Floats]
 
 
-def shaped(precision: str, replicas: int, kind: str = "adam") -> Callable[[Manifest], Manifest]:
-    """Steps that are long enough for nine volunteers to come before half of them are over."""
-    return lambda manifest: replace(
-        manifest,
-        model=replace(manifest.model, precision=precision),
-        optimiser=replace(manifest.optimiser, kind=kind),
-        batch=replace(manifest.batch, sequences=8),
-        pipeline=replace(manifest.pipeline, replicas=replicas),
-    )
+@dataclass(frozen=True)
+class Asked:
+    """What is particular about a run."""
+
+    precision: str = "float64"
+    holders: int = HOLDERS
+    kind: str = "adam"
+    boundary: str = "float32"
+    subspace: int = 0
+    sums: str = "exact"
+
+    def shaped(self, manifest: Manifest) -> Manifest:
+        """Steps that are long enough for nine volunteers to come before half of them are over."""
+        return replace(
+            manifest,
+            model=replace(manifest.model, precision=self.precision, subspace=self.subspace),
+            optimiser=replace(manifest.optimiser, kind=self.kind),
+            batch=replace(manifest.batch, sequences=8),
+            pipeline=replace(manifest.pipeline, replicas=self.holders, boundary=self.boundary, sums=self.sums),
+        )
 
 
 @dataclass(frozen=True)
@@ -64,11 +75,9 @@ class Ended:
     weights: Weights
 
 
-def trained(
-    folder: Path, text: Path, precision: str, holders: int, kills: tuple[int, ...] = (), kind: str = "adam"
-) -> Ended:
+def trained(folder: Path, text: Path, asked: Asked, kills: tuple[int, ...] = ()) -> Ended:
     """A run to its end with so many holders for each stage, of whom some die in the middle of a step."""
-    manifest = shaped(precision, holders, kind)(small_manifest(text, STAGES, STEPS))
+    manifest, holders = asked.shaped(small_manifest(text, STAGES, STEPS)), asked.holders
     folder.mkdir()
     with open_trial(manifest, folder, text, hash_every=1) as trial:
         for number in range(1, holders * (STAGES + 1) + 1):
@@ -143,6 +152,7 @@ def references(manifest: Manifest, text: Path) -> dict[str, Weights]:
         1.0,
         0,
         1,
+        encodings=manifest.boundary_encodings,
         manifest=manifest,
     )
     model = Spoilt(size, load_corpus(str(text)), manifest.run.seed)
@@ -171,22 +181,45 @@ def distances(found: Weights, wanted: Weights, start: Weights) -> dict[int, floa
     }
 
 
-@pytest.mark.parametrize("kind", ["adam", "muon"])
-def test_in_double_precision_deaths_leave_no_trace(kind: str, tmp_path: Path, text: Path) -> None:
-    found = trained(tmp_path / "disturbed", text, "float64", HOLDERS, KILLED, kind)
-    alone = references(found.manifest, text)
+@pytest.mark.parametrize(
+    ("asked", "killed"),
+    [
+        pytest.param(Asked(), KILLED, id="adam"),
+        pytest.param(Asked(kind="muon"), KILLED, id="muon"),
+        pytest.param(Asked(boundary="int8", holders=2), (1, 0), id="int8"),
+        pytest.param(Asked(boundary="int4", holders=2), (2, 1), id="int4"),
+        pytest.param(Asked(boundary="int8", subspace=32, holders=2), (2, 0), id="subspace"),
+    ],
+)
+def test_in_double_precision_deaths_leave_no_trace(
+    asked: Asked, killed: tuple[int, ...], tmp_path: Path, text: Path
+) -> None:
+    found = trained(tmp_path / "disturbed", text, asked, killed)
+    alone, near = references(found.manifest, text), TOLERANCE[asked.kind]
     apart = distances(found.weights, alone["end"], alone["start"])
-    print(f"float64, {kind}, {len(KILLED)} killed in mid-step: {apart}")
-    assert max(apart.values()) <= TOLERANCE[kind]
+    print(f"{asked}, {len(killed)} killed in mid-step: {apart}")
+    assert max(apart.values()) <= near
     for mistake in ("dropped", "doubled"):
         spoilt = distances(alone[mistake], alone["end"], alone["start"])
         print(f"one of {STEPS} steps with a microbatch {mistake}: {spoilt}")
-        assert min(spoilt.values()) > 100 * TOLERANCE[kind]
+        assert min(spoilt.values()) > 100 * near
+
+
+@pytest.mark.parametrize("sums", ["int8", "int4"])
+def test_with_encoded_sums_replicas_are_alike_after_every_step_and_deaths(
+    tmp_path: Path, text: Path, sums: str
+) -> None:
+    """`trained` compares their hashes after each step, and the bytes of their last weights."""
+    found = trained(tmp_path / "disturbed", text, Asked("float32", sums=sums), KILLED[:2])
+    alone = references(found.manifest, text)
+    apart = distances(found.weights, alone["end"], alone["start"])
+    print(f"{sums}, two killed in mid-step, against exact sums: {apart}")
+    assert all(0 < far < 1 for far in apart.values())
 
 
 def test_in_single_precision_deaths_do_no_more_than_another_split(tmp_path: Path, text: Path) -> None:
-    found = trained(tmp_path / "disturbed", text, "float32", HOLDERS, KILLED)
-    two = trained(tmp_path / "two", text, "float32", 2).weights
+    found = trained(tmp_path / "disturbed", text, Asked("float32"), KILLED)
+    two = trained(tmp_path / "two", text, Asked("float32", 2)).weights
     alone = references(found.manifest, text)
     one = alone["end"]  # everything in one place is a split, too
     spread, apart = distances(two, one, alone["start"]), distances(found.weights, one, alone["start"])

@@ -178,6 +178,7 @@ function showStages(status) {
   const table = find("stages"), cells = known.cells, seen = new Set();
   if (!cells.size) table.replaceChildren();
   table.classList.toggle("many", status.stages.length > HOLDERS_ROOMY);
+  const peers = new Map(status.peers.map((row) => [row.peer, row]));
   for (const row of status.stages) {
     const line = stageLine(table, row, seen);
     const key = `${row.stage}/${row.peer}`;
@@ -187,7 +188,7 @@ function showStages(status) {
       cell = makeHolder(line.holders);
       cells.set(key, cell);
     }
-    showHolder(cell, row, status);
+    showHolder(cell, row, status, peers.get(row.peer));
   }
   for (const [key, cell] of cells) {
     if (!seen.has(key)) {
@@ -198,6 +199,7 @@ function showStages(status) {
   const view = status.view < 0 ? "" : `view ${count(status.view)}, led by ${short(status.leader)}`;
   say("view", view);
   const names = status.standbys.slice(0, 24).map(short).join(", ");
+  say("limits", limitText(status, peers.get(status.limiting_peer)));
   say("standbys", names ? `Standing by: ${names}${status.standbys.length > 24 ? " and others" : ""}` : "");
 }
 
@@ -220,18 +222,33 @@ function stageLine(table, row, seen) {
 function makeHolder(parent) {
   const cell = {
     node: make("div", "holder"), peer: make("span", "peer"), badge: make("span", "badge", "leads"), state: make("span", "state"),
-    step: make("span", "quiet"), queue: make("div", "counts"), bar: make("i"), track: make("div", "bar"),
+    step: make("span", "quiet"), queue: make("div", "counts"), time: make("div", "counts"), bar: make("i"), track: make("div", "bar"),
   };
   const first = make("div", "first"), second = make("div", "second");
   first.append(cell.peer, cell.badge);
   second.append(cell.state, cell.step);
   cell.track.append(cell.bar);
-  cell.node.append(first, second, cell.queue, cell.track);
+  cell.node.append(first, second, cell.queue, cell.time, cell.track);
   parent.append(cell.node);
   return cell;
 }
 
-function showHolder(cell, row, status) {
+// How a volunteer spent its last minute; nodes of before do not say.
+function timeText(peer) {
+  if (!peer || peer.computed === null) return "";
+  const share = (part) => `${Math.round(100 * part)} %`;
+  return `computes ${share(peer.computed)}, sends ${share(peer.sent)}, waits ${share(peer.waited)}`;
+}
+
+function limitText(status, peer) {
+  if (!peer) return "";
+  const who = short(peer.peer), line = status.limited_by === "line";
+  const up = peer.line_up === null ? "" : ` (${shortNumber(8 * peer.line_up / 1e6)} Mbit/s up)`;
+  const busy = Math.round(100 * (line ? peer.line_full : peer.computed));
+  return line ? `The line of ${who}${up} limits the run: full for ${busy} % of the last minute` : `The device of ${who} limits the run: it computed for ${busy} % of the last minute`;
+}
+
+function showHolder(cell, row, status, peer) {
   const most = Math.max(known.most.get(row.stage) || 1, row.accumulated);
   known.most.set(row.stage, most);
   const state = row.peer ? row.state : "vacant";
@@ -244,8 +261,10 @@ function showHolder(cell, row, status) {
   const work = [`${count(row.accumulated)} done`, row.queue ? `${count(row.queue)} queued` : ""].filter(Boolean).join(", ");
   const more = !row.peer ? "waits for a volunteer" : row.age > 5 ? `heard ${lasting(row.age)} ago` : state === "finished" ? "all done" : work;
   say(cell.step, step);
+  const time = row.peer ? timeText(peer) : "";
   say(cell.queue, more);
-  cell.node.title = [row.peer, state, step, more].filter(Boolean).join(", ");
+  say(cell.time, time);
+  cell.node.title = [row.peer, state, step, more, time].filter(Boolean).join(", ");
   cell.track.hidden = !row.peer;
   cell.bar.style.width = `${state === "finished" ? 100 : 100 * Math.min(1, row.accumulated / most)}%`;
 }

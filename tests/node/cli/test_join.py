@@ -95,7 +95,7 @@ def test_snapshots_and_the_memory_that_they_take(
     assert [keeps_snapshots(config) for config in daemon] == [False, True, True, False]
     assert daemon[1].snapshot_bytes_max == 500_000_000 and daemon[1].keep_snapshots == 2
     each, once = daemon[0].manifest.copies_bytes
-    state = 12 * daemon[0].manifest.stage_parameters
+    state = daemon[0].manifest.stage_state_bytes
     assert [copies_bytes(config) for config in daemon] == [
         (each, once),
         (each + state, once),

@@ -34,6 +34,38 @@ def test_init_takes_every_option(tmp_path: Path, text_file: Path, ftnode: Callab
     assert (manifest.model.dim, manifest.pipeline.stages, manifest.run.steps, manifest.run.seed) == (512, 6, 70, 9)
 
 
+def test_init_chooses_for_a_line_and_says_why(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
+    path = tmp_path / "home.toml"
+    seen = ftnode("run", "init", path, "--preset", "small", "--data", text_file, "--line", "20/100Mbit")
+    assert "over 20/100 Mbit/s and 30 ms" in seen.out and "home.toml says what was chosen" in seen.out
+    text = path.read_text()
+    manifest = parse(text)
+    assert (manifest.pipeline.boundary, manifest.optimiser.kind, manifest.pipeline.window) == ("int4", "muon", 20)
+    assert text.count("# Chosen: ") >= 7 and "131 s with float32" in text
+    other = tmp_path / "same.toml"
+    assert ftnode("run", "init", other, "--preset", "small", "--data", text_file, "--line", "20Mbit").code == 0
+    assert parse(other.read_text().replace('"same"', '"home"')).run_id == manifest.run_id
+
+
+def test_reasons_are_comments(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    """They are no part of the run's id, and signing keeps them."""
+    text = manifest_file.read_text()
+    assert "# Chosen: int8 lost nothing" in text
+    bare = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("# Chosen"))
+    assert parse(bare).run_id == parse(text).run_id
+    manifest_file.write_text(text.replace("steps = 400", "steps = 401"))
+    assert ftnode("run", "sign", manifest_file).code == 0
+    assert [line for line in text.splitlines() if line.startswith("# Chosen")] == [
+        line for line in manifest_file.read_text().splitlines() if line.startswith("# Chosen")
+    ]
+
+
+@pytest.mark.parametrize("line", ["fast", "20", "20/Mbit", "20/100", "1/1bit", "0Mbit", "-1Mbit"])
+def test_a_line_that_is_none_is_refused(line: str, tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("run", "init", tmp_path / "x.toml", "--line", line).refused(64, "--line")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_corpus_decides_the_hash(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
     other = tmp_path / "other.txt"
     other.write_text(text_file.read_text() + "!")
@@ -160,6 +192,31 @@ def test_show_prints_true_sizes(manifest_file: Path, ftnode: Callable[..., Seen]
     assert sizes["parameters"] == layers * block + head
     assert sizes["parameters_per_stage"] == layers // 2 * block
     assert found["run_id"] == parse(manifest_file.read_text()).run_id
+
+
+def test_show_says_what_a_step_takes_over_lines(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    """Each volunteer sends 8 microbatches both ways, tensors of 8 × 64 × 96 int8, a scale for 32 of them."""
+    found = json.loads(ftnode("run", "show", manifest_file, "--json", "--device-tflops", 2).out)["lines"]
+    assert found["assumed"]["device_tflops"] == 2 and [one["up_mbit"] for one in found["steps"]] == [10, 20, 50, 200]
+    sent = 8 * 2 * 8 * 64 * (96 + 2 * 3)
+    assert [stage["up_bytes"] for stage in found["stages"]] == [sent] * 3
+    seconds = [one["seconds"] for one in found["steps"]]
+    assert seconds == sorted(seconds, reverse=True) and seconds[1] > sent / 2.5e6
+    shares = [one["busy"][1] for one in found["steps"]]
+    assert shares == sorted(shares) and 0 < shares[0] < shares[-1] < 0.3
+    three = json.loads(ftnode("run", "show", manifest_file, "--json", "--holders", 3).out)["lines"]
+    assert three["stages"][1]["of_these_sums"] > 0 and three["steps"][0]["busy"] == [None] * 3
+
+
+def test_show_has_a_row_for_each_stage_that_differs(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    lines = ftnode("run", "show", manifest_file).out.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("stage "))
+    assert "5 times as much down as up, and 30 ms" in lines[first - 1]
+    assert [line.split("  ")[0] for line in lines[first + 1 : first + 4]] == ["a step", "head", "1 to 2"]
+    assert "--device-tflops N says" in lines[first + 4]
+    shown = ftnode("run", "show", manifest_file, "--device-tflops", "0.5").out
+    assert "that reaches 0.5 TFLOP/s" in shown and " %" in shown
+    assert ftnode("run", "show", manifest_file, "--device-tflops", "0").code == 64
 
 
 @pytest.mark.parametrize(("name", "millions"), [("small", 38), ("medium", 303), ("large", 1211)])

@@ -13,6 +13,7 @@ import pytest
 from ftnode.models import boundary
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.protocol.manifest.boundary import ENCODINGS
+from ftnode.protocol.words.types import Direction
 from tests.node.compute.computing import ATTEMPT, CONFIG, LAST_VISIT, MICROBATCHES, STAGES, Direct, direct, train
 
 PAIRS = (("int8", "int8"), ("int4", "int4"), ("int4", "int8"), ("float32", "int4"), ("bfloat16", "bfloat16"))
@@ -124,6 +125,29 @@ def test_odd_scales_are_numbers_like_others(encoding: str, bits: int) -> None:
     spoil(compute, 0, bits, 0xFF)
     assert not compute.call("forward", **VISIT, input=0, output=2, save=True, validation=False)["fault"]
     assert not compute.call("backward", **VISIT, gradient=0, input=0, output=2, recompute=True)["fault"]
+
+
+@pytest.mark.parametrize("token", [256, 0xFFFF])
+def test_tokens_that_came_through_all_the_same_are_a_fault_of_the_data(token: int) -> None:
+    """The link refuses them, too. Of a slot with sound ones, the same commands are carried out."""
+    config = replace(CONFIG, subspace=8, boundary="int8", slot_bytes=1 << 12)
+    compute, sizes = direct(config), config.boundary_bytes
+    for slot, last in ((0, 255), (1, token)):
+        spoil(compute, slot, 0x3C00, 0x55)
+        compute.arena._map.view(slot)[sizes.tokens_in(Direction.FORWARD)] = bytes(sizes.forward_tokens)
+        compute.arena._map.view(slot)[sizes.forward - 2 : sizes.forward] = last.to_bytes(2, "little")
+    head: dict[str, Any] = {**VISIT, "stage": 0, "visit": LAST_VISIT}
+    for save in (True, False):
+        forward: dict[str, Any] = {**VISIT, "output": 2, "save": save, "validation": not save}
+        assert "token" in compute.call("forward", **forward, input=1)["fault"]
+        assert not compute.call("forward", **forward, input=0)["fault"]
+    looked: dict[str, Any] = {**head, "output": None, "save": False, "validation": True}
+    learnt: dict[str, Any] = {**head, "gradient": None, "output": 3, "recompute": False}
+    again: dict[str, Any] = {**VISIT, "gradient": 3, "output": 4, "recompute": True}
+    for op, fields in (("forward", looked), ("backward", learnt), ("backward", again)):
+        assert "token" in compute.call(op, **fields, input=1)["fault"]
+        assert not compute.call(op, **fields, input=0)["fault"]
+    assert compute.call("reduce", stage=1, step=1, attempt=ATTEMPT)["covered"] == [[0, 1]]
 
 
 def test_a_gradient_that_is_too_large_to_be_encoded_spoils_the_attempt() -> None:

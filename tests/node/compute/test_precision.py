@@ -28,14 +28,18 @@ from tests.node.compute.computing import (
 )
 
 
-@pytest.fixture
-def narrow(text_file: Path) -> ComputeConfig:
-    return replace(CONFIG, data=str(text_file))
+@pytest.fixture(params=[0, 8], ids=["", "subspace"])
+def narrow(text_file: Path, request: pytest.FixtureRequest) -> ComputeConfig:
+    return fitting(replace(CONFIG, data=str(text_file), subspace=request.param))
 
 
 @pytest.fixture
 def wide(narrow: ComputeConfig) -> ComputeConfig:
-    return replace(narrow, precision="float64", boundary="float64", slot_bytes=2 * narrow.slot_bytes)
+    return fitting(replace(narrow, precision="float64", boundary="float64", slot_bytes=2 * narrow.slot_bytes))
+
+
+def fitting(config: ComputeConfig) -> ComputeConfig:
+    return replace(config, slot_bytes=config.boundary_bytes.largest)
 
 
 def held(compute: Direct) -> list[Stage]:
@@ -44,8 +48,9 @@ def held(compute: Direct) -> list[Stage]:
 
 
 def boundaries(compute: Direct, dtype: str) -> np.ndarray[Any, Any]:
-    """What is in the slots after a step."""
-    return np.stack([np.frombuffer(compute.arena._map.view(slot), dtype) for slot in range(SLOTS - 2)])
+    """The numbers that are in the slots after a step; tokens stand behind them."""
+    size = compute.backend.config.boundary_bytes.backward
+    return np.stack([np.frombuffer(compute.arena._map.view(slot)[:size], dtype) for slot in range(SLOTS - 2)])
 
 
 def test_weights_gradients_moments_and_boundaries_are_float64_and_learn(wide: ComputeConfig) -> None:
@@ -54,7 +59,7 @@ def test_weights_gradients_moments_and_boundaries_are_float64_and_learn(wide: Co
     assert losses[-1] < losses[2] < losses[0]
     for stage in held(swarm):
         assert stage.memory.dtype == torch.float64
-        weights = stage._blocks[0].qkv_ed if stage.index else stage._head.embedding_vd  # type: ignore[union-attr]
+        weights = stage._blocks[0].qkv_ed if stage.index else stage._head.embedding_vs  # type: ignore[union-attr]
         assert weights.grad is not None and weights.dtype == weights.grad.dtype == torch.float64
         trained = stage.state("all")
         assert not torch.equal(trained, trained.float().double()), "numbers that float32 cannot hold"

@@ -33,14 +33,14 @@ from ftnode.protocol.words.errors import UserError
 STAGES = 2
 
 
-def manifest(precision: str = "float32") -> Manifest:
+def manifest(precision: str = "float32", subspace: int = 0) -> Manifest:
     """Of odd sizes, so that a wrong shape shows; RoPE and norms are not the defaults."""
     tiny = preset("tiny")
     return replace(
         tiny,
         model=replace(
             tiny.model, vocabulary=300, dim=48, heads=3, layers=4, context=40, hidden=88, rope_theta=777.0,
-            norm_eps=1e-4, precision=precision,
+            norm_eps=1e-4, precision=precision, subspace=subspace,
         ),
         pipeline=replace(tiny.pipeline, stages=STAGES),
     )  # fmt: skip
@@ -63,8 +63,9 @@ def swarm_logits(stages: list[Stage], made: Manifest, tokens_bt: Tensor) -> Tens
     """What the swarm computes at its boundaries."""
     x = stages[0].forward(((0, 0), 0, 0), tokens_bt, save=False)
     for stage in stages[1:]:
-        x = stage.forward(((0, 0), 0, stage.index), x, save=False)
-    return llama.logits(x, llama.head_weights(stages[0].layout, stages[0].weights), ModelConfig.of(made.model))
+        x = stage.forward(((0, 0), 0, stage.index), x, False, tokens_bt)
+    config, head = ModelConfig.of(made.model), llama.head_weights(stages[0].layout, stages[0].weights)
+    return llama.logits(x, head, config, stages[0]._fixed(tokens_bt))
 
 
 def write(out: Path, made: Manifest, stages: list[Stage], pieces: int = 5) -> None:
@@ -79,10 +80,13 @@ def write(out: Path, made: Manifest, stages: list[Stage], pieces: int = 5) -> No
         checkpoint.publish()
 
 
+@pytest.mark.parametrize("subspace", [0, 20])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_transformers_and_our_own_model_give_the_logits_of_the_swarm(precision: str, tmp_path: Path) -> None:
+def test_transformers_and_our_own_model_give_the_logits_of_the_swarm(
+    precision: str, subspace: int, tmp_path: Path
+) -> None:
     transformers = pytest.importorskip("transformers")
-    made = manifest(precision)
+    made = manifest(precision, subspace)
     stages, out = rough_stages(made), tmp_path / "out"
     write(out, made, stages)
     tokens_bt = torch.randint(256, (2, 40), generator=torch.Generator().manual_seed(1))

@@ -22,7 +22,9 @@ from ftnode.protocol.words.messages import Boundary, Suspect
 from ftnode.protocol.words.types import Attempt, Direction, Peer
 
 BOUNDARY_BYTES = 300_000  # more than a reader's buffer and a socket's
-SCALE_BYTES = 1000
+SCALE_BYTES, TOKEN_BYTES = 1000, 200
+VOCABULARY = 20_000
+SIZES = BoundaryBytes(BOUNDARY_BYTES, BOUNDARY_BYTES, SCALE_BYTES, 0, TOKEN_BYTES, VOCABULARY)
 Kind = TypeVar("Kind")
 
 
@@ -50,7 +52,7 @@ class Node:
             self.arena,
             run,
             nonce,
-            BoundaryBytes(BOUNDARY_BYTES, BOUNDARY_BYTES, forward_scales=SCALE_BYTES),
+            SIZES,
             self._send.send_nowait,
             lambda peer, reason: self.refusals.append(reason),
             book=book,

@@ -191,14 +191,15 @@ def test_a_control_lane_goes_on_while_tensors_wait() -> None:
     async def main() -> None:
         limits = Bandwidth(up=Gate(RATE))
         (control, listener), (tensors, _) = pair(limits, urgent=True), pair(limits, urgent=True)
-        carry_bulk(tensors)
-        assert control.urgent and not tensors.urgent
+        carry_bulk(tensors, up=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(tensors.send_all, bytes(10_000_000))
             await trio.testing.wait_all_tasks_blocked()
             assert write_now(control, [memoryview(b"heartbeat")])
             assert await listener.receive_some(100) == b"heartbeat"
             assert not write_now(tensors, [memoryview(b"more")])
+            carry_bulk(control, up=False)
+            assert write_now(control, [memoryview(b"receipt")])
             nursery.cancel_scope.cancel()
 
     virtual(main)

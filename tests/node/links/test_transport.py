@@ -21,9 +21,9 @@ from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.attention import STRANGER, Attention
 from ftnode.node.links.bans import BAN_SECONDS, STRIKE_SECONDS, STRIKES, Strikes
 from ftnode.node.links.inbound import COMPUTE_RESERVE
-from ftnode.node.links.link import QUEUE_FRAMES_MAX, REFUSAL_PAUSES_SECONDS, refuses
+from ftnode.node.links.link import CONTROL_FRAMES_MAX, REFUSAL_PAUSES_SECONDS, refuses
 from ftnode.node.links.p2pd import P2pd, P2pdError
-from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, write_frame
+from ftnode.node.links.streams import RECEIPT, STREAM_ERRORS, FrameReader, read_exactly, write_frame
 from ftnode.protocol.wire.frames import (
     CONTROL_LANE,
     STEP_PROTOCOL,
@@ -38,7 +38,17 @@ from ftnode.protocol.words.errors import LocalError
 from ftnode.protocol.words.events import LinkDown, LinkUp, Received
 from ftnode.protocol.words.messages import Message
 from ftnode.protocol.words.types import Peer
-from tests.node.links.linked_node import BOUNDARY_BYTES, SCALE_BYTES, Node, boundary, limited, node, send_tensor, word
+from tests.node.links.linked_node import (
+    BOUNDARY_BYTES,
+    SCALE_BYTES,
+    VOCABULARY,
+    Node,
+    boundary,
+    limited,
+    node,
+    send_tensor,
+    word,
+)
 
 
 @contextmanager
@@ -249,8 +259,18 @@ async def knock(stranger: Node, victim: Node, *frames: bytes, lane: str = TENSOR
     for frame in frames:
         await stream.send_all(frame)
     with trio.fail_after(5):
-        await reader.end()
+        await no_more_than_receipts(stream) if lane == TENSOR_LANE else await reader.end()
     return b""
+
+
+async def no_more_than_receipts(stream: trio.SocketStream) -> None:
+    """Until the stream ends: each receipt says more than the one before."""
+    told = 0
+    with suppress(EOFError, OSError):
+        while True:
+            received, _ = RECEIPT.unpack(await read_exactly(stream, RECEIPT.size))
+            assert received > told
+            told = received
 
 
 def test_breaking_the_protocol_costs_the_stream_and_then_a_ban(tmp_path: Path) -> None:
@@ -286,6 +306,28 @@ def test_scales_that_are_none_cost_the_sender_a_strike_each_and_us_nothing(tmp_p
             await there.p2pd.connect(here.peer.id, await here.p2pd.addresses(), 5)
             for scale in (0x7FC0, 0x7F80, 0xBF80):
                 assert await knock(there, here, tensor(0x0000), tensor(0x0001), tensor(scale)) == b""
+                for _ in range(2):
+                    sound = await here.next(Received)
+                    assert sound.handle is not None
+                    here.arena.release(sound.handle)
+                assert here.arena.free == here.arena.slots
+            assert b"banned" in await knock(there, here)
+
+    limited(main)
+
+
+def test_tokens_that_are_none_cost_the_sender_a_strike_each_and_us_nothing(tmp_path: Path) -> None:
+    """The third is a ban. The vocabulary's last token is taken before."""
+    head = encode_frame(boundary(Peer("x", 1)), BOUNDARY_BYTES)
+
+    def tensor(token: int) -> bytes:
+        return head + bytes(BOUNDARY_BYTES - 4) + token.to_bytes(2, "little") + bytes(2)
+
+    async def main() -> None:
+        async with node(tmp_path, slots=30) as here, node(tmp_path, 2) as there:
+            await there.p2pd.connect(here.peer.id, await here.p2pd.addresses(), 5)
+            for token in (VOCABULARY, 0x8000, 0xFFFF):
+                assert await knock(there, here, tensor(0), tensor(VOCABULARY - 1), tensor(token)) == b""
                 for _ in range(2):
                     sound = await here.next(Received)
                     assert sound.handle is not None
@@ -365,7 +407,7 @@ def test_a_peer_that_does_not_read_costs_a_bounded_queue(tmp_path: Path) -> None
     async def main() -> None:
         async with node(tmp_path) as here:
             silent = Peer("12D3KooWBtg3aaRMjxwedh83aGiUkwSxDwUZkzuJcfaqUmo7R3pq", 1)
-            for _ in range(QUEUE_FRAMES_MAX["control"] + 1):  # no task runs meanwhile, so nothing is sent
+            for _ in range(CONTROL_FRAMES_MAX + 1):  # no task runs meanwhile, so nothing is sent
                 here.transport.send(silent, word("a"), None)
             assert "does not read" in (await here.next(LinkDown)).reason
 

@@ -14,6 +14,9 @@ from ftnode.node.compute.state_shape import gradient_numbers
 from ftnode.node.links.link import LinkBroken
 from ftnode.node.machine.gradient_memory import GradientMap, GradientMemory
 from ftnode.node.ports import ComputeError, StreamOpener
+from ftnode.node.reduction.encoding import encoding_of
+from ftnode.node.reduction.exchange import pieces_of
+from ftnode.node.reduction.piece_sum import WHOSE_SUM
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
 from ftnode.protocol.words.effects import Reduce
@@ -31,13 +34,14 @@ class Member:
     """`learner`: without weights of the stage."""
 
     def __init__(
-        self, peer: Peer, streams: StreamOpener, learner: bool = False, config: ComputeConfig = GROUP_CONFIG
-    ) -> None:
+        self, peer: Peer, streams: StreamOpener, learner: bool = False, config: ComputeConfig = GROUP_CONFIG,
+        encoding: str = "exact",
+    ) -> None:  # fmt: skip
         self.peer, self.dtype = peer, np.dtype(config.precision)
         self.memory = GradientMemory(NUMBERS, config.number_bytes)
         stages = range(0) if learner else range(STAGE, STAGE + 1)
         self.compute: Direct = direct(config, stages, GradientMap(self.memory.descriptor, NUMBERS, config.number_bytes))
-        self.reductions = Reductions("run", peer, self.memory, Port(self.compute), streams)
+        self.reductions = Reductions("run", peer, self.memory, Port(self.compute), streams, encoding=encoding)
         self.answers: list[dict[str, Any] | ComputeError] = []
         self.answered = trio.Event()
 
@@ -88,15 +92,15 @@ class Member:
 class Wires:
     """Opens streams to members by name; takes the place of the transports of all of them."""
 
-    def __init__(self, nursery: trio.Nursery, config: ComputeConfig = GROUP_CONFIG) -> None:
-        self.nursery, self.config = nursery, config
+    def __init__(self, nursery: trio.Nursery, config: ComputeConfig = GROUP_CONFIG, encoding: str = "exact") -> None:
+        self.nursery, self.config, self.encoding = nursery, config, encoding
         self.members: dict[str, Member] = {}
         self.answers: dict[str, Callable[[trio.SocketStream], Awaitable[None]]] = {}
         """Peers that do something else than a member would."""
         self.struck: list[str] = []
 
     def member(self, name: str, learner: bool = False) -> Member:
-        made = Member(Peer(name, 1), _From(self, name), learner, self.config)
+        made = Member(Peer(name, 1), _From(self, name), learner, self.config, self.encoding)
         self.members[name] = made
         made.reductions.begin(self.nursery)
         return made
@@ -131,13 +135,15 @@ class _From:
         self.wires.struck.append(reason)
 
 
-def run(main: Callable[[Wires], Awaitable[None]], config: ComputeConfig = GROUP_CONFIG) -> None:
+def run(
+    main: Callable[[Wires], Awaitable[None]], config: ComputeConfig = GROUP_CONFIG, encoding: str = "exact"
+) -> None:
     """`main` with wires of its own, and 30 s."""
 
     async def bounded() -> None:
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
-                await main(Wires(nursery, config))
+                await main(Wires(nursery, config, encoding))
                 nursery.cancel_scope.cancel()
 
     trio.run(bounded)
@@ -149,6 +155,24 @@ def group(*shares: tuple[Member | Peer, int]) -> tuple[tuple[Peer, int], ...]:
 
 def task(members: tuple[tuple[Peer, int], ...], view: int = 0, step: int = 1, attempt: Attempt = ATTEMPT) -> Reduce:
     return Reduce(STAGE, step, attempt, view, members)
+
+
+def encoded_sum(parts: list[Floats], encoding: str, step: int = 1) -> Floats:
+    """The sum that everybody must have, to the bit, when it travels like this."""
+    total, count = in_order(parts), len(parts)
+    if encoding == "exact":
+        return total
+    made = encoding_of(encoding, total.itemsize)
+    cut = [pieces_of(memoryview(part).cast("B"), count, made, ("run", STAGE, step)) for part in (*parts, total)]
+    for owner, piece in enumerate(cut[-1]):
+        at = 0
+        while at < piece.bytes:
+            heard = [cut[k][owner].chunk(at) for k in range(count)]
+            for k in set(range(count)) - {owner}:
+                heard[k] = piece.decode(at, piece.encode(at, heard[k], k))
+            piece.chunk(at)[:] = piece.decode(at, piece.encode(at, in_order(heard), WHOSE_SUM))
+            at = piece.end(at)
+    return total
 
 
 def in_order(parts: list[Floats]) -> Floats:

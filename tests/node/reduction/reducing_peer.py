@@ -1,6 +1,6 @@
 """A member of a group in a process of its own, to be killed by tests: it contributes, and never sums up its own piece.
 
-python reducing_peer.py HOME NONCE NUMBERS
+python reducing_peer.py HOME NONCE NUMBERS ENCODING
 
 It prints [peer id, addresses] as JSON, and wants to hear [[peer id, nonce, count, addresses], ...], the group.
 """
@@ -43,7 +43,7 @@ class Gradient:
         return {"norm_squared": 1.0, "gradient": "", "covered": [], "fault": ""}
 
 
-async def main(home: Path, nonce: int, numbers: int) -> None:
+async def main(home: Path, nonce: int, numbers: int, encoding: str) -> None:
     memory = GradientMemory([numbers], 4)
     async with trio.open_nursery() as nursery:
         p2pd = await P2pd.start(nursery, take_identity(home).path)
@@ -59,10 +59,11 @@ async def main(home: Path, nonce: int, numbers: int) -> None:
         for peer_id, _, _, addresses in members:
             p2pd.gate.give([PeerAddress(peer_id, tuple(addresses))])
         group = tuple((Peer(peer_id, life), count) for peer_id, life, count, _ in members)
-        reductions = Reductions("run", Peer(p2pd.peer_id, nonce), memory, Gradient(memory, 4.0), transport)
+        me = Peer(p2pd.peer_id, nonce)
+        reductions = Reductions("run", me, memory, Gradient(memory, 4.0), transport, encoding=encoding)
         reductions.begin(nursery)
         reductions.start(Reduce(0, 1, Attempt(0, 1), 0, group), lambda answer: None)
 
 
 if __name__ == "__main__":
-    trio.run(main, Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    trio.run(main, Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

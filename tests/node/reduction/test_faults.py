@@ -9,17 +9,16 @@ import pytest
 import trio
 import trio.testing
 
-from ftnode.node.reduction import exchange, piece_sum
+from ftnode.node.reduction import encoding, exchange
 from ftnode.protocol.words.types import Peer
-from tests.node.reduction.reducing import STAGE, Member, Wires, group, in_order, task
+from tests.node.reduction.reducing import STAGE, Member, Wires, encoded_sum, group, task
 
 MEMBERS = ("a", "b", "c", "d", "idle")
 
 
 @pytest.fixture(autouse=True)
 def small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (piece_sum, exchange):
-        monkeypatch.setattr(module, "CHUNK_BYTES", 128)
+    monkeypatch.setattr(encoding, "CHUNK_BYTES", 128)
     monkeypatch.setattr(exchange, "PAUSE_SECONDS", 0.0005)
     monkeypatch.setattr(exchange, "PAUSE_SECONDS_MAX", 0.002)
 
@@ -27,8 +26,8 @@ def small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
 class BreakingWires(Wires):
     """Every stream has a number of bytes after which it ends, in both directions."""
 
-    def __init__(self, nursery: trio.Nursery, chance: Random) -> None:
-        super().__init__(nursery)
+    def __init__(self, nursery: trio.Nursery, chance: Random, encoding: str) -> None:
+        super().__init__(nursery, encoding=encoding)
         self.chance = chance
 
     async def open(self, sender: str, to: str) -> trio.SocketStream:
@@ -55,11 +54,12 @@ class BreakingWires(Wires):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_answered_is_the_sum_of_those_who_were_asked(seed: int) -> None:
+@pytest.mark.parametrize("name", ["exact", "int8", "int4"])
+def test_what_is_answered_is_the_sum_of_those_who_were_asked(name: str, seed: int) -> None:
     chance = Random(seed)
 
     async def main(nursery: trio.Nursery) -> None:
-        wires = BreakingWires(nursery, chance)
+        wires = BreakingWires(nursery, chance, name)
         members: list[Member] = [wires.member(name, learner=name == "idle") for name in MEMBERS]
         workers = members[:-1]
         for index, member in enumerate(workers):
@@ -78,7 +78,7 @@ def test_what_is_answered_is_the_sum_of_those_who_were_asked(seed: int) -> None:
                     await trio.lowlevel.checkpoint()
             if not complete:
                 continue
-            expected = in_order([member.accumulated() for member in asked])
+            expected = encoded_sum([member.accumulated() for member in asked], name)
             hashes = {(await member.answer())["gradient"] for member in started}
             assert len(hashes) == 1
             for member in started:

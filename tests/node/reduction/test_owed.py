@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from ftnode.node.links.side_messages import say
-from ftnode.node.reduction import exchange, piece_sum, reductions
+from ftnode.node.reduction import encoding, exchange, reductions
 from ftnode.node.reduction.wire import ReduceReply, hear, request_for
 from ftnode.protocol.words.effects import Reduce
 from ftnode.protocol.words.types import Peer
@@ -23,8 +23,7 @@ STILL_SECONDS = 0.4
 
 @pytest.fixture(autouse=True)
 def small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (piece_sum, exchange):
-        monkeypatch.setattr(module, "CHUNK_BYTES", 256)
+    monkeypatch.setattr(encoding, "CHUNK_BYTES", 256)
     monkeypatch.setattr(exchange, "STILL_SECONDS", STILL_SECONDS)
     monkeypatch.setattr(reductions, "WATCH_SECONDS", 0.02)
 

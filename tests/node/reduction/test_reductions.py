@@ -11,7 +11,7 @@ import trio.testing
 
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.links.side_messages import say
-from ftnode.node.reduction import exchange, piece_sum, reductions
+from ftnode.node.reduction import encoding, exchange, reductions
 from ftnode.node.reduction.wire import ReduceReply, ReduceRequest, hear, request_for
 from ftnode.protocol.wire.frames import Refusal
 from ftnode.protocol.words.errors import LocalError
@@ -33,8 +33,7 @@ from tests.node.reduction.reducing import (
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny stage in many chunks, the last of a piece shorter than the others."""
-    monkeypatch.setattr(piece_sum, "CHUNK_BYTES", 256)
-    monkeypatch.setattr(exchange, "CHUNK_BYTES", 256)
+    monkeypatch.setattr(encoding, "CHUNK_BYTES", 256)
 
 
 async def request(wires: Wires, to: Member, said: ReduceRequest, sender: str = "b") -> trio.SocketStream:

@@ -23,9 +23,11 @@ from ftnode.node.watch.peer_latency import (
     who_handler,
 )
 from ftnode.node.watch.status import Speaker
+from ftnode.node.watch.time_use import TimeUse, told
 from ftnode.protocol.words.errors import PeerError
 
 SPEAKER = Speaker("me", "0.1.0", "cpu", "bootstrap")
+USE = TimeUse(0.1, 0.9, 0.05, 0.8, 2.5e6)
 
 
 def test_a_direct_connection_counts() -> None:
@@ -40,6 +42,10 @@ def test_a_direct_connection_counts() -> None:
     [
         b"", b"\xc1", b"\x91" * 9000, msgpack.packb([]), msgpack.packb({"version": "1", "role": "x"}),
         msgpack.packb({"version": 1, "role": "x", "device": "x"}),
+        msgpack.packb({"version": "1", "role": "x", "device": "x", "computed": 0.5}),
+        msgpack.packb({"version": "1", "role": "x", "device": "x"} | told(USE) | {"sent": 1.1}),
+        msgpack.packb({"version": "1", "role": "x", "device": "x"} | told(USE) | {"waited": float("nan")}),
+        msgpack.packb({"version": "1", "role": "x", "device": "x"} | told(USE) | {"up": -1}),
     ],
 )  # fmt: skip
 def test_nonsense_is_a_peer_error(data: bytes) -> None:
@@ -49,7 +55,8 @@ def test_nonsense_is_a_peer_error(data: bytes) -> None:
 
 def test_words_are_short_and_steer_no_terminal() -> None:
     words = read_answer(msgpack.packb({"version": "\x1b[2J" + "x" * 500, "role": "r", "device": "d", "clock": 1.0}))
-    assert "\x1b" not in words["version"] and len(words["version"]) == module.WORD_MAX
+    assert "\x1b" not in words.version and len(words.version) == module.WORD_MAX
+    assert words.use is None
 
 
 def with_two(folder: Path, test: Callable[[P2pd, P2pd], Awaitable[None]]) -> None:
@@ -70,12 +77,12 @@ def with_two(folder: Path, test: Callable[[P2pd, P2pd], Awaitable[None]]) -> Non
 
 def test_a_round_finds_out_who_is_connected(tmp_path: Path) -> None:
     async def test(ours: P2pd, theirs: P2pd) -> None:
-        await theirs.serve(WHO_PROTOCOL, who_handler(lambda: SPEAKER))
+        await theirs.serve(WHO_PROTOCOL, who_handler(lambda: SPEAKER, use=lambda: USE))
         round_ = Acquaintances(ours, lambda: ["stranger", theirs.peer_id])
         await round_.look()
         assert round_.known["stranger"] == Acquaintance("none")
         met = round_.known[theirs.peer_id]
-        assert (met.path, met.version, met.role) == ("direct", "0.1.0", "bootstrap")
+        assert (met.path, met.version, met.role, met.use) == ("direct", "0.1.0", "bootstrap", USE)
         assert met.latency is not None and 0 < met.latency < 5 and met.address.startswith("/ip4/127.0.0.1/")
 
     with_two(tmp_path, test)

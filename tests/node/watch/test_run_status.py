@@ -15,6 +15,7 @@ from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.run_status import Surroundings, look, run_status, undigested_rows
 from ftnode.node.watch.status import SwarmStatus, decode_status, encode_status
 from ftnode.node.watch.status_table import peer_table, plain_lines
+from ftnode.node.watch.time_use import TimeUse
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.recovery.last_copy import names_of
 from ftnode.protocol.words.settings import Settings
@@ -123,13 +124,17 @@ def test_who_is_in_the_swarm() -> None:
     progress = train(sim, None, 60.0, step=5)
     host = leader(sim)
     other = next(peer for peer in sorted(host.participant.members) if peer != host.peer)
-    met = {other.id: Acquaintance("relayed", "/x/p2p-circuit", 0.02, "0.1.0"),
+    met = {other.id: Acquaintance("relayed", "/x/p2p-circuit", 0.02, "0.1.0", use=TimeUse(0.1, 0.9, 0.0, 0.8, 2.5e6)),
            "point": Acquaintance("direct", "/ip4/192.0.2.7/tcp/31337", 0.01, "0.1.0", "bootstrap")}  # fmt: skip
     rows = {row.peer: row for row in status_of(sim, host, progress, met).peers}
     assert set(rows) == {f"peer{index}" for index in range(5)} | {"point"}
     assert sorted(row.role for row in rows.values()) == ["bootstrap", *["holder"] * 3, "leader", "standby"]
     assert (rows[host.peer.id].path, rows[host.peer.id].stages) == ("self", host.participant.mine)
     assert (rows[other.id].path, rows[other.id].latency) == ("relayed", 0.02)
+    assert (rows[other.id].sent, rows[other.id].line_full, rows[other.id].line_up) == (0.9, 0.8, 2.5e6)
+    found = status_of(sim, host, progress, met)
+    assert (found.limiting_peer, found.limited_by) == (other.id, "line")
+    assert decode_status(encode_status(found)) == found
     assert rows["point"].addresses == ("/ip4/192.0.2.7/tcp/31337",)
     lines = peer_table(status_of(sim, host, progress, met)).lines()
     assert len(lines) == 7 and any("20.0 ms" in line for line in lines)

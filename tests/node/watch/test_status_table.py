@@ -41,7 +41,10 @@ FULL = SwarmStatus(
     leader="12D3KooWabcdef", view=3, state="training", stages=ROWS, standbys=("12D3KooWstuvwx",),
     summaries=summarize(ROWS, lambda stage: 100.0 if stage == 2 else 0.25),
     peers=(
-        PeerRow("12D3KooWghijkl", "holder", (1,), ("/ip4/192.0.2.7/tcp/1",), "relayed", 0.0213, "0.1.0", 1.5),
+        PeerRow(
+            "12D3KooWghijkl", "holder", (1,), ("/ip4/192.0.2.7/tcp/1",), "relayed", 0.0213, "0.1.0", 1.5,
+            0.124, 0.9, 0.05, 0.93, 2.4e6,
+        ),
         PeerRow("12D3KooWstuvwx", "standby", (), (), "none", None, "", None),
     ),
     recoveries=(RecoveryRow(1, 6, "blend", 3, "12D3KooWlost", "12D3KooWnew", "silent", 2.5),),
@@ -70,11 +73,21 @@ def test_one_row_per_stage() -> None:
 def test_one_row_per_peer_on_request() -> None:
     lines = plain_lines(FULL, per_peer=True)
     assert any(
-        line.split() == ["ghijkl", "holder", "1", "relayed", "21.3", "ms", "0.1.0", "1.5", "s"] for line in lines
+        line.split()[:9] == ["ghijkl", "holder", "1", "relayed", "21.3", "ms", "0.1.0", "1.5", "s"] for line in lines
     )
-    assert any(line.split() == ["stuvwx", "standby", "-", "none", "-", "-", "-"] for line in lines)
+    assert any(line.split() == ["stuvwx", "standby", "-", "none", *["-"] * 8] for line in lines)
     assert any(line.split() == ["2", "nobody", "vacant"] for line in lines)
     assert not any("relayed" in line for line in plain_lines(FULL))
+
+
+def test_what_each_peer_does_with_its_time_and_whom_the_run_waits_for() -> None:
+    limited = replace(FULL, limiting_peer="12D3KooWghijkl", limited_by="line")
+    lines = plain_lines(limited, per_peer=True)
+    assert any(line.split()[-6:] == ["12%", "90%", "5%", "93%", "19.2", "Mbit/s"] for line in lines)
+    says = "the line of ghijkl limits the run, which gives 19.2 Mbit/s up and was full for 93% of the last minute"
+    assert says in lines and says not in plain_lines(FULL, per_peer=True)
+    busy = plain_lines(replace(limited, limited_by="device"), per_peer=True)
+    assert "the device of ghijkl limits the run, which computed for 12% of the last minute" in busy
 
 
 def test_a_node_that_sends_no_summaries_is_shown_too() -> None:

@@ -99,12 +99,16 @@ def test_id_is_fixed() -> None:
 
 
 def test_a_later_key_changes_the_id_only_where_it_says_something() -> None:
-    """Runs of format 4, and their signatures, go on with an ftnode that writes format 5."""
+    """Runs of format 4, and their signatures, go on with an ftnode that writes a later format."""
     assert parse(TEXT.replace("rollback_max = 0", "rollback_max = 9")).run_id != TINY.run_id
     snapshots = parse(changed("snapshot_every = 0", "snapshot_every = 100"))
     assert snapshots.run_id not in (TINY.run_id, parse(changed("snapshot_every = 0", "snapshot_every = 50")).run_id)
     assert b'"format":4' in TINY.signed_bytes and b"snapshot_every" not in TINY.signed_bytes
     assert b'"format":5' in snapshots.signed_bytes
+    ids = {parse(changed('sums = "exact"', f'sums = "{sums}"')).run_id for sums in ("exact", "int8", "int4")}
+    assert len(ids) == 3 and TINY.run_id in ids and b"sums" not in TINY.signed_bytes
+    assert b'"format":7' in parse(changed('sums = "exact"', 'sums = "int4"')).signed_bytes
+    assert "pipeline.sums must be exact or int8 or int4" in refusal(changed('sums = "exact"', 'sums = "int2"'))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +138,11 @@ def test_a_later_key_changes_the_id_only_where_it_says_something() -> None:
         ("dim = 96", "dim = 100", "dim 100 must be a multiple of 2 × heads = 8"),
         ("sequences = 16", "sequences = [1]", "batch.sequences must be a whole number from 1 to 4096, not list"),
         ("[batch]", "[batches]", "unknown key or section batches; did you mean batch?"),
-        ("format = 6", "format = 7", "format 7 is none that this version of ftnode reads, which are 2, 3, 4, 5 and 6"),
+        (
+            "format = 7",
+            "format = 8",
+            "format 8 is none that this version of ftnode reads, which are 2, 3, 4, 5, 6 and 7",
+        ),
         ('author = ""', 'author = "me"', 'run.author must be a PeerId (12D3KooW…), not "me"'),
         ('join = "open"', 'join = "some"', 'membership.join must be open or listed, not "some"'),
         (
@@ -229,7 +237,7 @@ def test_a_missing_section_is_named() -> None:
 
 
 def test_a_missing_format_is_said() -> None:
-    assert "`format = 6` is missing" in refusal(changed("format = 6", ""))
+    assert "`format = 7` is missing" in refusal(changed("format = 7", ""))
 
 
 def without(text: str, *keys: str) -> str:
@@ -242,22 +250,25 @@ def of_format(number: int) -> str:
 
 
 def test_earlier_formats_are_read_as_what_they_meant() -> None:
-    assert parse(of_format(3)) == parse(of_format(4)) == parse(of_format(5)) == TINY
+    assert parse(of_format(3)) == parse(of_format(4)) == parse(of_format(5)) == parse(of_format(6)) == TINY
     found = parse(of_format(2))
     assert (found.pipeline.replicas, found.model.precision) == (1, "float32")
     assert (found.run.author, found.membership) == ("", Membership(join="open", peers=(), revision=0))
     assert found == replace(TINY, pipeline=replace(TINY.pipeline, replicas=1))
-    assert parse(render(found)) == found and "format = 6" in render(found)
+    assert parse(render(found)) == found and "format = 7" in render(found)
     assert "run.seed is missing" in refusal(without(of_format(2), "seed"))
 
 
 def test_a_format_has_no_keys_of_a_later_one_nor_lacks_its_own() -> None:
     early = of_format(2).replace("[pipeline]", "[pipeline]\nreplicas = 2")
-    assert "pipeline.replicas came with format 3; set format = 6" in refusal(early)
+    assert "pipeline.replicas came with format 3; set format = 7" in refusal(early)
     assert "run.author came with format 4" in refusal(of_format(3).replace("[run]", '[run]\nauthor = ""'))
     assert "recovery.snapshot_every came with format 5" in refusal(of_format(5).replace("format = 5", "format = 4"))
     assert "pipeline.boundary_gradients came with format 6" in refusal(
         of_format(5).replace("[pipeline]", '[pipeline]\nboundary_gradients = ""')
+    )
+    assert "pipeline.sums came with format 7" in refusal(
+        of_format(6).replace("[pipeline]", '[pipeline]\nsums = "exact"')
     )
     assert "membership.join came with format 4" in refusal(of_format(3) + '\n[membership]\njoin = "open"\n')
     assert "pipeline.replicas is missing" in refusal(without(TEXT, "replicas"))
@@ -276,20 +287,18 @@ def test_who_may_join_is_signed_and_changes_no_run_id() -> None:
     assert authored.run_id != TINY.run_id, "another author cannot take a run over"
 
 
-def test_all_of_a_float64_run_is_float64() -> None:
+def test_all_of_a_float64_run_is_float64_unless_it_is_encoded() -> None:
     wide = parse(changed('precision = "float32"', 'precision = "float64"'))
     assert (TINY.boundary_encodings, wide.boundary_encodings) == (("float32",) * 2, ("float64",) * 2)
     assert wide.boundary_bytes.both == 2 * TINY.boundary_bytes.both
     assert wide.run_id != TINY.run_id and wide.slots(1) == TINY.slots(1)
     assert wide.head_every == TINY.head_every
-    rounding = changed('precision = "float32"', 'precision = "float64"')
-    rounding = rounding.replace('boundary = "float32"', 'boundary = "bfloat16"')
-    assert "bfloat16 would round the numbers of a float64 model; pipeline.boundary must be float32" in refusal(rounding)
-    gradients = changed('precision = "float32"', 'precision = "float64"')
-    for allowed in ("", "float32"):
-        assert parse(gradients.replace('boundary_gradients = ""', f'boundary_gradients = "{allowed}"'))
-    gradients = gradients.replace('boundary_gradients = ""', 'boundary_gradients = "int8"')
-    assert "int8 would round" in refusal(gradients) and "pipeline.boundary_gradients must be" in refusal(gradients)
+    pairs = {
+        ("float32", "float32"): ("float64", "float64"), ("bfloat16", ""): ("bfloat16", "bfloat16"),
+        ("float32", "int8"): ("float64", "int8"), ("int4", "float32"): ("int4", "float64"),
+    }  # fmt: skip
+    for said, meant in pairs.items():
+        assert replace(encoded(*said), model=wide.model).boundary_encodings == meant
 
 
 def test_more_paths_than_a_message_holds_are_refused() -> None:
@@ -357,7 +366,7 @@ def test_encodings_that_came_later_need_their_format() -> None:
     text = render(encoded("int8", "float32"))
     assert parse(text) == encoded("int8", "float32")
     early = in_format(text, 5)
-    assert 'pipeline.boundary = "int8" came with format 6; set format = 6' in refusal(early)
+    assert 'pipeline.boundary = "int8" came with format 6; set format = 7' in refusal(early)
     assert "pipeline.boundary must be float32 or bfloat16 or int8 or int4" in refusal(text.replace("int8", "int3"))
 
 
@@ -376,6 +385,56 @@ def test_a_run_of_format_5_goes_on_as_before() -> None:
         assert parse(text) == found and parse(text).run_id == run_id
         assert blake2b(found.signed_bytes, digest_size=16).hexdigest() == signed
         assert found.boundary_bytes == BoundaryBytes(16 * 64 * 96 * size, 16 * 64 * 96 * size)
+
+
+def test_a_run_of_format_6_goes_on_as_before() -> None:
+    """Ids and signed bytes as the last version that wrote format 6 had them, and the same tensors."""
+    muon = replace(TINY, optimiser=replace(TINY.optimiser, kind="muon"))
+    for found, run_id, signed in (
+        (encoded("int8"), "928f3be072ea0f2335d48253f56486c9", "b5dbe6d5ee6f7848dd53aa2da7975857"),
+        (encoded("int4", "bfloat16"), "2cbb74e6c43314fae5d053f567632d26", "9a77ddc558ae89720cbd57a87c2784c0"),
+        (muon, "8e84a77d16bf5f6ff9d487d197d2a527", "54d144a2fbb80adad5e30f4f11a4a670"),
+    ):
+        text = in_format(render(found), 6)
+        assert parse(text) == found and parse(text).run_id == run_id
+        assert blake2b(found.signed_bytes, digest_size=16).hexdigest() == signed
+
+
+def test_what_is_new_in_format_7_counts_in_the_run_id() -> None:
+    narrow = replace(TINY, model=replace(TINY.model, subspace=32))
+    summed = replace(TINY, pipeline=replace(TINY.pipeline, sums="int8"))
+    assert b"subspace" not in TINY.signed_bytes and b'"sums"' not in TINY.signed_bytes
+    for found in (narrow, summed):
+        assert b'"format":7' in found.signed_bytes and parse(render(found)) == found
+    assert len({found.run_id for found in (TINY, narrow, summed)}) == 3
+    assert parse(in_format(render(narrow), 6)) == parse(in_format(render(summed), 6)) == TINY
+
+
+def test_a_format_6_has_no_subspace() -> None:
+    early = of_format(6).replace("[model]", "[model]\nsubspace = 32")
+    assert "model.subspace came with format 7; set format = 7" in refusal(early)
+    assert "model.subspace is missing" in refusal(of_format(6).replace("format = 6", "format = 7"))
+
+
+def test_a_subspace_is_less_than_the_whole_and_cut_in_blocks() -> None:
+    whole = changed("subspace = 0", "subspace = 96")
+    assert refusal(whole).startswith(
+        f"tiny.toml, line {line_of(whole, 'subspace = 96')}: a subspace of 96 coordinates leaves none of dim 96"
+    )
+    odd = replace(encoded("int8"), model=replace(TINY.model, subspace=24))
+    says = "blocks of a row of 24 numbers would be of 8; model.subspace must be a multiple of 16"
+    assert says in refusal(render(odd))
+    assert parse(changed("subspace = 0", "subspace = 24")).model.stream == 24
+
+
+def test_what_travels_in_a_subspace() -> None:
+    """Forward 32 numbers of each token and the token in two bytes, back the numbers alone."""
+    rows = TINY.batch.sequences * TINY.model.context
+    narrow = replace(TINY, model=replace(TINY.model, subspace=32))
+    sizes = BoundaryBytes(rows * (4 * 32 + 2), rows * 4 * 32, forward_tokens=2 * rows, vocabulary=256)
+    assert narrow.boundary_bytes == sizes
+    large = replace(narrow, model=replace(narrow.model, vocabulary=65_537))
+    assert large.boundary_bytes.forward == rows * (4 * 32 + 4)
 
 
 def test_what_is_new_in_format_6_counts_in_the_run_id() -> None:
@@ -409,10 +468,14 @@ def test_manifests_are_values() -> None:
     assert isinstance(hash(TINY), int) and isinstance(TINY, Manifest)
 
 
+@pytest.mark.parametrize("subspace", [0, 16])
 @pytest.mark.parametrize("name", PRESETS)
-def test_the_state_of_the_largest_stage_is_what_the_model_says(name: str) -> None:
+def test_the_state_of_the_largest_stage_is_what_the_model_says(name: str, subspace: int) -> None:
     manifest, stages = PRESETS[name], range(PRESETS[name].pipeline.stages + 1)
+    manifest = replace(manifest, model=replace(manifest.model, subspace=subspace))
     model = manifest.model
-    config = ModelConfig(model.dim, model.heads, model.layers, model.context, model.hidden, model.vocabulary)
+    config = ModelConfig(
+        model.dim, model.heads, model.layers, model.context, model.hidden, model.vocabulary, subspace=subspace
+    )
     largest = max(config.stage_parameters(manifest.pipeline.stages, stage) for stage in stages)
     assert settings(manifest).state_bytes == 3 * 4 * largest

@@ -343,6 +343,24 @@ def test_a_group_adds_up_what_its_members_have(theirs: tuple[int, ...], before: 
     assert work.complete == bool(sums)
 
 
+def test_a_stages_sum_begins_while_another_stage_still_works() -> None:
+    """B holds both stages, the second with C. When its last share of the second is there, compute has still to go back
+    through the first one."""
+    work = working(view=view_of((A,), (B,), (B, C)))
+    assert work.on_share(C, Share("lineage", 3, 8, ATTEMPT, 2, ((2, 2), (3, 2))), NOW) == []
+    path = (A, B, B, A)
+    for microbatch in (0, 1):
+        work.on_boundary(A, boundary(microbatch, 1, path=path), 100 * microbatch + 10)
+    drain(work)
+    for microbatch in (0, 1):
+        work.on_boundary(A, boundary(microbatch, 2, BACKWARD, path=path), 100 * microbatch + 21)
+    running = given(work.advance(NOW, True))
+    while not (sums := [task for task in running if isinstance(task, Reduce)]):
+        running += given(work.on_done(result(running.pop(0)), NOW, A)) + given(work.advance(NOW, True))
+    assert sums == [Reduce(2, 8, ATTEMPT, 3, ((B, 2), (C, 2)))]
+    assert {(0, 2), (1, 2)} <= work.accumulated and (1, 1) not in work.accumulated
+
+
 # -- poison
 
 

@@ -135,6 +135,37 @@ def test_scales_are_sound_or_an_offence(name: str) -> None:
                 check_payload(BOUNDARY, payload, sizes)
 
 
+@pytest.mark.parametrize(
+    ("vocabulary", "token", "sound"),
+    [
+        (300, 299, True),
+        (300, 300, False),
+        (300, 0xFFFF, False),
+        (1 << 16, 0xFFFF, True),
+        ((1 << 16) + 1, 1 << 16, True),
+        ((1 << 16) + 1, (1 << 16) + 1, False),
+        ((1 << 16) + 1, 0xFFFFFFFF, False),
+    ],
+)
+def test_tokens_are_of_the_vocabulary_or_an_offence(vocabulary: int, token: int, sound: bool) -> None:
+    """A gradient has none."""
+    sizes = BoundaryBytes.encoded(("int8", "int8"), 3, 16, vocabulary)
+    forward = replace(BOUNDARY, direction=Direction.FORWARD)
+    for place in range(3):
+        tokens = [0, 0, 0]
+        tokens[place] = token
+        each = sizes.forward_tokens // 3
+        behind = b"".join(one.to_bytes(each, "little") for one in tokens)
+        payload = memoryview(bytes(sizes.forward - len(behind)) + behind)
+        assert len(payload) == sizes.forward == sizes.backward + 3 * each
+        check_payload(replace(BOUNDARY, direction=Direction.BACKWARD), memoryview(b"\x00" * sizes.backward), sizes)
+        if sound:
+            check_payload(forward, payload, sizes)
+        else:
+            with pytest.raises(PeerError, match="a token that is none of the vocabulary"):
+                check_payload(forward, payload, sizes)
+
+
 def test_nothing_else_has_bytes_behind_it() -> None:
     with pytest.raises(PeerError):
         read_message(*parts(encode_frame(MESSAGES[1], 64)), SIZES)

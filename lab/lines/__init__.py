@@ -1,0 +1,1 @@
+"""Swarms on the lines that volunteers have."""

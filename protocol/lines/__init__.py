@@ -1,0 +1,1 @@
+"""What a step takes over the lines that volunteers have, by arithmetic."""

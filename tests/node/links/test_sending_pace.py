@@ -1,0 +1,91 @@
+"""The pace of a node's line: what leaves fills the line, and hardly anything waits before it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import pytest
+
+from ftnode.node.links.sending_pace import RATE_MAX, ROUND_SECONDS, ROUNDS, SendingPace
+
+MBIT = 1e6 / 8
+DELAY = 0.03
+LEARNS_SECONDS = 5.0
+SECONDS = 40.0
+AFTER_SECONDS = 20.0
+"""By then what had piled up at first has left."""
+WINDOW_SECONDS = 0.25
+"""Of the line's rate, what is on its way at most."""
+
+
+class Sent:
+    """What came through a line whose rate may change: bytes after the first seconds, and how long each piece stood
+    before the line."""
+
+    def __init__(self, rate: Callable[[float], float], busy: Callable[[float], bool] = lambda now: True) -> None:
+        self.pace = SendingPace()
+        self.bytes = 0
+        self.waits: list[tuple[float, float]] = []
+        free_at, now = 0.0, 0.0
+        under_way: deque[tuple[float, int]] = deque()
+        while now < SECONDS:
+            while under_way and under_way[0][0] + DELAY <= now:
+                came, count = under_way.popleft()
+                self.pace.came(count, came, now)
+            if not busy(now):
+                self.pace.idle(now)
+                now += 0.01
+                continue
+            window = WINDOW_SECONDS * rate(now)
+            while not self.pace.wait(now) and sum(count for _, count in under_way) < window:
+                count = self.pace.piece
+                self.pace.passed(count, now)
+                free_at = max(free_at, now) + count / rate(now)
+                under_way.append((free_at, count))
+                self.waits.append((now, free_at - now))
+                self.bytes += count if now >= LEARNS_SECONDS else 0
+            now += max(self.pace.wait(now), 1e-3)
+
+    def wait(self, after: float) -> float:
+        """That of half the pieces."""
+        waits = sorted(wait for now, wait in self.waits if now >= after)
+        return waits[len(waits) // 2]
+
+
+@pytest.mark.parametrize("rate", [2 * MBIT, 20 * MBIT, 200 * MBIT])
+def test_a_line_is_full_and_nothing_waits_before_it(rate: float) -> None:
+    sent = Sent(lambda now: rate)
+    assert 0.93 * rate <= sent.bytes / (SECONDS - LEARNS_SECONDS) <= 1.02 * rate
+    assert sent.wait(AFTER_SECONDS) < WINDOW_SECONDS / 3
+
+
+def test_without_a_pace_pieces_wait_before_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SendingPace, "wait", lambda self, now: 0.0)
+    assert Sent(lambda now: 20 * MBIT).wait(AFTER_SECONDS) > 0.8 * (WINDOW_SECONDS - DELAY)
+
+
+@pytest.mark.parametrize(("before", "after"), [(20.0, 40.0), (40.0, 20.0)])
+def test_a_line_that_changes_is_found_out(before: float, after: float) -> None:
+    sent = Sent(lambda now: (before if now < 10.0 else after) * MBIT)
+    assert sent.pace.rate == pytest.approx(after * MBIT, rel=0.05)
+
+
+def test_rounds_in_which_there_was_nothing_to_send_say_nothing() -> None:
+    """Half of each round. The line is as fast as it was before."""
+    sent = Sent(lambda now: 20 * MBIT, busy=lambda now: now < 12.0 or now % 1.0 < 0.5)
+    assert sent.pace.rate == pytest.approx(20 * MBIT, rel=0.05)
+
+
+def test_a_line_for_which_nobody_waits_has_no_pace() -> None:
+    sent = Sent(lambda now: 2 * RATE_MAX)
+    assert sent.pace.rate == 0.0
+
+
+def test_a_faster_round_counts_until_it_is_forgotten() -> None:
+    pace, rates = SendingPace(), []
+    for number in range(2, 2 * ROUNDS):
+        now = number * ROUND_SECONDS
+        pace.came(1000 if number == 3 else 500, now, now)
+        rates.append(pace.rate)
+    assert rates[:3] == [0.0, 0.0, 500.0] and rates[3 : 3 + ROUNDS] == [1000.0] * ROUNDS and rates[-1] == 500.0
