@@ -34,6 +34,13 @@ def test_a_step_takes_what_the_lines_allow(layout: Work, seed: int) -> None:
     assert 0.98 <= step_seconds(layout, seed).ratio <= 1.1
 
 
+def test_who_waits_for_its_line_is_not_lost_for_it() -> None:
+    """Nine homes with tensors of 8.4 MB: a step takes five minutes, and a gradient comes back after more than one.
+    Members were lost because they had not got it done since its activation came, and the first step never ended."""
+    layout = Work(36, BoundaryBytes(8_360_000, 8_360_000), (2.5e6, 12.5e6), 0.03, (NO_HEAD, *[USUAL] * 8))
+    assert step_seconds(layout, steps=1).ratio <= 1.1
+
+
 def test_a_layout_of_lab_lines_can_be_asked_for() -> None:
     asked = ("--volunteers", "3", "--line", "20/100Mbit", "--sequences", "4", "--microbatches", "4")
     said = CliRunner().invoke(command(), asked)

@@ -14,6 +14,7 @@ import pytest
 
 from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD, Pace
 from ftnode.protocol.words.effects import Backward, Compute, Effect, Forward, Reduce, Release, Send, Task
 from ftnode.protocol.words.events import Done
@@ -35,7 +36,7 @@ def working(
     me: Peer = B, view: View = VIEW, settings: Settings = SETTINGS, ready: bool = True, **changes: Any
 ) -> StepWork:
     deadlines = Deadlines(settings.resend_seconds, settings.stall_seconds)
-    work = StepWork(me, view, begun(**changes), settings, Pace(), {}, deadlines)
+    work = StepWork(me, view, begun(**changes), settings, Pace(), LinePace(), {}, deadlines)
     if ready:
         work.installed(work.stages)
     return work
