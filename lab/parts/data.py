@@ -94,13 +94,18 @@ def documents() -> list[str]:
 
 
 def train(texts: list[str]) -> Tokenizer:
+    return byte_level_bpe(texts[: TRAINED_ON * 7 // DOCUMENT_CHARACTERS // 3], VOCABULARY)
+
+
+def byte_level_bpe(texts: list[str], vocabulary: int) -> Tokenizer:
+    """A tokenizer of at most so many tokens, which ends documents with <|endoftext|>."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=["<|endoftext|>"], show_progress=False,
+        vocab_size=vocabulary, special_tokens=["<|endoftext|>"], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
-    tokenizer.train_from_iterator(texts[: TRAINED_ON * 7 // DOCUMENT_CHARACTERS // 3], trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     return tokenizer
 
 

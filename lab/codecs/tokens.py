@@ -1,0 +1,73 @@
+"""The contest's corpus: Python's standard library as token shards, made by what `ftnode data build` is made of.
+
+Training and validation are split by file, as load_corpus does it. The tokenizer learns from the training part only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ftnode.lab.codecs.plan import Scale
+from ftnode.lab.parts.data import byte_level_bpe
+from ftnode.lab.recovery.whole_model import VALIDATION_SEED, Size
+from ftnode.models.data import SEPARATOR, Corpus, Tokens, load_corpus, validation_batch
+from ftnode.models.shards import PARTS, Index, open_shards, read_index
+from ftnode.node.data.build import build
+from ftnode.node.data.sources import Piece, Position, record_pieces
+from ftnode.node.data.tokenizers import FileTokenizer
+
+
+class Documents:
+    """One part of a corpus as a source of `ftnode data build`; positions are documents. `corpus`: its hash."""
+
+    def __init__(self, part: str, texts: Sequence[str], corpus: str) -> None:
+        self.label, self.size = part, len(texts)
+        self._texts, self._corpus = texts, corpus
+
+    @property
+    def identity(self) -> list[object]:
+        return ["documents", self.label, self.size, self._corpus]
+
+    def read(self, position: Position = (0,)) -> Iterator[Piece]:
+        for number in range(position[0], self.size):
+            yield from record_pieces(self._texts[number], self.label, (number + 1,))
+
+
+def open_tokens(folder: Path, scale: Scale) -> tuple[Corpus, Index]:
+    """The shards in `folder`, which are made where they are missing. Raises DataError."""
+    if not folder.exists():
+        whole = load_corpus("")
+        texts = {part: documents(getattr(whole, part), scale.text_bytes_max) for part in PARTS}
+        learnt = byte_level_bpe(texts["training"], scale.vocabulary)
+        tokenizer = FileTokenizer("the contest's tokenizer", learnt.to_str().encode())
+        build([Documents(part, texts[part], whole.sha256) for part in PARTS], tokenizer, folder)
+    return open_shards(folder), read_index(folder)[0]
+
+
+def documents(text: Tokens, bytes_max: int) -> list[str]:
+    """Of one part, until they have so many bytes together; 0: all."""
+    assert isinstance(text, np.ndarray)  # of bytes, not of shards
+    found, size = [], 0
+    for document in text.tobytes().split(SEPARATOR):
+        if bytes_max and size >= bytes_max:
+            break
+        size += len(document)
+        found.append(document.decode(errors="replace"))
+    return found
+
+
+def all_tokens(part: Tokens) -> NDArray[Any]:
+    return part[np.arange(len(part))]
+
+
+def validation_windows(corpus: Corpus, size: Size) -> NDArray[Any]:
+    """[N, T + 1]: those that WholeModel.validate looks at."""
+    return np.concatenate([
+        validation_batch(corpus, VALIDATION_SEED, number, size.sequences, size.config.context)
+        for number in range(size.validation_microbatches)
+    ])  # fmt: skip
