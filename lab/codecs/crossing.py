@@ -1,9 +1,10 @@
 """After how many steps a validation curve has come down to a loss.
 
-At a constant rate the weights jitter, so that one validation is about 0.02 nats above or below its neighbours, which is
-what a run learns in some ten steps. So a curve is smoothed before it is asked: each value becomes the mean of it and of
-two on either side. Where a curve falls evenly, that moves nothing. Values without two neighbours on either side do not
-count, so that no single low one ends a run.
+At a constant rate the weights jitter, so that one validation lies a little above or below its neighbours. What a run
+learns in ten steps is as little, so that a single low value may come many steps too early.
+So a curve is smoothed before it is asked: each value becomes the mean of it and of two on either side. Where a curve
+falls evenly, that moves nothing. Values without two neighbours on either side do not count, so that no single low one
+ends a run.
 """
 
 from __future__ import annotations

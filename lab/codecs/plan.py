@@ -57,8 +57,8 @@ class Contestant(Size):
 class Scale:
     """One contest: `start` is the model of all rows without a subspace. `rows`: in the order of their importance.
 
-    `target`: the validation loss that steps are counted to, nats per token. `text_bytes_max`: of each part of the
-    corpus, so much is used at most; 0: all. `parameters_min`: outside of the embedding and the LM head.
+    `target`: the validation loss that steps are counted to, nats per token. `text_bytes_max`: about so much
+    of each part of the corpus is used; 0: all. `parameters_min`: outside of the embedding and the LM head.
     `below_trigram`: whether the target has to be below the loss of a trigram table.
     """
 
@@ -124,9 +124,11 @@ FULL: Final = Scale(
     start=Contestant("", ModelConfig(256, 8, 8, 128, 688), 8, 2, 8, 4e-3, 20, 8),
     rows=_rows(),
     vocabulary=4096,
-    target=3.5,
+    target=3.9,
     steps_max=1600,
     validate_every=10,
+    # About as much as 1,000 steps read, so that a table learns from no more text than a model does.
+    text_bytes_max=7_000_000,
     parameters_min=5_000_000,
 )
 QUICK: Final = Scale(

@@ -5,6 +5,7 @@ Training and validation are split by file, as load_corpus does it. The tokenizer
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,11 +51,14 @@ def open_tokens(folder: Path, scale: Scale) -> tuple[Corpus, Index]:
 
 
 def documents(text: Tokens, bytes_max: int) -> list[str]:
-    """Of one part, until they have so many bytes together; 0: all."""
+    """Of one part: all with 0; else those whose hash is lowest, until they have `bytes_max` bytes together."""
     assert isinstance(text, np.ndarray)  # of bytes, not of shards
+    whole = text.tobytes().split(SEPARATOR)
+    if not bytes_max:
+        return [document.decode(errors="replace") for document in whole]
     found, size = [], 0
-    for document in text.tobytes().split(SEPARATOR):
-        if bytes_max and size >= bytes_max:
+    for document in sorted(whole, key=lambda document: hashlib.blake2b(document, digest_size=8).digest()):
+        if size >= bytes_max:
             break
         size += len(document)
         found.append(document.decode(errors="replace"))
