@@ -16,9 +16,9 @@ from typing import Final
 import trio
 
 from ftnode.node.home.identity import peer_id_bytes
-from ftnode.node.links.line_pace import Line
 from ftnode.node.links.listening import KINDS, socket_address
 from ftnode.node.links.p2pd import P2pd, P2pdError
+from ftnode.node.links.sending_pace import Line
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_all, write_frame, write_now
 from ftnode.node.links.tensor_lane import Outbound, TensorLane, Urgency
 from ftnode.node.links.undigested import asking

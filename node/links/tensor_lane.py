@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import trio
 
 from ftnode.node.links.flow_window import FlowWindow
-from ftnode.node.links.line_pace import Line
+from ftnode.node.links.sending_pace import Line
 from ftnode.node.links.streams import RECEIPT, PeerStream, read_exactly, write_all
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.protocol.words.messages import Boundary

@@ -23,12 +23,12 @@ from ftnode.node.links.address_cards import CardBook
 from ftnode.node.links.attention import Attention, Flood
 from ftnode.node.links.bans import BAN_SECONDS, Strikes
 from ftnode.node.links.inbound import Intake
-from ftnode.node.links.line_pace import Line
 from ftnode.node.links.link import HANDSHAKE_SECONDS, Link, LinkBroken, LinkDialer, describe
 from ftnode.node.links.newest import newest
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.seals import Seals, Sign, cannot_sign
+from ftnode.node.links.sending_pace import Line
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
 from ftnode.node.links.tensor_lane import Outbound, urgency_of
 from ftnode.node.machine.tensor_slots import Arena

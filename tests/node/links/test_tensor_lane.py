@@ -12,7 +12,7 @@ import trio.testing
 
 from ftnode.node.links import tensor_lane
 from ftnode.node.links.flow_window import WINDOW_BYTES_FIRST
-from ftnode.node.links.line_pace import Line
+from ftnode.node.links.sending_pace import Line
 from ftnode.node.links.streams import RECEIPT, FrameReader
 from ftnode.node.links.tensor_lane import Outbound, TensorLane, Urgency, cut, urgency_of
 from ftnode.node.machine.tensor_slots import Arena

@@ -32,7 +32,7 @@ PIECE_BYTES_MIN: Final = 1 << 12
 PIECE_BYTES_MAX: Final = 1 << 16
 
 
-class LinePace:
+class SendingPace:
     """Times are of our clock and never go back. `rate`: bytes a second that the line carries, 0 while nobody knows."""
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Line:
     """The pace of one node, and the links that wait for their turn."""
 
     def __init__(self) -> None:
-        self.pace = LinePace()
+        self.pace = SendingPace()
         self._turn = trio.StrictFIFOLock()
         self._sending = 0
 

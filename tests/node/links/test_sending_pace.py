@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ftnode.node.links.line_pace import RATE_MAX, ROUND_SECONDS, ROUNDS, LinePace
+from ftnode.node.links.sending_pace import RATE_MAX, ROUND_SECONDS, ROUNDS, SendingPace
 
 MBIT = 1e6 / 8
 DELAY = 0.03
@@ -24,7 +24,7 @@ class Sent:
     before the line."""
 
     def __init__(self, rate: Callable[[float], float], busy: Callable[[float], bool] = lambda now: True) -> None:
-        self.pace = LinePace()
+        self.pace = SendingPace()
         self.bytes = 0
         self.waits: list[tuple[float, float]] = []
         free_at, now = 0.0, 0.0
@@ -61,7 +61,7 @@ def test_a_line_is_full_and_nothing_waits_before_it(rate: float) -> None:
 
 
 def test_without_a_pace_pieces_wait_before_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LinePace, "wait", lambda self, now: 0.0)
+    monkeypatch.setattr(SendingPace, "wait", lambda self, now: 0.0)
     assert Sent(lambda now: 20 * MBIT).wait(AFTER_SECONDS) > 0.8 * (WINDOW_SECONDS - DELAY)
 
 
@@ -83,7 +83,7 @@ def test_a_line_for_which_nobody_waits_has_no_pace() -> None:
 
 
 def test_a_faster_round_counts_until_it_is_forgotten() -> None:
-    pace, rates = LinePace(), []
+    pace, rates = SendingPace(), []
     for number in range(2, 2 * ROUNDS):
         now = number * ROUND_SECONDS
         pace.came(1000 if number == 3 else 500, now, now)
