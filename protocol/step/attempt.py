@@ -416,8 +416,8 @@ class StepWork:
         """
         before, self.groups = self.groups, Groups(self.me, view, begin, self.settings)
         self.view, self.begin = view, begin
-        mine, learnt = frozenset(self.stages), {s for s, peer in begin.learners if peer == self.me}
-        self._required = mine & {*view.stages_of(self.me)} or (mine - learnt if self.me in view.members() else mine)
+        mine = frozenset(self.stages)
+        self._required = mine & {*view.stages_of(self.me)} if self.me in view.members() else mine
         if self.poison is not None:
             self.poison = replace(self.poison, view=view.number)
         for stage in self.stages:
