@@ -12,7 +12,7 @@ import trio.testing
 
 from ftnode.node.links import tensor_lane
 from ftnode.node.links.flow_window import WINDOW_BYTES_FIRST
-from ftnode.node.links.sending_pace import Line
+from ftnode.node.links.sending_pace import SharedLine
 from ftnode.node.links.streams import RECEIPT, FrameReader
 from ftnode.node.links.tensor_lane import Outbound, TensorLane, Urgency, cut, urgency_of
 from ftnode.node.machine.tensor_slots import Arena
@@ -49,7 +49,7 @@ class Way:
         self.far = trio.SocketStream(trio.socket.from_stdlib_socket(theirs))
         self.size = size
         self.arena = Arena(size, SLOTS)
-        self.lane = TensorLane(self.arena, Line())
+        self.lane = TensorLane(self.arena, SharedLine())
         self.reader = FrameReader(self.far)
         self.reader.give_receipts()
 
@@ -82,7 +82,7 @@ def on_the_way(size: int, play: Callable[[Way], Awaitable[None]]) -> None:
 
 def test_a_resent_tensor_waits_once_and_under_its_newest_header() -> None:
     arena = Arena(SIZE, 2)
-    lane = TensorLane(arena, Line())
+    lane = TensorLane(arena, SharedLine())
     first, second = arena.take(), arena.take()
     for _ in range(3):
         lane.put(b"view 1, first", first, SIZE, FORWARD)
@@ -101,7 +101,7 @@ def test_a_resent_tensor_waits_once_and_under_its_newest_header() -> None:
 
 def test_a_tensor_that_is_half_written_is_queued_again_only_under_another_header() -> None:
     arena = Arena(SIZE, 1)
-    lane = TensorLane(arena, Line())
+    lane = TensorLane(arena, SharedLine())
     handle = arena.take()
     lane.put(b"view 1", handle, SIZE, FORWARD)
     tensor = lane._queue[0][2]
@@ -137,7 +137,7 @@ def test_a_lane_says_whether_it_is_full_and_what_has_come() -> None:
 def test_a_full_queue_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensor_lane, "TENSORS_MAX", 1)
     arena = Arena(SIZE, 2)
-    lane = TensorLane(arena, Line())
+    lane = TensorLane(arena, SharedLine())
     assert lane.put(b"one", arena.take(), SIZE, FORWARD)
     assert not lane.put(b"two", arena.take(), SIZE, FORWARD)
 

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -301,19 +301,8 @@ def test_scales_that_are_none_cost_the_sender_a_strike_each_and_us_nothing(tmp_p
         content[SCALE_BYTES - 2 : SCALE_BYTES] = scale.to_bytes(2, "little")
         return head + content
 
-    async def main() -> None:
-        async with node(tmp_path, slots=30) as here, node(tmp_path, 2) as there:
-            await there.p2pd.connect(here.peer.id, await here.p2pd.addresses(), 5)
-            for scale in (0x7FC0, 0x7F80, 0xBF80):
-                assert await knock(there, here, tensor(0x0000), tensor(0x0001), tensor(scale)) == b""
-                for _ in range(2):
-                    sound = await here.next(Received)
-                    assert sound.handle is not None
-                    here.arena.release(sound.handle)
-                assert here.arena.free == here.arena.slots
-            assert b"banned" in await knock(there, here)
-
-    limited(main)
+    spoilt = [tensor(scale) for scale in (0x7FC0, 0x7F80, 0xBF80)]
+    each_costs_a_strike(tmp_path, [tensor(0x0000), tensor(0x0001)], spoilt)
 
 
 def test_tokens_that_are_none_cost_the_sender_a_strike_each_and_us_nothing(tmp_path: Path) -> None:
@@ -323,15 +312,22 @@ def test_tokens_that_are_none_cost_the_sender_a_strike_each_and_us_nothing(tmp_p
     def tensor(token: int) -> bytes:
         return head + bytes(BOUNDARY_BYTES - 4) + token.to_bytes(2, "little") + bytes(2)
 
+    spoilt = [tensor(token) for token in (VOCABULARY, 0x8000, 0xFFFF)]
+    each_costs_a_strike(tmp_path, [tensor(0), tensor(VOCABULARY - 1)], spoilt)
+
+
+def each_costs_a_strike(tmp_path: Path, sound: Sequence[bytes], spoilt: Sequence[bytes]) -> None:
+    """All sound tensors are taken before each of the spoilt ones, which cost us nothing. After these comes a ban."""
+
     async def main() -> None:
         async with node(tmp_path, slots=30) as here, node(tmp_path, 2) as there:
             await there.p2pd.connect(here.peer.id, await here.p2pd.addresses(), 5)
-            for token in (VOCABULARY, 0x8000, 0xFFFF):
-                assert await knock(there, here, tensor(0), tensor(VOCABULARY - 1), tensor(token)) == b""
-                for _ in range(2):
-                    sound = await here.next(Received)
-                    assert sound.handle is not None
-                    here.arena.release(sound.handle)
+            for tensor in spoilt:
+                assert await knock(there, here, *sound, tensor) == b""
+                for _ in sound:
+                    taken = await here.next(Received)
+                    assert taken.handle is not None
+                    here.arena.release(taken.handle)
                 assert here.arena.free == here.arena.slots
             assert b"banned" in await knock(there, here)
 

@@ -105,6 +105,17 @@ class Wires:
         made.reductions.begin(self.nursery)
         return made
 
+    def lies_twice(self, name: str, asker: str, lie: Callable[[trio.SocketStream], Awaitable[None]]) -> None:
+        """The member answers its next two streams with a lie, and `asker` as an honest one from then on."""
+        honest, lies = self.members.pop(name), 0
+
+        async def answer(stream: trio.SocketStream) -> None:
+            nonlocal lies
+            lies += 1
+            await (honest.reductions.serve(asker, stream) if lies > 2 else lie(stream))
+
+        self.answers[name] = answer
+
     async def open(self, sender: str, to: str) -> trio.SocketStream:
         await trio.lowlevel.checkpoint()
         if to not in self.members and to not in self.answers:

@@ -230,21 +230,15 @@ def test_scales_of_an_owner_that_are_none_are_a_strike_and_the_sum_goes_on(name:
         a, b = wires.member("a"), wires.member("b")
         a.accumulate(0), b.accumulate(1)
         parts = [a.accumulated(), b.accumulated()]
-        honest, lies = wires.members.pop("b"), 0
 
-        async def answer(stream: trio.SocketStream) -> None:
-            nonlocal lies
-            lies += 1
-            if lies > 2:
-                await honest.reductions.serve("a", stream)
-                return
+        async def infinite(stream: trio.SocketStream) -> None:
             await hear(stream)
             await say(stream, ReduceReply(0))
             await stream.send_all(encoded(name, CHUNK_NUMBERS, 0x7F80))
             while await stream.receive_some(4096):
                 pass
 
-        wires.answers["b"] = answer
+        wires.lies_twice("b", "a", infinite)
         for member in (a, b):
             member.start(task(group((a, 1), (b, 1))))
         assert (await a.answer())["gradient"] == (await b.answer())["gradient"]

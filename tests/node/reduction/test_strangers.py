@@ -45,18 +45,12 @@ def test_an_answer_that_is_none_is_a_strike_and_the_reduction_goes_on(body: byte
     async def main(wires: Wires) -> None:
         a, b = wires.member("a"), wires.member("b")
         a.accumulate(0), b.accumulate(1)
-        honest, lies = wires.members.pop("b"), 0
 
-        async def answer(stream: trio.SocketStream) -> None:
-            nonlocal lies
-            lies += 1
-            if lies > 2:
-                await honest.reductions.serve("a", stream)
-                return
+        async def none(stream: trio.SocketStream) -> None:
             await stream.receive_some(4096)
             await stream.send_all(framed(body))
 
-        wires.answers["b"] = answer
+        wires.lies_twice("b", "a", none)
         for member in (a, b):
             member.start(task(group((a, 1), (b, 1))))
         assert (await a.answer())["gradient"] and len(wires.struck) == 2
