@@ -18,7 +18,7 @@ from typing import Final
 from ftnode.lab.codecs.plan import Row, Scale, widened
 from ftnode.models.config import ModelConfig
 from ftnode.node.manifests.presets import preset
-from ftnode.protocol.lines.stage_work import update_operations
+from ftnode.protocol.lines.stage_work import FLOAT64_SHARE, update_operations
 from ftnode.protocol.lines.step_estimate import Line, estimate
 from ftnode.protocol.manifest.parse import Batch, Manifest
 from ftnode.protocol.words.errors import UserError
@@ -36,8 +36,6 @@ SEQUENCES: Final = 512
 """Of a step, each a microbatch."""
 DEVICE_TFLOPS: Final = 40.0
 """About half of the peak in bfloat16 of a consumer's card as the RTX 3090 or 4080. Taken, not measured."""
-UPDATE_SHARE: Final = 1 / 64
-"""Of these, in float64, in which Muon's update is made. Nothing travels meanwhile."""
 STEP_OF_BOUND: Final = 1.3
 """docs/explanation/thin-lines.md: what a step of five volunteers took, of what lines of 20/100 Mbit/s allow."""
 
@@ -104,13 +102,13 @@ def manifest_of(row: Row, scale: Scale) -> Manifest:
 
 
 def seconds_of(manifest: Manifest, line: str, device_tflops: float, measured: Sequence[Measured]) -> StepSeconds:
-    """`measured`: the first choice are those of this line, and among them
-    the one whose tensors had a size next to ours."""
+    """With the ratio that was `measured` on this line, of tensors whose size is nearest to ours. Nothing travels while
+    Muon updates."""
     found = estimate(manifest, LINES[line], device_tflops * 1e12)
     size = manifest.boundary_bytes.forward
     candidates = [one for one in measured if one.line in ("", line)] or [ASSUMED]
     nearest = min(candidates, key=lambda one: abs(log(one.tensor_bytes / size)))
-    update = update_operations(manifest, 1) / (device_tflops * 1e12 * UPDATE_SHARE)
+    update = update_operations(manifest, 1) / (device_tflops * 1e12 * FLOAT64_SHARE)
     if manifest.optimiser.kind != "muon":
         update = 0.0
     return StepSeconds(nearest.ratio * found.seconds + update, found.seconds, nearest.ratio, update, found.way, size)

@@ -18,7 +18,7 @@ import trio
 from ftnode.node.home.identity import peer_id_bytes
 from ftnode.node.links.listening import KINDS, socket_address
 from ftnode.node.links.p2pd import P2pd, P2pdError
-from ftnode.node.links.sending_pace import Line
+from ftnode.node.links.sending_pace import SharedLine
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_all, write_frame, write_now
 from ftnode.node.links.tensor_lane import Outbound, TensorLane, Urgency
 from ftnode.node.links.undigested import asking
@@ -74,7 +74,7 @@ class Lane:
 class Link:
     """Outgoing half of the traffic with `peer`. `up` is True between a successful dial and the break."""
 
-    def __init__(self, peer: Peer, arena: Arena, line: Line) -> None:
+    def __init__(self, peer: Peer, arena: Arena, line: SharedLine) -> None:
         self.peer = peer
         self.up = False
         self.scope = trio.CancelScope()

@@ -1,4 +1,4 @@
-"""How fast tensors leave a node, over all its links together: a little slower than its line carries them.
+"""How fast tensors leave a node, over all its links together: as fast as its line carries them.
 
 What leaves faster than the line carries it waits in buffers below us, and with it whatever the neighbours need in order
 to send: receipts, acknowledgements, and leave to send more. A window for each link (flow_window.py) bounds what waits
@@ -94,7 +94,7 @@ class SendingPace:
         self._round = number
 
 
-class Line:
+class SharedLine:
     """The pace of one node, and the links that wait for their turn."""
 
     def __init__(self) -> None:

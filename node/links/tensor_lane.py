@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import trio
 
 from ftnode.node.links.flow_window import FlowWindow
-from ftnode.node.links.sending_pace import Line
+from ftnode.node.links.sending_pace import SharedLine
 from ftnode.node.links.streams import RECEIPT, PeerStream, read_exactly, write_all
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.protocol.words.messages import Boundary
@@ -64,7 +64,7 @@ class Tensor:
 class TensorLane:
     """The tensors of one link. Its memory stays pinned until it is written or dropped."""
 
-    def __init__(self, arena: Arena, line: Line) -> None:
+    def __init__(self, arena: Arena, line: SharedLine) -> None:
         self._arena, self._line = arena, line
         self._queue: list[tuple[Urgency, int, Tensor]] = []
         self._serial = 0

@@ -28,7 +28,7 @@ from ftnode.node.links.newest import newest
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.seals import Seals, Sign, cannot_sign
-from ftnode.node.links.sending_pace import Line
+from ftnode.node.links.sending_pace import SharedLine
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
 from ftnode.node.links.tensor_lane import Outbound, urgency_of
 from ftnode.node.machine.tensor_slots import Arena
@@ -86,7 +86,7 @@ class Transport:
     ) -> None:
         self._p2pd = p2pd
         self._arena = arena
-        self._line = Line()
+        self._line = SharedLine()
         self._run = run
         self._me = Peer(p2pd.peer_id, nonce)
         self._boundary_bytes = boundary_bytes

@@ -17,7 +17,7 @@ from typing import Final
 
 from ftnode.node.home.duration import figure
 from ftnode.node.owner.limits import line_text
-from ftnode.protocol.lines.stage_work import traffic, update_operations
+from ftnode.protocol.lines.stage_work import FLOAT64_SHARE, traffic, update_operations
 from ftnode.protocol.lines.step_estimate import Line, estimate
 from ftnode.protocol.manifest.boundary import BLOCK_MIN, block_numbers
 from ftnode.protocol.manifest.parse import PATHS_MAX, Manifest
@@ -31,7 +31,7 @@ INT4_STEPS: Final = 1.3
 0.13 above bfloat16."""
 MUON_STEPS: Final = 0.6
 """Of Adam's."""
-MUON_RATE: Final = DEVICE / 64
+MUON_RATE: Final = DEVICE * FLOAT64_SHARE
 """Operations of an update in a second, which are in float64 (docs/explanation/decisions/0022-muon.md)."""
 THREAD_RATE: Final = 6e10
 """Of one thread, as measured there."""

@@ -22,6 +22,8 @@ FORWARD: Final = 2
 BACKWARD: Final = 4
 """Operations for each weight and token."""
 MUON_ITERATIONS: Final = 5
+FLOAT64_SHARE: Final = 1 / 64
+"""Of the operations a second that a consumer's card reaches: so many of them in float64, as Muon's update needs."""
 
 
 @dataclass(frozen=True, slots=True)
