@@ -110,7 +110,7 @@ class Picture(NamedTuple):
         return frozenset(peer for peer in self.members if self.me in beats_to(view, peer, swap))
 
     def pace(self, peer: Peer, stage: int) -> float:
-        """Seconds that a microbatch takes there, by the holder's own word; 0 while nothing is known."""
+        """Seconds that compute takes for a microbatch there, by the holder's own word; 0 while nothing is known."""
         stages = self.reports[peer].stages if peer in self.reports else ()
         return next((told.seconds for told in stages if told.stage == stage), 0.0)
 

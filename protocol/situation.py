@@ -264,7 +264,7 @@ class Situation(NamedTuple):
 
     def paces(self) -> dict[tuple[Peer, int], float]:
         """(peer, stage) → seconds that a microbatch takes there, by the holders' own word, and our own."""
-        told = {(peer, r.stage): r.seconds for peer, report in self.reports.items() for r in report.stages}
+        told = {(peer, r.stage): r.pace for peer, report in self.reports.items() for r in report.stages}
         told |= {(self.me, stage): self.own.pace_of(stage) for stage in self.mine}
         return {place: seconds for place, seconds in told.items() if seconds > 0}
 

@@ -25,6 +25,8 @@ FLOATS = (0.0, -1.0, 1.0, 0.5, 1e-9, 9.9e8, 1e9, 9e23, 1e24, 9e29, 1.7e308)
 TEXTS = ("", "x", "silent", "broken", "stalled", "halted: ", "could not rebuild", "x" * 120, "x" * 2400, "x" * 4096)
 LENGTHS = (0, 0, 1, 1, 1, 2, 2, 3, 4)
 LONG = (20, 65, 300, 600, 4096)
+LONG_MAX = 2**18
+"""Numbers and characters in a long list, with the lists that it holds: without a bound three of them take gigabytes."""
 KEPT = 24
 """Values of one sort that are remembered, and messages of one kind."""
 _FIELDS: dict[Any, list[tuple[str, Any]]] = {}
@@ -157,7 +159,8 @@ class Vocabulary:
     def _many(self, of: Any, name: str) -> tuple[Any, ...]:
         length = self.chance.choice(LENGTHS)
         if self.chance.random() < self.extremes / 4:
-            return (self.value(of, name),) * self.chance.choice(LONG)
+            value = self.value(of, name)
+            return (value,) * min(self.chance.choice(LONG), max(1, LONG_MAX // extent(value)))
         if name in ("path", "paths") and of is Peer:
             length = self.stages + 2
         return tuple(self.value(of, name) for _ in range(length))
@@ -261,3 +264,14 @@ def fields_of(kind: Any) -> list[tuple[str, Any]]:
         hints = typing.get_type_hints(kind)
         _FIELDS[kind] = [(name, hints[name]) for name in names]
     return _FIELDS[kind]
+
+
+def extent(value: Any) -> int:
+    """Numbers and characters that a value consists of, at least one: about its bytes on the wire."""
+    if isinstance(value, str):
+        return max(1, len(value))
+    if isinstance(value, tuple):
+        return max(1, sum(map(extent, value)))
+    if is_dataclass(value) and not isinstance(value, Enum):
+        return sum(extent(getattr(value, name)) for name, _ in fields_of(type(value)))
+    return 1

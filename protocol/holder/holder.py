@@ -16,6 +16,7 @@ from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.completed_attempt import CompletedAttempt, promised_by
 from ftnode.protocol.step.early_tensors import EarlyTensors
+from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.patience import most_tasks
 from ftnode.protocol.step.task_order import Pace
 from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, PublishView, Release, RestartCompute
@@ -59,7 +60,7 @@ class Holder:
         self._given_up: GivenUp | None = None
         self._held_back: tuple[Begin, float] | None = None
         """A learner's Begin that waits for the sum of the step that it commits, and since when."""
-        self.completed, self.pace = CompletedAttempt(), Pace()
+        self.completed, self.pace, self.line = CompletedAttempt(), Pace(), LinePace()
         self.deadlines = Deadlines(settings.resend_seconds, settings.stall_seconds)
         self.work: StepWork | None = None
         self.begin: Begin | None = None
@@ -114,8 +115,9 @@ class Holder:
         return len(self._early) + (self.work.tensors if self.work is not None else 0)
 
     def pace_of(self, stage: int) -> float:
-        """Seconds that a microbatch takes here; 0 while nothing is known."""
-        return self.pace.seconds(stage)
+        """Seconds that a microbatch takes here, as StageReport.pace; 0 while nothing is known."""
+        compute = self.pace.seconds(stage)
+        return max(compute, self.line.seconds(stage)) if compute else 0.0
 
     def applied(self, stage: int) -> int:
         return self.versions[stage].step if stage in self.versions else -1
@@ -226,6 +228,7 @@ class Holder:
             self.told = None
         out.extend(self.copies.on_view(s, view))
         self.deadlines.keep_only(s.members)
+        self.line.keep_only(s.members)
         if s.member:
             out.send(view.leader, self.status(s, view))
         return out
@@ -361,7 +364,7 @@ class Holder:
                 out.extend(self.work.let_go())
                 self._left.append(self.work.begin.attempt)
             out.append(Discard(begin.attempt))
-            self.work = StepWork(s.me, s.view, begin, s.settings, self.pace, s.paces(), self.deadlines)
+            self.work = StepWork(s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines)
             self._task_since = s.now
             if begin.attempt in self._left:
                 self.work.give_up("its work on this attempt was dropped")

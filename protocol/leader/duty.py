@@ -18,7 +18,7 @@ from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.patience import excuse_seconds, of_several, with_other_work
-from ftnode.protocol.step.routes import furthest, last_visit, route_of
+from ftnode.protocol.step.routes import furthest, last_visit, place_of, route_of
 from ftnode.protocol.words.messages import Begin, Wait, Waits
 from ftnode.protocol.words.types import HEAD, Direction, Peer
 from ftnode.protocol.words.view import View
@@ -28,6 +28,8 @@ PROBATION_STEPS = 4
 STALE_BEATS = 3
 """Who waits says so with each heartbeat, and says when it is over; should that be lost, an old word counts no more."""
 
+MICROBATCH, GRADIENT = "microbatch", "gradient of microbatch"
+"""On its way to the loss, and back again after others had it."""
 Item = tuple[str, int, int]
 """What is owed: its kind, and two numbers that tell it from others. Whoever gets something done owes another one."""
 OF_A_SUM: frozenset[Item] = frozenset({("its part in a sum", 0, 0)})
@@ -49,13 +51,15 @@ class Duty:
         settings = s.settings
         if memory.step is None:
             memory.step = Deadline(settings.lease_seconds, settings.task_seconds)
-        self._usual = memory.step
+        self._usual, self._last = memory.step, last_visit(settings.stages)
         self._said: dict[Peer, tuple[float, Waits]] = {}
         self._excused: dict[Peer, float] = {}
         """When a member first said something that excuses it: see _excuses."""
         self._debts: dict[Peer, Debt] = {}
         self._done: set[tuple[Peer, Item]] = set()
         """What was owed once and then no more; if it comes back, it was not done."""
+        self._places: dict[int, dict[Peer, int]] = {}
+        """Microbatch → how far on its path it has been, by the word of each member."""
         self._begun_at = self._looked_at = s.now
         self._measures = False
         self._at_odds = Suspects(frozenset())
@@ -64,7 +68,7 @@ class Duty:
 
     def on_begin(self, s: Situation, begin: Begin) -> None:
         """Another attempt. One that makes up for a loss, or that began in another view, is not a usual one."""
-        for told in (self._said, self._excused, self._debts, self._done):
+        for told in (self._said, self._excused, self._debts, self._done, self._places):
             told.clear()
         self._begun_at = s.now
         whole = begin.attempt.view == begin.view and not (begin.installs or begin.paths)
@@ -115,6 +119,9 @@ class Duty:
         if (begin.training and not begin.skip and not begin.shares) or self.progress.ready.keys() >= s.members:
             return {}
         waits = list(self._waits(s))
+        for peer, wait in (told for told in waits if told[1].microbatch >= 0):
+            places = self._places.setdefault(wait.microbatch, {})
+            places[peer] = max(places.get(peer, 0), place_of(wait, self._last))
         deepest = self._furthest(s, [(peer, wait) for peer, wait in waits if wait.microbatch >= 0])
         if deepest:
             return self._who_has(deepest)
@@ -168,8 +175,15 @@ class Duty:
         owed: dict[Peer, set[Item]] = {}
         for wait in deepest.values():
             if wait.stored:
-                owed.setdefault(wait.peer, set()).add(("microbatch", wait.microbatch, wait.visit))
+                kind = GRADIENT if self._comes_back(wait) else MICROBATCH
+                owed.setdefault(wait.peer, set()).add((kind, wait.microbatch, wait.visit))
         return {peer: frozenset(items) for peer, items in owed.items()}
+
+    def _comes_back(self, wait: Wait) -> bool:
+        """Others than who owes it have had the microbatch further on its path. They gave the gradient away and wait no
+        more, so that the last word is of its way there."""
+        places, place = self._places.get(wait.microbatch, {}), place_of(wait, self._last)
+        return any(further > place for peer, further in places.items() if peer != wait.peer)
 
     def _at_odds_about_a_sum(self, s: Situation, waits: Collection[tuple[Peer, Wait]]) -> frozenset[Peer]:
         """Of the first stage with any. Who sums up needs the Shares of all, then their parts, then their sums. Whoever
@@ -267,7 +281,7 @@ class Duty:
                 continue
             begin, (kind, first, second) = self.progress.begin, min(debt.items)
             step = f"step {begin.step}" if begin is not None else f"view {self.view.number}"
-            what = f"microbatch {first} at visit {second}" if kind == "microbatch" else kind
+            what = f"{kind} {first} at visit {second}" if _has_microbatches([min(debt.items)]) else kind
             self.losses.lose(s, out, peer, f"owes the next move of {step} for {owes:.1f} s: {what}")
             if debt.items == OF_A_SUM:
                 self.memory.disputes.settle(self.view, peer, self._at_odds)
@@ -285,7 +299,7 @@ def _order(wait: Wait) -> int:
 
 def _has_microbatches(items: Collection[Item]) -> bool:
     """Others say so of all that it owes."""
-    return bool(items) and all(kind == "microbatch" for kind, _, _ in items)
+    return bool(items) and all(kind in (MICROBATCH, GRADIENT) for kind, _, _ in items)
 
 
 def usual_for_newcomers(s: Situation, memory: LeaderMemory) -> float:

@@ -55,8 +55,10 @@ def plan_installs(
     whole = frozenset(
         stage for stage, group in enumerate(view.holders) if any((stage, peer) not in missing for peer in group)
     )
-    copied = {stage: version.step for stage, (version, _) in copies.items()}
-    available = Available(where.base.step, whole, copied, snapshots)
+    # Nobody blends from a stage that is vacant, whoever keeps a copy: a run that is over ends with what it has.
+    copied = {stage: version.step for stage, (version, _) in copies.items() if view.holders[stage]}
+    stored = {stage: kept for stage, kept in snapshots.items() if view.holders[stage]}
+    available = Available(where.base.step, whole, copied, stored)
     plans: list[Plan] = []
     hopeless, reasons = [], []
     for stage, peer in where.empty:

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.step.group import Groups
+from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.outbox import Outbox, OwedTensor, fits, key_of
 from ftnode.protocol.step.routes import choose_path, furthest, last_visit, route_of
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD, LiveActivations, Pace, TaskQueue
@@ -33,10 +34,11 @@ class StepWork:
     """The work of one attempt on one peer. Discarded whole when another attempt begins."""
 
     def __init__(
-        self, me: Peer, view: View, begin: Begin, settings: Settings, pace: Pace,
+        self, me: Peer, view: View, begin: Begin, settings: Settings, pace: Pace, line: LinePace,
         others: Mapping[tuple[Peer, int], float], deadlines: Deadlines,
     ) -> None:  # fmt: skip
-        """`pace`: our own; `others`: (peer, stage) → seconds for a microbatch there; `deadlines`: see Outbox."""
+        """`pace`, `line`: our own; `others`: (peer, stage) → seconds that a microbatch takes there; `deadlines`: see
+        Outbox."""
         self.me, self.view, self.begin, self.settings = me, view, begin, settings
         self.stages = view.stages_of(me) + tuple(stage for stage, peer in begin.learners if peer == me)
         self._required = frozenset(view.stages_of(me) if me in view.members() else self.stages)
@@ -44,7 +46,7 @@ class StepWork:
         self._holds = Holds()
         self.outbox = Outbox(me, deadlines, self._holds)
         self.groups = Groups(me, view, begin, settings)
-        self._pace, self._others = pace, others
+        self._pace, self._line, self._others = pace, line, others
         self.results: dict[int, StageResult] = {}
         self.loss_sum, self.tokens = 0.0, 0
         self.accumulated: set[tuple[int, int]] = set()
@@ -315,6 +317,8 @@ class StepWork:
         path, begin, number = self._paths[microbatch], self.begin, self.view.number
         boundary = Boundary(begin.lineage, number, begin.step, begin.attempt, microbatch, visit, direction, path)
         kept = self.outbox.put(boundary, handle, now)
+        maker = visit - 1 if direction is FORWARD else visit + 1
+        self._line.made(self.route(microbatch)[maker], direction, not kept.stored)
         if self.is_validation(microbatch):
             self._passed_on[microbatch, visit] = now
         if kept.stored:
@@ -359,11 +363,14 @@ class StepWork:
 
     def on_stored(self, sender: Peer, stored: Stored, now: float) -> list[Effect]:
         """An acknowledgement. A validation activation is needed no longer; the step's own are kept for repairs."""
-        here = stored.attempt == self.begin.attempt and self.outbox.stored(sender, stored, now) is not None
-        if not here or not self.is_validation(stored.microbatch):
+        kept = self.outbox.stored(sender, stored, now) if stored.attempt == self.begin.attempt else None
+        if kept is None:
+            return []
+        self._line.acknowledged(sender, kept.made, kept.sent > kept.made, now)
+        if not self.is_validation(stored.microbatch):
             return []
         key = stored.microbatch, stored.visit
-        return _release(self.outbox.drop(lambda kept: (kept.boundary.microbatch, kept.boundary.visit) == key))
+        return _release(self.outbox.drop(lambda one: (one.boundary.microbatch, one.boundary.visit) == key))
 
     def beat(self, now: float) -> list[Effect]:
         """Every heartbeat: say again what may have been lost."""
@@ -409,8 +416,8 @@ class StepWork:
         """
         before, self.groups = self.groups, Groups(self.me, view, begin, self.settings)
         self.view, self.begin = view, begin
-        mine, learnt = frozenset(self.stages), {s for s, peer in begin.learners if peer == self.me}
-        self._required = mine & {*view.stages_of(self.me)} or (mine - learnt if self.me in view.members() else mine)
+        mine = frozenset(self.stages)
+        self._required = mine & {*view.stages_of(self.me)} if self.me in view.members() else mine
         if self.poison is not None:
             self.poison = replace(self.poison, view=view.number)
         for stage in self.stages:

@@ -45,7 +45,7 @@ def key_of(boundary: Boundary) -> TensorKey:
 
 @dataclass(slots=True)
 class OwedTensor:
-    """A boundary tensor that we made. `made`: when it was first owed to `to`."""
+    """A boundary tensor that we made. `made`: when it was first owed to `to`; `sent`: when it was last sent."""
 
     boundary: Boundary
     to: Peer

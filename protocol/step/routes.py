@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import inf
 
 from ftnode.protocol.words.messages import Wait
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, Direction, Peer
 from ftnode.protocol.words.view import View
+
+TRIAL = 2
+"""Microbatches that show how fast somebody is: the tensor of the second one waits for that of the first."""
 
 
 @lru_cache(maxsize=1024)
@@ -65,10 +69,17 @@ def soonest(
     group: Sequence[Peer], stage: int, queues: Mapping[Peer, int], pace: Mapping[tuple[Peer, int], float]
 ) -> Peer:
     """The holder by which one more microbatch is expected to be done first, the first of equals. `queues`: how many
-    each has; `pace`: (peer, stage) → seconds that one takes there; who has said nothing yet is thought to be as fast as
-    the fastest of its group. So a slow peer gets less."""
-    usual = min((pace[peer, stage] for peer in group if (peer, stage) in pace), default=1.0)
-    return min(group, key=lambda peer: (queues.get(peer, 0) + 1) * pace.get((peer, stage), usual))
+    each has; `pace`: (peer, stage) → seconds that one takes there. So a slow peer gets less. Who has said nothing yet
+    is thought to be as fast as the fastest of its group, and gets TRIAL at once beside others that have."""
+    known = [pace[peer, stage] for peer in group if (peer, stage) in pace]
+    usual = min(known, default=1.0)
+
+    def expected(peer: Peer) -> float:
+        queue = queues.get(peer, 0)
+        seconds = pace.get((peer, stage), usual if queue < TRIAL or not known else inf)
+        return (queue + 1) * seconds
+
+    return min(group, key=expected)
 
 
 def choose_path(

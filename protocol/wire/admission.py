@@ -187,6 +187,7 @@ def _reports(reports: tuple[ms.StageReport, ...], settings: Settings) -> bool:
         and min(report.accumulated, report.queue, report.fetched) >= 0
         and max(report.accumulated, report.queue, report.fetched) < NUMBER_MAX
         and 0 <= report.seconds < SECONDS_MAX
+        and 0 <= report.line_seconds < SECONDS_MAX
         and len(report.state) <= NAME_MAX
         for report in reports
     )

@@ -98,6 +98,13 @@ class StageReport:
     """Bytes that its present weights took over the wire when they were installed."""
     seconds: float
     """That compute takes for one microbatch there, forward and backward; 0.0: not known yet."""
+    line_seconds: float = 0.0
+    """That its line up takes for the tensors of one; 0.0: none has waited for the line yet."""
+
+    @property
+    def pace(self) -> float:
+        """Seconds for a microbatch: compute and line work side by side, so the slower one counts; 0.0: not known."""
+        return max(self.seconds, self.line_seconds) if self.seconds else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.words.effects import Apply, Reduce
@@ -13,12 +13,15 @@ from ftnode.protocol.words.view import View
 from tests.sim.compute import Compute, Reduction, Tensor, Weights
 from tests.sim.network import Link
 
+COST: Final = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5}
+"""Of a task, in forward passes."""
+
 
 class Host:
     """One life of one node: its participant, its compute process, its links."""
 
     __slots__ = ("alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "copies",
-                 "copying", "forward_seconds", "head", "hold", "hung", "inbox", "installing", "known", "links",
+                 "copying", "costs", "forward_seconds", "head", "hold", "hung", "inbox", "installing", "known", "links",
                  "next_handle", "participant", "paused", "peer", "record_luck", "reducing", "searching", "shelved",
                  "spins", "stopped", "tensors", "vanished", "view", "view_numbers", "wake_at", "working")  # fmt: skip
 
@@ -33,6 +36,7 @@ class Host:
         self.compute_life = 0
         self.compute_free = 0.0
         self.forward_seconds = 0.02
+        self.costs: Mapping[str, float] = COST
         self.tensors: dict[Handle, Tensor] = {}
         self.next_handle = 1
         self.inbox: list[tuple[Callable[..., object], tuple[Any, ...]]] = []

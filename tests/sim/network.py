@@ -10,6 +10,7 @@ from ftnode.protocol.words.messages import Boundary, Message
 from ftnode.protocol.words.types import Peer
 from tests.sim.checks import Violation
 from tests.sim.compute import Tensor
+from tests.sim.lines import Lines
 
 if TYPE_CHECKING:
     from tests.sim.host import Host
@@ -37,11 +38,16 @@ class Link:
         self.tensor_clear = 0.0
         self.backlog: list[tuple[Message, Tensor | None]] = []
 
+    @property
+    def open(self) -> bool:
+        """What is sent on it now arrives, as far as its source knows."""
+        return self.source.alive and self.state == UP
+
 
 class Network:
     """Knows who can reach whom."""
 
-    __slots__ = ("blocked", "delays", "duplicates", "stalls", "tensor_seconds", "world")
+    __slots__ = ("blocked", "delays", "duplicates", "lines", "stalls", "tensor_seconds", "world")
 
     def __init__(self, world: World, duplicates: float, tensor_seconds: float, stalls: float) -> None:
         self.world = world
@@ -50,6 +56,7 @@ class Network:
         self.duplicates = duplicates
         """Chance that a message arrives a second time, late: the buffer of a connection that was replaced."""
         self.tensor_seconds = tensor_seconds
+        self.lines = Lines(world)
         self.blocked: set[tuple[str, str]] = set()
         """(PeerId, PeerId): nothing gets from the first to the second."""
         self.delays: dict[tuple[str, str], float] = {}
@@ -57,7 +64,8 @@ class Network:
     def delay(self, source: Host, target: Host) -> float:
         key = (min(source.peer.id, target.peer.id), max(source.peer.id, target.peer.id))
         if key not in self.delays:
-            self.delays[key] = self.world.chance.uniform(0.002, self.world.delay_max)
+            shaped = self.lines.delay(*key)
+            self.delays[key] = self.world.chance.uniform(0.002, self.world.delay_max) if shaped is None else shaped
         return self.delays[key]
 
     def send(self, source: Host, to: Peer, message: Message, tensor: Tensor | None) -> None:
@@ -72,14 +80,27 @@ class Network:
                 raise Violation("I6", f"{source.peer} has {BACKLOG_MAX} messages waiting for a dial to {to}")
 
     def transmit(self, link: Link, message: Message, tensor: Tensor | None) -> None:
-        world = self.world
-        arrival = world.now + link.delay * (1 + 0.2 * world.chance.random())
-        if self.stalls and world.chance.random() < self.stalls:
-            arrival += world.chance.random() * world.settings.lease_seconds
+        if type(message) is Boundary and self.lines.shape(link):
+            self.lines.put(link, message, tensor)
+            return
+        arrival = self.arrival(link)
         if type(message) is Boundary:
             arrival = link.tensor_clear = max(arrival + self.tensor_seconds, link.tensor_clear)
         else:
             arrival = link.control_clear = max(arrival, link.control_clear)
+        self.hand_over(link, message, tensor, arrival)
+
+    def arrival(self, link: Link) -> float:
+        """Of what leaves now, when nothing is before it."""
+        world = self.world
+        arrival = world.now + link.delay * (1 + 0.2 * world.chance.random())
+        if self.stalls and world.chance.random() < self.stalls:
+            arrival += world.chance.random() * world.settings.lease_seconds
+        return arrival
+
+    def hand_over(self, link: Link, message: Message, tensor: Tensor | None, arrival: float) -> None:
+        """The receiver has it at `arrival`."""
+        world = self.world
         world.at(arrival, world.receive, (link, message, tensor))
         if self.duplicates and world.chance.random() < self.duplicates:
             world.at(arrival + world.chance.expovariate(1.0), world.receive, (link, message, tensor))

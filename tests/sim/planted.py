@@ -12,7 +12,7 @@ from ftnode.protocol.holder import holder
 from ftnode.protocol.leader import leader, leader_memory, recruiting, restart
 from ftnode.protocol.recovery import copies, disk_versions, install_plans, installs, standing
 from ftnode.protocol.situation import Outcome, Situation
-from ftnode.protocol.step import attempt, group, outbox, routes, work_split
+from ftnode.protocol.step import attempt, group, line_pace, outbox, routes, work_split
 from ftnode.protocol.views import ballot, following, given_up, lineage_rank, succession
 from ftnode.protocol.words import view
 from ftnode.protocol.words.effects import Reduce, Release
@@ -354,6 +354,18 @@ def the_past_is_waited_for() -> Any:
 def liars_are_believed() -> Any:
     """A snapshot or a copy that nobody gets is counted on for ever (rules 29, 35)."""
     return patched(*((module, "FAILURES_MAX", 10**9) for module in (leader_memory, recruiting)))
+
+
+def lines_are_not_told() -> Any:
+    """Only compute's pace counts, however thin a peer's line is (rule 20)."""
+    return patched((line_pace.LinePace, "seconds", lambda self, stage: 0.0))
+
+
+def delays_count() -> Any:
+    """A line takes as long for a tensor as its acknowledgement (rule 20)."""
+    observe = line_pace.LinePace._observe
+    naive = (line_pace.LinePace, "acknowledged", lambda self, peer, made, again, now: observe(self, now - made))
+    return patched(naive)
 
 
 ANY = SOFT

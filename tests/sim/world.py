@@ -276,7 +276,7 @@ class World:
         result = host.compute.perform(effect.task, host.tensors)
         if host.hung:
             return
-        seconds = host.forward_seconds * COST[type(effect.task).__name__] * (0.8 + 0.4 * self.chance.random())
+        seconds = host.forward_seconds * host.costs[type(effect.task).__name__] * (0.8 + 0.4 * self.chance.random())
         host.compute_free = max(host.compute_free, self.now) + seconds
         self.at(host.compute_free, self.finish, (host, host.compute_life, effect.task, result))
 
@@ -403,7 +403,6 @@ class World:
             self.log(self.notes[-1])
 
 
-COST = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5}
 CARRY_OUT: dict[type[fx.Effect], Callable[[World, Host, Any], None]] = {
     fx.Send: World._send, fx.Dial: World._dial, fx.Know: World._know, fx.Compute: World._task, fx.Apply: World._apply,
     fx.Discard: World._discard, fx.Release: World._release, fx.Forget: World._forget, fx.Stop: World._stop,

@@ -306,6 +306,22 @@ def test_who_owes_by_turns_gains_nothing(gap: int) -> None:
     assert 0 < found <= LEASE + 6 * gap * BEAT
 
 
+@pytest.mark.parametrize("others", [True, False], ids=["others had it", "nobody had it"])
+def test_a_gradient_is_owed_anew_when_others_have_had_the_microbatch(others: bool) -> None:
+    """C passes it on, and it is away for longer than C may owe. Then B, which waits for all of it, names C again."""
+    role, away, lost = duty(LINE, begun(LINE), 1.0), 20, 0.0
+    for beat in range(60):
+        s = at(NOW + beat * BEAT, LINE)
+        says(role, s, B, wait(0, 1, C))
+        between = 1 <= beat < away
+        says(role, s, C, *([wait(0, 2, D, stored=False)] if between and not others else []))
+        says(role, s, D, *([wait(0, 3, B, stored=False)] if between and others else []))
+        role.beat(s)
+        lost = lost or (s.now - NOW if C in role.losses.gone else 0.0)
+    assert 0 < lost <= away * BEAT + LEASE + 2 * BEAT
+    assert (lost > away * BEAT + LEASE) == others
+
+
 def test_time_in_which_it_is_not_heard_does_not_count_and_is_no_way_out() -> None:
     role, found = duty(LINE, begun(LINE), 1.0), 0.0
     for beat in range(60):

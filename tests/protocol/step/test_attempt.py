@@ -14,6 +14,7 @@ import pytest
 
 from ftnode.protocol.liveness.deadlines import Deadlines
 from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD, Pace
 from ftnode.protocol.words.effects import Backward, Compute, Effect, Forward, Reduce, Release, Send, Task
 from ftnode.protocol.words.events import Done
@@ -35,7 +36,7 @@ def working(
     me: Peer = B, view: View = VIEW, settings: Settings = SETTINGS, ready: bool = True, **changes: Any
 ) -> StepWork:
     deadlines = Deadlines(settings.resend_seconds, settings.stall_seconds)
-    work = StepWork(me, view, begun(**changes), settings, Pace(), {}, deadlines)
+    work = StepWork(me, view, begun(**changes), settings, Pace(), LinePace(), {}, deadlines)
     if ready:
         work.installed(work.stages)
     return work
@@ -407,6 +408,15 @@ def test_the_fault_of_a_task_that_nobody_waits_for_is_none_of_ours() -> None:
 
 
 # -- what goes on in another view
+
+
+def test_a_leader_that_loses_its_only_stage_in_mid_step_is_ready_without_it() -> None:
+    """It once waited for itself for ever: its link to another member was broken, and another holder had its stage."""
+    work = working(me=A, view=view_of((B,), (A, D), (C,)), shares=((B, (0, 1, 2, 3)),))
+    paths = tuple((microbatch, (B, D, C, B)) for microbatch in range(4))
+    assert not work.complete
+    work.continue_in(view_of((B,), (D,), (C,), number=4), begun(view=4, attempt=ATTEMPT, paths=paths), NOW)
+    assert work.complete and work.ready().results == ()
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,7 @@ ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUG
         (BEAT, "stages", [(replace(REPORT, applied=step),) for step in (-2, HUGE)]),
         (BEAT, "stages", [(replace(REPORT, **{name: n}),) for name in COUNTS for n in (-1, HUGE)]),
         (BEAT, "stages", [(replace(REPORT, seconds=seconds),) for seconds in (-1.0, 1.7e308, float("nan"))]),
+        (BEAT, "stages", [(replace(REPORT, line_seconds=seconds),) for seconds in (-1.0, 1.7e308, float("nan"))]),
         (BEAT, "stages", [(replace(REPORT, state="x" * 4000),)]),
         (BEAT, "copies", [(Copied(stage, 5, 0),) for stage in ODD_STAGES] + [(Copied(0, -1, 0),), (Copied(0, 5, -1),)]),
         (BEAT, "validation", [((-1, 1.0),), ((STEPS + 1, 1.0),), ((1, 1.0),) * 65]),
