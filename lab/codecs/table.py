@@ -128,14 +128,14 @@ def number_text(value: float | None) -> str:
 
 
 def text(told: Plain, notes: Sequence[str]) -> str:
-    """For a terminal."""
+    """For a terminal. A loss that a trigram table reaches shows nothing, so that no row is the best of them then."""
     lines = [
         f"steps to a validation loss of {told['target_loss']} nats per token; a trigram table has "
         f"{told['trigram_loss']:.3f}; T of that of bfloat16 with Adam",
         page_table(told),
     ]
     for line in LINES:
-        found = best(told["rows"], line)
+        found = best(told["rows"], line) if told["target_loss"] < told["trigram_loss"] else None
         if found is not None:
             lines.append(
                 f"{line}: best is {described(found)} with {found['optimiser']}, {found['of_bfloat16_adam']:.3f} of "

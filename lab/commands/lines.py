@@ -23,6 +23,10 @@ def _line(_context: click.Context, _option: click.Parameter, value: str) -> tupl
     return up, down or up
 
 
+def _optional_line(context: click.Context, option: click.Parameter, value: str | None) -> tuple[float, float] | None:
+    return None if value is None else _line(context, option, value)
+
+
 def _delay(_context: click.Context, _option: click.Parameter, value: str) -> float:
     found = _DELAY.fullmatch(value.strip())
     if not found:
@@ -45,6 +49,10 @@ def _pace(_context: click.Context, _option: click.Parameter, value: str) -> tupl
 @click.option(
     "--delay", callback=_delay, default="30ms", show_default=True, help="From one volunteer to another, one way."
 )
+@click.option(
+    "--replica", callback=_optional_line, metavar="UP/DOWN",
+    help="One volunteer more, on such a line. It joins after the first step and shares a stage.",
+)  # fmt: skip
 @click.option("--preset", default="tiny", show_default=True, help="The manifest to start from.")
 @click.option("--sequences", type=click.IntRange(1, 4096), default=40, show_default=True, help="Of a microbatch.")
 @click.option("--microbatches", type=click.IntRange(1, 1024), default=16, show_default=True, help="Of a step.")
@@ -58,12 +66,13 @@ def _pace(_context: click.Context, _option: click.Parameter, value: str) -> tupl
 @unused_home_option
 def lines(
     volunteers: int, rates: tuple[float, float], delay: float, preset: str, sequences: int, microbatches: int,
-    pace: tuple[float, float], seconds: float, out: str | None, as_json: bool, home: str | None,
+    pace: tuple[float, float], replica: tuple[float, float] | None, seconds: float, out: str | None, as_json: bool,
+    home: str | None,
 ) -> int:  # fmt: skip
     """Seconds of a step where volunteers have thin lines, against what the lines allow. Two minutes; needs root, or
     `unshare -rn ftnode lab lines`."""
     from ftnode.lab.lines.lines import Asked, run
 
-    asked = Asked(volunteers, rates, delay, pace, seconds, preset, sequences, microbatches)
+    asked = Asked(volunteers, rates, delay, pace, seconds, preset, sequences, microbatches, replica)
     run(asked, as_json, whole_path(out) if out else None)
     return 0

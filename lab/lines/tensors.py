@@ -23,6 +23,7 @@ class Travel:
     receiver: str
     made: float
     got: float
+    forward: bool
 
 
 def read_events(traces: dict[str, Path]) -> list[Told]:
@@ -43,7 +44,7 @@ def travels(events: Iterable[Told]) -> list[Travel]:
             got.setdefault((step, hop), told)
     both = sorted(made.keys() & got.keys())
     return [
-        Travel(key[0], made[key].node, got[key].node, made[key].time, got[key].time)
+        Travel(key[0], made[key].node, got[key].node, made[key].time, got[key].time, key[1][2])
         for key in both
         if made[key].node != got[key].node
     ]

@@ -116,3 +116,28 @@ def _peers(status: SwarmStatus) -> Iterator[Metric]:
         paths.add_metric((path,), number)
     yield latency
     yield paths
+    yield from _time(status)
+
+
+def _time(status: SwarmStatus) -> Iterator[Metric]:
+    """What volunteers say of their last minute."""
+    shares = GaugeMetricFamily(
+        f"{PREFIX}_peer_time_share", "Share of its last minute that a volunteer did so; they may overlap.",
+        labels=("peer", "doing"),
+    )  # fmt: skip
+    rate = GaugeMetricFamily(
+        f"{PREFIX}_peer_line_up_bytes_per_second", "What a volunteer's line took while it was full.", labels=("peer",)
+    )
+    limits = GaugeMetricFamily(
+        f"{PREFIX}_limiting", "1 for whom the run waits for most: its line or its device.", labels=("peer", "kind")
+    )
+    for peer in status.peers:
+        told = {"computed": peer.computed, "sent": peer.sent, "waited": peer.waited, "line_full": peer.line_full}
+        for doing, share in told.items():
+            if share is not None:
+                shares.add_metric((peer.peer, doing), share)
+        if peer.line_up is not None:
+            rate.add_metric((peer.peer,), peer.line_up)
+    if status.limiting_peer:
+        limits.add_metric((status.limiting_peer, status.limited_by), 1)
+    yield from (shares, rate, limits)

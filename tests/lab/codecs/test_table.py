@@ -85,3 +85,8 @@ def test_the_table_has_a_line_for_each_row() -> None:
     assert lines[3].startswith("| int4 | muon | 2 | 400 (380 to 420) |")
     said = text(found, ["one was cut off"])
     assert "best is int4 with muon" in said and said.endswith("one was cut off")
+
+
+def test_nothing_is_best_at_a_loss_that_a_trigram_table_reaches() -> None:
+    found = told(*RESULTS) | {"target_loss": TRIGRAM["loss"]}
+    assert "best is" not in text(found, [])

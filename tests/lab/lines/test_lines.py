@@ -39,6 +39,7 @@ def asked(**changes: Any) -> Asked:
         ((), asked()),
         (("--line", "200Mbit", "--delay", "0.05s"), asked(rates=(25e6, 25e6), delay_seconds=0.05)),
         (("--line", "2.5/10Mbit", "--pace", "0/1"), asked(rates=(2.5e6 / 8, 10e6 / 8), pace=(0.0, 1.0))),
+        (("--replica", "2/10Mbit"), asked(replica=(2.5e5, 1.25e6))),
         (("--volunteers", "9", "--sequences", "3", "--seconds", "5"), asked(volunteers=9, sequences=3, seconds=5.0)),
     ],
 )
@@ -52,7 +53,15 @@ def test_what_is_typed(
 
 
 @pytest.mark.parametrize(
-    "typed", [("--line", "fast"), ("--line", "20/"), ("--line", "1/1bit"), ("--delay", "30"), ("--pace", "0.02")]
+    "typed",
+    [
+        ("--line", "fast"),
+        ("--line", "20/"),
+        ("--line", "1/1bit"),
+        ("--replica", "thin"),
+        ("--delay", "30"),
+        ("--pace", "0.02"),
+    ],
 )
 def test_what_cannot_be_is_refused_with_what_to_write(typed: tuple[str, str], ftnode: Callable[..., Seen]) -> None:
     seen = ftnode("lab", "lines", *typed)
@@ -99,9 +108,9 @@ EVENTS = [
 
 def test_tensors_that_went_from_one_node_to_another() -> None:
     assert travels(EVENTS) == [
-        Travel(7, "head", "other", 1.0, 2.0),
-        Travel(7, "head", "other", 6.0, 8.0),
-        Travel(7, "other", "head", 3.5, 5.0),
+        Travel(7, "head", "other", 1.0, 2.0, True),
+        Travel(7, "head", "other", 6.0, 8.0, False),
+        Travel(7, "other", "head", 3.5, 5.0, True),
     ]
     assert came_twice(EVENTS) == 1
     assert word_seconds(EVENTS) == [0.5]
@@ -110,9 +119,14 @@ def test_tensors_that_went_from_one_node_to_another() -> None:
 def test_a_line_is_held_against_the_time_between_its_first_and_last_tensor() -> None:
     moments = tuple(float(second) for second in range(11))
     counts = Counts(moments, tuple((((second * 1_000_000), second * 2_000_000),) for second in range(11)))
-    moved = [Travel(7, "a", "b", 1.0, 3.0), Travel(7, "b", "a", 4.0, 6.0), Travel(6, "a", "b", 0.0, 9.0)]
-    found = volunteer("a", 0, ("b", "a", "a"), moved, counts, [(7, 0.0, 10.0)], RATES)
+    moved = [
+        Travel(7, "a", "b", 1.0, 3.0, True),
+        Travel(7, "b", "a", 4.0, 6.0, False),
+        Travel(6, "a", "b", 0.0, 9.0, True),
+    ]
+    found = volunteer("a", 0, (("b",), ("a",), ("b", "a")), moved, counts, [(7, 0.0, 10.0)], RATES)
     assert (found.stages, found.bytes_up, found.bytes_down) == ((1, 2), 10_000_000, 20_000_000)
+    assert found.microbatches == 1
     assert (found.share_up, found.share_down) == (pytest.approx(0.4), pytest.approx(0.16))
 
 
@@ -125,7 +139,15 @@ def test_the_bound_counts_each_direction_with_its_own_bytes() -> None:
 
 
 def test_a_table_names_every_volunteer_and_the_bound(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    one = {"name": "peer-1", "stages": [0], "bytes_up": 1e6, "bytes_down": 2e6, "share_up": 0.9, "share_down": 0.2}
+    one = {
+        "name": "peer-1",
+        "stages": [0],
+        "bytes_up": 1e6,
+        "bytes_down": 2e6,
+        "share_up": 0.9,
+        "share_down": 0.2,
+        "microbatches": 16.0,
+    }
     figures = {
         "asked": {"volunteers": 5, "rates": RATES, "delay_seconds": 0.03}, "network": "network namespaces",
         "microbatches": 16, "tensor_bytes": {"forward": 983040, "backward": 491520}, "step_seconds": 20.0, "steps": 3,

@@ -31,9 +31,10 @@ FULL = SwarmStatus(
         RecoveryRow(1, 6, "blend", 3, "x", "y", "silent", 2.5), RecoveryRow(2, 7, "copy", 4, "x", "y", "", None),
     ),
     peers=(
-        PeerRow("b", "holder", (1,), (), "relayed", 0.02, "0.1.0", 1.0),
+        PeerRow("b", "holder", (1,), (), "relayed", 0.02, "0.1.0", 1.0, 0.25, 0.75, 0.125, 0.5, 2.5e6),
         PeerRow("c", "standby", (), (), "none", None, "", None),
     ),
+    limiting_peer="b", limited_by="line",
 )  # fmt: skip
 NOTHING = SwarmStatus(Speaker("12D3KooWpoint", "0.1.0", "none", "bootstrap"), members=(Member("r", "n", "p", ()),) * 2)
 
@@ -55,6 +56,12 @@ def test_a_status_in_figures() -> None:
         'ftnode_stage_stalled{"stage": "1"}': 1, 'ftnode_recoveries_total{"rung": "blend"}': 1,
         "ftnode_recovery_seconds{}": 2.5, 'ftnode_state{"state": "waiting"}': 1, 'ftnode_peers{"path": "relayed"}': 1,
         'ftnode_peer_latency_seconds{"path": "relayed", "peer": "b", "role": "holder"}': 0.02,
+        'ftnode_peer_time_share{"doing": "computed", "peer": "b"}': 0.25,
+        'ftnode_peer_time_share{"doing": "sent", "peer": "b"}': 0.75,
+        'ftnode_peer_time_share{"doing": "waited", "peer": "b"}': 0.125,
+        'ftnode_peer_time_share{"doing": "line_full", "peer": "b"}': 0.5,
+        'ftnode_peer_line_up_bytes_per_second{"peer": "b"}': 2.5e6,
+        'ftnode_limiting{"kind": "line", "peer": "b"}': 1,
     }.items():  # fmt: skip
         assert found[name] == value, name
 
@@ -64,6 +71,8 @@ def test_what_is_not_known_is_left_out() -> None:
     assert not [name for name in unknown if re.search(r"loss|perplexity|eta|commit_age", name)]
     assert 'ftnode_stage_tokens_per_second{"stage": "1"}' not in unknown
     assert 'ftnode_peer_latency_seconds{"path": "none", "peer": "c", "role": "standby"}' not in unknown
+    assert not [name for name in unknown if "time_share" in name and '"c"' in name]
+    assert not [name for name in figures(replace(FULL, limiting_peer="")) if "limiting" in name]
 
 
 def test_a_meeting_point_counts_members() -> None:
