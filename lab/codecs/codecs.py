@@ -27,6 +27,7 @@ ERRORS = "lab_codecs"
 
 FOLDER: Final = Path("reports/codecs")
 FIGURES: Final = "contest.json"
+PICTURE: Final = "contest.png"
 SEEDS: Final = (0, 1, 2)
 
 
@@ -55,8 +56,9 @@ class Found:
 
 
 def run(asked: Asked) -> int:
-    """Measure what is missing, write contest.json, print the table or the JSON. Raises UserError: 64 for a row that is
-    none, 65 for a folder of another contest, 70 when training explodes, 73 for a folder that cannot be used."""
+    """Measure what is missing, write contest.json and a picture, print the table or the JSON. Raises UserError: 64 for
+    a row that is none, 65 for a folder of another contest, 70 when training explodes, 73 for a folder that cannot be
+    used."""
     scale = QUICK if asked.quick else FULL
     rows = scale.chosen(asked.only)
     out = folder_for(asked.out or FOLDER, "--out", empty=False)
@@ -69,6 +71,10 @@ def run(asked: Asked) -> int:
     told = figures(scale, found.results, found.trigram, asked.device_tflops, asked.measured or (ASSUMED,))
     told["notes"] = found.notes
     write_atomically(out / FIGURES, json.dumps(told, indent=1) + "\n")
+    if told["rows"]:
+        from ftnode.lab.codecs.pictures import draw
+
+        draw(told, found.results, out / PICTURE)
     print(json.dumps(told) if asked.json else text(told, found.notes))
     return 0
 

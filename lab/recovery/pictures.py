@@ -49,7 +49,8 @@ def draw_all(results: Any, out: Path) -> list[str]:
     return drawn
 
 
-def _figure(width: float, height: float, columns: int = 1, grid: str = "y") -> tuple[Any, list[Any]]:
+def new_figure(width: float, height: float, columns: int = 1, grid: str = "y") -> tuple[Any, list[Any]]:
+    """A figure and its panels side by side; sizes in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -68,7 +69,7 @@ def _figure(width: float, height: float, columns: int = 1, grid: str = "y") -> t
 def _curves(runs: list[dict[str, Any]], wanted: list[str], title: str, path: Path) -> None:
     """Mean validation loss of the seeds per policy, and the losses of the first seed as ticks below."""
     groups = {name: found for (*_, name), found in by_policy(runs).items()}
-    figure, (axes,) = _figure(9, 5)
+    figure, (axes,) = new_figure(9, 5)
     until = found_until(runs)
     for name in [name for name in dict.fromkeys(wanted) if name in groups]:
         curves = [smoothed(one["curve"]) for one in groups[name]]
@@ -97,7 +98,7 @@ def _behind(runs: list[dict[str, Any]], title: str, path: Path) -> None:
         if name != NONE.name:
             rows.append((name, [excess_iterations(one["curve"], reference(runs, one)) for one in found]))
     rows.sort(key=lambda row: -mean(row[1]))
-    figure, (axes,) = _figure(8, 1.2 + 0.3 * len(rows), grid="x")
+    figure, (axes,) = new_figure(8, 1.2 + 0.3 * len(rows), grid="x")
     for number, (_, values) in enumerate(rows):
         axes.barh(number, mean(values), color="#b6d3f7", height=0.7)
         axes.plot(values, [number] * len(values), "o", color="#1f6feb", markersize=4)
@@ -119,7 +120,7 @@ def _at_once(measured: list[dict[str, Any]], path: Path) -> None:
     losses = list(dict.fromkeys(lost for lost, _ in groups))
     ways = list(dict.fromkeys(way for _, way in groups))
     moments = (0, 1)
-    figure, both = _figure(11, 1.4 + 0.3 * len(ways), columns=len(moments), grid="x")
+    figure, both = new_figure(11, 1.4 + 0.3 * len(ways), columns=len(moments), grid="x")
     for axes, moment in zip(both, moments):
         for number, lost in enumerate(losses):
             values = [mean(e[moment] for e in groups[lost, way]) if (lost, way) in groups else None for way in ways]

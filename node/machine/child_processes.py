@@ -110,8 +110,10 @@ def die_with(parent: int) -> None:
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    """For a child: every library with threads of its own keeps to so many."""
-    return {name: str(threads) for name in THREAD_VARIABLES} | {"TOKENIZERS_PARALLELISM": "false"}
+    """For a child: every library with threads of its own keeps to so many. Threads of OpenMP that wait for each other
+    sleep: by default they keep the cores busy that the others need, and where something else runs, all stand still."""
+    waiting = {"OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false"}
+    return {name: str(threads) for name in THREAD_VARIABLES} | waiting
 
 
 def stop_child(process: subprocess.Popen[bytes], seconds: float = STOP_SECONDS) -> int:

@@ -7,19 +7,23 @@ takes the layout that `ftnode lab lines` takes, in the same words, so that its f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 from statistics import median
 
 import click
 
 from ftnode.protocol.lines.line_bound import Work, bound
 from ftnode.protocol.lines.step_estimate import Line
+from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Version
 from tests.sim.targets import best_view
 from tests.sim.world import World
 
+HEADERS = 1.07
+"""Bytes on a line for a byte of a tensor: headers of Ethernet, IP and TCP, and TCP's acknowledgements."""
 NO_SECONDS = 1e-6
 """A task that takes no time; the world counts in forward passes."""
 START_SECONDS = 120.0
@@ -44,6 +48,12 @@ class StepSeconds:
             f"a step takes {self.seconds:.2f} s in the virtual world; the lines allow {self.least:.2f} s; "
             f"ratio {self.ratio:.3f}"
         )
+
+
+def on_the_wire(work: Work) -> Work:
+    """With the headers that tensors have on real lines."""
+    forward, backward = (ceil(HEADERS * size) for size in (work.tensors.forward, work.tensors.backward))
+    return replace(work, tensors=BoundaryBytes(forward, backward))
 
 
 def started(work: Work, seed: int) -> World:
@@ -95,7 +105,9 @@ def command() -> click.Command:
         pace: tuple[float, float],
     ) -> None:  # fmt: skip
         asked = Asked(volunteers, rates, delay, pace, 0.0, preset, sequences, microbatches)
-        click.echo(step_seconds(work_of(asked, manifest_for(asked))))
+        work = work_of(asked, manifest_for(asked))
+        least = bound([str(stage) for stage in range(volunteers)], work).seconds
+        click.echo(replace(step_seconds(on_the_wire(work)), least=least))
 
     options = [option for option in lines.params if option.name in layout]
     return click.Command("step_seconds", callback=say, params=options, help=__doc__)

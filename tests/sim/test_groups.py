@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -13,11 +14,16 @@ from ftnode.protocol.leader import replica_moves
 from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.leavers import Leavers
 from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.step.group import Groups
+from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.events import Leave
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer, Version
 from ftnode.protocol.words.view import View
+from tests.sim.compute import Result
 from tests.sim.host import Host
+from tests.sim.planted import patched
+from tests.sim.reduction import Reductions
 from tests.sim.targets import best_view, holders
 from tests.sim.world import World
 
@@ -131,6 +137,36 @@ def grown(settings: Settings, seed: int = 3) -> World:
     world.run(60.0, lambda: sizes(world) == [settings.replicas] * settings.stage_count)
     assert sizes(world) == [settings.replicas] * settings.stage_count
     return world
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["as it is", "sums wait for the whole step"])
+def test_a_sum_begins_while_other_stages_still_work(planted: bool) -> None:
+    """A gradient comes to the last stage first. Its sum is being made when that of the first stage has not come yet."""
+    settings = replace(SETTINGS, steps=400, replicas=2, evaluate_every=0)
+    world, last = grown(settings), settings.stages
+    begun: dict[int, float] = {}
+    ended: dict[int, list[float]] = defaultdict(list)
+    start, finish, due = Reductions.start, World.finish, Groups.due
+
+    def on_start(self: Reductions, host: Host, task: fx.Reduce) -> None:
+        if task.stage == last:
+            begun.setdefault(task.step, world.now)
+        start(self, host, task)
+
+    def on_finish(self: World, host: Host, life: int, task: fx.Task, result: Result) -> None:
+        if isinstance(task, fx.Backward) and task.stage == 1:
+            ended[task.step].append(world.now)
+        finish(self, host, life, task, result)
+
+    def due_late(self: Groups, stage: int, now: float) -> fx.Reduce | None:
+        whole = len(ended[self.begin.step]) >= settings.microbatches
+        return due(self, stage, now) if whole or not planted else None
+
+    with patched((Reductions, "start", on_start), (World, "finish", on_finish), (Groups, "due", due_late)):
+        step = world.ledger.top_commit()
+        world.run(world.now + 60.0, lambda: world.ledger.top_commit() >= step + 8)
+    steps = range(step + 2, step + 8)
+    assert all(begun[one] < max(ended[one]) for one in steps) is not planted
 
 
 def sizes(world: World) -> list[int]:

@@ -37,6 +37,7 @@ def test_a_contest_that_is_stopped_and_goes_on(
     told = json.loads(whole.out)
     assert len(told["rows"]) == 2 * len(QUICK.rows) and told["notes"] == []
     assert json.loads((tmp_path / "whole" / "contest.json").read_text()) == told
+    assert (tmp_path / "whole" / "contest.png").read_bytes().startswith(b"\x89PNG")
     assert all(row["steps"] is not None and row["steps"] < QUICK.steps_max for row in told["rows"])
     cuts = 0
     while True:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ftnode.lab.codecs.codecs import read_results
+from ftnode.lab.codecs.pictures import draw
 from ftnode.lab.codecs.plan import FULL
 from ftnode.lab.codecs.step_seconds import Measured
 from ftnode.lab.codecs.table import figures, page_table
@@ -27,6 +28,7 @@ def told() -> dict[str, Any]:
     if os.environ.get("FTNODE_UPDATE"):
         found = recounted(found)
         FIGURES.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        draw(found, read_results(RESULTS), EXPLANATION / "contest.png")
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -108,6 +109,37 @@ def test_a_share_is_of_this_machines_memory_and_other_programs_come_first(text: 
 def test_a_child_is_told_its_threads_in_every_librarys_words() -> None:
     told = thread_environment(2)
     assert {told[name] for name in THREAD_VARIABLES} == {"2"} and told["TOKENIZERS_PARALLELISM"] == "false"
+
+
+PASSES = """
+import sys, time, torch
+torch.set_num_threads(int(sys.argv[1]))
+layers = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(8)])
+passes, until = 0, time.monotonic() + 3
+while time.monotonic() < until:
+    layers(torch.ones(1024, 128)).sum().backward()
+    passes += 1
+print(passes)
+"""
+
+
+def passes(environment: dict[str, str]) -> int:
+    """Of two processes that use all cores at once, each with a thread for every core."""
+    cores = os.cpu_count() or 1
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", PASSES, str(cores)], env={**os.environ, **environment}, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    return sum(int(child.communicate(timeout=60)[0]) for child in children)
+
+
+def test_threads_that_wait_leave_the_cores_to_others() -> None:
+    """With OpenMP's default it was a sixteenth. The planted bug: threads that keep a core busy while they wait."""
+    cores = os.cpu_count() or 1
+    told = thread_environment(cores)
+    assert cores == 1 or passes(told) > 1.5 * passes({**told, "OMP_WAIT_POLICY": "active"})
 
 
 def data_limit(pid: int) -> str:
