@@ -116,9 +116,9 @@ class Neighbourhood:
 
 
 def may_be_told(address: str, given: Sequence[str]) -> bool:
-    """For who listens nowhere: whether a peer that was asked at one of `given` may send us to this direct address."""
-    direct = CIRCUIT not in address
-    return direct and (address in given or not Neighbourhood((), given, source_of).objection(address))
+    """For who listens nowhere: whether a peer that was asked at one of `given` may send us to this address. Of a
+    relayed one it is the relay that is dialled."""
+    return address in given or not Neighbourhood((), given, source_of).objection(address)
 
 
 def source_of(host: str) -> str:

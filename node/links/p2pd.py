@@ -387,19 +387,5 @@ async def open_unix_stream(path: str) -> trio.SocketStream:
 
 
 async def read_message(stream: trio.SocketStream) -> bytes:
-    """One varint-delimited message. Reads no byte beyond it, for those belong to the stream.
-
-    Raises EOFError when the stream ends before, ValueError when the length is absurd.
-    """
-    size = shift = 0
-    while True:
-        byte = (await read_exactly(stream, 1))[0]
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if not byte & 0x80:
-            break
-        if shift > 28:
-            raise ValueError("length of a control message does not end")
-    if size > messages.MESSAGE_BYTES_MAX:
-        raise ValueError(f"control message of {size} bytes")
-    return bytes(await read_exactly(stream, size))
+    """One varint-delimited message. Raises EOFError when the stream ends before, ValueError for an absurd length."""
+    return await messages.read_message(partial(read_exactly, stream))

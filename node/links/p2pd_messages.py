@@ -5,7 +5,7 @@ Every message on p2pd's socket follows a varint with its length. `make messages`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Final, TypeVar
@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.proto import serialize_length_prefixed
 
 from ftnode.node.links.p2pd_wire_pb2 import (
+    CircuitPeer,
     ConnectRequest,
     DisconnectRequest,
     HopMessage,
@@ -104,6 +105,30 @@ def reserve() -> bytes:
     return _framed(HopMessage(type=HopMessage.RESERVE))
 
 
+def circuit(peer_id: bytes) -> bytes:
+    """Ask a relay for a circuit to a peer that has a place there."""
+    return _framed(HopMessage(type=HopMessage.CONNECT, peer=CircuitPeer(id=peer_id)))
+
+
+async def read_message(read_exactly: Callable[[int], Awaitable[bytes | bytearray]]) -> bytes:
+    """One varint-delimited message. Reads no byte beyond it, for those belong to the stream.
+
+    Raises ValueError when the length is absurd, and what `read_exactly` raises.
+    """
+    size = shift = 0
+    while True:
+        byte = (await read_exactly(1))[0]
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            break
+        if shift > 28:
+            raise ValueError("length of a control message does not end")
+    if size > MESSAGE_BYTES_MAX:
+        raise ValueError(f"control message of {size} bytes")
+    return bytes(await read_exactly(size))
+
+
 def unix_multiaddr(path: str) -> bytes:
     """/unix/... as this p2pd reads it: the length, then the path with its leading slash.
 
@@ -115,7 +140,7 @@ def unix_multiaddr(path: str) -> bytes:
 
 
 def read_reservation(data: bytes) -> Reservation:
-    """Parse the answer to `reserve`. Raises ValueError when it is none."""
+    """Parse the answer to `reserve`, or to `circuit`, which has a status alone. Raises ValueError when it is none."""
     answer = _parsed(HopMessage(), data)
     return Reservation(
         status=answer.status,

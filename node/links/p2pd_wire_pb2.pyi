@@ -124,7 +124,7 @@ class StreamInfo(_message.Message):
     def __init__(self, peer: _Optional[bytes] = ..., address: _Optional[bytes] = ..., protocol: _Optional[bytes] = ...) -> None: ...
 
 class HopMessage(_message.Message):
-    __slots__ = ("type", "reservation", "limit", "status")
+    __slots__ = ("type", "peer", "reservation", "limit", "status")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         RESERVE: _ClassVar[HopMessage.Type]
@@ -134,14 +134,22 @@ class HopMessage(_message.Message):
     CONNECT: HopMessage.Type
     STATUS: HopMessage.Type
     TYPE_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
     RESERVATION_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     type: HopMessage.Type
+    peer: CircuitPeer
     reservation: Reservation
     limit: Limit
     status: int
-    def __init__(self, type: _Optional[_Union[HopMessage.Type, str]] = ..., reservation: _Optional[_Union[Reservation, _Mapping]] = ..., limit: _Optional[_Union[Limit, _Mapping]] = ..., status: _Optional[int] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[HopMessage.Type, str]] = ..., peer: _Optional[_Union[CircuitPeer, _Mapping]] = ..., reservation: _Optional[_Union[Reservation, _Mapping]] = ..., limit: _Optional[_Union[Limit, _Mapping]] = ..., status: _Optional[int] = ...) -> None: ...
+
+class CircuitPeer(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: bytes
+    def __init__(self, id: _Optional[bytes] = ...) -> None: ...
 
 class Reservation(_message.Message):
     __slots__ = ("expires_unix_seconds", "addresses")

@@ -22,21 +22,13 @@ from ftnode.node.links.addresses import PeerAddress, full_addresses
 from ftnode.node.links.dial_rules import CIRCUIT
 from ftnode.node.links.listening import address_text
 from ftnode.node.links.p2pd import P2pd, P2pdError, read_message
+from ftnode.node.links.relay_words import HOP_PROTOCOL, OK, refusal
 from ftnode.node.links.streams import STREAM_ERRORS
 from ftnode.node.links.undigested import asking
 from ftnode.protocol.words.errors import PeerError, UserError
 
 log = logging.getLogger(__name__)
 
-HOP_PROTOCOL: Final = "/libp2p/circuit/relay/0.2.0/hop"
-OK: Final = 100
-STATUS: Final = {
-    200: "it refuses",
-    201: "it has no room",
-    202: "it does not relay for us",
-    400: "it does not understand us",
-}
-"""Of libp2p's spec circuit-v2."""
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 5.0
 CIRCUIT_BYTES_MIN: Final = 1 << 30
@@ -72,7 +64,7 @@ async def reserve(p2pd: P2pd, relay: PeerAddress) -> RelayPlace:
     finally:
         await trio.aclose_forcefully(stream)
     if answer.status != OK:
-        raise P2pdError(STATUS.get(answer.status, f"it refuses with status {answer.status}"))
+        raise P2pdError(refusal(answer.status))
     if 0 < answer.data_bytes < CIRCUIT_BYTES_MIN:
         raise SmallRelay(
             f"it relays {answer.data_bytes} bytes per circuit at most; a meeting point relays without limit"

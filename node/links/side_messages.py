@@ -40,15 +40,16 @@ async def read_frame(receive: Receive, bytes_max: int, seconds: float = FRAME_SE
     if not prefix:
         raise EOFError("the other side hung up")
     with trio.fail_after(seconds):
-        prefix += await _read_exactly(receive, LENGTH_BYTES - len(prefix))
-        return bytes(await _read_exactly(receive, body_length(prefix, bytes_max)))
+        prefix += await read_exactly(receive, LENGTH_BYTES - len(prefix))
+        return bytes(await read_exactly(receive, body_length(prefix, bytes_max)))
 
 
 async def write_frame(stream: trio.abc.SendStream, data: bytes) -> None:
     await stream.send_all(framed(data))
 
 
-async def _read_exactly(receive: Receive, size: int) -> bytearray:
+async def read_exactly(receive: Receive, size: int) -> bytearray:
+    """Raises EOFError at the end, and what `receive` raises."""
     data = bytearray()
     while len(data) < size:
         chunk = await receive(size - len(data))

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 
 from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers
+from ftnode.node.links.dial_rules import endpoint_of
 from ftnode.node.links.listening import socket_address
 from ftnode.node.links.side_messages import read_frame
+from ftnode.node.watch.circuits import open_circuit
 from ftnode.node.watch.peer_choice import FOLLOWED_MAX, named, news, unheard
 from ftnode.node.watch.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, SwarmStatus, decode_status
 from ftnode.protocol.wire.length_prefix import framed
@@ -43,6 +45,8 @@ Result = TypeVar("Result")
 
 DIALS_AT_ONCE = 8
 ADDRESSES_DIALLED = 8
+CIRCUIT_DELAY = 0.25
+"""A peer that can be dialled is dialled (RFC 8305, for two kinds of address)."""
 BETTER_SECONDS = 1.0
 """Whoever has not heard all holders has the last word only if nobody who has answers so soon after it."""
 REQUEST = b"\x81\xa6format\x01"
@@ -289,8 +293,7 @@ async def open_stream(
     stream = None
     try:
         with trio.fail_after(seconds):
-            if all(one.is_closed for one in host.get_network().get_connections(peer_id)):
-                await _connect(host, peer)
+            await _connect_once(host, peer)
             stream = await host.new_stream(peer_id, [TProtocol(protocol)])
         yield stream
     except (PeerError, EOFError) as error:
@@ -306,9 +309,17 @@ async def open_stream(
                 await stream.reset()
 
 
+async def _connect_once(host: IHost, peer: PeerAddress) -> None:
+    """Nothing where there is a connection."""
+    from libp2p.peer.id import ID
+
+    if all(one.is_closed for one in host.get_network().get_connections(ID.from_base58(peer.peer_id))):
+        await _connect(host, peer)
+
+
 async def _connect(host: IHost, peer: PeerAddress) -> None:
-    """Dial all addresses side by side until one works. libp2p's own `connect` picks one of each kind of transport and
-    refuses a peer for a minute after a failure. Raises the last address's error."""
+    """Dial all addresses side by side until one works, relayed ones a moment later. libp2p's own `connect` picks one of
+    each kind of transport and refuses a peer for a minute after a failure. Raises the last address's error."""
     from libp2p.peer.id import ID
     from multiaddr import Multiaddr
 
@@ -318,8 +329,14 @@ async def _connect(host: IHost, peer: PeerAddress) -> None:
 
     async def dial(address: str, scope: trio.CancelScope) -> None:
         nonlocal connected
+        endpoint = endpoint_of(address)
         try:
-            await host.get_network().dial_addr(Multiaddr(address), peer_id)
+            if endpoint is not None and endpoint.relay:
+                await trio.sleep(CIRCUIT_DELAY)
+                await _connect_once(host, PeerAddress(endpoint.relay, (endpoint.base,)))
+                await open_circuit(host, ID.from_base58(endpoint.relay), peer_id)
+            else:
+                await host.get_network().dial_addr(Multiaddr(address), peer_id)
         except Exception as error:
             log.info("%s is not at %s", peer.peer_id, address, exc_info=True)
             errors.append(error)

@@ -22,8 +22,8 @@ def unheard(status: SwarmStatus) -> int:
 
 
 def named(status: SwarmStatus, run: str = "", asked: Sequence[PeerAddress] = ()) -> tuple[PeerAddress, ...]:
-    """The members that a status names, as far as they may be dialled at its word and without a relay. `asked`: peers
-    that a person named."""
+    """The members that a status names, as far as they may be dialled at its word. `asked`: peers that a person
+    named."""
     members = [member for member in status.members if run in ("", member.run)][:FOLLOWED_MAX]
     return to_dial([(member.peer, member.addresses[:4]) for member in members], asked)
 

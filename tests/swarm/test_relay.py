@@ -11,6 +11,7 @@ import pytest
 from ftnode.lab.swarms.trial import Trial
 from ftnode.node.links.address_cards import bare
 from tests.swarm.conftest import STAGES, OpenTrial
+from tests.swarm.test_watching import ask
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -49,3 +50,16 @@ def test_a_volunteer_behind_a_relay_trains_and_can_be_replaced(open_swarm: OpenT
     trial.wait("another holder", lambda story: story.holder(stage) not in (None, "hidden"), HEAL_SECONDS)
     print(f"another holder after {time.monotonic() - killed:.1f} s")
     trial.wait_for_step(trial.story.committed + 5, HEAL_SECONDS)
+
+
+def test_who_watches_sees_a_run_that_nobody_can_dial(open_swarm: OpenTrial, tmp_path: Path) -> None:
+    """The status and the weights come through the meeting point, which is all that a watcher knows."""
+    trial = open_swarm(volunteers=0, numbers=True)
+    for number in range(STAGES + 1):
+        trial.volunteer(f"v{number}", options=("--listen", "none"))
+    trial.wait_for_step(MORE_STEPS)
+    found = ask(trial, "status")
+    assert found["step"] >= MORE_STEPS and found["speaker"]["role"] == "volunteer"
+    assert all(stage["holders"] == 1 for stage in found["summaries"])
+    exported = ask(trial, "export", str(trial.swarm.manifest), str(tmp_path / "model"))
+    assert exported["step"] >= MORE_STEPS and (tmp_path / "model" / "provenance.json").exists()

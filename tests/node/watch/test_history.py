@@ -197,8 +197,11 @@ def test_members_that_cannot_be_dialled_are_left_out() -> None:
     peer = "12D3KooWAPadf8WG1R1Wvn4KN6bYS8dXcWZnhg4bAxrpBrFxdarJ"
     asked = [PeerAddress(peer, ("/ip4/127.0.0.1/tcp/40000",))]
     good = ("/ip4/127.0.0.1/tcp/40001", f"/ip4/127.0.0.1/tcp/40002/p2p/{peer}/p2p-circuit", "/nonsense")
-    elsewhere = ("/ip4/127.0.0.2/tcp/40001", "/ip4/127.0.0.1/tcp/22", "/dns4/localhost/tcp/40001")
-    assert [found.addresses for found in to_dial([(peer, (*good, *elsewhere))], asked)] == [good[:1]]
+    elsewhere = (
+        "/ip4/127.0.0.2/tcp/40001", "/ip4/127.0.0.1/tcp/22", "/dns4/localhost/tcp/40001",
+        f"/ip4/127.0.0.2/tcp/40002/p2p/{peer}/p2p-circuit", f"/ip4/127.0.0.1/tcp/22/p2p/{peer}/p2p-circuit",
+    )  # fmt: skip
+    assert [found.addresses for found in to_dial([(peer, (*good, *elsewhere))], asked)] == [good[:2]]
     assert to_dial([("nobody", good)], asked) == ()
     assert to_dial([(peer, good)], ()) == (), "nobody has led us to this machine"
 
