@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ftnode.node.cli.lab_by_name import load
-from ftnode.node.cli.options import FiniteRange, home_option, peer_option
+from ftnode.node.cli.options import FiniteRange, home_option, link_argument, peer_option, run_option
 from ftnode.protocol.words.errors import UserError
 
 if TYPE_CHECKING:
@@ -22,11 +22,13 @@ ERRORS = "cli_dashboard"
 
 
 @click.command()
+@link_argument
 @click.option(
     "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT",
     help="Where the page is; port 0: any that is free.",
 )  # fmt: skip
 @peer_option
+@run_option
 @click.option(
     "--replay", "recorded", metavar="DIR", type=click.Path(path_type=Path),
     help="Show the traces below this folder, as a demo leaves them, instead of a swarm.",
@@ -36,7 +38,9 @@ ERRORS = "cli_dashboard"
     help="Of a replay: recorded seconds per second.",
 )  # fmt: skip
 @home_option
-def dashboard(listen: str, peers: tuple[str, ...], recorded: Path | None, speed: float, home: str | None) -> int:
+def dashboard(
+    link: str, listen: str, peers: tuple[str, ...], run: str, recorded: Path | None, speed: float, home: str | None
+) -> int:
     """One live web page of a swarm: stages and holders, loss, decisions. Whom to ask: as for `ftnode status`."""
     import trio
 
@@ -44,14 +48,15 @@ def dashboard(listen: str, peers: tuple[str, ...], recorded: Path | None, speed:
     from ftnode.node.watch.dashboard_server import is_loopback, parse_listen, serve_in_background
 
     host, port = parse_listen(listen)
-    if recorded is not None and peers:
-        raise UserError("--replay and --peer exclude each other")
+    if recorded is not None and (peers or run or link):
+        raise UserError("--replay excludes --peer, --run and a link")
     feed = Feed("live" if recorded is None else "replay")
     addresses: tuple[str, ...] = ()
     if recorded is None:
-        from ftnode.node.cli.status import whom_to_ask
+        from ftnode.node.cli.status import whom_to_ask, with_link
         from ftnode.node.home.identity import home_directory
 
+        peers, run = with_link(link, peers, run)
         addresses = whom_to_ask(home_directory(home), peers)
     else:
         replay = load("ftnode.lab.demo.dashboard_replay").open_replay(recorded, feed)
@@ -61,7 +66,7 @@ def dashboard(listen: str, peers: tuple[str, ...], recorded: Path | None, speed:
         if not is_loopback(host):
             click.echo(f"ftnode: warning: everybody who can reach {host} can watch; the page has no password", err=True)
         if recorded is None:
-            _observe(addresses, feed)
+            _observe(addresses, run, feed)
         else:
             trio.run(_until_asked, partial(replay.run, speed))
     except KeyboardInterrupt:
@@ -71,7 +76,7 @@ def dashboard(listen: str, peers: tuple[str, ...], recorded: Path | None, speed:
     return 0
 
 
-def _observe(addresses: tuple[str, ...], feed: Feed) -> None:
+def _observe(addresses: tuple[str, ...], run: str, feed: Feed) -> None:
     """Look at the swarm until Ctrl-C or SIGTERM."""
     from ftnode.node.links.addresses import parse_peers
     from ftnode.node.watch.dashboard_live import SwarmWatcher
@@ -80,7 +85,7 @@ def _observe(addresses: tuple[str, ...], feed: Feed) -> None:
     peers = parse_peers(addresses)
 
     async def observe(host: Host) -> None:
-        await _until_asked(SwarmWatcher(host, peers, feed).run)
+        await _until_asked(SwarmWatcher(host, peers, feed, run).run)
 
     with_host(observe)
 

@@ -41,6 +41,12 @@ snapshot_limit_option = click.option(
 peer_option = click.option(
     "--peer", "peers", multiple=True, metavar="ADDR", help="Multiaddr of a peer, /ip4/…/p2p/12D3…; repeats."
 )
+run_option = click.option(
+    "--run", "run", metavar="RUN", callback=lambda context, option, value: value or "",
+    help="Which run, where a meeting point knows several: its name, its id, or the beginning of that.",
+)  # fmt: skip
+link_argument = click.argument("link", required=False, default="")
+"""An ftnode: link, as people pass it on; it names a run and peers."""
 volunteer_option = click.option(
     "--peer", "peer", metavar="PEERID", help="Only this one of several; as much of its PeerId as is unique."
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ftnode.node.cli.options import FiniteRange, home_option, json_option, peer_option
+from ftnode.node.cli.options import FiniteRange, home_option, json_option, link_argument, peer_option, run_option
 from ftnode.node.home.waiting import spoken
 from ftnode.protocol.words.errors import UserError
 
@@ -27,7 +28,9 @@ timeout_option = click.option(
 
 
 @click.command()
+@link_argument
 @peer_option
+@run_option
 @json_option
 @click.option(
     "--watch", "interval", type=FiniteRange(0.1, 3600), metavar="[SECONDS]", is_flag=False,
@@ -37,12 +40,15 @@ timeout_option = click.option(
 @timeout_option
 @home_option
 def status(
-    peers: tuple[str, ...], as_json: bool, interval: float | None, verbose: bool, timeout: float, home: str | None
-) -> None:
-    """Show a swarm: run, stages, recoveries. Without --peer: of this machine's node, else of peers remembered."""
+    link: str, peers: tuple[str, ...], run: str, as_json: bool, interval: float | None, verbose: bool, timeout: float,
+    home: str | None,
+) -> None:  # fmt: skip
+    """Show a swarm: run, stages, recoveries. Without --peer and an ftnode: LINK: of this machine's node, else of peers
+    remembered. Of a meeting point that knows several runs: a line for each."""
     from ftnode.node.home.identity import home_directory
 
     folder = home_directory(home)
+    peers, run = with_link(link, peers, run)
     addresses = whom_to_ask(folder, peers)
     if not peers:
         _tell_of_rest(folder)
@@ -50,24 +56,33 @@ def status(
     from ftnode.node.watch import light_client
 
     if interval is not None:
-        _watch(addresses, interval, timeout, as_json, verbose)
+        _watch(addresses, interval, timeout, run, as_json, verbose)
         return
-    with spoken(_answers(addresses)):
-        found, answered = light_client.fetch_answer(addresses, timeout)
+    try:
+        with spoken(_answers(addresses)):
+            found, answered = light_client.fetch_answer(addresses, timeout, run)
+    except light_client.SeveralRuns as several:
+        _show_runs(several.statuses, as_json)
+        return
     _show(found, as_json, verbose)
     _remember(folder, peers, answered)
 
 
 @click.command("peers")
+@link_argument
 @peer_option
+@run_option
 @json_option
 @timeout_option
 @home_option
-def list_peers(peers: tuple[str, ...], as_json: bool, timeout: float, home: str | None) -> None:
-    """Who is in the swarm as one of its peers sees it. Without --peer: this machine's node, else peers remembered."""
+def list_peers(
+    link: str, peers: tuple[str, ...], run: str, as_json: bool, timeout: float, home: str | None
+) -> None:  # fmt: skip
+    """Who is in the swarm as one of its peers sees it. Whom to ask: as for `ftnode status`."""
     from ftnode.node.home.identity import home_directory
 
     folder = home_directory(home)
+    peers, run = with_link(link, peers, run)
     addresses = whom_to_ask(folder, peers)
 
     from ftnode.node.watch import light_client
@@ -75,7 +90,7 @@ def list_peers(peers: tuple[str, ...], as_json: bool, timeout: float, home: str 
     from ftnode.node.watch.status_table import peer_table, printable, short_peer
 
     with spoken(_answers(addresses)):
-        found, answered = light_client.fetch_answer(addresses, timeout)
+        found, answered = light_client.fetch_answer(addresses, timeout, run)
     _remember(folder, peers, answered)
     if as_json:
         whole = to_mapping(found)
@@ -109,6 +124,18 @@ def _tell_of_rest(home: Path) -> None:
             click.echo(f"this machine's node {node.peer} is paused: {printable(node.paused)}", err=True)
 
 
+def with_link(link: str, peers: tuple[str, ...], run: str) -> tuple[tuple[str, ...], str]:
+    """Peers and run that a person means. Raises UserError (64) for a link that is none."""
+    from ftnode.node.manifests.invitation import is_link, parse_link
+
+    if not link:
+        return peers, run
+    if not is_link(link):
+        raise UserError(f"{link} is no ftnode: link; give a peer's address with --peer, and a run's name with --run")
+    invitation = parse_link(link)
+    return (*peers, *invitation.peers), run or invitation.run_id
+
+
 def whom_to_ask(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
     """Full multiaddrs: those given, else of nodes of this home that run, else remembered. Raises UserError (64)."""
     from ftnode.node.links.addresses import full_addresses, parse_peers, remembered_peers
@@ -126,12 +153,14 @@ def whom_to_ask(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
     return found
 
 
-def _watch(addresses: tuple[str, ...], interval: float, timeout: float, as_json: bool, verbose: bool) -> None:
+def _watch(
+    addresses: tuple[str, ...], interval: float, timeout: float, run: str, as_json: bool, verbose: bool
+) -> None:  # fmt: skip
     """On a terminal one picture that changes, elsewhere one block of lines after the other."""
     from ftnode.node.watch import light_client
 
     if as_json or not sys.stdout.isatty():
-        light_client.watch(addresses, interval, timeout, lambda found: _show(found, as_json, verbose))
+        light_client.watch(addresses, interval, timeout, lambda found: _show(found, as_json, verbose), run)
         return
 
     from rich.live import Live
@@ -140,7 +169,7 @@ def _watch(addresses: tuple[str, ...], interval: float, timeout: float, as_json:
 
     with Live(auto_refresh=False, vertical_overflow="crop") as live:
         light_client.watch(
-            addresses, interval, timeout, lambda found: live.update(render(found, verbose), refresh=True)
+            addresses, interval, timeout, lambda found: live.update(render(found, verbose), refresh=True), run
         )
 
 
@@ -160,3 +189,14 @@ def _show(found: SwarmStatus, as_json: bool, verbose: bool) -> None:
     from ftnode.node.watch.status_table import plain_lines
 
     click.echo("\n".join(plain_lines(found, verbose)))
+
+
+def _show_runs(statuses: Sequence[SwarmStatus], as_json: bool) -> None:
+    from ftnode.node.watch.status import to_mapping
+    from ftnode.node.watch.status_table import run_table
+
+    if as_json:
+        click.echo(json.dumps({"format": statuses[0].format, "runs": [to_mapping(one) for one in statuses]}))
+        return
+    click.echo("\n".join(run_table(statuses).lines()))
+    click.echo(f"{len(statuses)} runs; choose one with --run NAME, or --run and the beginning of its id")

@@ -52,8 +52,10 @@ KNOWN_MAX = 32
 class SwarmWatcher:
     """Everything that is asked of a swarm on behalf of one dashboard."""
 
-    def __init__(self, host: Host, peers: Sequence[PeerAddress], feed: Feed) -> None:
+    def __init__(self, host: Host, peers: Sequence[PeerAddress], feed: Feed, run: str = "") -> None:
+        """`run`: an id, its beginning or a name; empty: the first that is found, and no other after it."""
         self._host, self._given, self._feed = host, tuple(peers), feed
+        self._run = run
         self._answering: PeerAddress | None = None
         self._members: tuple[PeerAddress, ...] = ()
         self._followed: dict[str, trio.CancelScope] = {}
@@ -72,13 +74,13 @@ class SwarmWatcher:
             if self._answering is not None:
                 known = (self._answering, *(peer for peer in known if peer.peer_id != self._answering.peer_id))
             try:
-                answering, status = await find(self._host, known, ANSWER_SECONDS)
+                answering, status = await find(self._host, known, self._run, ANSWER_SECONDS)
             except UserError as error:
                 self._feed.tell_trouble(str(error))
             else:
                 self._feed.tell_status(status)
                 if status.run:
-                    self._answering = answering
+                    self._answering, self._run = answering, status.run
                     self._learn(status.members)
                     self._feed.tell_trouble(await self._follow(answering))
             await trio.sleep(RETRY_SECONDS)
@@ -90,7 +92,7 @@ class SwarmWatcher:
                 while True:
                     with trio.fail_after(ANSWER_SECONDS):
                         status = decode_status(await _ask(stream, REQUEST, STATUS_BYTES_MAX))
-                    if not status.run:
+                    if status.run != self._run:
                         return "that peer takes part in the run no more; looking for another"
                     self._feed.tell_status(status)
                     self._learn(status.members)

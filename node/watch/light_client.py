@@ -22,8 +22,9 @@ from ftnode.node.links.dial_rules import endpoint_of
 from ftnode.node.links.listening import socket_address
 from ftnode.node.links.side_messages import read_frame
 from ftnode.node.watch.circuits import open_circuit
-from ftnode.node.watch.peer_choice import FOLLOWED_MAX, named, news, unheard
+from ftnode.node.watch.peer_choice import FOLLOWED_MAX, is_meant, named, news, runs_named, unheard
 from ftnode.node.watch.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, SwarmStatus, decode_status
+from ftnode.node.watch.status_table import printable
 from ftnode.protocol.wire.length_prefix import framed
 from ftnode.protocol.words.errors import PeerError, UserError
 
@@ -56,7 +57,8 @@ UNAVAILABLE = 69
 
 
 def fetch_status(addresses: Sequence[str], timeout: float, run: str = "") -> SwarmStatus:
-    """Ask the peers at these full multiaddrs, and return the first answer about a run (`run` only, when given).
+    """Ask the peers at these full multiaddrs, and return the first answer about a run (`run` only, when given: an id,
+    its beginning, or a name). Raises SeveralRuns when those who were asked are in none, and name members of several.
 
     When only bootstrap peers without any run answer, their answer is returned. Raises UserError after `timeout` s.
     """
@@ -109,15 +111,16 @@ def watch(
 ) -> None:
     """Call `show` every `interval` seconds until interrupted, through one stream as long as it lasts.
 
-    When that peer goes, the others that it named and the given ones are asked. Raises UserError when none of them
-    answers within `timeout` seconds.
+    When that peer goes, the others that it named and the given ones are asked, about the same run. Raises UserError
+    when none of them answers within `timeout` seconds.
     """
     peers = parse_peers(addresses)
 
     async def poll(host: IHost) -> None:
-        known = peers
+        known, wanted = peers, run
         while True:
-            answering, status = await _find(host, known, run, timeout)
+            answering, status = await _find(host, known, wanted, timeout)
+            wanted = status.run or wanted
             known = tuple(dict.fromkeys([answering, *named(status, asked=peers), *known]))[: 2 * FOLLOWED_MAX]
             show(status)
             await _follow(host, answering, interval, timeout, show)
@@ -169,6 +172,15 @@ class NotBegun(UserError):
     """Somebody answered, and nobody knows the run, which may be about to begin."""
 
 
+class SeveralRuns(UserError):
+    """Who was asked knows several runs that go on. `statuses`: one of each."""
+
+    def __init__(self, statuses: Sequence[SwarmStatus]) -> None:
+        self.statuses = tuple(sorted(statuses, key=lambda status: (status.name, status.run)))
+        names = ", ".join(f"{printable(status.name)} ({status.run[:12]})" for status in self.statuses)
+        super().__init__(f"there are several runs: {names}; choose one with --run")
+
+
 class Unanswered(Exception):
     """This peer gave no status; the text says why."""
 
@@ -185,22 +197,29 @@ async def _find(
     found: list[tuple[PeerAddress, SwarmStatus]] = []
     with trio.move_on_after(max(seconds, 0.1)):
         await _ask_all(host, peers, run, reasons, empty, found)
-        told = [] if found else news([peer for _, status in empty for peer in named(status, run, peers)], peers)
-        if told:
-            await _ask_all(host, told[:FOLLOWED_MAX], run, reasons, empty, found)
-    best = min(found, key=lambda one: unheard(one[1]), default=None)
+        if not found:
+            statuses = [status for _, status in empty]
+            async with trio.open_nursery() as nursery:
+                for one in runs_named(statuses, run):
+                    told = news([peer for status in statuses for peer in named(status, one, peers)], peers)
+                    nursery.start_soon(_ask_all, host, told[:FOLLOWED_MAX], one, reasons, empty, found)
+    best: dict[str, tuple[PeerAddress, SwarmStatus]] = {}
+    for peer, status in sorted(found, key=lambda one: unheard(one[1])):
+        best.setdefault(status.run, (peer, status))
     if answered is not None:
         answered += [peer for peer, _ in [*empty, *found]]
-    if best is not None:
-        return best
+    if len(best) > 1 and not any(peer in peers for peer, _ in found):
+        raise SeveralRuns([status for _, status in best.values()])
+    if best:
+        return next(iter(best.values()))
     if empty and not run:
         return empty[0]
     raise _failure(peers, run, reasons, bool(empty))
 
 
-async def find(host: IHost, peers: Sequence[PeerAddress], seconds: float) -> tuple[PeerAddress, SwarmStatus]:
-    """As `_find`, of any run, for who goes on with the same host."""
-    return await _find(host, peers, "", seconds)
+async def find(host: IHost, peers: Sequence[PeerAddress], run: str, seconds: float) -> tuple[PeerAddress, SwarmStatus]:
+    """As `_find`, for who goes on with the same host."""
+    return await _find(host, peers, run, seconds)
 
 
 async def _ask_all(
@@ -224,7 +243,7 @@ async def _ask_all(
             except Unanswered as error:
                 reasons[peer.peer_id] = str(error)
                 return
-        if status.run and run in ("", status.run):
+        if status.run and is_meant(run, status.run, status.name):
             found.append((peer, status))
             wait = BETTER_SECONDS if unheard(status) else 0.0
             scope.deadline = min(scope.deadline, trio.current_time() + wait)

@@ -16,6 +16,24 @@ FOLLOWED_MAX = 16
 """Members named by a bootstrap peer that are tried."""
 
 
+RUNS_MAX = 16
+"""Runs that a bootstrap peer names, of which members are asked."""
+PREFIX_MIN = 4
+"""Letters of a run's id that name it."""
+
+
+def is_meant(wanted: str, run: str, name: str) -> bool:
+    """Whether a person who typed `wanted` means this run: its id, the beginning of that, or its name. Empty: any."""
+    return wanted in ("", run, name) or (len(wanted) >= PREFIX_MIN and run.startswith(wanted))
+
+
+def runs_named(statuses: Iterable[SwarmStatus], wanted: str) -> tuple[str, ...]:
+    """Ids of the runs that are meant, of whose members these statuses tell."""
+    members = [member for status in statuses for member in status.members]
+    found = dict.fromkeys(member.run for member in members if is_meant(wanted, member.run, member.name))
+    return tuple(found)[:RUNS_MAX]
+
+
 def unheard(status: SwarmStatus) -> int:
     """Holders of whom the speaker has heard nothing: a standby hears its leader alone."""
     return sum(row.state == "unknown" for row in status.stages)

@@ -16,6 +16,7 @@ from ftnode.protocol.words.types import spoken_stage
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+RUN_COLUMNS = ("run", "id", "state", "step", "loss", "tokens/s", "volunteers", "waits for")
 STAGE_COLUMNS = ("stage", "holders", "epoch", "state", "step", "tokens/s", "queue", "last step", "reason")
 HOLDER_COLUMNS = ("stage", "peer", "state", "step", "microbatches", "queue", "tokens/s", "heard")
 PEER_COLUMNS = ("peer", "role", "stages", "path", "latency", "version", "heard")
@@ -115,6 +116,19 @@ def heading_lines(status: SwarmStatus) -> list[str]:
         ", ".join(text for text in progress if text),
         f"view {status.view} of lineage {printable(status.lineage[:8]) or '-'}, led by {short_peer(status.leader)}",
     ]
+
+
+def run_table(statuses: Sequence[SwarmStatus]) -> Table:
+    """A line of health for each run."""
+    rows = tuple(
+        (
+            printable(one.name), printable(one.run[:12]), printable(one.state), f"{one.step:,} of {one.steps:,}",
+            "-" if one.loss is None else f"{one.loss:.4f}", _speed(one.tokens_per_second), str(one.volunteers),
+            printable(one.waiting),
+        )
+        for one in statuses
+    )  # fmt: skip
+    return Table(RUN_COLUMNS, rows, frozenset(number for number, one in enumerate(statuses) if one.waiting))
 
 
 def stage_table(status: SwarmStatus) -> Table:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ftnode.node.cli.status import whom_to_ask
+from ftnode.node.cli.status import whom_to_ask, with_link
 from ftnode.node.home.identity import home_directory, take_identity
 from ftnode.node.links.addresses import remember_peers
 from ftnode.node.owner.join_options import Running, forget_running, note_running, running_nodes
+from ftnode.protocol.words.errors import UserError
 
 
 def address(tmp_path: Path, name: str, port: int) -> str:
@@ -29,6 +30,16 @@ def test_given_then_running_then_remembered(tmp_path: Path) -> None:
     note_running(home, Running(os.getpid(), "peer", "run", (running,)))
     assert whom_to_ask(home, ()) == (running,)
     assert whom_to_ask(home, (given,)) == (given,)
+
+
+def test_a_link_names_peers_and_a_run(tmp_path: Path) -> None:
+    one, other = (address(tmp_path, name, 4000) for name in "ab")
+    link = f"ftnode:{'ab' * 16}?peer={one}"
+    assert with_link(link, (other,), "") == ((other, one), "ab" * 16)
+    assert with_link(link, (), "tiny") == ((one,), "tiny")
+    assert with_link("", (other,), "tiny") == ((other,), "tiny")
+    with pytest.raises(UserError, match="is no ftnode: link"):
+        with_link(one, (), "")
 
 
 def test_training_nodes_come_before_meeting_points(tmp_path: Path) -> None:

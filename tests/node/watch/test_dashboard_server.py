@@ -239,7 +239,7 @@ def test_uplot_is_as_its_package_has_it(name: str, digest: str) -> None:
         (["--listen", "nowhere"], 64, "HOST:PORT"),
         (["--listen", "no-such-host.invalid:0", "--replay", "{here}"], 66, "no traces below"),
         (["--replay", "{here}/missing"], 66, "there is no folder"),
-        (["--replay", "{here}", "--peer", "x"], 64, "exclude each other"),
+        (["--replay", "{here}", "--peer", "x"], 64, "excludes"),
         (["--home", "{here}"], 64, "pass --peer ADDR"),
         (["--home", "{here}", "--peer", "x"], 64, "no multiaddr"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -167,6 +168,38 @@ def test_who_has_heard_the_holders_is_preferred_to_who_has_not(tmp_path: Path) -
         for given in ([point], [standby], [standby, point]):
             answer = await client("fetch", *given, timeout=5)
             assert [from_mapping(line) for line in answer] == [peers.statuses["standby"]]
+
+    with_peers(tmp_path, test)
+
+
+def test_a_meeting_point_of_several_runs(tmp_path: Path) -> None:
+    """A list of them; one by its name or id; and no choice where only one of them goes on."""
+
+    async def cli(*arguments: str) -> str:
+        command = [sys.executable, "-m", "ftnode.node.cli", *arguments, "--home", str(tmp_path / "watcher")]
+        return (await trio.run_process(command, capture_stdout=True)).stdout.decode()
+
+    async def test(peers: Peers) -> None:
+        runs = {"tiny": TINY, "large": replace(TINY, run="beef1234", name="large", step=4)}
+        told = {name: await peers.start(name, status) for name, status in runs.items()}
+        point = await peers.start("point", NOBODY)
+        gone = peers.member("/ip4/127.0.0.1/tcp/1/p2p/" + peers.p2pds["point"].peer_id, "dead0000")
+        members = [peers.member(told["tiny"]), replace(peers.member(told["large"], "beef1234"), name="large"), gone]
+        peers.statuses["point"] = replace(peers.statuses["point"], members=tuple(members))
+        (refused,) = await client("fetch", point)
+        assert isinstance(refused, dict) and refused["code"] == 64
+        assert "large (beef1234), tiny (run1)" in refused["error"]
+        for asked, name in (("large", "large"), ("beef1234", "large"), ("beef", "large"), ("tiny", "tiny")):
+            assert [from_mapping(line) for line in await client("fetch", point, run=asked)] == [peers.statuses[name]]
+        table = (await cli("status", "--peer", point)).splitlines()
+        assert [line.split()[:2] for line in table[:3]] == [["run", "id"], ["large", "beef1234"], ["tiny", "run1"]]
+        assert "--run" in table[3] and len(table) == 4
+        listed = json.loads(await cli("status", "--peer", point, "--json"))
+        assert [run["name"] for run in listed["runs"]] == ["large", "tiny"]
+        one = json.loads(await cli("status", "--peer", point, "--run", "large", "--json"))
+        assert from_mapping(one) == peers.statuses["large"]
+        peers.p2pds["large"].close()
+        assert [from_mapping(line) for line in await client("fetch", point)] == [peers.statuses["tiny"]]
 
     with_peers(tmp_path, test)
 
