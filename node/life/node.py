@@ -135,7 +135,7 @@ class Node:
         )
         self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock)
         self.observer.trouble = lambda: self.directory.link.trouble
-        self.observer.glance = lambda: Glance(self.compute.working, *self.transport.outbound)
+        self.observer.glance = lambda: Glance(self.compute.working, *self.transport.outbound, self.transport.line_rate)
         self.departure = Departure(
             self._look, self.driver.clock, self.compute, self._deliver, self.speaking.say, self._note_running
         )

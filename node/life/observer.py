@@ -50,7 +50,7 @@ class Observer:
         """How others reach us, in words."""
         self.trouble: Callable[[], str] = lambda: ""
         """What this node waits for, whatever its run does."""
-        self.glance: Callable[[], Glance] = lambda: Glance(False, False, False, 0)
+        self.glance: Callable[[], Glance] = lambda: Glance(False, False, False, 0.0)
         """What compute and the lines do at this moment."""
         self._time, self._line = TimeRecord(), LineNews(config.manifest)
         self._progress = Progress()

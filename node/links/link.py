@@ -86,7 +86,7 @@ class Link:
     @property
     def outbound(self) -> Outbound:
         """Of its tensors. A link that is not up carries none."""
-        return self._tensors.outbound if self.up else Outbound(False, False, 0)
+        return self._tensors.outbound if self.up else Outbound(False, False)
 
     def put(self, head: bytes) -> None:
         """Queue a control frame. Breaks the link when the queue is full."""

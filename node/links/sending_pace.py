@@ -5,9 +5,10 @@ to send: receipts, acknowledgements, and leave to send more. A window for each l
 there. But all links have one line, and pieces leave in bursts as receipts come in bursts.
 
 The line's rate is what receipts tell: while there is always a tensor to send, bytes come to the peers as fast as the
-line carries them. The best of the last rounds counts, since a line that carries something else besides shows too little
-(BBR, Cardwell et al. 2016). Now and then a round is faster than that, to see whether the line carries more. The next
-one is slower, so that what has piled up can leave.
+line carries them. A round in which there was none for a while says nothing, whatever came in it. The best of the last
+rounds counts, since a line that carries something else besides shows too little (BBR, Cardwell et al. 2016). Now and
+then a round is faster than that, to see whether the line carries more. The next one is slower, so that what has piled
+up can leave.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class SendingPace:
         self._round = self._turn = 0
         self._came: dict[int, int] = {}
         """Round → bytes that came to peers in it."""
+        self._sending = False
         self._idle: set[int] = set()
         """Rounds in which there was nothing to send for a while."""
         self._free_at = 0.0
@@ -71,14 +73,22 @@ class SendingPace:
         if number >= self._round - 1:
             self._came[number] = self._came.get(number, 0) + count
 
-    def idle(self, now: float) -> None:
-        """There is nothing to send, or was not until now."""
+    def begin(self, now: float) -> None:
+        """From now on there is something to send."""
         self._renew(now)
+        self._sending = True
+
+    def end(self, now: float) -> None:
+        """Now there is not."""
+        self._renew(now)
+        self._sending = False
         self._idle.add(self._round)
 
     def _renew(self, now: float) -> None:
         """Judge each round a round after its end, when receipts for it have come."""
         number = int(now / ROUND_SECONDS)
+        if not self._sending:
+            self._idle.update(range(max(self._round, number - 2), number + 1))
         if number == self._round:
             return
         if number > self._round + 1:
@@ -106,14 +116,14 @@ class SharedLine:
     def sending(self) -> Iterator[None]:
         """A link has something to send."""
         if not self._sending:
-            self.pace.idle(trio.current_time())
+            self.pace.begin(trio.current_time())
         self._sending += 1
         try:
             yield
         finally:
             self._sending -= 1
             if not self._sending:
-                self.pace.idle(trio.current_time())
+                self.pace.end(trio.current_time())
 
     async def turn(self, wanted: int) -> int:
         """Wait until some of `wanted` bytes may pass; how many."""

@@ -28,12 +28,10 @@ STILL_SECONDS: Final = 30.0
 
 
 class Outbound(NamedTuple):
-    """`sending`: tensors are on their way; `full`: one waits for those before it, or is being written; `received`:
-    bytes that have come to the peer."""
+    """`sending`: tensors are on their way; `full`: one waits for those before it, or is being written."""
 
     sending: bool
     full: bool
-    received: int
 
 
 Urgency = tuple[bool, int]
@@ -85,7 +83,7 @@ class TensorLane:
     def outbound(self) -> Outbound:
         """At this moment."""
         full = bool(self._queue) or self._writing is not None
-        return Outbound(full or self._window.sent > self._window.received, full, self._window.received)
+        return Outbound(full or self._window.sent > self._window.received, full)
 
     def put(self, head: bytes, handle: Handle, payload_bytes: int, urgency: Urgency) -> bool:
         """Queue a tensor, unless it is here under this header. One that says less by now is replaced where it can be: a

@@ -129,11 +129,14 @@ class Transport:
 
     @property
     def outbound(self) -> Outbound:
-        """Of tensors on all links together. Bytes of a link count while it is up."""
+        """Of tensors on all links together."""
         every = [link.outbound for link in self._links.values()]
-        return Outbound(
-            any(one.sending for one in every), any(one.full for one in every), sum(one.received for one in every)
-        )
+        return Outbound(any(one.sending for one in every), any(one.full for one in every))
+
+    @property
+    def line_rate(self) -> float:
+        """Bytes a second that our line takes; 0 while it was never full."""
+        return self._line.pace.rate
 
     # What the driver asks.
 

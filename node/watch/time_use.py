@@ -1,8 +1,7 @@
 """What a volunteer does with its time: it computes, its tensors are on their way, or it waits for others.
 
-Looked at some ten times a second, and counted over the last minute. Nothing is sent for it: what a line gives is seen
-where it is full, which is while a tensor waits for those before it. Then receipts (links/tensor_lane.py) say how many
-bytes have come to other peers meanwhile.
+Looked at some ten times a second, and counted over the last minute. Nothing is sent for it: what a line gives is what
+the pace of its tensors has found out (links/sending_pace.py).
 """
 
 from __future__ import annotations
@@ -20,9 +19,6 @@ GAP_SECONDS: Final = 1.0
 """A node that looked at nothing for longer stood still itself."""
 KNOWN_SECONDS: Final = 10.0
 """Before that, shares mean nothing."""
-FULL_SECONDS_MIN: Final = 3.0
-FULL_BYTES_MIN: Final = 1 << 20
-"""Of a line that was full for less, the rate is not known: receipts come in bursts."""
 RATE_MAX: Final = 1e12
 """Bytes a second, that anybody may claim."""
 SPANS_MAX: Final = 1200
@@ -31,18 +27,18 @@ SPANS_MAX: Final = 1200
 @dataclass(frozen=True, slots=True)
 class Glance:
     """One moment. `computing`: compute has something to do; `sending`: tensors are on their way; `full`: one more waits
-    for them; `received`: bytes of tensors that others have ever had from us."""
+    for them; `up`: bytes a second that the line takes, 0.0 while nobody knows."""
 
     computing: bool
     sending: bool
     full: bool
-    received: int
+    up: float
 
 
 @dataclass(frozen=True, slots=True)
 class TimeUse:
     """Shares of the last minute, 0 to 1; the first two may overlap. `waited`: neither. `full`: more was to be sent than
-    the line took. `up`: bytes a second that it took then; None while it was hardly ever full."""
+    the line took. `up`: bytes a second that it takes; None while it was never full for long."""
 
     computed: float
     sent: float
@@ -56,33 +52,32 @@ class TimeRecord:
 
     def __init__(self) -> None:
         self._last: tuple[float, Glance] | None = None
-        self._spans: deque[tuple[float, float, Glance, int]] = deque(maxlen=SPANS_MAX)
-        """(end, seconds, glance at its beginning, bytes that others got meanwhile)."""
+        self._spans: deque[tuple[float, float, Glance]] = deque(maxlen=SPANS_MAX)
+        """(end, seconds, glance at its beginning)."""
 
     def glance(self, glance: Glance, now: float) -> None:
         if self._last is not None:
             began, before = self._last
             if 0 < now - began <= GAP_SECONDS:
-                self._spans.append((now, now - began, before, max(0, glance.received - before.received)))
+                self._spans.append((now, now - began, before))
         self._last = now, glance
         while self._spans and self._spans[0][0] < now - KEPT_SECONDS:
             self._spans.popleft()
 
     def use(self) -> TimeUse | None:
         """None until enough was seen."""
-        whole = sum(seconds for _, seconds, _, _ in self._spans)
+        whole = sum(seconds for _, seconds, _ in self._spans)
         if whole < KNOWN_SECONDS:
             return None
-        computed, sent, waited, full, carried = 0.0, 0.0, 0.0, 0.0, 0
-        for _, seconds, glance, count in self._spans:
+        computed, sent, waited, full = 0.0, 0.0, 0.0, 0.0
+        for _, seconds, glance in self._spans:
             computed += seconds * glance.computing
             sent += seconds * glance.sending
             waited += seconds * (not glance.computing and not glance.sending)
             full += seconds * glance.full
-            carried += count * glance.full
-        known = full >= FULL_SECONDS_MIN and carried >= FULL_BYTES_MIN
         shares = _shares([min(1.0, part / whole) for part in (computed, sent, waited, full)])
-        return TimeUse(*shares, carried / full if known else None)
+        up = self._spans[-1][2].up
+        return TimeUse(*shares, up if up > 0 else None)
 
 
 def told(use: TimeUse | None) -> dict[str, float | None]:

@@ -27,14 +27,16 @@ class Sent:
         self.pace = SendingPace()
         self.bytes = 0
         self.waits: list[tuple[float, float]] = []
-        free_at, now = 0.0, 0.0
+        free_at, now, sending = 0.0, 0.0, False
         under_way: deque[tuple[float, int]] = deque()
         while now < SECONDS:
             while under_way and under_way[0][0] + DELAY <= now:
                 came, count = under_way.popleft()
                 self.pace.came(count, came, now)
-            if not busy(now):
-                self.pace.idle(now)
+            if sending != busy(now):
+                sending = not sending
+                (self.pace.begin if sending else self.pace.end)(now)
+            if not sending:
                 now += 0.01
                 continue
             window = WINDOW_SECONDS * rate(now)
@@ -77,6 +79,21 @@ def test_rounds_in_which_there_was_nothing_to_send_say_nothing() -> None:
     assert sent.pace.rate == pytest.approx(20 * MBIT, rel=0.05)
 
 
+def test_what_comes_while_nothing_is_sent_is_no_rate() -> None:
+    """A step of 1.4 s has a fifth of a second of tensors, and the last of them come when nothing is sent any more. In
+    some rounds that is all. It had passed for the rate of the line, 33 KB a second, and tensors were held back to
+    it."""
+    pace, now = SendingPace(), 0.0
+    while now < 60.0:
+        pace.begin(now)
+        pace.passed(65_536, now)
+        pace.end(now + 0.2)
+        pace.came(32_768, now + 0.1, now + 0.2)
+        pace.came(32_768, now + 0.25, now + 0.35)
+        assert pace.rate == 0.0
+        now += 1.4
+
+
 def test_a_line_for_which_nobody_waits_has_no_pace() -> None:
     sent = Sent(lambda now: 2 * RATE_MAX)
     assert sent.pace.rate == 0.0
@@ -84,6 +101,7 @@ def test_a_line_for_which_nobody_waits_has_no_pace() -> None:
 
 def test_a_faster_round_counts_until_it_is_forgotten() -> None:
     pace, rates = SendingPace(), []
+    pace.begin(0.0)
     for number in range(2, 2 * ROUNDS):
         now = number * ROUND_SECONDS
         pace.came(1000 if number == 3 else 500, now, now)

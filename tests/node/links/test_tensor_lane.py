@@ -117,9 +117,9 @@ def test_a_tensor_that_is_half_written_is_queued_again_only_under_another_header
     assert arena.free == 1
 
 
-def test_a_lane_says_whether_it_is_full_and_what_has_come() -> None:
+def test_a_lane_says_whether_it_is_full() -> None:
     async def play(way: Way) -> None:
-        assert way.lane.outbound == Outbound(False, False, 0)
+        assert way.lane.outbound == Outbound(False, False)
         for microbatch in range(2):
             way.put(microbatch, Direction.FORWARD, way.arena.take())
         await trio.testing.wait_all_tasks_blocked()
@@ -129,7 +129,7 @@ def test_a_lane_says_whether_it_is_full_and_what_has_come() -> None:
             await way.read()
         await trio.testing.wait_all_tasks_blocked()
         found = way.lane.outbound
-        assert not found.full and not found.sending and found.received > 2 * LARGE
+        assert not found.full and not found.sending
 
     on_the_way(LARGE, play)
 
