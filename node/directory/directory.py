@@ -63,7 +63,8 @@ class SwarmDirectory:
     """Start `run` in a nursery; everything else is synchronous and for the trio thread.
 
     `report` gets a Directory per search, or DirectoryLost when the process died, does not answer, or knows nobody yet
-    (then an empty directory proves nothing, least of all that the run does not exist).
+    (then an empty directory proves nothing, least of all that the run does not exist). `know` is told where holders can
+    be dialled by their claims, PeerId and addresses.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class SwarmDirectory:
         *,
         log_path: Path | None = None,
         remember: Callable[[tuple[PeerAddress, ...]], None] | None = None,
+        know: Callable[[str, tuple[str, ...]], None] = lambda peer, addresses: None,
         wall_clock: Callable[[], float] = time.time,
         link: DirectoryLink | None = None,
     ) -> None:
@@ -83,7 +85,7 @@ class SwarmDirectory:
         self.link = link or DirectoryLink(dialer, peers, log_path=log_path, on_lost=self._lost)
         self._sign = sign
         self._report = report
-        self._remember = remember
+        self._remember, self._know = remember, know
         self._wall_clock = wall_clock
         self._bodies: dict[type, Body] = {}
         self._sequence = 0
@@ -200,28 +202,26 @@ class SwarmDirectory:
             return DirectoryLost(str(error))
         if not self.link.connected:
             return DirectoryLost(unreachable_text(self.link))
-        others = [statement for statement in presences if statement.peer.id != self.membership.peer.id]
-        self._introduce(others)
-        views = {
-            statement.body.view.digest(): statement.body.view
-            for statement in claims
-            if isinstance(statement.body, Claim) and statement.peer.id != self.membership.peer.id
-        }
-        return Directory(
-            tuple(statement.body for statement in others if isinstance(statement.body, Presence)), tuple(views.values())
-        )
+        me = self.membership.peer.id
+        others = [(one.peer.id, one.body) for one in presences if one.peer.id != me and isinstance(one.body, Presence)]
+        claimers = [(one.peer.id, one.body) for one in claims if one.peer.id != me and isinstance(one.body, Claim)]
+        self._introduce([(peer, body.addresses) for peer, body in others])
+        for peer, claim in claimers:
+            self._know(peer, claim.addresses)  # where a holder's presence does not come through, its claim may
+        views = {claim.view.digest(): claim.view for _, claim in claimers}
+        return Directory(tuple(presence for _, presence in others), tuple(views.values()))
 
     async def read(self, key: str) -> list[Statement]:
         """The live, verified statements under a key. Raises DirectoryDown."""
         return await read_statements(self.link, key, int(self._wall_clock() * 1000))
 
-    def _introduce(self, others: list[Statement]) -> None:
+    def _introduce(self, others: list[tuple[str, tuple[str, ...]]]) -> None:
         """Peers that the directory tells of are met too: the DHT must hold together when the bootstrap peer dies."""
-        for statement in others:
-            if self.link.introduce(PeerAddress(statement.peer.id, statement.body.addresses)):
+        for peer, addresses in others:
+            if self.link.introduce(PeerAddress(peer, addresses)):
                 self._strangers.set()
         if self._remember is not None:
-            self._remember(tuple(PeerAddress(one.peer.id, bare(one.body.addresses)) for one in others))
+            self._remember(tuple(PeerAddress(peer, bare(addresses)) for peer, addresses in others))
 
 
 async def read_statements(link: DirectoryLink, key: str, now_ms: int) -> list[Statement]:

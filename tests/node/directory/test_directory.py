@@ -87,9 +87,11 @@ class Bench:
     def __init__(self) -> None:
         self.link = FakeLink()
         send, self.events = trio.open_memory_channel[Directory | DirectoryLost](math.inf)
+        self.known: list[tuple[str, tuple[str, ...]]] = []
         self.directory = SwarmDirectory(
             RecordKeeper(RUN, "tiny", A.peer, LIFETIME), None, A.sign, (), send.send_nowait,
             wall_clock=lambda: START + trio.current_time(), link=self.link,
+            know=lambda peer, addresses: self.known.append((peer, addresses)),
         )  # type: ignore[arg-type]  # fmt: skip
 
     def times(self, kind: type) -> list[float]:
@@ -175,6 +177,19 @@ def test_a_search_tells_of_the_others_once() -> None:
         found = await bench.look()
         assert found == Directory(tuple(sorted([presence(B), presence(C)], key=lambda p: p.peer)), (view(B, C),))
         assert {peer.peer_id for peer in bench.link.introduced} == {B.peer.id, C.peer.id}
+
+    on_virtual_time(test)
+
+
+def test_holders_can_be_dialled_by_their_claims_alone() -> None:
+    """Over full lines their presences may not have come to whom a newcomer asks."""
+
+    async def test(bench: Bench) -> None:
+        held, whole = ("/ip4/127.0.0.1/tcp/9",), view(B, C)
+        bench.link.put(B, Claim(whole.stages_of(B.peer), held, whole))
+        assert await bench.look() == Directory((), (whole,))
+        assert bench.known == [(B.peer.id, held)]
+        assert not bench.link.introduced, "nobody is met for that"
 
     on_virtual_time(test)
 
