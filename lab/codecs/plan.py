@@ -1,14 +1,15 @@
 """What `ftnode lab codecs` trains: its rows, the model that they share, and the order in which they are measured.
 
-All rows have the same weights at the start, batches and rate. They differ in what is done to boundary tensors and in
-the rule of an update. A subspace spares parameters of what writes to the stream. These go into a wider hidden layer, so
-that a row neither wins by fewer parameters nor loses by them.
+All rows have the same weights at the start, and the same batches. Adam and Muon have a rate each, which suits them.
+Rows differ in what is done to boundary tensors and in the rule of an update. A subspace spares parameters of what
+writes to the stream. These go into a wider hidden layer, so that a row neither wins by fewer parameters nor loses by
+them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ftnode.lab.recovery.whole_model import Size
@@ -59,7 +60,8 @@ class Scale:
 
     `target`: the validation loss that steps are counted to, nats per token. `text_bytes_max`: about so much
     of each part of the corpus is used; 0: all. `parameters_min`: outside of the embedding and the LM head.
-    `below_trigram`: whether the target has to be below the loss of a trigram table.
+    `below_trigram`: whether the target has to be below the loss of a trigram table. `rates`: of kinds of optimiser, the
+    rates that suit them; of others it is that of `start`.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Scale:
     text_bytes_max: int = 0
     parameters_min: int = 0
     below_trigram: bool = True
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     def contestant(self, row: Row, vocabulary: int) -> Contestant:
         """`vocabulary`: how many tokens the tokenizer really has."""
@@ -80,8 +83,9 @@ class Scale:
             config = widened(config, row.subspace)
         assert config.layers * config.block_parameters >= self.parameters_min
         return replace(
-            self.start, name=row.name, config=config, encodings=(row.boundary, row.boundary), kind=row.optimiser
-        )
+            self.start, name=row.name, config=config, encodings=(row.boundary, row.boundary), kind=row.optimiser,
+            learning_rate=self.rates.get(row.optimiser, self.start.learning_rate),
+        )  # fmt: skip
 
     def chosen(self, only: Sequence[str]) -> tuple[Row, ...]:
         """Rows of these names, all without any. Raises UserError (64)."""
@@ -130,6 +134,7 @@ FULL: Final = Scale(
     # About as much as 1,000 steps read, so that a table learns from no more text than a model does.
     text_bytes_max=7_000_000,
     parameters_min=5_000_000,
+    rates={"adam": 1e-3},
 )
 QUICK: Final = Scale(
     name="quick",
