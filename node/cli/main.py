@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import click
 
 from ftnode.node.cli.lab_by_name import is_installed, load
+from ftnode.node.cli.letters import spell_out
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "cli"
@@ -246,8 +247,12 @@ click.version_option(package_name="ftnode", message="%(package)s %(version)s")(c
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code, by sysexits. What goes wrong by the user's hand is one line on stderr."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    spell_out(sys.stdout, sys.stderr)
     try:
-        result = cli.main(args=arguments, prog_name="ftnode", standalone_mode=False)
+        result = cli.main(args=words, prog_name="ftnode", standalone_mode=False)
         if sys.stdout is not None:  # which it is where that was closed
             sys.stdout.flush()
     except BaseExceptionGroup as group:

@@ -13,6 +13,7 @@ ERRORS = "cli_options"
 
 def read_manifest(path: Path) -> tuple[Manifest, str]:
     """A manifest and its text. Raises UserError: 66 when it cannot be read, 78 when it is wrong."""
+    _check_kind(path)
     try:
         with path.open("rb") as file:
             data = file.read(MANIFEST_BYTES_MAX + 1)
@@ -27,3 +28,16 @@ def read_manifest(path: Path) -> tuple[Manifest, str]:
     except UnicodeDecodeError:
         raise UserError(f"{path} is no UTF-8 text; this is no manifest", 65) from None
     return parse(text, path.name), text
+
+
+def _check_kind(path: Path) -> None:
+    """Raises UserError (66) for something that people take for a manifest, with what to do with it."""
+    text = str(path)
+    if text.startswith(("http:/", "https:/")):
+        raise UserError(
+            "a manifest is a file of this machine, not a URL; save it first, or ask for the run's ftnode: link", 66
+        )
+    if text.startswith(("/ip4/", "/ip6/", "/dns")):
+        raise UserError("that is the address of a peer and no manifest; it belongs behind --peer", 66)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; name the manifest in it, a .toml file", 66)

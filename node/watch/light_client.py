@@ -175,10 +175,9 @@ class NotBegun(UserError):
 class SeveralRuns(UserError):
     """Who was asked knows several runs that go on. `statuses`: one of each."""
 
-    def __init__(self, statuses: Sequence[SwarmStatus]) -> None:
-        self.statuses = tuple(sorted(statuses, key=lambda status: (status.name, status.run)))
-        names = ", ".join(f"{printable(status.name)} ({status.run[:12]})" for status in self.statuses)
-        super().__init__(f"there are several runs: {names}; choose one with --run")
+    def __init__(self, message: str, exit_code: int, statuses: Sequence[SwarmStatus]) -> None:
+        super().__init__(message, exit_code)
+        self.statuses = statuses
 
 
 class Unanswered(Exception):
@@ -209,7 +208,9 @@ async def _find(
     if answered is not None:
         answered += [peer for peer, _ in [*empty, *found]]
     if len(best) > 1 and not any(peer in peers for peer, _ in found):
-        raise SeveralRuns([status for _, status in best.values()])
+        statuses = sorted((status for _, status in best.values()), key=lambda status: (status.name, status.run))
+        names = ", ".join(f"{printable(status.name)} ({status.run[:12]})" for status in statuses)
+        raise SeveralRuns(f"there are several runs: {names}; choose one with --run", 64, statuses)
     if best:
         return next(iter(best.values()))
     if empty and not run:

@@ -99,6 +99,11 @@ def test_the_table_of_a_group_matches_its_commands(group: LazyGroup) -> None:
         assert command is not None and command.name == name
 
 
+def test_help_is_a_command_too(ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("help").out == ftnode("--help").out
+    assert ftnode("help", "run", "init").out == ftnode("run", "init", "--help").out
+
+
 def test_a_mistyped_command_is_answered_with_the_nearest(ftnode: Callable[..., Seen]) -> None:
     assert ftnode("joni").refused(64, "no command is called joni; did you mean join?")
     assert ftnode("run", "ini").refused(64, "did you mean init?")

@@ -179,7 +179,9 @@ def test_what_is_no_manifest(
 
 
 def test_a_folder_is_no_manifest(tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
-    assert ftnode("run", "show", tmp_path).refused(66, "cannot read the manifest")
+    assert ftnode("run", "show", tmp_path).refused(66, "is a folder")
+    assert ftnode("run", "show", "https://example.org/run.toml").refused(66, "not a URL")
+    assert ftnode("join", "/ip4/192.0.2.7/tcp/31337/p2p/12D3").refused(66, "belongs behind --peer")
 
 
 def test_show_prints_true_sizes(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
