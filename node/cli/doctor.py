@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ftnode.node.cli.options import FiniteRange, home_option, json_option, peer_option
+from ftnode.node.compute.devices import found_by_torch
 from ftnode.node.home.waiting import spoken
 from ftnode.node.owner.limits import available_memory
 from ftnode.protocol.words.errors import UserError
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ftnode.node.cli.doctor_checkup import Check, PeerAnswer
     from ftnode.node.owner.join_options import Running
 
-PROBE_SECONDS = 60.0
-"""Importing torch from a cold disk."""
 NVIDIA = Path("/dev/nvidiactl")
 
 
@@ -187,15 +185,5 @@ def _existing(folder: Path) -> Path:
 
 def _probe() -> dict[str, Any]:
     """torch's word, out of a process of its own."""
-    command = [sys.executable, "-m", "ftnode.node.compute.probe"]
-    try:
-        with spoken("torch to say what it finds"):
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_SECONDS)
-        found = json.loads(done.stdout) if done.returncode == 0 else None
-    except subprocess.TimeoutExpired:
-        return {"trouble": f"no answer within {PROBE_SECONDS:.0f} s"}
-    except (OSError, ValueError) as error:
-        return {"trouble": str(error)}
-    if not isinstance(found, dict):
-        return {"trouble": (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]}
-    return found
+    with spoken("torch to say what it finds"):
+        return found_by_torch()

@@ -138,6 +138,10 @@ def join(
     check_announce(announce, listen)
     checked, text, invited = find_run(run, home, timeout, allow_unsigned)
     _check_data(checked, path, url)
+    if compute == "torch":
+        from ftnode.node.compute.devices import check_device
+
+        check_device(device)
     check_limits(limits, checked)
     folder = home_directory(home)
     config = JoinConfig(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
+from contextlib import suppress
 from typing import Final, TextIO
 
 PLAIN: Final = {"…": "...", "–": "-", "—": "-", "→": "->", "·": "*", "×": "x", "≥": ">=", "≤": "<=", "µ": "u"}
@@ -12,11 +13,19 @@ HANDLER: Final = "ftnode.letters"
 
 
 def spell_out(*streams: TextIO | None) -> None:
-    """From now on these streams take any text. A stream that is closed, or none of ours, stays as it is."""
+    """From now on these streams take any text. A stream that has all letters, or is none of ours, stays as it is."""
     codecs.register_error(HANDLER, _spelled)
     for stream in streams:
-        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "backslashreplace"):
-            stream.reconfigure(errors=HANDLER)
+        if isinstance(stream, io.TextIOWrapper) and not _has_all_letters(stream.encoding):
+            with suppress(OSError):
+                stream.reconfigure(errors=HANDLER)
+
+
+def _has_all_letters(encoding: str) -> bool:
+    try:
+        return bool("".join(PLAIN).encode(encoding))
+    except UnicodeEncodeError:
+        return False
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:

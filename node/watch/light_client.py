@@ -20,8 +20,9 @@ import trio
 from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers
 from ftnode.node.links.dial_rules import endpoint_of
 from ftnode.node.links.listening import socket_address
+from ftnode.node.links.relay_words import HOP_PROTOCOL
 from ftnode.node.links.side_messages import read_frame
-from ftnode.node.watch.circuits import open_circuit
+from ftnode.node.watch.circuits import ask_for_circuit
 from ftnode.node.watch.peer_choice import FOLLOWED_MAX, is_meant, named, news, runs_named, unheard
 from ftnode.node.watch.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, SwarmStatus, decode_status
 from ftnode.node.watch.status_table import printable
@@ -30,6 +31,7 @@ from ftnode.protocol.words.errors import PeerError, UserError
 
 if TYPE_CHECKING:
     from libp2p.abc import IHost, INetStream
+    from libp2p.peer.id import ID
 
     Host = IHost
 
@@ -46,6 +48,7 @@ Result = TypeVar("Result")
 
 DIALS_AT_ONCE = 8
 ADDRESSES_DIALLED = 8
+CIRCUIT_SECONDS = 10.0
 CIRCUIT_DELAY = 0.25
 """A peer that can be dialled is dialled (RFC 8305, for two kinds of address)."""
 BETTER_SECONDS = 1.0
@@ -354,7 +357,7 @@ async def _connect(host: IHost, peer: PeerAddress) -> None:
             if endpoint is not None and endpoint.relay:
                 await trio.sleep(CIRCUIT_DELAY)
                 await _connect_once(host, PeerAddress(endpoint.relay, (endpoint.base,)))
-                await open_circuit(host, ID.from_base58(endpoint.relay), peer_id)
+                await _through(host, ID.from_base58(endpoint.relay), peer_id)
             else:
                 await host.get_network().dial_addr(Multiaddr(address), peer_id)
         except Exception as error:
@@ -369,6 +372,25 @@ async def _connect(host: IHost, peer: PeerAddress) -> None:
             nursery.start_soon(dial, address, nursery.cancel_scope)
     if not connected:
         raise errors[-1]
+
+
+async def _through(host: IHost, relay: ID, peer: ID) -> None:
+    """Connect to a peer through a relay that we are connected to. Raises what `ask_for_circuit` does, and libp2p."""
+    from libp2p.connection_types import ConnectionType
+    from libp2p.custom_types import TProtocol
+    from libp2p.network.connection.raw_connection import RawConnection
+
+    with trio.fail_after(CIRCUIT_SECONDS):
+        stream = await host.new_stream(relay, [TProtocol(HOP_PROTOCOL)])
+        try:
+            await ask_for_circuit(stream.write, stream.read, peer.to_bytes())
+            await host.get_network().upgrade_outbound_raw_conn(
+                RawConnection(stream, True, ConnectionType.RELAYED), peer
+            )
+        except BaseException:
+            with trio.CancelScope(deadline=trio.current_time() + 1.0, shield=True):
+                await stream.reset()
+            raise
 
 
 async def _cause(peer: PeerAddress, error: Exception) -> str:

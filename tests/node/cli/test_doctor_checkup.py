@@ -28,6 +28,7 @@ from ftnode.node.cli.doctor_checkup import (
     same_version,
     versions,
 )
+from ftnode.node.compute import devices
 from ftnode.node.home.identity import home_directory, take_identity
 from ftnode.node.links.addresses import remember_peers
 from ftnode.node.owner.join_options import Running, note_running
@@ -165,7 +166,7 @@ def test_torch_is_asked_in_a_process_of_its_own() -> None:
 
 
 def test_a_torch_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "PROBE_SECONDS", 0.01)
+    monkeypatch.setattr(devices, "PROBE_SECONDS", 0.01)
     assert gpu(doctor._probe(), False).verdict == FAILED
 
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import ftnode.node
+from ftnode.node.compute import devices
 from ftnode.node.home.identity import home_directory, take_identity
 from ftnode.node.life.snapshot_setup import copies_bytes, keeps_snapshots
 from ftnode.node.links.addresses import remember_peers
@@ -78,10 +79,25 @@ def test_join_tells_the_daemon_everything(
     ]  # fmt: skip
 
 
+def test_a_device_that_is_not_there_is_refused_before_anything_is_announced(
+    manifest_file: Path, tmp_path: Path, peer: str, daemon: list[JoinConfig], ftnode: Callable[..., Seen],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    asked = ("join", manifest_file, "--home", tmp_path / "home", "--peer", peer, "--allow-unsigned", "--device")
+    monkeypatch.setattr(devices, "found_by_torch", lambda: {"torch": "2", "devices": [{}], "trouble": ""})
+    assert ftnode(*asked, "cuda").code == ftnode(*asked, "cuda:0").code == 0 and len(daemon) == 2
+    assert ftnode(*asked, "cuda:1").refused(69, "torch finds 1 CUDA devices here")
+    monkeypatch.setattr(devices, "found_by_torch", lambda: {"trouble": "no answer within 60 s"})
+    assert ftnode(*asked, "cuda").refused(69, "no answer within 60 s", "--device cuda")
+    assert ftnode(*asked, "cuda:7", "--compute", "paced").code == 0, "which computes nothing"
+
+
 def test_snapshots_and_the_memory_that_they_take(
-    manifest_file: Path, tmp_path: Path, peer: str, daemon: list[JoinConfig], ftnode: Callable[..., Seen]
-) -> None:
+    manifest_file: Path, tmp_path: Path, peer: str, daemon: list[JoinConfig], ftnode: Callable[..., Seen],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """A copy of what is held, where weights lie in the same memory; nothing without snapshots."""
+    monkeypatch.setattr(devices, "found_by_torch", lambda: {"devices": [{}]})
     home = ("--home", tmp_path / "home", "--peer", peer, "--allow-unsigned")
     asking = tmp_path / "asking.toml"
     asking.write_text(manifest_file.read_text().replace("snapshot_every = 0", "snapshot_every = 10"))

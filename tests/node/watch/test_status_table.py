@@ -135,7 +135,9 @@ def test_watching_needs_no_number(
 ) -> None:  # fmt: skip
     asked: list[float] = []
 
-    def look(addresses: tuple[str, ...], every: float, timeout: float, show: Callable[[SwarmStatus], None]) -> None:
+    def look(
+        addresses: tuple[str, ...], every: float, timeout: float, show: Callable[[SwarmStatus], None], run: str
+    ) -> None:
         asked.append(every)
         show(FULL)
 
@@ -149,7 +151,7 @@ def test_watching_needs_no_number(
 def test_peers_as_a_table_and_as_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(light_client, "fetch_answer", lambda addresses, timeout: (FULL, (ADDRESS,)))
+    monkeypatch.setattr(light_client, "fetch_answer", lambda addresses, timeout, run: (FULL, (ADDRESS,)))
     run: Any = runner(capsys)
     silent = f"/ip4/192.0.2.9/tcp/9/p2p/{signer(1).peer.id}"
     seen = run("peers", "--peer", ADDRESS, "--peer", silent, "--home", tmp_path)
