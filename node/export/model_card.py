@@ -12,7 +12,7 @@ from typing import Any, Final
 from ftnode.models.config import ModelConfig
 from ftnode.node.export.checkpoint import checkpoint_bytes
 from ftnode.node.export.client import TakenModel
-from ftnode.node.watch.status import RecoveryRow
+from ftnode.node.watch.status import RecoveryRow, SwarmStatus
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.wire.frames import clean_reason
 
@@ -82,7 +82,7 @@ def model_card(manifest: Manifest, model: TakenModel, folder: str) -> str:
         commit=model.commit,
         tokens=model.step * manifest.tokens_per_step,
         loss=figure(status.loss),
-        validation=figure(status.validation),
+        validation=validated(status),
         dim=shape.dim,
         layers=shape.layers,
         heads=shape.heads,
@@ -138,6 +138,7 @@ def provenance(manifest: Manifest, model: TakenModel) -> dict[str, Any]:
         "told_at_step": status.step,
         "loss": status.loss,
         "validation": status.validation,
+        "validation_step": status.validation_step,
         "recoveries": [
             {
                 "stage": row.stage, "step": row.step, "rung": row.rung, "epoch": row.epoch, "lost": row.lost,
@@ -152,6 +153,12 @@ def provenance(manifest: Manifest, model: TakenModel) -> dict[str, Any]:
 def plain(text: str) -> str:
     """A peer's words in one line, that Markdown shows as they are."""
     return MARKDOWN.sub(r"\\\1", clean_reason(" ".join(text[:400].split())))
+
+
+def validated(status: SwarmStatus) -> str:
+    """The newest validation that is known, and the step of its weights, which may be older than those of the model."""
+    step = status.validation_step
+    return figure(status.validation) if step is None else f"{figure(status.validation)}, of step {step}"
 
 
 def figure(value: float | None) -> str:

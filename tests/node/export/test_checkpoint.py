@@ -226,7 +226,8 @@ def test_a_disk_without_room_is_noticed_before(tmp_path: Path, monkeypatch: pyte
 
 def model(reason: str = "silent") -> TakenModel:
     rows = (RecoveryRow(1, 6, "blend", 3, "lost", "new", reason, 2.5, 10, 2.6, 2.7),)
-    status = SwarmStatus(Speaker("p", "0", "cpu", "volunteer"), run="r", loss=2.5, validation=2.25, recoveries=rows)
+    speaker = Speaker("p", "0", "cpu", "volunteer")
+    status = SwarmStatus(speaker, run="r", loss=2.5, validation=2.25, validation_step=5, recoveries=rows)
     return TakenModel(7, "abc", tuple(TakenStage(n, n + 4, f"peer{n}", f"{n}" * 32) for n in range(3)), status, "peer0")
 
 
@@ -234,12 +235,21 @@ def test_the_card_tells_where_the_model_comes_from() -> None:
     made = manifest()
     card = model_card(made, model(), "out")
     assert card.startswith("---\nlibrary_name: transformers\n")
-    for part in (made.run_id, "7 of", "`abc`", "2.5000", "2.2500", "| head | 4 | `peer0` |", "| 2 | 6 | `peer2` |"):
+    for part in (
+        made.run_id,
+        "7 of",
+        "`abc`",
+        "2.5000",
+        "2.2500, of step 5",
+        "| head | 4 | `peer0` |",
+        "| 2 | 6 | `peer2` |",
+    ):
         assert part in card, part
     assert "| 1 | 6 | blend | 3 | 2.6000 | 2.7000 | silent |" in card
     told = provenance(made, model())
     assert (told["run"], told["step"], told["commit"]) == (made.run_id, 7, "abc")
     assert [stage["epoch"] for stage in told["stages"]] == [4, 5, 6]
+    assert (told["validation"], told["validation_step"]) == (2.25, 5), "older than the model, and says so"
     assert told["recoveries"][0]["rung"] == "blend"
     json.dumps(told)
 
