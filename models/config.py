@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 PRECISIONS: Final = {"float32": 4, "float64": 8}
 """Bytes of one number of weights, gradients and moments."""
+HIDDEN_MULTIPLE: Final = 8
+"""A hidden layer that is chosen here is as wide as a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,14 @@ class ModelConfig:
     def of(cls, section: DataclassInstance) -> ModelConfig:
         """The model that a dataclass describes which has these fields: the model section of a manifest, or more."""
         return cls(**{field.name: getattr(section, field.name) for field in fields(cls)})
+
+    def in_subspace(self, subspace: int) -> ModelConfig:
+        """The parameters of the blocks that the subspace spares go into hidden layers, the widest with which a block
+        has no more of them than before. Raises ValueError as the constructor does."""
+        narrow = replace(self, subspace=subspace)
+        spare = self.block_parameters - narrow.block_parameters
+        hidden = self.hidden + spare // (2 * self.dim + narrow.stream)
+        return replace(narrow, hidden=hidden - hidden % HIDDEN_MULTIPLE)
 
     @property
     def stream(self) -> int:

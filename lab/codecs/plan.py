@@ -19,8 +19,6 @@ from ftnode.protocol.words.errors import UserError
 
 ERRORS = "lab_codecs"
 
-HIDDEN_MULTIPLE: Final = 8
-"""A hidden layer is as wide as a multiple of this."""
 SUBSPACES: Final = (64, 32, 128)
 """Of 256 coordinates, the first one first."""
 
@@ -80,7 +78,7 @@ class Scale:
         """`vocabulary`: how many tokens the tokenizer really has."""
         config = replace(self.start.config, vocabulary=vocabulary)
         if row.subspace:
-            config = widened(config, row.subspace)
+            config = config.in_subspace(row.subspace)
         assert config.layers * config.block_parameters >= self.parameters_min
         return replace(
             self.start, name=row.name, config=config, encodings=(row.boundary, row.boundary), kind=row.optimiser,
@@ -94,15 +92,6 @@ class Scale:
             if name not in known:
                 raise UserError(f"no row is called {name}; there are {', '.join(row.name for row in self.rows)}")
         return tuple(row for row in self.rows if not only or row.name in only)
-
-
-def widened(config: ModelConfig, subspace: int) -> ModelConfig:
-    """With this subspace, and the widest hidden layer with which a block has no more parameters than before."""
-    narrow = replace(config, subspace=subspace)
-    of_hidden = 2 * config.dim + subspace
-    spare = config.block_parameters - narrow.block_parameters
-    hidden = config.hidden + spare // of_hidden
-    return replace(narrow, hidden=hidden - hidden % HIDDEN_MULTIPLE)
 
 
 def _rows() -> tuple[Row, ...]:

@@ -15,7 +15,7 @@ from math import log
 from pathlib import Path
 from typing import Final
 
-from ftnode.lab.codecs.plan import Row, Scale, widened
+from ftnode.lab.codecs.plan import Row, Scale
 from ftnode.models.config import ModelConfig
 from ftnode.node.manifests.presets import preset
 from ftnode.protocol.lines.stage_work import FLOAT64_SHARE, update_operations
@@ -87,7 +87,7 @@ def read_measured(path: Path) -> Measured:
 
 def manifest_of(row: Row, scale: Scale) -> Manifest:
     """Of the large model with this row's codec. A subspace has the same share of the coordinates as in `scale`."""
-    config = widened(MODEL, row.subspace * MODEL.dim // scale.start.config.dim) if row.subspace else MODEL
+    config = MODEL.in_subspace(row.subspace * MODEL.dim // scale.start.config.dim) if row.subspace else MODEL
     start = preset("medium")
     sizes = {name: getattr(config, name) for name in asdict(start.model)}
     return replace(

@@ -1,11 +1,10 @@
 """What a new run should send over the lines of its volunteers, by what was measured, and why.
 
-The start is a preset. Chosen are keys that change what travels, and how full it keeps a line; the model, the data and
-the tokens of a step stay. Steps needed were seen in these measurements, held-out loss in nats:
+The start is a preset. Chosen are keys that change what travels, and how full it keeps a line; the data, the parameters
+and the tokens of a step stay. Steps needed were seen in these measurements:
 
-- One seed, 400 steps, 8 blocks of dim 256, a byte-pair vocabulary: Adam 3.818 with bfloat16 boundaries. Muon 3.231 with
-  bfloat16 and 3.36 with int4; int8 is within noise of bfloat16. A subspace of 64 coordinates, whose tensors are as
-  large as those of int4: Adam 3.786, Muon 3.529.
+- docs/explanation/thin-lines.md#the-contest: steps to one loss with Muon, one seed, 8 blocks of dim 256, a byte-pair
+  vocabulary: bfloat16 434, int8 401, int4 466; in a subspace of 64 coordinates int8 455, int4 624.
 - docs/reference/performance.md#optimisers: Muon has after 160 to 200 steps what Adam has after 320.
 """
 
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ftnode.models.config import ModelConfig
 from ftnode.node.home.duration import figure
 from ftnode.node.owner.limits import line_text
 from ftnode.protocol.lines.stage_work import FLOAT64_SHARE, traffic, update_operations
@@ -26,10 +26,9 @@ HOME: Final = Line.of_home(20e6 / 8)
 """Where no line is named, the optimiser is chosen for this one."""
 DEVICE: Final = 1e13
 """Operations a second, of a consumer's graphics card. Over thin lines it hardly matters."""
-INT4_STEPS: Final = 1.3
-"""Times the steps of int8, for the same loss: Muon's loss falls by 0.12 in its last quarter of 320 steps, and int4 was
-0.13 above bfloat16."""
-MUON_STEPS: Final = 0.6
+CLEARLY: Final = 1.2
+"""Times as fast has to be what costs more steps. int8 needed 0.92 of the steps of bfloat16, so much is one seed off."""
+MUON_STEPS: Final = 0.7
 """Of Adam's."""
 MUON_RATE: Final = DEVICE * FLOAT64_SHARE
 """Operations of an update in a second, which are in float64 (docs/explanation/decisions/0022-muon.md)."""
@@ -39,12 +38,42 @@ MUON_SECONDS_MAX: Final = 30.0
 """Of one update on one thread. One of a minute counts as hung."""
 TENSOR_SECONDS_MIN: Final = 0.005
 """On the line up. A tensor and word of it take about a millisecond besides."""
-NOISE: Final = "int8 lost nothing against bfloat16 in 400 steps (one seed)"
 SUM_HOLDERS: Final = 4
 SUM_SHARE: Final = 0.1
 """A sum of so many holders that takes more of a step is worth int4."""
 KEYS_MAX: Final = 1024
 """Of batch.microbatches, and of the keys that grow with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Travel:
+    """What goes from stage to stage. `part`: one coordinate of so many; 1: no subspace. `steps`: as many as bfloat16 in
+    all coordinates needs, times this."""
+
+    boundary: str
+    part: int
+    steps: float
+
+    @property
+    def name(self) -> str:
+        return self.boundary if self.part == 1 else f"{self.boundary} in a subspace"
+
+    def of(self, manifest: Manifest) -> Manifest:
+        """That manifest with these tensors, and as many parameters in its blocks."""
+        config = ModelConfig.of(manifest.model)
+        if self.part > 1:
+            config = config.in_subspace(manifest.model.dim // self.part)
+        return replace(
+            manifest,
+            model=replace(manifest.model, subspace=config.subspace, hidden=config.hidden),
+            pipeline=replace(manifest.pipeline, boundary=self.boundary, boundary_gradients=""),
+        )
+
+
+TRAVELS: Final = (
+    Travel("int8", 1, 1.0), Travel("int4", 1, 1.07), Travel("int8", 4, 1.05), Travel("int4", 4, 1.44),
+)  # fmt: skip
+"""The fewer steps for sure, the earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,34 +93,47 @@ class Choice:
 def choose(start: Manifest, line: Line | None) -> Choice:
     """`line`: of a typical volunteer; None where nobody said: then the batch stays as it is, and what travels is
     rounded only as far as no loss was seen to suffer."""
-    choice = _boundary(Choice(start), line)
+    choice = _travels(Choice(start), line)
     if line is not None:
         choice = _window(_batch(choice, line))
     choice = _sums(choice, line)
-    return _subspace(_optimiser(choice, line))
+    return _optimiser(choice, line)
 
 
-def _boundary(choice: Choice, line: Line | None) -> Choice:
+def _travels(choice: Choice, line: Line | None) -> Choice:
+    """Steps times seconds decide."""
     manifest = choice.manifest
-    if block_numbers(manifest.model.stream) < BLOCK_MIN:
+    fitting = [travel for travel in TRAVELS if block_numbers(travel.of(manifest).model.stream) >= BLOCK_MIN]
+    if not fitting:
         reason = f"rows of {manifest.model.stream} numbers make blocks that are too short for int8"
         return choice.because(reason, "pipeline", boundary="bfloat16", boundary_gradients="")
     if line is None:
-        reason = f"{NOISE}, and has a quarter of the bytes of float32; thin lines may want int4 (--line)"
-        return choice.because(reason, "pipeline", boundary="int8", boundary_gradients="")
-    before, int8, int4 = (
-        _seconds(one, line) for one in (manifest, _with_boundary(manifest, "int8"), _with_boundary(manifest, "int4"))
-    )
-    over = f"over {line_text(line.up, line.down)} a step takes about"
-    was = f"{figure(before)} with {manifest.pipeline.boundary}"
-    if int4 * INT4_STEPS < int8:
         reason = (
-            f"{over} {figure(int4)} with int4, {figure(int8)} with int8, {was}; int4 needs about {INT4_STEPS} times "
-            "the steps of int8 (3.36 against 3.231 after 400 steps, one seed)"
+            "int8 needed no more steps than bfloat16 (one seed), and has a quarter of the bytes of float32; thin lines "
+            "may want int4 and a subspace (--line)"
         )
-        return choice.because(reason, "pipeline", boundary="int4", boundary_gradients="")
-    reason = f"{NOISE}; {over} {figure(int8)}, {was}; int4, with {figure(int4)}, needs {INT4_STEPS} times the steps"
-    return choice.because(reason, "pipeline", boundary="int8", boundary_gradients="")
+        return choice.because(reason, "pipeline", boundary="int8", boundary_gradients="")
+    made = {travel: travel.of(manifest) for travel in fitting}
+    seconds = {travel: _seconds(_window(_batch(Choice(made[travel]), line)).manifest, line) for travel in fitting}
+    best = fitting[0]
+    for travel in fitting[1:]:
+        if CLEARLY * travel.steps * seconds[travel] < best.steps * seconds[best]:
+            best = travel
+    took = ", ".join(f"{figure(seconds[travel])} with {travel.name}" for travel in fitting)
+    was = f"{figure(_seconds(manifest, line))} with {manifest.pipeline.boundary}"
+    reason = f"over {line_text(line.up, line.down)} a step takes about {took}, and {was}"
+    if len(fitting) > 1:
+        needs = ", ".join(f"{travel.steps:.2f}" for travel in fitting)
+        reason = f"{reason}; these need {needs} of bfloat16's steps (one seed)"
+    choice = choice.because(reason, "pipeline", boundary=best.boundary, boundary_gradients="")
+    model, before = made[best].model, manifest.model
+    reason = "all coordinates travel; see pipeline.boundary"
+    if best.part > 1:
+        reason = (
+            f"blocks write to {model.subspace} of {model.dim} coordinates, and only these travel; hidden is "
+            f"{model.hidden} instead of {before.hidden}, for as many parameters; see pipeline.boundary"
+        )
+    return choice.because(reason, "model", subspace=model.subspace, hidden=model.hidden)
 
 
 def _batch(choice: Choice, line: Line) -> Choice:
@@ -173,23 +215,13 @@ def _optimiser(choice: Choice, line: Line | None) -> Choice:
     if (on_card + step) * MUON_STEPS > step:
         reason = f"muon needs about {MUON_STEPS} of adam's steps, which is not worth it: {costs}"
         return choice.because(reason, "optimiser", kind="adam")
-    reason = f"muon needs about {MUON_STEPS} of adam's steps (3.231 against 3.818 after 400, one seed); {costs}"
+    reason = f"muon needs about {MUON_STEPS} of adam's steps (434 against 619 for one loss, one seed); {costs}"
     return choice.because(reason, "optimiser", kind="muon")
-
-
-def _subspace(choice: Choice) -> Choice:
-    """As the preset has it: none was seen to pay."""
-    reason = "none: 64 of 256 coordinates, as large as int4, lost more (3.529 against 3.36 after 400 steps, one seed)"
-    return choice.because(reason, "model", subspace=choice.manifest.model.subspace)
 
 
 def _hops(manifest: Manifest) -> int:
     """Of one microbatch: through all stages back to the head, and back again."""
     return 2 * (manifest.pipeline.stages + 1)
-
-
-def _with_boundary(manifest: Manifest, encoding: str) -> Manifest:
-    return replace(manifest, pipeline=replace(manifest.pipeline, boundary=encoding, boundary_gradients=""))
 
 
 def _seconds(manifest: Manifest, line: Line) -> float:

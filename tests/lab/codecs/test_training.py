@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ftnode.lab.codecs.plan import FULL, QUICK, Row, Scale, widened
+from ftnode.lab.codecs.plan import FULL, QUICK, Row, Scale
 from ftnode.lab.codecs.training import train
 from ftnode.lab.results.cut_off_work import CutOff, Slice
 from tests.lab.codecs.codecs_micro import MICRO
@@ -66,7 +66,7 @@ def test_all_rows_have_the_size_that_the_contest_asks_for() -> None:
 
 def test_a_subspace_pays_with_a_wider_hidden_layer() -> None:
     config = FULL.start.config
-    wide = widened(config, 64)
+    wide = config.in_subspace(64)
     assert wide.hidden > config.hidden and wide.subspace == 64
     one_more = replace(wide, hidden=wide.hidden + 8)
     assert wide.block_parameters <= config.block_parameters < one_more.block_parameters

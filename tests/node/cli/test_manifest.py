@@ -50,7 +50,7 @@ def test_init_chooses_for_a_line_and_says_why(tmp_path: Path, text_file: Path, f
 def test_reasons_are_comments(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
     """They are no part of the run's id, and signing keeps them."""
     text = manifest_file.read_text()
-    assert "# Chosen: int8 lost nothing" in text
+    assert "# Chosen: int8 needed no more steps" in text
     bare = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("# Chosen"))
     assert parse(bare).run_id == parse(text).run_id
     manifest_file.write_text(text.replace("steps = 400", "steps = 401"))

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.node.manifests.line_choice import HOME, INT4_STEPS, choose
+from ftnode.models.config import ModelConfig
+from ftnode.node.manifests.line_choice import HOME, TRAVELS, choose
 from ftnode.node.manifests.presets import PRESETS, adapt
 from ftnode.protocol.lines.step_estimate import Line, estimate
 from ftnode.protocol.manifest.parse import Manifest, parse, render
@@ -27,7 +28,10 @@ def test_every_choice_is_a_manifest_of_the_same_batch(name: str, line: Line | No
     text = render(choice.manifest, reasons=choice.reasons)
     assert parse(text) == choice.manifest
     assert choice.manifest.tokens_per_step == first.tokens_per_step
-    assert (choice.manifest.model, choice.manifest.run) == (first.model, first.run)
+    now = choice.manifest.model
+    assert replace(now, subspace=0, hidden=first.model.hidden) == first.model and choice.manifest.run == first.run
+    before, after = (ModelConfig.of(one).block_parameters for one in (first.model, now))
+    assert 0.98 * before < after <= before
     seen = (one.evaluation.microbatches * one.batch.sequences for one in (choice.manifest, first))
     kept = (one.pipeline.live_activations * one.batch.sequences for one in (choice.manifest, first))
     assert len(set(seen)) == len(set(kept)) == 1
@@ -36,10 +40,22 @@ def test_every_choice_is_a_manifest_of_the_same_batch(name: str, line: Line | No
 @pytest.mark.parametrize("name", NAMES)
 def test_a_thin_line_gets_few_bytes_and_a_fat_one_few_steps(name: str) -> None:
     thin, fat = choose(start(name), HOME).manifest, choose(start(name), FAT).manifest
-    assert (thin.pipeline.boundary, fat.pipeline.boundary) == ("int4", "int8")
+    assert (fat.pipeline.boundary, fat.model.subspace) == ("int8", 0)
     assert thin.pipeline.sums == "int4"
-    assert estimate(thin, HOME).seconds < estimate(fat, HOME).seconds / INT4_STEPS
+    steps = next(
+        travel.steps
+        for travel in TRAVELS
+        if (travel.boundary, travel.part > 1) == (thin.pipeline.boundary, thin.model.subspace > 0)
+    )
+    assert steps * estimate(thin, HOME).seconds < estimate(fat, HOME).seconds
     assert estimate(thin, HOME).seconds < 0.25 * estimate(start(name), HOME).seconds
+
+
+def test_thin_lines_get_a_subspace_with_a_wider_hidden_layer() -> None:
+    found, first = choose(start("small"), HOME), start("small").model
+    assert (found.manifest.pipeline.boundary, found.manifest.model.subspace) == ("int4", first.dim // 4)
+    assert found.manifest.model.hidden > first.hidden
+    assert f"{first.dim // 4} of {first.dim} coordinates" in found.reasons["model.subspace"]
 
 
 def test_microbatches_are_cut_until_twice_the_hops_are_on_their_way() -> None:
@@ -66,7 +82,7 @@ def test_microbatches_stay_within_what_a_manifest_may_have() -> None:
 
 def test_muon_where_its_update_is_small_beside_the_steps_that_it_spares() -> None:
     kinds = {name: choose(start(name), HOME).manifest.optimiser.kind for name in NAMES}
-    assert kinds == {"tiny": "muon", "small": "muon", "medium": "muon", "large": "adam"}
+    assert kinds == {"tiny": "muon", "small": "muon", "medium": "adam", "large": "adam"}
     assert choose(start("small"), FAT).manifest.optimiser.kind == "adam"
     assert "on one thread" in choose(start("large"), HOME).reasons["optimiser.kind"]
 
@@ -90,8 +106,8 @@ def test_rows_that_make_no_blocks_are_sent_as_bfloat16() -> None:
 
 def test_reasons_have_the_numbers_and_one_line_each() -> None:
     found = choose(start("small"), HOME)
-    assert "131 s with float32" in found.reasons["pipeline.boundary"]
-    assert "3.529 against 3.36" in found.reasons["model.subspace"]
+    assert " with int8 in a subspace, " in found.reasons["pipeline.boundary"]
+    assert "1.00, 1.07, 1.05, 1.44 of bfloat16's steps" in found.reasons["pipeline.boundary"]
     assert all("\n" not in reason for reason in found.reasons.values())
 
 
