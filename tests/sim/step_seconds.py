@@ -24,6 +24,9 @@ from tests.sim.world import World
 
 HEADERS = 1.07
 """Bytes on a line for a byte of a tensor: headers of Ethernet, IP and TCP, and TCP's acknowledgements."""
+FULL = 0.84
+"""Of the rate of its line, what a volunteer uses whose tensors wait all the time: 0.82 to 0.85 were measured
+(docs/explanation/thin-lines.md#a-pace-for-the-line)."""
 NO_SECONDS = 1e-6
 """A task that takes no time; the world counts in forward passes."""
 START_SECONDS = 120.0
@@ -51,8 +54,8 @@ class StepSeconds:
 
 
 def on_the_wire(work: Work) -> Work:
-    """With the headers that tensors have on real lines."""
-    forward, backward = (ceil(HEADERS * size) for size in (work.tensors.forward, work.tensors.backward))
+    """As large as tensors are for real lines: with their headers, and with the time that a full line is idle."""
+    forward, backward = (ceil(HEADERS / FULL * size) for size in (work.tensors.forward, work.tensors.backward))
     return replace(work, tensors=BoundaryBytes(forward, backward))
 
 
