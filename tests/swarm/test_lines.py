@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ftnode.lab.lines.lines import Asked, measure
+from ftnode.lab.lines.lines import REPLICA, Asked, measure
 from ftnode.protocol.words.errors import UserError
 
 ASKED = Asked(3, (20e6 / 8, 100e6 / 8), 0.03, (0.02, 0.04), 1.0, "tiny", 20, 6)
@@ -17,18 +19,42 @@ WORD_SECONDS_MAX = 1.0
 """A heartbeat of a lease of 5 s is due every 2.5; over buffers that nobody bounds word took 3 s."""
 
 
-@pytest.mark.timeout(180)
-def test_a_step_over_thin_lines(tmp_path: Path) -> None:
-    before, began = set(os.listdir("/sys/class/net")), time.monotonic()
+JOINING = replace(ASKED, sequences=10, microbatches=12, replica=(4e6 / 8, 20e6 / 8))
+"""One more volunteer comes while all lines are full, and its own is a fifth of theirs."""
+
+
+def measured(asked: Asked, folder: Path) -> dict[str, Any]:
+    """Skips where no namespaces can be made. Nothing is left behind."""
+    before = set(os.listdir("/sys/class/net"))
     try:
-        figures = measure(ASKED, tmp_path)
+        figures = measure(asked, folder)
     except UserError as error:
         if error.exit_code != 69:
             raise
         pytest.skip(f"needs namespaces: {error}")
+    assert set(os.listdir("/sys/class/net")) == before
+    return figures
+
+
+@pytest.mark.timeout(180)
+def test_a_step_over_thin_lines(tmp_path: Path) -> None:
+    began = time.monotonic()
+    figures = measured(ASKED, tmp_path)
     assert figures["twice"] == 0
     assert figures["word_seconds"] < WORD_SECONDS_MAX
     assert 1 < figures["ratio"] < 2
     assert 0.5 < figures["limiting_share"] <= 1.01
-    assert set(os.listdir("/sys/class/net")) == before
     assert time.monotonic() - began < 150
+
+
+@pytest.mark.timeout(240)
+def test_a_newcomer_finds_a_swarm_whose_lines_are_full_and_gets_what_its_own_can_carry(tmp_path: Path) -> None:
+    """Equal shares would be six and six, and a step twice as long."""
+    figures = measured(JOINING, tmp_path)
+    newcomer = next(one for one in figures["volunteers"] if one["name"] == REPLICA)
+    (stage,) = newcomer["stages"]
+    other = next(one for one in figures["volunteers"] if one["name"] != REPLICA and stage in one["stages"])
+    assert 0.5 <= newcomer["microbatches"] <= 3.5
+    assert newcomer["microbatches"] + other["microbatches"] == pytest.approx(12, abs=0.5)
+    assert figures["ratio"] < 2.5
+    assert figures["twice"] == 0
