@@ -12,7 +12,7 @@ SIDE_BY_SIDE := -n auto --dist loadscope --no-loadscope-reorder
 # A night's worlds of lying peers: other ones each day.
 SEED ?= $(shell date +%Y%m%d)000000
 
-.PHONY: help setup demo quick test test-swarm night lint format messages clean
+.PHONY: help setup demo quick test test-swarm night lint format messages wheels clean
 
 help:
 	@echo "make demo        a swarm on this machine trains, loses a stage and heals (ARGS='--steps 100' are passed on)"
@@ -23,19 +23,20 @@ help:
 	@echo "make lint        ruff and mypy, which looks again at what has changed only"
 	@echo "make format      ruff's formatter"
 	@echo "make messages    protobuf's Python for node/links/p2pd_wire.proto, after a change of it"
+	@echo "make wheels      what others install without a compiler, into dist/"
 	@echo "make setup       only the virtual environment in $(VENV)"
 	@echo "make clean       remove $(VENV), caches and build folders"
 
 setup: $(STAMP)
 
 # The stamp is written last, so that a set-up that was cut off starts again.
-$(STAMP): pyproject.toml constraints.txt .ci/gmp
+$(STAMP): pyproject.toml constraints.txt .ci/wheels
 	@test -n "$(PYTHON)" || { echo "ftnode needs Python 3.11, 3.12 or 3.13"; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
 		|| { echo "$(PYTHON) is not Python 3.11, 3.12 or 3.13; choose one with make PYTHON=..."; exit 1; }
 	"$(PYTHON)" -m venv "$(VENV)"
-	.ci/gmp "$(VENV)"
-	"$(BIN)/pip" install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	.ci/wheels build/wheels "$(BIN)/python"
+	"$(BIN)/pip" install --quiet --disable-pip-version-check --find-links build/wheels -c constraints.txt -e '.[dev]'
 	touch "$@"
 
 demo: $(STAMP)
@@ -68,6 +69,11 @@ format: $(STAMP)
 
 messages: $(STAMP)
 	"$(BIN)/python" -m grpc_tools.protoc --proto_path=node/links --python_out=node/links --pyi_out=node/links node/links/p2pd_wire.proto
+
+wheels: $(STAMP)
+	rm -rf dist build/lib build/bdist.*
+	.ci/wheels dist "$(BIN)/python"
+	"$(BIN)/pip" wheel --quiet --disable-pip-version-check --no-deps -w dist .
 
 clean:
 	rm -rf "$(VENV)" build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

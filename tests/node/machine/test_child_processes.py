@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from ftnode.node.machine import child_processes
 from ftnode.node.machine.child_processes import child_ended, start_child, stop_child
 from ftnode.protocol.words.errors import LocalError
 
@@ -38,6 +39,14 @@ def test_a_killed_parent_takes_its_child_along() -> None:
 
     trio.run(gone)
     os.close(child)
+
+
+def test_elsewhere_the_end_of_a_child_is_noticed_without_a_descriptor_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS."""
+    monkeypatch.delattr(os, "pidfd_open")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(child_processes, "_libc", None)
+    assert trio.run(child_ended, start_child([sys.executable, "-c", "import sys; sys.exit(3)"])) == 3
 
 
 def test_output_goes_to_the_log_and_the_environment_is_added(tmp_path: Path) -> None:

@@ -53,6 +53,12 @@ def test_unpin_needs_a_pin() -> None:
         arena.unpin(arena.take())
 
 
+def test_where_there_is_no_memfd_a_file_without_a_name_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS."""
+    monkeypatch.delattr(os, "memfd_create")
+    test_views_do_not_overlap_and_the_other_mapping_sees_them()
+
+
 def test_views_do_not_overlap_and_the_other_mapping_sees_them() -> None:
     arena = Arena(100, 3)
     handles = [arena.take() for _ in range(3)]
