@@ -79,13 +79,14 @@ def dashboard(
 def _observe(addresses: tuple[str, ...], run: str, feed: Feed) -> None:
     """Look at the swarm until Ctrl-C or SIGTERM."""
     from ftnode.node.links.addresses import parse_peers
+    from ftnode.node.manifests.announcement import AuthorsWords
     from ftnode.node.watch.dashboard_live import SwarmWatcher
     from ftnode.node.watch.light_client import with_host
 
-    peers = parse_peers(addresses)
+    peers, words = parse_peers(addresses), AuthorsWords()
 
     async def observe(host: Host) -> None:
-        await _until_asked(SwarmWatcher(host, peers, feed, run).run)
+        await _until_asked(SwarmWatcher(host, peers, feed, run, words.added).run)
 
     with_host(observe)
 

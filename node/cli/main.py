@@ -147,6 +147,7 @@ run_group = LazyGroup(
         "sign": ("ftnode.node.cli.manifest:sign_manifest", "Sign a manifest after an edit."),
         "fetch": ("ftnode.node.cli.run_peers:fetch", "Get the manifest behind a link."),
         "push": ("ftnode.node.cli.run_peers:push", "Tell a swarm who else may join."),
+        "announce": ("ftnode.node.cli.run_peers:announce", "Tell volunteers and watchers something."),
     },
 )
 

@@ -105,7 +105,7 @@ def sign_manifest(manifest: Path, home: str | None) -> None:
     if signed == text:
         click.echo(f"{manifest} is signed already, by {checked.run.author}")
         return
-    _replace(manifest, signed)
+    replace_manifest(manifest, signed)
     now = parse(signed, manifest.name)
     click.echo(f"signed {manifest} as {now.run.author}")
     if now.membership.revision > checked.membership.revision:
@@ -214,7 +214,7 @@ def _shown(value: object) -> object:
     return f"({len(value)})" if isinstance(value, tuple) and len(value) > 2 else value
 
 
-def _replace(path: Path, text: str) -> None:
+def replace_manifest(path: Path, text: str) -> None:
     """Another text in the same file, whole or not at all, with the same rights. Raises UserError (73)."""
     try:
         with _drafted(path, text, path.stat().st_mode & 0o777) as draft:

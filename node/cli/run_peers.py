@@ -1,4 +1,4 @@
-"""`ftnode run fetch` and `push`: manifests from a swarm and to it."""
+"""`ftnode run fetch`, `push` and `announce`: manifests from a swarm and to it."""
 
 from __future__ import annotations
 
@@ -59,4 +59,36 @@ def push(manifest: Path, peers: tuple[str, ...], timeout: float, home: str | Non
             f"{manifest} is not signed, so no node would take it; sign it with: ftnode run sign {manifest}", 78
         )
     show_manifest(whom_to_ask(home_directory(home), peers), checked, text, timeout)
+    click.echo(f"the swarm has revision {checked.membership.revision} of {checked.run.name}")
+
+
+@click.command()
+@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("message")
+@peer_option
+@timeout_option
+@home_option
+def announce(manifest: Path, message: str, peers: tuple[str, ...], timeout: float, home: str | None) -> None:
+    """Show MESSAGE, one line, in the terminals of all volunteers, in `ftnode status` and on dashboards. It is signed
+    with this machine's author key and kept in MANIFEST. An empty MESSAGE takes the last one back. Without --peer:
+    through this machine's node, else through peers remembered."""
+    from ftnode.node.cli.manifest import replace_manifest
+    from ftnode.node.cli.status import whom_to_ask
+    from ftnode.node.home.identity import home_directory
+    from ftnode.node.manifests.authorship import announce as announced
+    from ftnode.node.manifests.authorship import author_key
+    from ftnode.node.manifests.fetch import show_manifest
+
+    folder = home_directory(home)
+    _, text = read_manifest(manifest)
+    key = author_key(folder)
+    try:
+        changed = announced(text, message, key, manifest.name)
+    finally:
+        key.release()
+    addresses = whom_to_ask(folder, peers)
+    if changed != text:
+        replace_manifest(manifest, changed)
+    checked, _ = read_manifest(manifest)
+    show_manifest(addresses, checked, changed, timeout)
     click.echo(f"the swarm has revision {checked.membership.revision} of {checked.run.name}")

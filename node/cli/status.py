@@ -53,6 +53,7 @@ def status(
     if not peers:
         _tell_of_rest(folder)
 
+    from ftnode.node.manifests.announcement import AuthorsWords
     from ftnode.node.watch import light_client
 
     if interval is not None:
@@ -60,7 +61,7 @@ def status(
         return
     try:
         with spoken(_answers(addresses)):
-            found, answered = light_client.fetch_answer(addresses, timeout, run)
+            found, answered = light_client.fetch_answer(addresses, timeout, run, AuthorsWords().added)
     except light_client.SeveralRuns as several:
         _show_runs(several.statuses, as_json)
         return
@@ -157,10 +158,12 @@ def _watch(
     addresses: tuple[str, ...], interval: float, timeout: float, run: str, as_json: bool, verbose: bool
 ) -> None:  # fmt: skip
     """On a terminal one picture that changes, elsewhere one block of lines after the other."""
+    from ftnode.node.manifests.announcement import AuthorsWords
     from ftnode.node.watch import light_client
 
+    words = AuthorsWords().added
     if as_json or not sys.stdout.isatty():
-        light_client.watch(addresses, interval, timeout, lambda found: _show(found, as_json, verbose), run)
+        light_client.watch(addresses, interval, timeout, lambda found: _show(found, as_json, verbose), run, words)
         return
 
     from rich.live import Live
@@ -169,7 +172,7 @@ def _watch(
 
     with Live(auto_refresh=False, vertical_overflow="crop") as live:
         light_client.watch(
-            addresses, interval, timeout, lambda found: live.update(render(found, verbose), refresh=True), run
+            addresses, interval, timeout, lambda found: live.update(render(found, verbose), refresh=True), run, words
         )
 
 

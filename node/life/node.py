@@ -102,8 +102,8 @@ class Node:
         self._met_somebody, self._last_trouble = False, ""
         self._nursery: trio.Nursery | None = None
         self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
-        self._link = ""
-        """Which invites to the run, as it was last said."""
+        self._link = self._announced = ""
+        """Which invites to the run, and what its author says, as they were last said."""
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes.largest, manifest.slots(config.hold))
         self.trace = TraceWriter(
@@ -133,7 +133,7 @@ class Node:
         self.driver = Driver(
             self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self._on_note
         )
-        self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock)
+        self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock, self.book)
         self.observer.trouble = lambda: self.directory.link.trouble
         self.observer.glance = lambda: Glance(self.compute.working, *self.transport.outbound, self.transport.line_rate)
         self.departure = Departure(
@@ -249,6 +249,7 @@ class Node:
             self.speaking.say("invite", f"ftnode join '{link}'")
 
     async def _drive(self, nursery: trio.Nursery) -> None:
+        self._tell_announcement(self.book.manifest)
         await self.driver.run(nursery)
         await self.departure.save_the_rest(self.driver.saves)
         self.directory.withdraw()
@@ -341,10 +342,19 @@ class Node:
 
     def _on_newer_manifest(self, manifest: Manifest) -> None:
         self.speaking.say("manifest", f"revision {manifest.membership.revision} of who may join is in force")
+        self._tell_announcement(manifest)
         self.transport.drop_unlisted()
         self.spreading.show_to(*(peer.id for peer in self._look().members if peer != self.me))
         if not self.book.admits(self.me.id):
             self._fail(UserError(not_listed(self.me.id), 77))
+
+    def _tell_announcement(self, manifest: Manifest) -> None:
+        """Once for each that is another than before."""
+        message = manifest.membership.message
+        if message != self._announced:
+            self._announced = message
+            said = f"the run's author says: {message}" if message else "the run's author takes the last message back"
+            self.speaking.say("announcement", said)
 
     def _on_reach(self, reach: Reach) -> None:
         self.speaking.say("reachable", str(reach), reach=reach.kind)

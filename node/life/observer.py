@@ -17,6 +17,7 @@ from ftnode.node.home.waiting import tell_waits
 from ftnode.node.links import undigested
 from ftnode.node.links.addresses import parse_peers
 from ftnode.node.links.p2pd import P2pd, P2pdError
+from ftnode.node.manifests.book import ManifestBook
 from ftnode.node.owner.join_options import JoinConfig
 from ftnode.node.watch.line_news import LineNews
 from ftnode.node.watch.metrics_file import METRICS_NAME, MetricsFile
@@ -42,9 +43,10 @@ class Observer:
 
     def __init__(
         self, look: Callable[[], Picture], config: JoinConfig, p2pd: P2pd, say: Callable[[str, str], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, book: ManifestBook | None = None,
     ) -> None:  # fmt: skip
         self._look, self._config, self._p2pd, self._say, self._clock = look, config, p2pd, say, clock
+        self._book = book
         self.device = config.device
         self.reach = ""
         """How others reach us, in words."""
@@ -86,6 +88,7 @@ class Observer:
             self.trouble(),
             undigested_rows(undigested.FAILURES),
             self._time.use(),
+            self._book.manifest.membership.revision if self._book else 0,
         )
         return run_status(picture, self._config.manifest, around, now, curve)
 

@@ -7,11 +7,13 @@ node's identity: a run outlives the machine that it was first joined from.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from ftnode.node.home.identity import Identity, take_only, verify
-from ftnode.protocol.manifest.parse import CONFIGURATION, Manifest, parse
+from ftnode.protocol.manifest.parse import CONFIGURATION, Manifest, as_toml, parse, read_format, render
+from ftnode.protocol.manifest.sections import FORMAT, MESSAGE_PATTERN
 from ftnode.protocol.manifest.signature import Signature, read_signature, with_signature
 from ftnode.protocol.words.errors import UserError
 
@@ -72,10 +74,36 @@ def sign(text: str, key: Identity, source: str = "manifest") -> str:
     return with_signature(text, Signature(manifest.run_id, key.sign(manifest.signed_bytes)))
 
 
+def announce(text: str, message: str, key: Identity, source: str = "manifest") -> str:
+    """The signed text with this message of its author, and signed again. A manifest of an earlier format is written
+    anew, without its comments; its run stays the same.
+
+    Raises UserError: 64 for a message that is none, 77 when the manifest is not this author's, 78 when it is wrong.
+    """
+    manifest = parse(text, source)
+    if manifest.run.author != key.peer_id or not signer(manifest, text, source):
+        raise UserError(
+            f"{source} is not signed by this machine's author key {key.peer_id}; only its author announces", 77
+        )
+    if not re.fullmatch(MESSAGE_PATTERN, message):
+        raise UserError(
+            "a message is one line of at most 280 characters, without control characters; write a shorter one"
+        )
+    if message == manifest.membership.message:
+        return text
+    changed = replace(manifest, membership=replace(manifest.membership, message=message))
+    if read_format(text) < FORMAT:
+        before = read_signature(text, source)
+        assert before is not None
+        return sign(with_signature(render(changed), before), key, source)
+    return sign(_with_value(text, "membership", "message", as_toml(message), source), key, source)
+
+
 def _with_value(text: str, section: str, name: str, value: str, source: str) -> str:
     """The text with one key's line rewritten; a comment behind the value stays."""
     pattern = (
-        rf"(?ms)^([ \t]*\[[ \t]*{section}[ \t]*\](?:(?!^[ \t]*\[).)*?^[ \t]*{name}[ \t]*=[ \t]*)(\"[^\"\n]*\"|\w+)"
+        rf"(?ms)^([ \t]*\[[ \t]*{section}[ \t]*\](?:(?!^[ \t]*\[).)*?^[ \t]*{name}[ \t]*=[ \t]*)"
+        r"(\"(?:[^\"\\\n]|\\.)*\"|\w+)"
     )
     changed, count = re.subn(pattern, lambda found: found[1] + value, text, count=1)
     if not count:

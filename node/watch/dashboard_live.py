@@ -25,7 +25,7 @@ from ftnode.node.watch.history import (
     decode_history,
     encode_request,
 )
-from ftnode.node.watch.light_client import REQUEST, Unanswered, find, open_stream, receive, send
+from ftnode.node.watch.light_client import REQUEST, Completion, Unanswered, as_told, find, open_stream, receive, send
 from ftnode.node.watch.peer_choice import to_dial
 from ftnode.node.watch.status import REPLY_BYTES_MAX as STATUS_BYTES_MAX
 from ftnode.node.watch.status import Member, decode_status
@@ -52,13 +52,16 @@ KNOWN_MAX = 32
 class SwarmWatcher:
     """Everything that is asked of a swarm on behalf of one dashboard."""
 
-    def __init__(self, host: Host, peers: Sequence[PeerAddress], feed: Feed, run: str = "") -> None:
+    def __init__(
+        self, host: Host, peers: Sequence[PeerAddress], feed: Feed, run: str = "", complete: Completion = as_told
+    ) -> None:
         """`run`: an id, its beginning or a name; empty: the first that is found, and no other after it."""
         self._host, self._given, self._feed = host, tuple(peers), feed
         self._run = run
         self._answering: PeerAddress | None = None
         self._members: tuple[PeerAddress, ...] = ()
         self._followed: dict[str, trio.CancelScope] = {}
+        self._complete = complete
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -74,7 +77,8 @@ class SwarmWatcher:
             if self._answering is not None:
                 known = (self._answering, *(peer for peer in known if peer.peer_id != self._answering.peer_id))
             try:
-                answering, status = await find(self._host, known, self._run, ANSWER_SECONDS)
+                answering, found = await find(self._host, known, self._run, ANSWER_SECONDS)
+                status = await self._complete(self._host, answering, found)
             except UserError as error:
                 self._feed.tell_trouble(str(error))
             else:
@@ -94,7 +98,7 @@ class SwarmWatcher:
                         status = decode_status(await _ask(stream, REQUEST, STATUS_BYTES_MAX))
                     if status.run != self._run:
                         return "that peer takes part in the run no more; looking for another"
-                    self._feed.tell_status(status)
+                    self._feed.tell_status(await self._complete(self._host, peer, status))
                     self._learn(status.members)
                     await trio.sleep(LOOK_SECONDS)
         except Unanswered as error:

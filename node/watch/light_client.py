@@ -45,6 +45,8 @@ def _not_from_libp2p(record: logging.LogRecord) -> bool:
 
 
 Result = TypeVar("Result")
+Completion = Callable[["Host", PeerAddress, SwarmStatus], Awaitable[SwarmStatus]]
+"""What is added to a status that this peer told."""
 
 DIALS_AT_ONCE = 8
 ADDRESSES_DIALLED = 8
@@ -68,13 +70,20 @@ def fetch_status(addresses: Sequence[str], timeout: float, run: str = "") -> Swa
     return fetch_answer(addresses, timeout, run)[0]
 
 
-def fetch_answer(addresses: Sequence[str], timeout: float, run: str = "") -> tuple[SwarmStatus, tuple[str, ...]]:
+async def as_told(host: Host, peer: PeerAddress, status: SwarmStatus) -> SwarmStatus:
+    """Another look may be needed before a status is shown. This one is not."""
+    return status
+
+
+def fetch_answer(
+    addresses: Sequence[str], timeout: float, run: str = "", complete: Completion = as_told
+) -> tuple[SwarmStatus, tuple[str, ...]]:
     """As `fetch_status`, and the full multiaddrs of the peers that answered, those who were given first."""
     peers = parse_peers(addresses)
 
     async def fetch(host: IHost) -> tuple[SwarmStatus, tuple[str, ...]]:
         answered: list[PeerAddress] = []
-        status = (await _find(host, peers, run, timeout, answered))[1]
+        status = await complete(host, *await _find(host, peers, run, timeout, answered))
         who = sorted(answered, key=lambda peer: peer not in peers)
         return status, tuple(full for peer in who for full in full_addresses(peer.peer_id, peer.addresses))
 
@@ -111,6 +120,7 @@ def watch(
     timeout: float,
     show: Callable[[SwarmStatus], None],
     run: str = "",
+    complete: Completion = as_told,
 ) -> None:
     """Call `show` every `interval` seconds until interrupted, through one stream as long as it lasts.
 
@@ -125,8 +135,8 @@ def watch(
             answering, status = await _find(host, known, wanted, timeout)
             wanted = status.run or wanted
             known = tuple(dict.fromkeys([answering, *named(status, asked=peers), *known]))[: 2 * FOLLOWED_MAX]
-            show(status)
-            await _follow(host, answering, interval, timeout, show)
+            show(await complete(host, answering, status))
+            await _follow(host, answering, interval, timeout, show, complete)
 
     with_host(poll)
 
@@ -153,8 +163,9 @@ def with_host(work: Callable[[IHost], Awaitable[Result]]) -> Result:
 
 
 async def _follow(
-    host: IHost, peer: PeerAddress, interval: float, timeout: float, show: Callable[[SwarmStatus], None]
-) -> None:
+    host: IHost, peer: PeerAddress, interval: float, timeout: float, show: Callable[[SwarmStatus], None],
+    complete: Completion,
+) -> None:  # fmt: skip
     """Show what this peer says until it says no more."""
     try:
         async with open_stream(host, peer, timeout) as stream:
@@ -164,7 +175,7 @@ async def _follow(
                     status = await ask_status(stream)
                 if not status.run:
                     return  # a bootstrap peer: by now it may know members
-                show(status)
+                show(await complete(host, peer, status))
     except Unanswered as error:
         log.info("%s answers no more: %s", peer.peer_id, error)
     except trio.TooSlowError:

@@ -57,6 +57,8 @@ class Surroundings:
     undigested: tuple[UndigestedRow, ...] = ()
     use: TimeUse | None = None
     """Of our own time."""
+    revision: int = 0
+    """Of the manifest that this node works by."""
 
 
 def run_status(
@@ -108,6 +110,7 @@ def run_status(
         peers=peers,
         limiting_peer=limiting.peer,
         limited_by=limiting.kind,
+        revision=around.revision,
         copies=_copies(picture),
         skipped_steps=sum(commit.skipped for commit in picture.history.commits.values()),
     )

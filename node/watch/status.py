@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
@@ -236,6 +236,10 @@ class SwarmStatus:
     """Whom the others wait for most, by what `peers` say of their time; empty where nobody stands out."""
     limited_by: str = ""
     """Its line or its device."""
+    revision: int = 0
+    """Of the manifest that the speaker works by: how often its author has changed what may be changed."""
+    announcement: str = ""
+    """What the author says to everybody. No peer is believed here: a watcher writes what it found to be signed."""
     format: int = FORMAT
 
 
@@ -263,7 +267,7 @@ def from_mapping(found: object) -> SwarmStatus:
     if not isinstance(found, Mapping) or found.get("format") != FORMAT:
         theirs = found.get("format") if isinstance(found, Mapping) else None
         raise PeerError(f"a status of format {shown(theirs)}, this ftnode reads format {FORMAT}")
-    return cast(SwarmStatus, _read(SwarmStatus, found))
+    return replace(cast(SwarmStatus, _read(SwarmStatus, found)), announcement="")
 
 
 def _read(kind: Any, value: Any) -> Any:

@@ -114,6 +114,7 @@ def heading_lines(status: SwarmStatus) -> list[str]:
     return [
         f"{printable(status.name)} ({printable(status.run[:12])}) as {who} sees it",
         ", ".join(text for text in progress if text),
+        *([f"the run's author says: {status.announcement}"] if status.announcement else []),
         f"view {status.view} of lineage {printable(status.lineage[:8]) or '-'}, led by {short_peer(status.leader)}",
     ]
 

@@ -108,7 +108,7 @@ def render(manifest: Manifest, heading: str = "", reasons: Mapping[str, str] | N
             value = getattr(getattr(manifest, section), entry.name)
             reason = (reasons or {}).get(f"{section}.{entry.name}")
             lines += [f"# {allowed.about}", *([f"# Chosen: {reason}."] if reason else [])]
-            lines.append(f"{entry.name} = {_toml(value)}")
+            lines.append(f"{entry.name} = {as_toml(value)}")
     return "\n".join(lines) + "\n"
 
 
@@ -176,7 +176,7 @@ class _Reader:
         elif kind is str:
             if isinstance(found, str) and (found in allowed.choices or _matches(allowed.pattern, found)):
                 if allowed.since(found) > self.tables["format"]:
-                    newer = f"{section}.{name} = {_toml(found)} came with format {allowed.since(found)}"
+                    newer = f"{section}.{name} = {as_toml(found)} came with format {allowed.since(found)}"
                     self._fail(section, name, f"{newer}; set format = {FORMAT}")
                 return found
             wanted = " or ".join(filter(None, [*allowed.choices, allowed.pattern_name]))
@@ -313,15 +313,21 @@ def _plain(number: float) -> str:
 
 
 def _shown(found: object) -> str:
-    text = _toml(found) if isinstance(found, str | int | float) else type(found).__name__
+    text = as_toml(found) if isinstance(found, str | int | float) else type(found).__name__
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _toml(value: Any) -> str:
+def read_format(text: str) -> int:
+    """Of a manifest that is one."""
+    return int(tomllib.loads(text)["format"])
+
+
+def as_toml(value: Any) -> str:
+    """A value of a manifest as its file has it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple | list):
-        return f"[{', '.join(_toml(item) for item in value)}]"
+        return f"[{', '.join(as_toml(item) for item in value)}]"
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return repr(value)

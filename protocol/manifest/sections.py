@@ -15,14 +15,16 @@ from typing import Any
 from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
 
-FORMAT = 7
+FORMAT = 8
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
-FORMATS_READ = (2, 3, 4, 5, 6, FORMAT)
+FORMATS_READ = (2, 3, 4, 5, 6, 7, FORMAT)
 """Formats after 2 added keys and choices; each key says what a manifest without it means."""
 FORMAT_OF_IDS = 4
 """Keys that came later count in a run's id only where they change something, so that earlier runs keep theirs."""
 LISTED_MAX = 4096
 """Peers that one manifest can list."""
+MESSAGE_PATTERN = r"[^\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]{0,280}"
+"""One line that looks as it is: without what moves a cursor, turns the direction of writing or is not to be seen."""
 PEER_ID_PATTERN = r"12D3KooW[1-9A-HJ-NP-Za-km-z]{44}"
 
 NUMBER_BYTES = {"float64": 8, "float32": 4}
@@ -85,7 +87,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Who may join. Not part of the run's id, so that a signed update lets more peers into a run that goes on."""
+    """Who may join, and what the author tells everybody. Not part of the run's id, so that a signed update lets more
+    peers into a run that goes on."""
 
     join: str = key("open: everybody; listed: the peers below.", 0, 0, "open", "listed", since=4, earlier="open")
     peers: tuple[str, ...] = key(
@@ -95,6 +98,10 @@ class Membership:
     revision: int = key(
         "The highest one counts; `ftnode run sign` raises it when this section has changed.",
         0, 2**31 - 1, since=4, earlier=0,
+    )  # fmt: skip
+    message: str = key(
+        "Shown to volunteers and watchers; `ftnode run announce` writes it.",
+        0, 0, "", pattern=MESSAGE_PATTERN, pattern_name="one line of at most 280 characters", since=8, earlier="",
     )  # fmt: skip
 
 

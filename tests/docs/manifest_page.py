@@ -58,7 +58,7 @@ def _number(number: float) -> str:
 
 def value(found: Any) -> str:
     """As TOML has it; of the corpus's hash only that it is one."""
-    text = reader._toml(found)
+    text = reader.as_toml(found)
     return "that of the corpus" if re.fullmatch('"0{64}"', text) else f"`{text}`"
 
 
@@ -69,7 +69,7 @@ def since(entry: Field[Any]) -> str:
 
 def before(entry: Field[Any]) -> str:
     """What a manifest of an earlier format means."""
-    return "" if entry.default is MISSING else f"`{reader._toml(entry.default)}`"
+    return "" if entry.default is MISSING else f"`{reader.as_toml(entry.default)}`"
 
 
 def rewritten(page: str) -> str:

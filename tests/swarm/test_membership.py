@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -41,8 +42,14 @@ def test_listed_peers_train_and_a_signed_update_admits_another_by_a_link(open_sw
     assert "revision 2 of who may join" in command("run", "sign", path, "--home", home)
     assert "the swarm has revision 2" in command("run", "push", path, "--peer", trial.swarm.address, "--home", home)
 
+    told = command("run", "announce", path, "New data on Monday", "--peer", trial.swarm.address, "--home", home)
+    assert "the swarm has revision 3" in told
+    seen = json.loads(command("status", "--json", "--peer", trial.swarm.address))
+    assert (seen["revision"], seen["announcement"]) == (3, "New data on Monday")
+    assert "the run's author says: New data on Monday" in trial.swarm.processes["v2"].output.read_text()
+
     link = str(Invitation(manifest.run_id, manifest.run.author, (trial.swarm.address,)))
-    assert parse(command("run", "fetch", link)).membership.revision == 2
+    assert parse(command("run", "fetch", link)).membership.revision == 3
     trial.expected_dead.discard("v3")
     trial.volunteer("v3", link=link)
     trial.wait("v3 to know the view", lambda story: any(told.node == "v3" for told, _ in story.views), HEAL_SECONDS)

@@ -118,6 +118,7 @@ function mark(step, text, back) {
 function show(told) {
   const status = told.status;
   showBanner(told);
+  showAnnouncement(status);
   say("source", told.source === "replay" ? "A replay of recorded traces" : "Live");
   if (!status || !status.run) {
     say("state", status ? "no run" : "looking");
@@ -142,6 +143,12 @@ function show(told) {
   shownOnce = true;
 }
 let shownOnce = false;
+
+function showAnnouncement(status) {
+  const text = status ? status.announcement : "";
+  find("announcement").hidden = !text;
+  say("announcement", text ? `The run's author says: ${text}` : "");
+}
 
 function showBanner(told) {
   const status = told.status, stale = told.source === "live" && told.age !== null && told.age > STALE_SECONDS;

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftnode.node.home.identity import Identity, home_directory
-from ftnode.node.manifests.authorship import author_key, sign, signer
+from ftnode.node.manifests.authorship import announce, author_key, sign, signer
 from ftnode.node.manifests.presets import PRESETS
 from ftnode.protocol.manifest.parse import Membership, parse, render
 from ftnode.protocol.manifest.signature import read_signature, without_signature
@@ -127,3 +127,39 @@ def test_all_presets_can_be_signed(key: Identity) -> None:
     for preset in PRESETS.values():
         signed = sign(render(preset), key)
         assert parse(signed) == replace(preset, run=replace(preset.run, author=key.peer_id))
+
+
+def test_a_message_is_signed_and_raises_the_revision(key: Identity) -> None:
+    signed = sign(TEXT.replace("[batch]", "# a comment of mine\n[batch]"), key)
+    said = announce(signed, 'Step 1,000: say "thanks", and C:\\', key)
+    manifest = parse(said)
+    assert manifest.membership.message == 'Step 1,000: say "thanks", and C:\\'
+    assert (manifest.membership.revision, manifest.run_id, who_signed(said)) == (1, parse(signed).run_id, key.peer_id)
+    assert "# a comment of mine" in said
+    again = announce(said, "", key)
+    assert parse(again).membership.message == "" and parse(again).membership.revision == 2
+    assert announce(again, "", key) == again, "nothing to do"
+
+
+@pytest.mark.parametrize("message", ["two\nlines", "a\x1b[31m", "a\u202eb", "a\u200bb", "x" * 281])
+def test_a_message_that_does_not_look_as_it_is_is_refused(message: str, key: Identity) -> None:
+    with pytest.raises(UserError, match="one line of at most 280"):
+        announce(sign(TEXT, key), message, key)
+    spelled = message.encode("unicode_escape").decode().replace("\\x", "\\u00")
+    with pytest.raises(UserError, match="one line of at most 280"):
+        parse(TEXT.replace('message = ""', f'message = "{spelled}"'))
+
+
+def test_nobody_but_the_author_announces(key: Identity, stranger: Identity) -> None:
+    with pytest.raises(UserError, match="only its author") as caught:
+        announce(sign(TEXT, key), "mine now", stranger)
+    assert caught.value.exit_code == 77
+    with pytest.raises(UserError, match="only its author"):
+        announce(TEXT, "of an unsigned run", key)
+
+
+def test_a_manifest_of_an_earlier_format_announces_and_its_run_stays(key: Identity) -> None:
+    signed = sign(in_format(TEXT, 7), key)
+    said = announce(signed, "hello", key)
+    assert parse(said).run_id == parse(signed).run_id and who_signed(said) == key.peer_id
+    assert parse(said).membership.message == "hello" and parse(said).membership.revision == 1

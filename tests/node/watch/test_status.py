@@ -54,6 +54,11 @@ def test_a_status_survives_its_journey(status: SwarmStatus) -> None:
     assert decode_status(encode_status(status)) == status
 
 
+def test_a_peer_is_not_believed_what_the_author_says() -> None:
+    said = replace(FULL, announcement="send money")
+    assert decode_status(encode_status(said)) == FULL
+
+
 def test_a_reader_ignores_fields_of_the_future_and_fills_in_those_of_the_past() -> None:
     mapping = to_mapping(FULL)
     mapping["mood"] = "good"

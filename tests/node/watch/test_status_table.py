@@ -136,7 +136,12 @@ def test_watching_needs_no_number(
     asked: list[float] = []
 
     def look(
-        addresses: tuple[str, ...], every: float, timeout: float, show: Callable[[SwarmStatus], None], run: str
+        addresses: tuple[str, ...],
+        every: float,
+        timeout: float,
+        show: Callable[[SwarmStatus], None],
+        run: str,
+        complete: object,
     ) -> None:
         asked.append(every)
         show(FULL)

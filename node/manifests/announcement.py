@@ -1,0 +1,47 @@
+"""What the author of a run says to everybody, for watchers: fetched from the peer that they watch, and checked."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ftnode.node.links.addresses import PeerAddress
+from ftnode.node.manifests.exchange import FRAME_BYTES_MAX, MANIFEST_PROTOCOL, read_announcement, request_for
+from ftnode.node.watch.light_client import Unanswered, open_stream, receive, send
+from ftnode.node.watch.status import SwarmStatus
+from ftnode.protocol.words.errors import PeerError
+
+if TYPE_CHECKING:
+    from ftnode.node.watch.light_client import Host
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS: Final = 10.0
+
+
+class AuthorsWords:
+    """What authors say to everybody, asked for when the revision of a run's manifest is another one, and checked."""
+
+    def __init__(self) -> None:
+        self._known = ("", 0)
+        self._message = ""
+
+    async def added(self, host: Host, peer: PeerAddress, status: SwarmStatus) -> SwarmStatus:
+        """The status with its announcement. Where the peer does not give what it should have, the last one stays."""
+        newest = (status.run, status.revision)
+        if status.run != self._known[0]:
+            self._known, self._message = (status.run, 0), ""
+        if status.revision and newest != self._known:
+            try:
+                with trio.fail_after(ANSWER_SECONDS):
+                    async with open_stream(host, peer, ANSWER_SECONDS, MANIFEST_PROTOCOL) as stream:
+                        await send(stream, request_for(status.run))
+                        self._message = read_announcement(await receive(stream, FRAME_BYTES_MAX), status.run)
+            except (Unanswered, PeerError, trio.TooSlowError) as error:
+                log.info("no manifest of %s: %s", peer.peer_id, error)
+            else:
+                self._known = newest
+        return replace(status, announcement=self._message)
