@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ftnode.node.cli.options import json_option, unused_home_option
+from ftnode.node.cli.options import INPUT, json_option, unused_home_option
 from ftnode.node.home.paths import whole_path
 from ftnode.node.home.waiting import spoken
 from ftnode.protocol.words.errors import UserError
@@ -79,7 +79,7 @@ def build(
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=INPUT)
 @json_option
 @unused_home_option
 def check(directory: Path, as_json: bool, home: str | None) -> None:

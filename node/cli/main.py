@@ -260,6 +260,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.exceptions.ClickException, click.Abort, UserError, KeyboardInterrupt, BrokenPipeError) as error:
         return _report(error)
     except OSError as error:
+        if isinstance(error, PermissionError) and error.filename is not None:
+            return _report(UserError(f"cannot use {error.filename}: {error.strerror}; see who owns it", 77))
         if not _is_of_output(error):
             raise
         _forget_output()

@@ -16,6 +16,8 @@ import click
 from ftnode.models.config import ModelConfig
 from ftnode.models.state_plan import StatePlan
 from ftnode.node.cli.options import (
+    INPUT,
+    OUTPUT_FILE,
     FiniteRange,
     home_option,
     json_option,
@@ -39,7 +41,7 @@ ERRORS = "cli_run"
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("manifest", type=OUTPUT_FILE)
 @click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
 @click.option(
     "--data",
@@ -83,7 +85,7 @@ def init(
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=INPUT)
 @unused_home_option
 def validate(manifest: Path, home: str | None) -> None:
     """Check MANIFEST and say what it needs."""
@@ -95,7 +97,7 @@ def validate(manifest: Path, home: str | None) -> None:
 
 
 @click.command("sign")
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=INPUT)
 @home_option
 def sign_manifest(manifest: Path, home: str | None) -> None:
     """Sign MANIFEST after an edit, with this machine's author key. Comments stay; an edit of who may join raises
@@ -114,7 +116,7 @@ def sign_manifest(manifest: Path, home: str | None) -> None:
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=INPUT)
 @peer_option
 @click.option(
     "--device-tflops", type=FiniteRange(0, 1e6, min_open=True), metavar="N",
