@@ -20,7 +20,7 @@ from ftnode.node.compute.client import ComputeProcess
 from ftnode.node.compute.orders import compute_config, may_hold_head
 from ftnode.node.compute.state_shape import gradient_numbers, shape_of, state_numbers
 from ftnode.node.data.shard_wire import DATA_PROTOCOL
-from ftnode.node.directory.directory import RecordKeeper, SwarmDirectory, lifetime_of
+from ftnode.node.directory.directory import TO_CHECK, RecordKeeper, SwarmDirectory, lifetime_of
 from ftnode.node.driver.driver import Driver
 from ftnode.node.driver.trace import TraceWriter, new_trace_path
 from ftnode.node.driver.trace_header import trace_header
@@ -294,7 +294,7 @@ class Node:
         """Nobody to start from for --timeout is an error that a person can mend."""
         await trio.sleep(self.config.timeout)
         if not self._met_somebody:
-            reasons = " ".join(self._last_trouble.split()) or "no answer"
+            reasons = " ".join(self._last_trouble.removesuffix(TO_CHECK).split()) or "no answer"
             cause = f"no peer answered within {self.config.timeout:g} s ({reasons})"
             self._fail(UserError(f"{cause}; check the address, that the peer runs, and firewalls in between", 69))
 
