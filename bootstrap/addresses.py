@@ -36,5 +36,6 @@ def join_lines(full: Sequence[str]) -> list[str]:
     if full:
         lines.append(f"to join: ftnode join RUN.toml --peer {full[0]}")
     if full and all(rank(address) == 3 for address in full):
-        lines.append("only this machine can reach it; listen on /ip4/0.0.0.0/tcp/31337 for others")
+        port = full[0].split("/")[4]
+        lines.append(f"only this machine can reach it; listen on /ip4/0.0.0.0/tcp/{port} for others")
     return lines

@@ -126,6 +126,7 @@ def join(
 
     from ftnode.node.home.identity import home_directory
     from ftnode.node.links.listening import check_announce, check_listen
+    from ftnode.node.links.names import looked_up
     from ftnode.node.manifests.joining import find_run
     from ftnode.node.owner.hours import parse_schedule
     from ftnode.node.owner.pause_rules import OwnerRules
@@ -136,6 +137,7 @@ def join(
     listen = listen_addresses(listen)
     check_listen(listen)
     check_announce(announce, listen)
+    announce = looked_up(announce)
     checked, text, invited = find_run(run, home, timeout, allow_unsigned)
     _check_data(checked, path, url)
     if compute == "torch":
