@@ -47,7 +47,7 @@ from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.manifests.book import ManifestBook, not_listed
 from ftnode.node.manifests.exchange import MANIFEST_PROTOCOL, manifest_handler
 from ftnode.node.manifests.invitation import Invitation
-from ftnode.node.manifests.invited_peers import inviting_peers
+from ftnode.node.manifests.invited_peers import inviting_peers, is_news
 from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
 from ftnode.node.owner.announcements import Speaking, capacity_of, describe_compute
@@ -102,7 +102,7 @@ class Node:
         self._met_somebody, self._last_trouble = False, ""
         self._nursery: trio.Nursery | None = None
         self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
-        self._link = ""
+        self._invited: tuple[str, ...] = ()  # whom the last link names
         """Which invites to the run, as it was last said."""
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes.largest, manifest.slots(config.hold))
@@ -239,14 +239,13 @@ class Node:
         self._noted.write(Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen))
 
     async def _invite(self, reachable: bool) -> None:
-        """A link to this run, for the owner to pass on, when it is another one than before."""
+        """A link to this run, for the owner to pass on, once, and when the last one is of no use any more."""
         manifest = self.config.manifest
         rows = await self.observer.meet()
         peers = inviting_peers(rows, parse_peers(self.config.peers), reachable)
-        link = str(Invitation(manifest.run_id, manifest.run.author, peers))
-        if peers and link != self._link:
-            self._link = link
-            self.speaking.say("invite", f"ftnode join '{link}'")
+        if is_news(peers, self._invited):
+            self._invited = peers
+            self.speaking.say("invite", f"ftnode join '{Invitation(manifest.run_id, manifest.run.author, peers)}'")
 
     async def _drive(self, nursery: trio.Nursery) -> None:
         await self.driver.run(nursery)

@@ -43,7 +43,7 @@ def signer(manifest: Manifest, text: str, source: str = "manifest") -> str:
     if not verify(author, manifest.signed_bytes, signature.signature):
         raise UserError(
             f"the signature of {source} is not that of its author {author} over these values: it was changed or signed "
-            "by another key; get the signed file again", CONFIGURATION,
+            "by another key; if you are the author: ftnode run sign, else get the signed file again", CONFIGURATION,
         )  # fmt: skip
     return author
 

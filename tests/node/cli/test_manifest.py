@@ -256,6 +256,15 @@ def test_an_unsigned_manifest_is_shown_as_such(manifest_file: Path, ftnode: Call
     assert ftnode("run", "push", manifest_file).refused(78, "is not signed")
 
 
+def test_an_edited_list_is_signed_by_its_author_again(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("run", "sign", manifest_file).code == 0
+    text = manifest_file.read_text()
+    author = parse(text).run.author
+    manifest_file.write_text(text.replace("peers = []", f'peers = ["{author}"]'))
+    assert manifest_file.read_text() != text
+    assert ftnode("run", "push", manifest_file).refused(78, "if you are the author: ftnode run sign")
+
+
 def test_show_makes_the_link(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
     from ftnode.node.manifests.invitation import parse_link
 
