@@ -33,6 +33,7 @@ from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.line_choice import choose
 from ftnode.node.manifests.presets import PRESETS, adapt, preset
 from ftnode.node.manifests.reading import read_manifest
+from ftnode.node.manifests.snapshot_choice import with_snapshots
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.parse import Manifest, parse, render
 from ftnode.protocol.words.errors import UserError
@@ -55,10 +56,14 @@ ERRORS = "cli_run"
     "--line", callback=line_option, metavar="UP[/DOWN]Mbit",
     help="Of a typical volunteer, as 20Mbit or 20/100Mbit: chooses encodings, microbatches and window for it.",
 )  # fmt: skip
+@click.option(
+    "--snapshot-every", "every", type=click.IntRange(0), metavar="STEPS",
+    help="Steps between two snapshots that volunteers keep on their disks; 0: none. Default: as validations.",
+)  # fmt: skip
 @home_option
 def init(
     manifest: Path, start: str, data: str | None, stages: int | None, steps: int | None, seed: int | None,
-    line: Line | None, home: str | None,
+    line: Line | None, every: int | None, home: str | None,
 ) -> None:  # fmt: skip
     """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
     An existing file stays as it is."""
@@ -73,7 +78,7 @@ def init(
         first, **asdict(facts), name=_run_name(manifest, start), steps=steps,
         stages=stages, seed=seed,
     )  # fmt: skip
-    choice = choose(adapted, line)
+    choice = with_snapshots(choose(adapted, line), every)
     text = manifest_text(choice.manifest, reasons=choice.reasons)
     signed = _signed(text, manifest.name, home)
     write_new(manifest, signed)

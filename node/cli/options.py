@@ -81,8 +81,8 @@ volunteer_option = click.option(
 )
 """Of this machine's volunteers; `peer_option` names others."""
 metrics_option = click.option(
-    "--metrics", default="127.0.0.1:9464", show_default=True, metavar="HOST:PORT",
-    help="Where Prometheus finds /metrics; the default takes the next port when that one is in use. none: nowhere.",
+    "--metrics", default="auto", show_default=True, metavar="HOST:PORT",
+    help="Where Prometheus finds /metrics. auto: 127.0.0.1:9464, or the next port that is free. none: nowhere.",
 )  # fmt: skip
 
 

@@ -34,6 +34,21 @@ def test_init_takes_every_option(tmp_path: Path, text_file: Path, ftnode: Callab
     assert (manifest.model.dim, manifest.pipeline.stages, manifest.run.steps, manifest.run.seed) == (512, 6, 70, 9)
 
 
+@pytest.mark.parametrize(
+    ("options", "every"),
+    [([], 40), (["--preset", "small"], 250), (["--steps", 70], 10), (["--steps", 5], 10),
+     (["--preset", "compute-bound", "--steps", 5000], 100), (["--snapshot-every", 0], 0), (["--snapshot-every", 7], 7)],
+)  # fmt: skip
+def test_what_a_swarm_needs_to_be_switched_off_is_on_by_default(
+    options: list[object], every: int, tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]
+) -> None:
+    path = tmp_path / "kept.toml"
+    assert ftnode("run", "init", path, "--data", text_file, *options).code == 0
+    assert parse(path.read_text()).recovery.snapshot_every == every
+    chosen = "switched off as a whole goes on from there" in path.read_text()
+    assert chosen is ("--snapshot-every" not in options)
+
+
 def test_init_chooses_for_a_line_and_says_why(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
     path = tmp_path / "home.toml"
     seen = ftnode("run", "init", path, "--preset", "small", "--data", text_file, "--line", "20/100Mbit")
