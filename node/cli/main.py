@@ -225,6 +225,7 @@ cli = LazyGroup(
         "join": ("ftnode.node.cli.join:join", "Volunteer for a run."),
         "status": ("ftnode.node.cli.status:status", "Watch a swarm."),
         "dashboard": ("ftnode.node.cli.dashboard:dashboard", "Watch a swarm on a web page."),
+        "logs": ("ftnode.node.cli.logs:logs", "Show the newest log of this machine's node."),
         "health": ("ftnode.node.cli.health:health", "Say whether this machine's nodes are well."),
         "service": ("ftnode.node.cli.service:service", "Print a systemd unit for a node."),
         "peers": ("ftnode.node.cli.status:list_peers", "Who is in the swarm."),

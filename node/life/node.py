@@ -235,8 +235,8 @@ class Node:
         direct = [address for address in self.addresses if "/p2p-circuit" not in address]
         full = full_addresses(self.me.id, direct)
         run = self.config.manifest.run_id
-        going = self.departure
-        self._noted.write(Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen))
+        going, log = self.departure, str(self.config.log_directory)
+        self._noted.write(Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen, log))
 
     async def _invite(self, reachable: bool) -> None:
         """A link to this run, for the owner to pass on, once, and when the last one is of no use any more."""
