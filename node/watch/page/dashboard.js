@@ -307,10 +307,10 @@ function recoveryItem(row) {
   const bytes = row.bytes_fetched ? `, ${shortNumber(row.bytes_fetched / 1e6)} MB fetched` : "";
   const losses = [["before", row.validation_before], ["after", row.validation_after]]
     .filter(([, loss]) => loss !== null).map(([when, loss]) => `${loss.toFixed(3)} ${when}`).join(", ");
-  item.append(
-    first, make("p", "", `${row.lost ? short(row.lost) : "somebody"} → ${short(row.newcomer)} by ${row.rung}${bytes}`),
-    make("p", "why", `${row.reason}${losses ? `; validation ${losses}` : ""}`),
-  );
+  const before = row.epoch < 0; // of the speaker's time: it knows no names, and no reason
+  const who = `${row.lost ? short(row.lost) : "somebody"} → ${short(row.newcomer)}`;
+  const why = [before ? "" : row.reason, losses ? `validation ${losses}` : ""].filter(Boolean).join("; ");
+  item.append(first, make("p", "", before ? `rebuilt by ${row.rung}` : `${who} by ${row.rung}${bytes}`), make("p", "why", why));
   return item;
 }
 
