@@ -154,6 +154,7 @@ data_group = LazyGroup(
     "data",
     "Make token shards of text to train on, and check them.",
     {
+        "tokenizer": ("ftnode.node.cli.data:tokenizer_of", "Train a tokenizer on text."),
         "build": ("ftnode.node.cli.data:build", "Make token shards of text, JSON lines, Parquet or a dataset."),
         "check": ("ftnode.node.cli.data:check", "Hash every file of a folder of shards again."),
     },

@@ -27,6 +27,7 @@ from ftnode.node.cli.options import (
 )
 from ftnode.node.cli.run_lines import Assumed, chosen_text, figures, line_option, lines_text
 from ftnode.node.home.identity import home_directory
+from ftnode.node.home.size import size_text
 from ftnode.node.home.waiting import spoken
 from ftnode.node.manifests.authorship import author_key, sign, signer
 from ftnode.node.manifests.invitation import Invitation
@@ -34,11 +35,16 @@ from ftnode.node.manifests.line_choice import choose
 from ftnode.node.manifests.presets import PRESETS, adapt, preset
 from ftnode.node.manifests.reading import read_manifest
 from ftnode.node.manifests.snapshot_choice import with_snapshots
-from ftnode.protocol.lines.step_estimate import Line
+from ftnode.protocol.lines.step_estimate import Line, estimate
 from ftnode.protocol.manifest.parse import Manifest, parse, render
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "cli_run"
+
+SNAPSHOTS = 2
+"""That `ftnode join` keeps of a stage, by default; one more is written beside them."""
+LINE_BYTES = 1e6
+"""A second; what a step sends does not depend on it."""
 
 
 @click.command()
@@ -198,7 +204,22 @@ def describe(manifest: Manifest) -> str:
         f"and a head of {found['parameters_head']:,}\n"
         f"{manifest.run.steps:,} steps of {found['tokens_per_step']:,} tokens; "
         f"{found['boundary_bytes'] / 1e3:,.1f} kB per boundary tensor ({forward}), "
-        f"{found['boundary_gradient_bytes'] / 1e3:,.1f} kB per gradient of one ({backward})"
+        f"{found['boundary_gradient_bytes'] / 1e3:,.1f} kB per gradient of one ({backward})\n"
+        f"{needs(manifest)}"
+    )
+
+
+def needs(manifest: Manifest) -> str:
+    """What a volunteer with one block stage needs, in one line. Activations depend on the device, so that only a dry
+    microbatch tells their size."""
+    found, (each, once) = sizes(manifest), manifest.copies_bytes
+    kept = (SNAPSHOTS + 1) * manifest.stage_state_bytes if manifest.recovery.snapshot_every else 0
+    copied = each + once + (manifest.stage_state_bytes if kept else 0)
+    line = estimate(manifest, Line.of_home(LINE_BYTES)).stages[1].traffic.total
+    return (
+        f"a volunteer with one block stage needs {size_text(found['state_bytes_per_stage'])} of device memory and room "
+        f"for {manifest.pipeline.live_activations} activations, {size_text(copied)} of memory besides half a GB for "
+        f"the program, {size_text(kept)} of disk besides 2 GB for logs, and sends and gets {size_text(line)} a step"
     )
 
 

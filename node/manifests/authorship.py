@@ -81,6 +81,6 @@ def _with_value(text: str, section: str, name: str, value: str, source: str) -> 
     if not count:
         raise UserError(
             f"{source}: cannot set {section}.{name} by itself; write the line `{name} = {value}` below [{section}], "
-            "with format = 4, and sign again", CONFIGURATION,
+            "with format = 4 or later, and sign again", CONFIGURATION,
         )  # fmt: skip
     return changed

@@ -62,6 +62,18 @@ def test_init_chooses_for_a_line_and_says_why(tmp_path: Path, text_file: Path, f
     assert parse(other.read_text().replace('"same"', '"home"')).run_id == manifest.run_id
 
 
+def test_show_says_what_a_volunteer_needs(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
+    def needed(*options: object) -> str:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.toml"
+        assert ftnode("run", "init", path, "--data", text_file, "--preset", "small", *options).code == 0
+        return next(line for line in ftnode("run", "show", path).out.splitlines() if "needs" in line)
+
+    kept, none = needed(), needed("--snapshot-every", 0)
+    assert kept.startswith("a volunteer with one block stage needs ") and "MB of device memory" in kept
+    assert "of disk besides 2 GB for logs" in kept and "MB a step" in kept
+    assert "0 bytes of disk besides" in none and kept != none
+
+
 def test_reasons_are_comments(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
     """They are no part of the run's id, and signing keeps them."""
     text = manifest_file.read_text()
