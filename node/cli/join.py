@@ -68,6 +68,10 @@ ERRORS = "cli_join"
     metavar="DIR",
     help="Folder for log and trace, beside earlier ones; default: a new one in the platform's state folder.",
 )
+@click.option(
+    "--log-limit", metavar="GB", type=FiniteRange(0, 1e6, min_open=True), default=2.0, show_default=True,
+    help="Disk for the logs of all starts; the oldest are removed at the next start. Not with --log-dir.",
+)  # fmt: skip
 @click.option("--dump-rebuilds", is_flag=True, help="Keep weights of rebuilds and of the end as files.")
 @click.option("--until-exported", is_flag=True, help="Leave when all steps are done and somebody has the model.")
 @click.option(
@@ -114,8 +118,8 @@ ERRORS = "cli_join"
 def join(
     run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, data_limit: float,
     keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None, listen: tuple[str, ...],
-    announce: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool, until_exported: bool,
-    hash_every: int, compute: str, paced_seconds: tuple[float, float], schedule: tuple[str, ...],
+    announce: tuple[str, ...], timeout: float, log_dir: str | None, log_limit: float, dump_rebuilds: bool,
+    until_exported: bool, hash_every: int, compute: str, paced_seconds: tuple[float, float], schedule: tuple[str, ...],
     max_temp: float | None, max_load: float | None, pause_on_battery: bool, pause_for_gpu: bool, hand_over: float,
     metrics: str, log_format: str, as_json: bool, home: str | None, limits: Limits,
 ) -> int | None:  # fmt: skip
@@ -126,6 +130,7 @@ def join(
 
     from ftnode.node.home.identity import home_directory
     from ftnode.node.links.listening import check_announce, check_listen
+    from ftnode.node.links.names import looked_up
     from ftnode.node.manifests.joining import find_run
     from ftnode.node.owner.hours import parse_schedule
     from ftnode.node.owner.pause_rules import OwnerRules
@@ -136,6 +141,7 @@ def join(
     listen = listen_addresses(listen)
     check_listen(listen)
     check_announce(announce, listen)
+    announce = looked_up(announce)
     checked, text, invited = find_run(run, home, timeout, allow_unsigned)
     _check_data(checked, path, url)
     if compute == "torch":
@@ -174,6 +180,7 @@ def join(
         hand_over_seconds=hand_over,
         limits=limits,
         given=(*peers, *invited),
+        log_bytes_max=0 if log_dir else int(log_limit * 1e9),
     )
 
     from ftnode.node.life.lives import run as volunteer

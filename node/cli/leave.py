@@ -99,10 +99,12 @@ def _refuse_last_copies(keeps: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def chosen(home: Path, wanted: str | None) -> list[Running]:
-    """Volunteers of this home that run. Raises UserError (69, 64) when there is none, or none of that name."""
-    from ftnode.node.home.identity import is_taken
+    """Volunteers of this home that run. Raises UserError: 69 and 64 when there is none, or none of that name, 77 when
+    the home is another user's."""
+    from ftnode.node.home.identity import check_ours, is_taken
     from ftnode.node.owner.join_options import running_nodes
 
+    check_ours(home)
     # A process id may have been given to another program since; the lock on an identity goes with its owner.
     found = [running for running in running_nodes(home) if running.run and is_taken(home, running.peer)]
     if not found:

@@ -155,6 +155,7 @@ data_group = LazyGroup(
     "data",
     "Make token shards of text to train on, and check them.",
     {
+        "tokenizer": ("ftnode.node.cli.data:tokenizer_of", "Train a tokenizer on text."),
         "build": ("ftnode.node.cli.data:build", "Make token shards of text, JSON lines, Parquet or a dataset."),
         "check": ("ftnode.node.cli.data:check", "Hash every file of a folder of shards again."),
     },
@@ -226,6 +227,7 @@ cli = LazyGroup(
         "join": ("ftnode.node.cli.join:join", "Volunteer for a run."),
         "status": ("ftnode.node.cli.status:status", "Watch a swarm."),
         "dashboard": ("ftnode.node.cli.dashboard:dashboard", "Watch a swarm on a web page."),
+        "logs": ("ftnode.node.cli.logs:logs", "Show the newest log of this machine's node."),
         "health": ("ftnode.node.cli.health:health", "Say whether this machine's nodes are well."),
         "service": ("ftnode.node.cli.service:service", "Print a systemd unit for a node."),
         "peers": ("ftnode.node.cli.status:list_peers", "Who is in the swarm."),
@@ -261,6 +263,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.exceptions.ClickException, click.Abort, UserError, KeyboardInterrupt, BrokenPipeError) as error:
         return _report(error)
     except OSError as error:
+        if isinstance(error, PermissionError) and error.filename is not None:
+            return _report(UserError(f"cannot use {error.filename}: {error.strerror}; see who owns it", 77))
         if not _is_of_output(error):
             raise
         _forget_output()

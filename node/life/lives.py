@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from ftnode.node.home.identity import Identity, take_identity
+from ftnode.node.home.log_folders import LOG_NAME, clear, hold
 from ftnode.node.home.log_format import LogFile, formatter
 from ftnode.node.life.node import Node
 from ftnode.node.life.owner_wishes import OwnerWishes
@@ -36,7 +37,6 @@ from ftnode.protocol.words.errors import UserError
 
 ERRORS = "daemon"
 
-LOG_NAME = "node.log"
 log = logging.getLogger(__name__)
 
 LOG_BYTES_MAX: Final = 1 << 26
@@ -50,6 +50,7 @@ def run(config: JoinConfig) -> int:
     """Be a node until Ctrl-C, SIGTERM or an error. 0 after a clean leave. Raises UserError."""
     try:
         config.log_directory.mkdir(parents=True, exist_ok=True)
+        in_use = hold(config.log_directory)
         log_file = LogFile(config.log_directory / LOG_NAME, LOG_BYTES_MAX, _on_stderr)
     except OSError as error:
         raise UserError(
@@ -57,6 +58,8 @@ def run(config: JoinConfig) -> int:
         ) from None
     log_file.setFormatter(formatter(config.log_format))
     logging.basicConfig(handlers=[log_file], level=logging.INFO)
+    for gone in clear(config.log_directory.parents[1], config.log_bytes_max) if config.log_bytes_max else ():
+        log.info("removed old logs: %s", gone)
     identity = take_identity(config.home)
     forget_running(config.home, identity.peer_id)  # of who had it before and was killed
     try:
@@ -64,6 +67,7 @@ def run(config: JoinConfig) -> int:
     finally:
         forget_running(config.home, identity.peer_id)
         identity.release()
+        os.close(in_use)
     if failure is not None:
         raise failure
     return 0

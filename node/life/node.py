@@ -20,7 +20,7 @@ from ftnode.node.compute.client import ComputeProcess
 from ftnode.node.compute.orders import compute_config, may_hold_head
 from ftnode.node.compute.state_shape import gradient_numbers, shape_of, state_numbers
 from ftnode.node.data.shard_wire import DATA_PROTOCOL
-from ftnode.node.directory.directory import RecordKeeper, SwarmDirectory, lifetime_of
+from ftnode.node.directory.directory import TO_CHECK, RecordKeeper, SwarmDirectory, lifetime_of
 from ftnode.node.driver.driver import Driver
 from ftnode.node.driver.trace import TraceWriter, new_trace_path
 from ftnode.node.driver.trace_header import trace_header
@@ -47,7 +47,7 @@ from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.manifests.book import ManifestBook, not_listed
 from ftnode.node.manifests.exchange import MANIFEST_PROTOCOL, manifest_handler
 from ftnode.node.manifests.invitation import Invitation
-from ftnode.node.manifests.invited_peers import inviting_peers
+from ftnode.node.manifests.invited_peers import inviting_peers, is_news
 from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
 from ftnode.node.owner.announcements import Speaking, capacity_of, describe_compute
@@ -102,8 +102,9 @@ class Node:
         self._met_somebody, self._last_trouble = False, ""
         self._nursery: trio.Nursery | None = None
         self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
-        self._link = self._announced = ""
-        """Which invites to the run, and what its author says, as they were last said."""
+        self._invited: tuple[str, ...] = ()
+        self._announced = ""
+        """Whom the last link names, and what the author says, as they were last said."""
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes.largest, manifest.slots(config.hold))
         self.trace = TraceWriter(
@@ -235,18 +236,17 @@ class Node:
         direct = [address for address in self.addresses if "/p2p-circuit" not in address]
         full = full_addresses(self.me.id, direct)
         run = self.config.manifest.run_id
-        going = self.departure
-        self._noted.write(Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen))
+        going, log = self.departure, str(self.config.log_directory)
+        self._noted.write(Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen, log))
 
     async def _invite(self, reachable: bool) -> None:
-        """A link to this run, for the owner to pass on, when it is another one than before."""
+        """A link to this run, for the owner to pass on, once, and when the last one is of no use any more."""
         manifest = self.config.manifest
         rows = await self.observer.meet()
         peers = inviting_peers(rows, parse_peers(self.config.peers), reachable)
-        link = str(Invitation(manifest.run_id, manifest.run.author, peers))
-        if peers and link != self._link:
-            self._link = link
-            self.speaking.say("invite", f"ftnode join '{link}'")
+        if is_news(peers, self._invited):
+            self._invited = peers
+            self.speaking.say("invite", f"ftnode join '{Invitation(manifest.run_id, manifest.run.author, peers)}'")
 
     async def _drive(self, nursery: trio.Nursery) -> None:
         self._tell_announcement(self.book.manifest)
@@ -295,7 +295,7 @@ class Node:
         """Nobody to start from for --timeout is an error that a person can mend."""
         await trio.sleep(self.config.timeout)
         if not self._met_somebody:
-            reasons = " ".join(self._last_trouble.split()) or "no answer"
+            reasons = " ".join(self._last_trouble.removesuffix(TO_CHECK).split()) or "no answer"
             cause = f"no peer answered within {self.config.timeout:g} s ({reasons})"
             self._fail(UserError(f"{cause}; check the address, that the peer runs, and firewalls in between", 69))
 

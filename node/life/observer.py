@@ -13,12 +13,14 @@ from typing import Final
 
 import trio
 
+from ftnode.node.directory.records import CLOCK_SKEW_MS_MAX
 from ftnode.node.home.waiting import tell_waits
 from ftnode.node.links import undigested
 from ftnode.node.links.addresses import parse_peers
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.manifests.book import ManifestBook
 from ftnode.node.owner.join_options import JoinConfig
+from ftnode.node.watch.clock_news import ClockNews
 from ftnode.node.watch.line_news import LineNews
 from ftnode.node.watch.metrics_file import METRICS_NAME, MetricsFile
 from ftnode.node.watch.metrics_server import NONE, MetricsServer
@@ -55,6 +57,7 @@ class Observer:
         self.glance: Callable[[], Glance] = lambda: Glance(False, False, False, 0.0)
         """What compute and the lines do at this moment."""
         self._time, self._line = TimeRecord(), LineNews(config.manifest)
+        self._clocks = ClockNews(CLOCK_SKEW_MS_MAX / 1000)
         self._progress = Progress()
         self._acquaintances = Acquaintances(p2pd, self._wanted)
         self._file = MetricsFile(config.log_directory / METRICS_NAME, lambda why: say("metrics", why))
@@ -112,6 +115,8 @@ class Observer:
             self._file.look(picture.history, time.time())
             if news := self._line.look(self._time.use()):
                 self._say("line", news)
+            if news := self._clocks.look(self._acquaintances.known.values()):
+                self._say("clock", news)
             await trio.sleep(LOOK_SECONDS)
 
     async def _glance_again_and_again(self) -> None:

@@ -217,7 +217,7 @@ class LinkDialer:
             # p2pd keeps its own counsel about an address that just failed ("dial backoff", 5 s), so we ask ourselves.
             met = all(self.p2pd.gate.has_met(peer_id, address) for address in error.dialled)
             pauses = REFUSAL_PAUSES_SECONDS if met else REFUSAL_PAUSES_SECONDS[:1]
-            refused = "peer id mismatch" in str(error) or await refuses(error.dialled, pauses)
+            refused = error.another or await refuses(error.dialled, pauses)
             raise LinkBroken("its address refuses" if refused else clean_reason(str(error)), refused) from None
 
     async def stream(self, peer: Peer, lane: str) -> trio.SocketStream:

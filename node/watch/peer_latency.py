@@ -9,6 +9,7 @@ dashboard.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
 from ftnode.node.links.undigested import asking
+from ftnode.node.watch.clock_offset import ClockOffset
 from ftnode.node.watch.status import Speaker
 from ftnode.node.watch.time_use import TimeUse, read_told, told
 from ftnode.protocol.wire.decoder import Limits, decode
@@ -57,6 +59,8 @@ class Acquaintance:
     role: str = ""
     use: TimeUse | None = None
     """Of its time, as of the last round."""
+    clock: ClockOffset | None = None
+    """As of its last answer."""
 
 
 UNCONNECTED: Final = Acquaintance("none")
@@ -70,6 +74,7 @@ class Answer:
     role: str
     device: str
     use: TimeUse | None = None
+    clock: ClockOffset | None = None
 
 
 class Acquaintances:
@@ -117,11 +122,11 @@ class Acquaintances:
 
         async def ask(peer: str) -> None:
             latency: float | None = None
-            said: dict[str, Any] = {"use": None}
+            said: dict[str, Any] = {"use": None, "clock": None}
             async with limit:
                 try:
                     latency, answer = await who(self._p2pd, peer)
-                    said = {"version": answer.version, "role": answer.role, "use": answer.use}
+                    said = {"version": answer.version, "role": answer.role, "use": answer.use, "clock": answer.clock}
                 except (P2pdError, PeerError) as error:
                     log.info("%s does not say who it is: %s", peer, error)
             met = self.known.get(peer, UNCONNECTED)
@@ -148,18 +153,19 @@ async def who(p2pd: P2pd, peer: str) -> tuple[float, Answer]:
     stream = await p2pd.open(peer, WHO_PROTOCOL, ANSWER_SECONDS)
     try:
         with asking(peer, WHO_PROTOCOL), trio.fail_after(ANSWER_SECONDS):
-            began = trio.current_time()
+            began, asked = trio.current_time(), time.time()
             await write_frame(stream, b"")
             data = await read_frame(stream.receive_some, ANSWER_BYTES_MAX)
-            return trio.current_time() - began, read_answer(data)
+            took = trio.current_time() - began
+            return took, read_answer(data, asked + took / 2, took / 2)
     except STREAM_ERRORS as error:
         raise P2pdError(f"no answer to who it is: {error or type(error).__name__}") from None
     finally:
         await trio.aclose_forcefully(stream)
 
 
-def read_answer(data: bytes) -> Answer:
-    """Raises PeerError."""
+def read_answer(data: bytes, now: float = 0.0, doubt: float = 0.0) -> Answer:
+    """`now`: our wall clock at the moment of the answer, give or take `doubt` seconds. Raises PeerError."""
     found = decode(data, ANSWER_LIMITS)
     words = {}
     for name in ("version", "role", "device"):
@@ -168,7 +174,10 @@ def read_answer(data: bytes) -> Answer:
             raise PeerError(f"no word about its {name}")
         words[name] = clean_reason(word)[:WORD_MAX]
     assert isinstance(found, dict)
-    return Answer(words["version"], words["role"], words["device"], read_told(found))
+    told, clock = found.get("clock"), None
+    if isinstance(told, float) and math.isfinite(told):
+        clock = ClockOffset(told - now, doubt)
+    return Answer(words["version"], words["role"], words["device"], read_told(found), clock)
 
 
 def who_handler(

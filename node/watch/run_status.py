@@ -27,11 +27,10 @@ from ftnode.node.watch.status import (
     perplexity_of,
 )
 from ftnode.node.watch.time_use import TimeUse
-from ftnode.protocol.chronicle import Rebuild
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.picture import Picture
 from ftnode.protocol.words.messages import HALTED
-from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.types import Peer, Rung
 
 VERSION = version("ftnode")
 PACE_COMMITS = 8
@@ -96,7 +95,7 @@ def run_status(
         waiting=waiting,
         stages=rows,
         standbys=tuple(sorted(peer.id for peer in _present(picture, now) if peer not in picture.members)),
-        recoveries=_recoveries(picture),
+        recoveries=_recoveries(picture, around.progress),
         commits=_curve(picture) if curve else (),
         validation_step=last_validation,
         perplexity=perplexity_of(validation),
@@ -129,6 +128,7 @@ def look(picture: Picture, progress: Progress, now: float) -> None:
             for told in report.stages:
                 if told.stage in rows:
                     rows[told.stage] = max(rows[told.stage], told.applied)
+    _note_fetched(picture, progress)
     progress.look(picture.history.newest_step, {stage: step for stage, step in rows.items() if step > 0}, now)
 
 
@@ -277,20 +277,27 @@ def _rows(picture: Picture, manifest: Manifest, now: float) -> tuple[StageRow, .
     return tuple(rows)
 
 
-def _recoveries(picture: Picture) -> tuple[RecoveryRow, ...]:
+def _recoveries(picture: Picture, progress: Progress) -> tuple[RecoveryRow, ...]:
+    """Not those of a swarm that started again as a whole from its disks: nobody was lost then."""
     return tuple(
         RecoveryRow(
             rebuild.stage, rebuild.step, rebuild.rung.value, rebuild.epoch,
             rebuild.lost.id if rebuild.lost is not None else "",
             rebuild.newcomer.id if rebuild.newcomer is not None else "", rebuild.reason, rebuild.seconds,
-            _bytes_fetched(picture, rebuild), *picture.history.around(rebuild),
+            progress.fetched.get(key, 0), *picture.history.around(rebuild),
         )
-        for _, rebuild in sorted(picture.history.rebuilds.items())
+        for key, rebuild in sorted(picture.history.rebuilds.items())
+        if rebuild.rung is not Rung.SNAPSHOT or rebuild.lost is not None
     )  # fmt: skip
 
 
-def _bytes_fetched(picture: Picture, rebuild: Rebuild) -> int:
-    """As the newcomer says, while it holds the stage."""
-    report = picture.reports.get(rebuild.newcomer) if rebuild.newcomer is not None else None
-    stages = report.stages if report is not None else ()
-    return next((told.fetched for told in stages if told.stage == rebuild.stage), 0)
+def _note_fetched(picture: Picture, progress: Progress) -> None:
+    """A newcomer says how much it has fetched for a stage, which is for the last time that it was rebuilt."""
+    rebuilds = picture.history.rebuilds
+    progress.fetched = {key: size for key, size in progress.fetched.items() if key in rebuilds}
+    for stage, key in {key[1]: key for key in sorted(rebuilds)}.items():
+        newcomer = rebuilds[key].newcomer
+        report = picture.reports.get(newcomer) if newcomer is not None else None
+        told = next((told.fetched for told in report.stages if told.stage == stage), 0) if report is not None else 0
+        if told:
+            progress.fetched[key] = told

@@ -24,6 +24,8 @@ TIME_COLUMNS = ("computed", "sent", "waited", "line full", "line up")
 LONG_PEER_COLUMNS = (*PEER_COLUMNS, "address")
 RECOVERIES_SHOWN = 5
 TEXT_SHOWN = 120
+REASON_SHOWN = 1000
+"""As many letters as a reason has at most."""
 PEER_SHOWN = 6
 ALARMING = ("vacant", "rebuilding")
 
@@ -43,10 +45,11 @@ class Table:
         return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
 
 
-def printable(text: str) -> str:
-    """One line without control characters, so that a stranger cannot write escape codes to our terminal."""
+def printable(text: str, most: int = TEXT_SHOWN) -> str:
+    """One line of at most so many letters, without control characters, so that a stranger cannot write escape codes to
+    our terminal."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return shown if len(shown) <= TEXT_SHOWN else f"{shown[: TEXT_SHOWN - 1]}…"
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def short_peer(peer: str) -> str:
@@ -208,9 +211,10 @@ def closing_lines(status: SwarmStatus) -> list[str]:
     if status.standbys:
         lines.append(f"standing by: {', '.join(short_peer(peer) for peer in status.standbys[:16])}")
     if status.copies:
-        fetched = sum(copy.bytes_fetched for copy in status.copies)
         stages = dict.fromkeys(spoken_stage(copy.stage) for copy in status.copies)
-        lines.append(f"copies of {', '.join(stages)} are kept; {fetched / 1e6:.1f} MB fetched for them so far")
+        keepers = _counted(len({copy.peer for copy in status.copies}), "volunteer", "volunteers")
+        oldest = min(copy.step for copy in status.copies)
+        lines.append(f"copies of {', '.join(stages)} are kept by {keepers}, the oldest of step {oldest:,}")
     if status.skipped_steps:
         lines.append(f"{status.skipped_steps} steps were skipped")
     if status.waiting:
@@ -266,9 +270,11 @@ def _ago(seconds: float | None) -> str:
 
 def _recovery_line(row: RecoveryRow) -> str:
     took = "not yet healed" if row.seconds is None else f"healed in {row.seconds:.1f} s"
-    who = f"{short_peer(row.lost)} -> {short_peer(row.newcomer)}"
+    if row.epoch < 0:
+        return f"{spoken_stage(row.stage)} lost at step {row.step}: rebuilt by {printable(row.rung)}, {took}"
+    who = f"{short_peer(row.lost) if row.lost else 'somebody'} -> {short_peer(row.newcomer)}"
     fetched = f", {row.bytes_fetched / 1e6:.1f} MB" if row.bytes_fetched else ""
-    why = f"{printable(row.rung)}, {took}{fetched} ({printable(row.reason)})"
+    why = f"{printable(row.rung)}, {took}{fetched} ({printable(row.reason, REASON_SHOWN)})"
     losses = _figures([("validation before", row.validation_before, ".3f"), ("after", row.validation_after, ".3f")])
     stage = spoken_stage(row.stage)
     return f"{stage} lost at step {row.step}: {who} by {why}{'; ' + losses if losses else ''}"

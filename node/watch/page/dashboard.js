@@ -2,7 +2,7 @@
 "use strict";
 
 const LOOK_MS = 1000, HIDDEN_MS = 5000, RETRY_MS = 2000, ANSWER_MS = 10000;
-const NOTES_MAX = 200, MARKS_MAX = 400, RECOVERIES_MAX = 32, HOLDERS_ROOMY = 24, OLD_SECONDS = 20, STALE_SECONDS = 10;
+const NOTES_MAX = 200, MARKS_MAX = 400, RECOVERIES_MAX = 32, HOLDERS_ROOMY = 24, OLD_SECONDS = 20;
 const SIGNS = {
   training: "▶", ready: "✓", rebuilding: "↻", vacant: "○", waiting: "…", finished: "■", silent: "✕", unknown: "?", halted: "✕",
 };
@@ -119,7 +119,8 @@ function show(told) {
   const status = told.status;
   showBanner(told);
   showAnnouncement(status);
-  say("source", told.source === "replay" ? "A replay of recorded traces" : "Live");
+  const since = clock(Date.now() / 1000 - told.age);
+  say("source", told.source === "replay" ? "A replay of recorded traces" : told.silent ? `As of ${since}` : "Live");
   if (!status || !status.run) {
     say("state", status ? "no run" : "looking");
     return;
@@ -127,12 +128,13 @@ function show(told) {
   document.title = `${status.name} · ${count(status.step)} · ftnode`;
   say("name", status.name);
   say("run", `run ${status.run.slice(0, 12)}`);
-  say("state", status.state);
-  find("state").dataset.state = status.state;
+  const state = told.silent && status.state !== "finished" ? "silent" : status.state;
+  say("state", state);
+  find("state").dataset.state = state;
   const eyes = told.source === "replay" ? "all traces together" : `as ${short(status.speaker.peer)} sees it`;
   say("heard", `${eyes}${told.source === "live" && told.age > 3 ? `, ${lasting(told.age)} ago` : ""}`);
   showFigures(status);
-  showStages(status);
+  showStages(told.silent ? grownOlder(status, told.age) : status);
   showRecoveries(status);
   if (marksChanged) curve.marks = [...known.marks.values()].sort((a, b) => a.step - b.step);
   marksChanged = false;
@@ -151,14 +153,17 @@ function showAnnouncement(status) {
 }
 
 function showBanner(told) {
-  const status = told.status, stale = told.source === "live" && told.age !== null && told.age > STALE_SECONDS;
+  const status = told.status, heard = status && status.run && told.silent;
   let text = told.trouble;
-  if (!text && stale) text = `nothing was heard for ${lasting(told.age)}`;
+  if (heard) text = `nobody has been heard since ${clock(Date.now() / 1000 - told.age)}${text ? `: ${text}` : ""}`;
   if (!text && status && status.waiting) text = status.waiting.startsWith("halted") ? status.waiting : `waiting for ${status.waiting}`;
-  if (!text && status && !status.run) text = "who answers takes part in no run, and knows nobody who does";
+  if (!text && status && !status.run) text = "no volunteer is known here yet; the page shows the run as soon as one joins";
   find("banner").hidden = !text;
   say("banner", text ? text[0].toUpperCase() + text.slice(1) : "");
 }
+
+// What was said of holders when somebody was last heard, as much older.
+const grownOlder = (status, age) => ({ ...status, stages: status.stages.map((row) => ({ ...row, age: row.age + age })) });
 
 function showFigures(status) {
   say("step", count(status.step));
@@ -309,10 +314,10 @@ function recoveryItem(row) {
   const bytes = row.bytes_fetched ? `, ${shortNumber(row.bytes_fetched / 1e6)} MB fetched` : "";
   const losses = [["before", row.validation_before], ["after", row.validation_after]]
     .filter(([, loss]) => loss !== null).map(([when, loss]) => `${loss.toFixed(3)} ${when}`).join(", ");
-  item.append(
-    first, make("p", "", `${row.lost ? short(row.lost) : "somebody"} → ${short(row.newcomer)} by ${row.rung}${bytes}`),
-    make("p", "why", `${row.reason}${losses ? `; validation ${losses}` : ""}`),
-  );
+  const before = row.epoch < 0; // of the speaker's time: it knows no names, and no reason
+  const who = `${row.lost ? short(row.lost) : "somebody"} → ${short(row.newcomer)}`;
+  const why = [before ? "" : row.reason, losses ? `validation ${losses}` : ""].filter(Boolean).join("; ");
+  item.append(first, make("p", "", before ? `rebuilt by ${row.rung}` : `${who} by ${row.rung}${bytes}`), make("p", "why", why));
   return item;
 }
 

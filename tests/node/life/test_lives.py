@@ -76,7 +76,7 @@ def test_the_note_of_who_had_the_identity_before_goes_first(monkeypatch: pytest.
 
     monkeypatch.setattr(lives_module, "_live", live)
     monkeypatch.setattr(lives_module, "admitted", lambda config, peer: config)
-    config: Any = SimpleNamespace(home=tmp_path, log_directory=tmp_path / "logs", log_format="text")
+    config: Any = SimpleNamespace(home=tmp_path, log_directory=tmp_path / "logs", log_format="text", log_bytes_max=0)
     assert lives_module.run(config) == 0
     assert noted == [()]
 

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
-from ftnode.node.watch.dashboard_feed import COMMITS_KEPT, NOTES_KEPT, ROWS_MAX, Decision, Feed, GrowingLog
+import pytest
+
+from ftnode.node.watch.dashboard_feed import (
+    COMMITS_KEPT,
+    NOTES_KEPT,
+    ROWS_MAX,
+    SILENT_SECONDS,
+    Decision,
+    Feed,
+    GrowingLog,
+)
 from ftnode.node.watch.history import CommitRow, History, NoteRow, ValidationRow
 from ftnode.node.watch.status import CommitPoint, Speaker, SwarmStatus
 
@@ -125,6 +136,23 @@ def test_a_feed_is_bounded_and_read_in_pieces() -> None:
             break
     assert steps == list(range(500, COMMITS_KEPT + 500))
     assert len(notes) == NOTES_KEPT
+
+
+def test_what_is_known_stays_when_nobody_is_heard_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last volunteer has left: who still answers is a meeting point, which takes part in no run."""
+    feed = Feed("live")
+    feed.tell_status(TINY)
+    heard, now = time.time(), time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    for seconds, silent in ((0.0, False), (SILENT_SECONDS - 1, False), (SILENT_SECONDS + 1, True)):
+        now = heard + seconds
+        feed.tell_status(SwarmStatus(TINY.speaker, state="meeting point"))
+        feed.tell_trouble("nobody asked knows the run")
+        told = Page(feed).look()
+        assert told["silent"] is silent and told["status"]["run"] == TINY.run
+        assert told["age"] == pytest.approx(seconds, abs=0.5)
+    feed.tell_status(TINY)
+    assert Page(feed).look()["silent"] is False and Page(feed).look()["trouble"] == ""
 
 
 def test_trouble_is_told_until_somebody_answers() -> None:

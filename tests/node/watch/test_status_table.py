@@ -52,6 +52,20 @@ FULL = SwarmStatus(
 ADDRESS = "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWA1zbZPC6d35sta3fF8sz7nWseL13tjnKrHpzDjMZeBxk"
 
 
+def test_a_recovery_is_told_whole() -> None:
+    why = "stage 1 is an end of the pipeline: its one block neighbour takes its place; " * 3
+    rows = (
+        RecoveryRow(1, 6, "copy", 3, "12D3KooWlost", "12D3KooWnew", why, 2.5, 2_100_000),
+        RecoveryRow(2, 7, "blend", 4, "", "12D3KooWnew", "silent", None),
+        RecoveryRow(3, 5, "blend", -1, "", "", "told with the commit", 3.2),
+    )
+    assert plain_lines(replace(FULL, recoveries=rows))[-3:] == [
+        f"stage 1 lost at step 6: oWlost -> ooWnew by copy, healed in 2.5 s, 2.1 MB ({why})",
+        "stage 2 lost at step 7: somebody -> ooWnew by blend, not yet healed (silent)",
+        "stage 3 lost at step 5: rebuilt by blend, healed in 3.2 s",
+    ]
+
+
 def test_one_line_for_the_run() -> None:
     assert plain_lines(FULL)[1] == (
         "step 1,207 of 30,000, loss 2.5000, validation 2.4000 at step 1200 (perplexity 11.02), tokens/s 1,234, "
