@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ftnode.protocol.recovery.last_copy import names_of
 from ftnode.protocol.words.events import Event, Leave, Stay
+from ftnode.protocol.words.types import names_of
 
 if TYPE_CHECKING:
     from ftnode.node.driver.core_clock import CoreClock

@@ -28,6 +28,7 @@ from ftnode.node.export.holders import holders_of
 from ftnode.node.export.server import STREAMS_MAX, ExportServer
 from ftnode.node.export.wire import EXPORT_PROTOCOL
 from ftnode.node.home.identity import Identity
+from ftnode.node.life.bottom_line import BottomLine
 from ftnode.node.life.departure import Departure
 from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
@@ -50,12 +51,13 @@ from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.invited_peers import inviting_peers
 from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
-from ftnode.node.owner.announcements import Speaking, capacity_of, describe_compute
+from ftnode.node.owner.announcements import capacity_of, describe_compute
 from ftnode.node.owner.join_options import JoinConfig, Running
 from ftnode.node.owner.running_note import RunningNote
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
 from ftnode.node.watch.history import HISTORY_PROTOCOL, NodeHistory, history_handler
+from ftnode.node.watch.live_line import Part, own_parts, run_parts
 from ftnode.node.watch.status import STATUS_PROTOCOL, SwarmStatus, status_handler
 from ftnode.node.watch.time_use import Glance
 from ftnode.node.weights.copy_fetching import CopyFetcher
@@ -89,7 +91,7 @@ class Node:
     """The adapters of one node around its driver."""
 
     def __init__(
-        self, config: JoinConfig, identity: Identity, p2pd: P2pd, addresses: tuple[str, ...], speaking: Speaking,
+        self, config: JoinConfig, identity: Identity, p2pd: P2pd, addresses: tuple[str, ...], bottom: BottomLine,
         note: RunningNote,
     ) -> None:  # fmt: skip
         manifest = config.manifest
@@ -97,7 +99,7 @@ class Node:
         self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
         self._with_card = card_signer(identity.peer_id, identity.sign)
         self._signed, self.settings = self._with_card(addresses), settings(manifest)
-        self.speaking, self._noted = speaking, note
+        self.speaking, self._noted = bottom.speaking, note
         self.failure: UserError | None = None
         self._met_somebody, self._last_trouble = False, ""
         self._nursery: trio.Nursery | None = None
@@ -134,6 +136,7 @@ class Node:
             self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self._on_note
         )
         self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock)
+        self.driver.work = self.observer.work = bottom.work
         self.observer.trouble = lambda: self.directory.link.trouble
         self.observer.glance = lambda: Glance(self.compute.working, *self.transport.outbound, self.transport.line_rate)
         self.departure = Departure(
@@ -156,8 +159,7 @@ class Node:
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
         self.driver.saver = self.saver = saver_for(config, snapshots, self.compute, self._look, self.speaking.say)
-        self.driver.donor = self.donor
-        self.driver.on_last = self._on_last
+        self.driver.donor, self.driver.on_last = self.donor, self._on_last
         self.exports = ExportServer(
             manifest.run_id, manifest.run.steps, self.arena, self.compute, self._held,
             self.donor.next_advance, lambda: holders_of(self._look(), manifest.run_id), self._on_written,
@@ -411,3 +413,13 @@ class Node:
     def status(self) -> SwarmStatus:
         """For watchers."""
         return self.observer.status()
+
+    def live_parts(self) -> list[list[Part]]:
+        """What the live line says: the run, and this node."""
+        going = self.departure
+        if going.frozen:
+            return [[Part(0, f"stands still: {going.frozen}")]]
+        state = "hands over" if going.pausing or (going.leaving and not going.keeps) else ""
+        state = "waits for somebody to export the model" if going.keeps else state
+        status = self.observer.status(curve=False)
+        return [run_parts(status), own_parts(status, self.observer.work, going.holds, state)]

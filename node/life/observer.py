@@ -21,6 +21,7 @@ from ftnode.node.owner.join_options import JoinConfig
 from ftnode.node.watch.line_news import LineNews
 from ftnode.node.watch.metrics_file import METRICS_NAME, MetricsFile
 from ftnode.node.watch.metrics_server import NONE, MetricsServer
+from ftnode.node.watch.own_work import OwnWork, summary
 from ftnode.node.watch.peer_latency import WHO_PROTOCOL, Acquaintances, who_handler
 from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.run_status import VERSION, Surroundings, look, run_status, undigested_rows
@@ -52,6 +53,9 @@ class Observer:
         """What this node waits for, whatever its run does."""
         self.glance: Callable[[], Glance] = lambda: Glance(False, False, False, 0.0)
         """What compute and the lines do at this moment."""
+        self.work = OwnWork()
+        """What this node does."""
+        self._told_end = False
         self._time, self._line = TimeRecord(), LineNews(config.manifest)
         self._progress = Progress()
         self._acquaintances = Acquaintances(p2pd, self._wanted)
@@ -107,9 +111,18 @@ class Observer:
             picture = self._look()
             look(picture, self._progress, self._clock())
             self._file.look(picture.history, time.time())
+            self.work.look(picture, time.monotonic())
+            self._tell_the_end(picture)
             if news := self._line.look(self._time.use()):
                 self._say("line", news)
             await trio.sleep(LOOK_SECONDS)
+
+    def _tell_the_end(self, picture: Picture) -> None:
+        """Once, when the run is done."""
+        if picture.finished and not self._told_end:
+            self._told_end = True
+            if self.work.visits:
+                self._say("summary", f"all {picture.settings.steps:,} steps are done; {summary(self.work)}")
 
     async def _glance_again_and_again(self) -> None:
         while True:

@@ -179,7 +179,7 @@ def _summaries(
         heard=frozenset(peer.id for peer in picture.watched),
         refused=frozenset(peer.id for peer in picture.signs.refused) if state == "finished" else frozenset(),
         rebuilds={
-            rebuild.stage: f"rebuilt by {rebuild.rung.value}: {rebuild.reason}"
+            rebuild.stage: f"being rebuilt from {rebuild.rung.spoken}: {rebuild.reason}"
             for rebuild in picture.history.rebuilds.values()
             if rebuild.seconds is None
         },

@@ -10,14 +10,13 @@ from ftnode.node.home.duration import duration
 from ftnode.node.owner.limits import rate_text
 from ftnode.node.watch.stage_summary import Circumstances, summarize
 from ftnode.node.watch.status import PeerRow, RecoveryRow, StageRow, StageSummary, SwarmStatus
-from ftnode.protocol.recovery.last_copy import names_of
-from ftnode.protocol.words.types import spoken_stage
+from ftnode.protocol.words.types import Rung, names_of, spoken_stage
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 RUN_COLUMNS = ("run", "id", "state", "step", "loss", "tokens/s", "volunteers", "waits for")
-STAGE_COLUMNS = ("stage", "holders", "epoch", "state", "step", "tokens/s", "queue", "last step", "reason")
+STAGE_COLUMNS = ("stage", "holders", "change", "state", "step", "tokens/s", "queue", "last step", "reason")
 HOLDER_COLUMNS = ("stage", "peer", "state", "step", "microbatches", "queue", "tokens/s", "heard")
 PEER_COLUMNS = ("peer", "role", "stages", "path", "latency", "version", "heard")
 TIME_COLUMNS = ("computed", "sent", "waited", "line full", "line up")
@@ -114,7 +113,8 @@ def heading_lines(status: SwarmStatus) -> list[str]:
     return [
         f"{printable(status.name)} ({printable(status.run[:12])}) as {who} sees it",
         ", ".join(text for text in progress if text),
-        f"view {status.view} of lineage {printable(status.lineage[:8]) or '-'}, led by {short_peer(status.leader)}",
+        f"led by {short_peer(status.leader)}; change {status.view} of who holds what, on branch "
+        f"{printable(status.lineage[:8]) or '-'} of the run",
     ]
 
 
@@ -264,13 +264,21 @@ def _ago(seconds: float | None) -> str:
 
 
 def _recovery_line(row: RecoveryRow) -> str:
-    took = "not yet healed" if row.seconds is None else f"healed in {row.seconds:.1f} s"
-    who = f"{short_peer(row.lost)} -> {short_peer(row.newcomer)}"
+    """One of before the speaker's time has no names and no reason."""
+    lost = f"{spoken_stage(row.stage)} was lost" + (f" with {short_peer(row.lost)}" if row.lost else "")
+    verb = "rebuilds" if row.seconds is None else "rebuilt"
+    who = short_peer(row.newcomer) if row.newcomer else "a volunteer"
+    took = "" if row.seconds is None else f" in {row.seconds:.1f} s"
     fetched = f", {row.bytes_fetched / 1e6:.1f} MB" if row.bytes_fetched else ""
-    why = f"{printable(row.rung)}, {took}{fetched} ({printable(row.reason)})"
+    why = f" ({printable(row.reason)})" if row.epoch >= 0 else ""
     losses = _figures([("validation before", row.validation_before, ".3f"), ("after", row.validation_after, ".3f")])
-    stage = spoken_stage(row.stage)
-    return f"{stage} lost at step {row.step}: {who} by {why}{'; ' + losses if losses else ''}"
+    end = f"; {losses}" if losses else ""
+    return f"{lost} at step {row.step}; {who} {verb} it from {_source(row.rung)}{took}{fetched}{why}{end}"
+
+
+def _source(rung: str) -> str:
+    """Newer versions may know other rungs."""
+    return Rung(rung).spoken if rung in {*Rung} else printable(rung)
 
 
 def _member_lines(status: SwarmStatus) -> Iterable[str]:

@@ -123,7 +123,7 @@ class Leader:
             return self.restart.waiting
         if progress.begin is None:
             missing = ", ".join(str(peer) for peer in sorted(s.members - progress.statuses.keys()))
-            return f"the status of {missing or 'its members'}"
+            return f"word from {missing or 'its members'} of how far they are"
         return ""
 
     def told_step(self, s: Situation) -> int:
@@ -185,7 +185,7 @@ class Leader:
         """A Status after the Begin: the sender has not got it, or it has been away in another lineage and dropped its
         work on this attempt, and with it tensors that it had acknowledged: then nobody can finish the attempt."""
         if begin.training and status.attempt is None and sender in self._begun:
-            out.note("stand", f"{sender} has dropped its work: step {begin.step} is redone")
+            out.note("stand", f"{sender} has dropped its work: step {begin.step} is done again")
             self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
         else:
             out.send(sender, begin)
@@ -212,7 +212,7 @@ class Leader:
         self.restart.listen(s)
         restarts = self.restart.concerns(s, where)
         if where.base.step == 0 < s.highest_step and not restarts:
-            progress.halted = f"{HALTED}steps up to {s.highest_step} are committed and nobody has their weights"
+            progress.halted = f"{HALTED}steps up to {s.highest_step} are done and nobody has their weights"
             out.note("halt", progress.halted)
             return
         progress.base, progress.empty = where.base, where.vacuous(self.view)
@@ -368,7 +368,7 @@ class Leader:
         if not begin.training:
             if not progress.finished:
                 progress.finished = True
-                out.note("finished", f"all {begin.base.step} steps are committed", step=str(begin.base.step))
+                out.note("finished", f"all {begin.base.step} steps are done", step=str(begin.base.step))
             return
         told = [(peer, ready) for peer, ready in progress.ready.items() if peer in s.members]
         readies = tuple(ready for _, ready in told)
@@ -575,7 +575,7 @@ class Leader:
             held = self.leavers.held_since
             out.extend(self.leavers.beat(s))
             if held is None and self.leavers.held_since is not None and (begin := progress.begin) is not None:
-                out.note("leaver", f"step {begin.step} is not made: a stage goes with those who leave")
+                out.note("leaver", f"step {begin.step} is put off: a stage would go with those who leave")
                 self._begin(s, out, begin.base, begin.skipped, begin.installs, None, False)
             out.extend(self.learners.beat(s))
         if balloting.proposing:
