@@ -219,7 +219,7 @@ class SwarmStatus:
     perplexity: float | None = None
     """e to the validation loss, per token."""
     eta_seconds: float | None = None
-    """To the last step at the pace of the newest; None while it does not train."""
+    """To the last step (time_left.py); None while it does not train."""
     volunteers: int = 0
     """Holders, learners and those who stand by."""
     commit_age: float | None = None
