@@ -56,6 +56,7 @@ from ftnode.node.owner.join_options import JoinConfig, Running
 from ftnode.node.owner.running_note import RunningNote
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
+from ftnode.node.watch.alarms import only_here
 from ftnode.node.watch.history import HISTORY_PROTOCOL, NodeHistory, history_handler
 from ftnode.node.watch.live_line import Part, own_parts, run_parts
 from ftnode.node.watch.status import STATUS_PROTOCOL, SwarmStatus, status_handler
@@ -72,7 +73,7 @@ from ftnode.protocol.wire.frames import STATE_PROTOCOL
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, Moved
-from ftnode.protocol.words.types import Peer, Version
+from ftnode.protocol.words.types import Peer, Version, names_of
 
 if TYPE_CHECKING:
     from ftnode.node.data.shards import RunShards
@@ -185,6 +186,7 @@ class Node:
         nursery.start_soon(self.compute.run)
         nursery.start_soon(self.saver.run)
         self.departure.keep = self.saver.keep_now if self.saver.keeps else None
+        self.departure.stored = self.disk.newest
         self.departure.hand_over_seconds = self.config.hand_over_seconds
         self.disk.tell()
         nursery.start_soon(self.disk.check)
@@ -419,7 +421,9 @@ class Node:
         going = self.departure
         if going.frozen:
             return [[Part(0, f"stands still: {going.frozen}")]]
-        state = "hands over" if going.pausing or (going.leaving and not going.keeps) else ""
-        state = "waits for somebody to export the model" if going.keeps else state
+        state = "waits for somebody to export the model" if going.keeps else ""
+        if not going.keeps and (going.pausing or going.leaving):
+            picture = self._look()
+            state = f"hands over {names_of(only_here(picture, (self.me,), self.driver.clock()))}".rstrip()
         status = self.observer.status(curve=False)
         return [run_parts(status), own_parts(status, self.observer.work, going.holds, state)]

@@ -18,6 +18,7 @@ from ftnode.node.links import undigested
 from ftnode.node.links.addresses import parse_peers
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.owner.join_options import JoinConfig
+from ftnode.node.watch.alarms import alarms
 from ftnode.node.watch.line_news import LineNews
 from ftnode.node.watch.metrics_file import METRICS_NAME, MetricsFile
 from ftnode.node.watch.metrics_server import NONE, MetricsServer
@@ -55,7 +56,7 @@ class Observer:
         """What compute and the lines do at this moment."""
         self.work = OwnWork()
         """What this node does."""
-        self._told_end = False
+        self._told_end, self._alarmed = False, frozenset[str]()
         self._time, self._line = TimeRecord(), LineNews(config.manifest)
         self._progress = Progress()
         self._acquaintances = Acquaintances(p2pd, self._wanted)
@@ -113,6 +114,7 @@ class Observer:
             self._file.look(picture.history, time.time())
             self.work.look(picture, time.monotonic())
             self._tell_the_end(picture)
+            self._tell_of_alarms(picture)
             if news := self._line.look(self._time.use()):
                 self._say("line", news)
             await trio.sleep(LOOK_SECONDS)
@@ -123,6 +125,14 @@ class Observer:
             self._told_end = True
             if self.work.visits:
                 self._say("summary", f"all {picture.settings.steps:,} steps are done; {summary(self.work)}")
+
+    def _tell_of_alarms(self, picture: Picture) -> None:
+        """Each once, until it is over; figures behind the first clause may change meanwhile."""
+        now = {text.partition(";")[0]: text for text in alarms(picture, self._clock())}
+        for clause, text in now.items():
+            if clause not in self._alarmed:
+                self._say("alarm", text)
+        self._alarmed = frozenset(now)
 
     async def _glance_again_and_again(self) -> None:
         while True:

@@ -25,6 +25,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
 ERASE: Final = "\r\x1b[J"
+COLUMNS_USUAL: Final = 80
 WIDTH_MIN: Final = 8
 """Below, there is no line."""
 LINES_KEPT: Final = 1000
@@ -54,10 +55,11 @@ class Terminal:
         """Cells that the line may take; 0 where there is no room for one. The last column stays free: some terminals
         begin a new line as soon as it is written to."""
         try:
-            columns = os.get_terminal_size(self._stream.fileno()).columns - 1
+            columns = os.get_terminal_size(self._stream.fileno()).columns
         except (OSError, ValueError):
-            columns = 79
-        return columns if columns >= WIDTH_MIN else 0
+            columns = 0
+        width = (columns or COLUMNS_USUAL) - 1  # a serial line says 0, since it does not know
+        return width if width >= WIDTH_MIN else 0
 
     def cells(self, text: str) -> int:
         """The width of `text` when it is written with the letters that the terminal has."""

@@ -9,6 +9,7 @@ from statistics import median
 
 from ftnode.node.links.address_cards import bare
 from ftnode.node.links.undigested import Failures
+from ftnode.node.watch.alarms import alarms
 from ftnode.node.watch.bottleneck import Bottleneck, bottleneck
 from ftnode.node.watch.peer_latency import UNCONNECTED, Acquaintance
 from ftnode.node.watch.progress import Progress
@@ -110,6 +111,7 @@ def run_status(
         limiting_peer=limiting.peer,
         limited_by=limiting.kind,
         copies=_copies(picture),
+        alarms=alarms(picture, now),
         skipped_steps=sum(commit.skipped for commit in picture.history.commits.values()),
     )
 

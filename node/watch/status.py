@@ -236,6 +236,8 @@ class SwarmStatus:
     """Whom the others wait for most, by what `peers` say of their time; empty where nobody stands out."""
     limited_by: str = ""
     """Its line or its device."""
+    alarms: tuple[str, ...] = ()
+    """Stages in danger, and stages whose loss is not made good yet, in words; the most urgent first."""
     format: int = FORMAT
 
 

@@ -23,6 +23,7 @@ TIME_COLUMNS = ("computed", "sent", "waited", "line full", "line up")
 LONG_PEER_COLUMNS = (*PEER_COLUMNS, "address")
 RECOVERIES_SHOWN = 5
 TEXT_SHOWN = 120
+ALARM_SHOWN = 300
 PEER_SHOWN = 6
 ALARMING = ("vacant", "rebuilding")
 
@@ -42,10 +43,14 @@ class Table:
         return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
 
 
-def printable(text: str) -> str:
+class Alarm(str):
+    """A line that a person should see first."""
+
+
+def printable(text: str, most: int = TEXT_SHOWN) -> str:
     """One line without control characters, so that a stranger cannot write escape codes to our terminal."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return shown if len(shown) <= TEXT_SHOWN else f"{shown[: TEXT_SHOWN - 1]}…"
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def short_peer(peer: str) -> str:
@@ -61,7 +66,7 @@ def render(status: SwarmStatus, per_peer: bool = False) -> RenderableType:
     parts: list[RenderableType] = []
     for part in blocks(status, per_peer):
         if isinstance(part, str):
-            parts.append(Text(part))
+            parts.append(Text(part, "bold red" if isinstance(part, Alarm) else ""))
             continue
         text = Text(no_wrap=True, overflow="ellipsis")
         for number, line in enumerate(part.lines(), -1):
@@ -82,7 +87,10 @@ def plain_lines(status: SwarmStatus, per_peer: bool = False) -> list[str]:
 
 def blocks(status: SwarmStatus, per_peer: bool = False) -> list[str | Table]:
     """Lines and tables in the order in which they are shown. `per_peer`: each holder and each peer as well."""
-    found: list[str | Table] = [*heading_lines(status)]
+    found: list[str | Table] = [
+        *heading_lines(status),
+        *(Alarm(f"ALARM: {printable(text, ALARM_SHOWN)}") for text in status.alarms),
+    ]
     if status.stages:
         found.append(stage_table(status))
     if per_peer and status.stages:

@@ -393,11 +393,11 @@ class Leader:
         if not (settled or joins or going) or self.balloting.proposing or self.losses:
             return False
         self._settling, self.memory.settled = True, dict(self.progress.ready)
-        reasons = [f"{peer} has learnt stage {stage}" for stage, peer in joins]
+        reasons = [f"{peer} has learnt {spoken_stage(stage)}" for stage, peer in joins]
         leaves = [(stage, peer) for peer in going for stage in self.view.stages_of(peer)]
         for stage, giver in dict.fromkeys((*self.learners.given_up(joins), *leaves)):
             self.losses.vacate(stage, giver, "handed over")
-            reasons.append(f"{giver} hands stage {stage} over")
+            reasons.append(f"{giver} hands {spoken_stage(stage)} over")
         if settled:
             names = ", ".join(map(str, settled))
             reasons.append(f"{names} took part in a whole step and may vote from now on")
@@ -549,7 +549,7 @@ class Leader:
     def _reasons(self, fills: Mapping[int, Peer]) -> str:
         parts = [f"{peer} is gone ({why})" for peer, why in self.losses.gone.items()]
         parts += [f"{peer} gave up stage {stage} ({why})" for (stage, peer), why in self.losses.vacated.items()]
-        parts += [f"{peer} takes stage {stage}" for stage, peer in sorted(fills.items())]
+        parts += [f"{peer} takes {spoken_stage(stage)}" for stage, peer in sorted(fills.items())]
         return "; ".join(parts)[:2000]
 
     def _propose(self, s: Situation, out: Outcome, fills: Mapping[int, Peer], reason: str) -> None:

@@ -456,7 +456,7 @@ class Following:
             return
         waited = s.now - self._alone_since
         names = ", ".join(str(peer) for peer in sorted(alive))
-        reason = f"no majority was heard for {waited:.0f} s; {names} go on by themselves"
+        reason = f"no majority was heard for {waited:.0f} s; the run goes on with {names}"
         out.note("fork", reason)
         self._founded += 1
         forked = fork(view, s.me, self._founded, alive, reason)

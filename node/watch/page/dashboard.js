@@ -147,6 +147,7 @@ function showBanner(told) {
   let text = told.trouble;
   if (!text && stale) text = `nothing was heard for ${lasting(told.age)}`;
   if (!text && status && status.waiting) text = status.waiting.startsWith("halted") ? status.waiting : `waiting for ${status.waiting}`;
+  if (!told.trouble && !stale && status && status.alarms) text = [text, ...status.alarms].filter(Boolean).join("; ");
   if (!text && status && !status.run) text = "who answers takes part in no run, and knows nobody who does";
   find("banner").hidden = !text;
   say("banner", text ? text[0].toUpperCase() + text.slice(1) : "");
