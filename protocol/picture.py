@@ -74,6 +74,8 @@ class Picture(NamedTuple):
     """(stage, peer): who learns a stage in the step that we work on."""
     other_leavers: frozenset[Peer]
     """Other members that leave as soon as somebody has what they hold; only who leads knows of them."""
+    leaving: bool
+    """Our owner wants us to go."""
     alone: bool
     """We are the only member, and nobody else learns something, or could."""
     stayed: int
@@ -148,6 +150,7 @@ def picture_of(s: Situation, ours: Heartbeat, leavers: Collection[Peer], stayed:
         finished=s.own.finished,
         learners=begin.learners if begin is not None else (),
         other_leavers=s.members.intersection(leavers) - {s.me} if leads else frozenset(),
+        leaving=bool(s.leaving),
         alone=s.alone,
         stayed=stayed,
         highest_step=s.highest_step,

@@ -113,6 +113,7 @@ ERRORS = "cli_join"
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of node.log."
 )
+@click.option("--quiet", is_flag=True, help="Keep no live line at the bottom of a terminal.")
 @json_option
 @home_option
 def join(
@@ -121,7 +122,7 @@ def join(
     announce: tuple[str, ...], timeout: float, log_dir: str | None, log_limit: float, dump_rebuilds: bool,
     until_exported: bool, hash_every: int, compute: str, paced_seconds: tuple[float, float], schedule: tuple[str, ...],
     max_temp: float | None, max_load: float | None, pause_on_battery: bool, pause_for_gpu: bool, hand_over: float,
-    metrics: str, log_format: str, as_json: bool, home: str | None, limits: Limits,
+    metrics: str, log_format: str, quiet: bool, as_json: bool, home: str | None, limits: Limits,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
@@ -171,6 +172,7 @@ def join(
         json=as_json,
         metrics=metrics,
         log_format=log_format,
+        quiet=quiet,
         until_exported=until_exported,
         data_url=url,
         data_bytes_max=int(data_limit * 1e9),

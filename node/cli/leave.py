@@ -89,7 +89,7 @@ def _refuse_last_copies(keeps: Mapping[str, tuple[int, ...]]) -> None:
     """Raises UserError (75) when somebody stays for the model's sake."""
     if not keeps:
         return
-    from ftnode.protocol.recovery.last_copy import names_of
+    from ftnode.protocol.words.types import names_of
 
     told = "; ".join(f"{peer} has the last copy of {names_of(stages)} and stays" for peer, stages in keeps.items())
     raise UserError(

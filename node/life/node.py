@@ -28,6 +28,7 @@ from ftnode.node.export.holders import holders_of
 from ftnode.node.export.server import STREAMS_MAX, ExportServer
 from ftnode.node.export.wire import EXPORT_PROTOCOL
 from ftnode.node.home.identity import Identity
+from ftnode.node.life.bottom_line import BottomLine
 from ftnode.node.life.departure import Departure
 from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
@@ -50,12 +51,14 @@ from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.invited_peers import inviting_peers, is_news
 from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
-from ftnode.node.owner.announcements import Speaking, capacity_of, describe_compute
+from ftnode.node.owner.announcements import capacity_of, describe_compute
 from ftnode.node.owner.join_options import JoinConfig, Running
 from ftnode.node.owner.running_note import RunningNote
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
+from ftnode.node.watch.alarms import only_here
 from ftnode.node.watch.history import HISTORY_PROTOCOL, NodeHistory, history_handler
+from ftnode.node.watch.live_line import Part, own_parts, run_parts
 from ftnode.node.watch.status import STATUS_PROTOCOL, SwarmStatus, status_handler
 from ftnode.node.watch.time_use import Glance
 from ftnode.node.weights.copy_fetching import CopyFetcher
@@ -70,7 +73,7 @@ from ftnode.protocol.wire.frames import STATE_PROTOCOL
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, Moved
-from ftnode.protocol.words.types import Peer, Version
+from ftnode.protocol.words.types import Peer, Version, names_of
 
 if TYPE_CHECKING:
     from ftnode.node.data.shards import RunShards
@@ -89,7 +92,7 @@ class Node:
     """The adapters of one node around its driver."""
 
     def __init__(
-        self, config: JoinConfig, identity: Identity, p2pd: P2pd, addresses: tuple[str, ...], speaking: Speaking,
+        self, config: JoinConfig, identity: Identity, p2pd: P2pd, addresses: tuple[str, ...], bottom: BottomLine,
         note: RunningNote,
     ) -> None:  # fmt: skip
         manifest = config.manifest
@@ -97,7 +100,7 @@ class Node:
         self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
         self._with_card = card_signer(identity.peer_id, identity.sign)
         self._signed, self.settings = self._with_card(addresses), settings(manifest)
-        self.speaking, self._noted = speaking, note
+        self.speaking, self._noted = bottom.speaking, note
         self.failure: UserError | None = None
         self._met_somebody, self._last_trouble = False, ""
         self._nursery: trio.Nursery | None = None
@@ -135,6 +138,7 @@ class Node:
             self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self._on_note
         )
         self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock, self.book)
+        self.driver.work = self.observer.work = bottom.work
         self.observer.trouble = lambda: self.directory.link.trouble
         self.observer.glance = lambda: Glance(self.compute.working, *self.transport.outbound, self.transport.line_rate)
         self.departure = Departure(
@@ -157,8 +161,7 @@ class Node:
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
         self.driver.saver = self.saver = saver_for(config, snapshots, self.compute, self._look, self.speaking.say)
-        self.driver.donor = self.donor
-        self.driver.on_last = self._on_last
+        self.driver.donor, self.driver.on_last = self.donor, self._on_last
         self.exports = ExportServer(
             manifest.run_id, manifest.run.steps, self.arena, self.compute, self._held,
             self.donor.next_advance, lambda: holders_of(self._look(), manifest.run_id), self._on_written,
@@ -184,6 +187,7 @@ class Node:
         nursery.start_soon(self.compute.run)
         nursery.start_soon(self.saver.run)
         self.departure.keep = self.saver.keep_now if self.saver.keeps else None
+        self.departure.stored = self.disk.newest
         self.departure.hand_over_seconds = self.config.hand_over_seconds
         self.disk.tell()
         nursery.start_soon(self.disk.check)
@@ -421,3 +425,15 @@ class Node:
     def status(self) -> SwarmStatus:
         """For watchers."""
         return self.observer.status()
+
+    def live_parts(self) -> list[list[Part]]:
+        """What the live line says: the run, and this node."""
+        going = self.departure
+        if going.frozen:
+            return [[Part(0, f"stands still: {going.frozen}")]]
+        state = "waits for somebody to export the model" if going.keeps else ""
+        if not going.keeps and (going.pausing or going.leaving):
+            picture = self._look()
+            state = f"hands over {names_of(only_here(picture, (self.me,), self.driver.clock()))}".rstrip()
+        status = self.observer.status(curve=False)
+        return [run_parts(status), own_parts(status, self.observer.work, going.holds, state)]

@@ -20,10 +20,12 @@ from ftnode.node.links.addresses import parse_peers
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.manifests.book import ManifestBook
 from ftnode.node.owner.join_options import JoinConfig
+from ftnode.node.watch.alarms import alarms
 from ftnode.node.watch.clock_news import ClockNews
 from ftnode.node.watch.line_news import LineNews
 from ftnode.node.watch.metrics_file import METRICS_NAME, MetricsFile
 from ftnode.node.watch.metrics_server import NONE, MetricsServer
+from ftnode.node.watch.own_work import OwnWork, summary
 from ftnode.node.watch.peer_latency import WHO_PROTOCOL, Acquaintances, who_handler
 from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.run_status import VERSION, Surroundings, look, run_status, undigested_rows
@@ -56,6 +58,9 @@ class Observer:
         """What this node waits for, whatever its run does."""
         self.glance: Callable[[], Glance] = lambda: Glance(False, False, False, 0.0)
         """What compute and the lines do at this moment."""
+        self.work = OwnWork()
+        """What this node does."""
+        self._told_end, self._alarmed = False, frozenset[str]()
         self._time, self._line = TimeRecord(), LineNews(config.manifest)
         self._clocks = ClockNews(CLOCK_SKEW_MS_MAX / 1000)
         self._progress = Progress()
@@ -113,11 +118,29 @@ class Observer:
             picture = self._look()
             look(picture, self._progress, self._clock())
             self._file.look(picture.history, time.time())
+            self.work.look(picture, time.monotonic())
+            self._tell_the_end(picture)
+            self._tell_of_alarms(picture)
             if news := self._line.look(self._time.use()):
                 self._say("line", news)
             if news := self._clocks.look(self._acquaintances.known.values()):
                 self._say("clock", news)
             await trio.sleep(LOOK_SECONDS)
+
+    def _tell_the_end(self, picture: Picture) -> None:
+        """Once, when the run is done."""
+        if picture.finished and not self._told_end:
+            self._told_end = True
+            if self.work.visits:
+                self._say("summary", f"all {picture.settings.steps:,} steps are done; {summary(self.work)}")
+
+    def _tell_of_alarms(self, picture: Picture) -> None:
+        """Each once, until it is over; figures behind the first clause may change meanwhile."""
+        now = {text.partition(";")[0]: text for text in alarms(picture, self._clock())}
+        for clause, text in now.items():
+            if clause not in self._alarmed:
+                self._say("alarm", text)
+        self._alarmed = frozenset(now)
 
     async def _glance_again_and_again(self) -> None:
         while True:

@@ -62,6 +62,8 @@ class JoinConfig:
     """HOST:PORT where Prometheus is answered, or none."""
     log_format: str = "text"
     """Of node.log: text or json."""
+    quiet: bool = False
+    """No live line at the bottom of a terminal."""
     until_exported: bool = False
     """Leave when the run is over and a reader has taken the model."""
     data_url: str = ""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from statistics import mean, median
+from statistics import median
 
 from ftnode.node.links.address_cards import bare
 from ftnode.node.links.undigested import Failures
+from ftnode.node.watch.alarms import alarms
 from ftnode.node.watch.bottleneck import Bottleneck, bottleneck
 from ftnode.node.watch.peer_latency import UNCONNECTED, Acquaintance
 from ftnode.node.watch.progress import Progress
@@ -26,6 +27,7 @@ from ftnode.node.watch.status import (
     UndigestedRow,
     perplexity_of,
 )
+from ftnode.node.watch.time_left import STEPS_SEEN, seconds_left
 from ftnode.node.watch.time_use import TimeUse
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.picture import Picture
@@ -34,7 +36,7 @@ from ftnode.protocol.words.types import Peer, Rung
 
 VERSION = version("ftnode")
 PACE_COMMITS = 8
-"""Of the newest, for the speed and the time that is left."""
+"""Of the newest, for the speed."""
 SILENT_LEASES = 2
 """Who stands by is heard twice per lease."""
 PEERS_MAX = 256
@@ -111,6 +113,7 @@ def run_status(
         limited_by=limiting.kind,
         revision=around.revision,
         copies=_copies(picture),
+        alarms=alarms(picture, now),
         skipped_steps=sum(commit.skipped for commit in picture.history.commits.values()),
     )
 
@@ -157,10 +160,9 @@ def _state(picture: Picture, waiting: str) -> str:
 
 
 def _eta(picture: Picture) -> float | None:
-    """Seconds to the last step at the pace of the newest commits. None until two commits show a pace: the first one
-    has no seconds."""
-    timed = [commit.seconds for commit in picture.history.newest_commits(PACE_COMMITS) if commit.seconds > 0]
-    return max(0, picture.settings.steps - picture.history.newest_step) * mean(timed) if timed else None
+    """Seconds to the last step."""
+    took = [commit.seconds for commit in picture.history.newest_commits(STEPS_SEEN)]
+    return seconds_left(picture.settings.steps - picture.history.newest_step, took)
 
 
 def _speed(picture: Picture) -> float | None:
@@ -182,7 +184,7 @@ def _summaries(
         heard=frozenset(peer.id for peer in picture.watched),
         refused=frozenset(peer.id for peer in picture.signs.refused) if state == "finished" else frozenset(),
         rebuilds={
-            rebuild.stage: f"rebuilt by {rebuild.rung.value}: {rebuild.reason}"
+            rebuild.stage: f"being rebuilt from {rebuild.rung.spoken}: {rebuild.reason}"
             for rebuild in picture.history.rebuilds.values()
             if rebuild.seconds is None
         },

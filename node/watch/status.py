@@ -219,7 +219,7 @@ class SwarmStatus:
     perplexity: float | None = None
     """e to the validation loss, per token."""
     eta_seconds: float | None = None
-    """To the last step at the pace of the newest; None while it does not train."""
+    """To the last step (time_left.py); None while it does not train."""
     volunteers: int = 0
     """Holders, learners and those who stand by."""
     commit_age: float | None = None
@@ -240,6 +240,8 @@ class SwarmStatus:
     """Of the manifest that the speaker works by: how often its author has changed what may be changed."""
     announcement: str = ""
     """What the author says to everybody. No peer is believed here: a watcher writes what it found to be signed."""
+    alarms: tuple[str, ...] = ()
+    """Stages in danger, and stages whose loss is not made good yet, in words; the most urgent first."""
     format: int = FORMAT
 
 

@@ -123,7 +123,7 @@ class Leader:
             return self.restart.waiting
         if progress.begin is None:
             missing = ", ".join(str(peer) for peer in sorted(s.members - progress.statuses.keys()))
-            return f"the status of {missing or 'its members'}"
+            return f"word from {missing or 'its members'} of how far they are"
         return ""
 
     def told_step(self, s: Situation) -> int:
@@ -185,7 +185,7 @@ class Leader:
         """A Status after the Begin: the sender has not got it, or it has been away in another lineage and dropped its
         work on this attempt, and with it tensors that it had acknowledged: then nobody can finish the attempt."""
         if begin.training and status.attempt is None and sender in self._begun:
-            out.note("stand", f"{sender} has dropped its work: step {begin.step} is redone")
+            out.note("stand", f"{sender} has dropped its work: step {begin.step} is done again")
             self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
         else:
             out.send(sender, begin)
@@ -212,7 +212,7 @@ class Leader:
         self.restart.listen(s)
         restarts = self.restart.concerns(s, where)
         if where.base.step == 0 < s.highest_step and not restarts:
-            progress.halted = f"{HALTED}steps up to {s.highest_step} are committed and nobody has their weights"
+            progress.halted = f"{HALTED}steps up to {s.highest_step} are done and nobody has their weights"
             out.note("halt", progress.halted)
             return
         progress.base, progress.empty = where.base, where.vacuous(self.view)
@@ -368,7 +368,7 @@ class Leader:
         if not begin.training:
             if not progress.finished:
                 progress.finished = True
-                out.note("finished", f"all {begin.base.step} steps are committed", step=str(begin.base.step))
+                out.note("finished", f"all {begin.base.step} steps are done", step=str(begin.base.step))
             return
         told = [(peer, ready) for peer, ready in progress.ready.items() if peer in s.members]
         readies = tuple(ready for _, ready in told)
@@ -393,11 +393,11 @@ class Leader:
         if not (settled or joins or going) or self.balloting.proposing or self.losses:
             return False
         self._settling, self.memory.settled = True, dict(self.progress.ready)
-        reasons = [f"{peer} has learnt stage {stage}" for stage, peer in joins]
+        reasons = [f"{peer} has learnt {spoken_stage(stage)}" for stage, peer in joins]
         leaves = [(stage, peer) for peer in going for stage in self.view.stages_of(peer)]
         for stage, giver in dict.fromkeys((*self.learners.given_up(joins), *leaves)):
             self.losses.vacate(stage, giver, "handed over")
-            reasons.append(f"{giver} hands stage {stage} over")
+            reasons.append(f"{giver} hands {spoken_stage(stage)} over")
         if settled:
             names = ", ".join(map(str, settled))
             reasons.append(f"{names} took part in a whole step and may vote from now on")
@@ -549,7 +549,7 @@ class Leader:
     def _reasons(self, fills: Mapping[int, Peer]) -> str:
         parts = [f"{peer} is gone ({why})" for peer, why in self.losses.gone.items()]
         parts += [f"{peer} gave up stage {stage} ({why})" for (stage, peer), why in self.losses.vacated.items()]
-        parts += [f"{peer} takes stage {stage}" for stage, peer in sorted(fills.items())]
+        parts += [f"{peer} takes {spoken_stage(stage)}" for stage, peer in sorted(fills.items())]
         return "; ".join(parts)[:2000]
 
     def _propose(self, s: Situation, out: Outcome, fills: Mapping[int, Peer], reason: str) -> None:
@@ -575,7 +575,7 @@ class Leader:
             held = self.leavers.held_since
             out.extend(self.leavers.beat(s))
             if held is None and self.leavers.held_since is not None and (begin := progress.begin) is not None:
-                out.note("leaver", f"step {begin.step} is not made: a stage goes with those who leave")
+                out.note("leaver", f"step {begin.step} is put off: a stage would go with those who leave")
                 self._begin(s, out, begin.base, begin.skipped, begin.installs, None, False)
             out.extend(self.learners.beat(s))
         if balloting.proposing:

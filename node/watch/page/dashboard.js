@@ -39,7 +39,7 @@ function lasting(seconds) {
 let known; // what this page has read of the present generation
 function beginAnew(generation) {
   known = {
-    generation, commits: 0, validations: 0, notes: 0, loss: new Curve(), rate: new Curve(), seconds: new Curve(),
+    generation, commits: 0, validations: 0, notes: 0, loss: new Curve(), rate: new Curve(),
     validation: new Curve(), said: [], marks: new Map(), most: new Map(), cells: new Map(), recoveries: new Map(),
   };
   curve.curve = known.loss;
@@ -71,7 +71,6 @@ async function look() {
   if (told.generation !== known.generation) beginAnew(told.generation);
   for (const [step, loss, tokens, seconds] of told.commits.rows) {
     known.loss.put(step, loss);
-    if (seconds > 0) known.seconds.put(step, seconds);
     if (seconds > 0 && tokens > 0) known.rate.put(step, tokens / seconds);
   }
   for (const [step, loss] of told.validations.rows) known.validation.put(step, loss);
@@ -157,6 +156,7 @@ function showBanner(told) {
   let text = told.trouble;
   if (heard) text = `nobody has been heard since ${clock(Date.now() / 1000 - told.age)}${text ? `: ${text}` : ""}`;
   if (!text && status && status.waiting) text = status.waiting.startsWith("halted") ? status.waiting : `waiting for ${status.waiting}`;
+  if (!told.trouble && !heard && status && status.alarms) text = [text, ...status.alarms].filter(Boolean).join("; ");
   if (!text && status && !status.run) text = "no volunteer is known here yet; the page shows the run as soon as one joins";
   find("banner").hidden = !text;
   say("banner", text ? text[0].toUpperCase() + text.slice(1) : "");
@@ -175,8 +175,8 @@ function showFigures(status) {
   say("validation", status.validation === null ? "–" : status.validation.toFixed(3));
   say("perplexity", status.validation === null ? "" : `perplexity ${shortNumber(Math.exp(Math.min(status.validation, 50)))}`);
   say("speed", status.tokens_per_second === null ? "–" : count(status.tokens_per_second));
-  const pace = known.seconds.meanOfLast(50), left = status.steps - status.step;
-  say("pace", left > 0 && Number.isFinite(pace) ? `${lasting(pace)} a step, ${lasting(pace * left)} left` : "");
+  const left = status.eta_seconds, steps = status.steps - status.step;
+  say("pace", steps > 0 && Number.isFinite(left) ? `${lasting(left / steps)} a step, ${lasting(left)} left` : "");
   const holders = new Set(status.stages.map((row) => row.peer).filter(Boolean));
   say("volunteers", count(holders.size + status.standbys.length));
   say("standing", status.standbys.length ? `${count(status.standbys.length)} standing by` : "all hold stages");

@@ -57,7 +57,7 @@ def lives(
 
     async def scenario() -> tuple[UserError | None, float]:
         begun = trio.current_time()
-        found = await lives_module._lives(Any, Any, FakeOwner(wanted, rests), voice)  # type: ignore[arg-type]
+        found = await lives_module._lives(Any, Any, FakeOwner(wanted, rests), SimpleNamespace(speaking=voice))  # type: ignore[arg-type]
         return found, trio.current_time() - begun
 
     failure, seconds = trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -18,9 +18,8 @@ from ftnode.node.watch.status_table import peer_table, plain_lines
 from ftnode.node.watch.time_use import TimeUse
 from ftnode.protocol.chronicle import Rebuild
 from ftnode.protocol.participant import Participant
-from ftnode.protocol.recovery.last_copy import names_of
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Peer, Rung
+from ftnode.protocol.words.types import Peer, Rung, names_of
 from tests.sim.host import Host
 from tests.sim.targets import best_view
 from tests.sim.world import World

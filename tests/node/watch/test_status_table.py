@@ -80,7 +80,8 @@ def test_one_row_per_stage() -> None:
     assert table[2] == ["2", "0", "2", "vacant", "2", "min", "ago", "nobody", "holds", "it"]
     assert plain_lines(FULL)[-2:] == [
         "1 stage was lost and rebuilt so far",
-        "stage 1 lost at step 6: oWlost -> ooWnew by blend, healed in 2.5 s (silent)",
+        "stage 1 was lost with oWlost at step 6; ooWnew rebuilt it from a blend of both neighbours' weights in 2.5 s "
+        "(silent)",
     ]
 
 
