@@ -28,6 +28,7 @@ from ftnode.node.export.holders import holders_of
 from ftnode.node.export.server import STREAMS_MAX, ExportServer
 from ftnode.node.export.wire import EXPORT_PROTOCOL
 from ftnode.node.home.identity import Identity
+from ftnode.node.home.name_card import sign_name
 from ftnode.node.life.departure import Departure
 from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
@@ -130,10 +131,10 @@ class Node:
         )  # fmt: skip
         self.participant = Participant(self.me, self.settings, Random(seed), addresses=self._signed, hold=config.hold)
         self._about_peers, self.past = PeerLines(), NodeHistory(self._look, self.speaking.note)
-        self.driver = Driver(
-            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self._on_note
-        )
-        self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock)
+        adapters = self.transport, self.compute, self.directory, self.arena, self.trace
+        self.driver = Driver(self.participant, *adapters, self._on_note)
+        name = sign_name(identity, config.name)
+        self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock, name)
         self.observer.trouble = lambda: self.directory.link.trouble
         self.observer.glance = lambda: Glance(self.compute.working, *self.transport.outbound, self.transport.line_rate)
         self.departure = Departure(
@@ -185,6 +186,8 @@ class Node:
         self.departure.keep = self.saver.keep_now if self.saver.keeps else None
         self.departure.hand_over_seconds = self.config.hand_over_seconds
         self.disk.tell()
+        if noted := self.observer.book.read():
+            self.driver.deliver(noted)
         nursery.start_soon(self.disk.check)
         self.reductions.begin(nursery)
         if self.settings.replicas > 1:

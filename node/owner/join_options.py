@@ -80,6 +80,8 @@ class JoinConfig:
     """What the owner gives at most."""
     given: tuple[str, ...] = ()
     """Of `peers`, those that a person named."""
+    name: str = ""
+    """As the owner wants the node to be called; empty: nothing but its PeerId."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from ftnode.node.watch.status import (
     COMMITS_MAX,
     CommitPoint,
     CopyRow,
+    CreditRow,
     PeerRow,
     RecoveryRow,
     Speaker,
@@ -57,6 +58,7 @@ class Surroundings:
     undigested: tuple[UndigestedRow, ...] = ()
     use: TimeUse | None = None
     """Of our own time."""
+    credits: tuple[CreditRow, ...] = ()
 
 
 def run_status(
@@ -109,6 +111,8 @@ def run_status(
         limiting_peer=limiting.peer,
         limited_by=limiting.kind,
         copies=_copies(picture),
+        credits=around.credits,
+        credits_step=picture.history.credit.step,
         skipped_steps=sum(commit.skipped for commit in picture.history.commits.values()),
     )
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 import msgpack
 import trio
 
+from ftnode.node.home.name_card import read_name
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import StreamHandler, at_most
 from ftnode.protocol.wire.decoder import Limits, decode
@@ -156,6 +157,23 @@ class UndigestedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class CreditRow:
+    """What a peer gave to the run; all those without a row together are one with an empty `peer`."""
+
+    peer: str
+    visits: int
+    """Passes of a microbatch through a stage, forward and backward, in committed steps."""
+    seconds: float
+    """Of steps in which it held a stage."""
+    rebuilt: int
+    """Lost stages that it brought back."""
+    name: str = ""
+    """As it calls itself."""
+    name_card: str = ""
+    """The peer's signature; a name without one is not read."""
+
+
+@dataclass(frozen=True, slots=True)
 class CommitPoint:
     """One committed step, for curves."""
 
@@ -236,6 +254,10 @@ class SwarmStatus:
     """Whom the others wait for most, by what `peers` say of their time; empty where nobody stands out."""
     limited_by: str = ""
     """Its line or its device."""
+    credits: tuple[CreditRow, ...] = ()
+    """Most visits first."""
+    credits_step: int = 0
+    """All steps up to this one are counted there."""
     format: int = FORMAT
 
 
@@ -263,7 +285,13 @@ def from_mapping(found: object) -> SwarmStatus:
     if not isinstance(found, Mapping) or found.get("format") != FORMAT:
         theirs = found.get("format") if isinstance(found, Mapping) else None
         raise PeerError(f"a status of format {shown(theirs)}, this ftnode reads format {FORMAT}")
-    return cast(SwarmStatus, _read(SwarmStatus, found))
+    status = cast(SwarmStatus, _read(SwarmStatus, found))
+    return replace(status, credits=tuple(map(_with_own_name, status.credits))) if status.credits else status
+
+
+def _with_own_name(row: CreditRow) -> CreditRow:
+    """Here, so that whoever reads a status gets no name that its peer did not sign."""
+    return row if not row.name or read_name(row.peer, row.name, row.name_card) else replace(row, name="", name_card="")
 
 
 def _read(kind: Any, value: Any) -> Any:

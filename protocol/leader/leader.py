@@ -236,10 +236,11 @@ class Leader:
                 return
             plans = ()
         if where.commits_now is not None:
-            ready = [(peer, said.ready) for peer, said in progress.statuses.items() if said.ready in where.commits_now]
-            gone = [(peer, r) for peer, r in self.memory.settled.items() if peer not in s.members]
-            left = [(peer, r) for peer, r in gone if r.attempt == where.base.attempt]
-            self._note_commit(s, out, where.base, where.skipped, [(p, r) for p, r in (*ready, *left) if r is not None])
+            # also of members that gave their stage away since, and of those who left: what they did counts
+            here = [(peer, said.ready) for peer, said in progress.statuses.items() if said.ready is not None]
+            gone = [(peer, ready) for peer, ready in self.memory.settled.items() if peer not in s.members]
+            readies = [(peer, ready) for peer, ready in (*here, *gone) if ready.attempt == where.base.attempt]
+            self._note_commit(s, out, where.base, where.skipped, readies)
         out.note("stand", where.reason, base=str(where.base.step), view=str(self.view.number))
         spoilt = self.memory.poisonings(where.base.step + 1) >= TRIES
         skip = where.skip or self._count_losses(out, where, plans) or spoilt
