@@ -18,8 +18,9 @@ import trio
 from ftnode.node.home.files import folder_of, write_file
 from ftnode.node.home.name_card import NameCard, read_name
 from ftnode.node.links.newest import newest
+from ftnode.node.watch.credit_table import first
 from ftnode.node.watch.status import CreditRow
-from ftnode.protocol.step.credit import OTHERS, CreditLedger
+from ftnode.protocol.step.credit import CreditLedger
 from ftnode.protocol.wire.admission import sensible_totals
 from ftnode.protocol.words.codec import from_plain, to_plain
 from ftnode.protocol.words.errors import PeerError
@@ -62,13 +63,7 @@ class CreditBook:
 
     def rows(self) -> tuple[CreditRow, ...]:
         """Most visits first, then all others together."""
-        every = [row for row in self._look().rows() if row.peer != OTHERS]
-        rest = [*every[ROWS_TOLD:], *(row for row in self._look().rows() if row.peer == OTHERS)]
-        told = [self._row(row) for row in every[:ROWS_TOLD]]
-        if rest:
-            together = (sum(row.visits for row in rest), sum(row.seconds for row in rest))
-            told.append(CreditRow(OTHERS, *together, sum(row.rebuilt for row in rest)))
-        return tuple(told)
+        return first([self._row(row) for row in self._look().rows()], ROWS_TOLD)
 
     def _row(self, row: Credit) -> CreditRow:
         card = self._names.get(row.peer)

@@ -18,6 +18,16 @@ def shares(rows: Sequence[CreditRow]) -> list[float]:
     return [row.visits / whole if whole else 0.0 for row in rows]
 
 
+def first(rows: Sequence[CreditRow], count: int) -> tuple[CreditRow, ...]:
+    """The first `count` peers, and all others as one row."""
+    named = [row for row in rows if row.peer]
+    rest = [*named[count:], *(row for row in rows if not row.peer)]
+    if not rest:
+        return tuple(named)
+    seconds, rebuilt = sum(row.seconds for row in rest), sum(row.rebuilt for row in rest)
+    return (*named[:count], CreditRow("", sum(row.visits for row in rest), seconds, rebuilt))
+
+
 def credit_table(status: SwarmStatus) -> Table:
     rows = tuple(
         (

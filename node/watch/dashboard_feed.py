@@ -12,9 +12,10 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final, NamedTuple
 
+from ftnode.node.watch.credit_table import first
 from ftnode.node.watch.history import CommitRow, History, ValidationRow
 from ftnode.node.watch.status import SwarmStatus
 
@@ -27,6 +28,7 @@ ROWS_MAX: Final = 4_000
 SAME_SECONDS: Final = 15.0
 """The same words from several nodes within this time are one decision that all of them follow."""
 HEARD_MAX: Final = 512
+CREDITS_SHOWN: Final = 24
 
 
 class Decision(NamedTuple):
@@ -94,6 +96,8 @@ class Feed:
         with self._lock:
             self._enter(status.run, status.lineage)
             self._status = {name: value for name, value in asdict(status).items() if name not in ("commits", "members")}
+            credits = first(status.credits, CREDITS_SHOWN)
+            self._status["credits"] = [asdict(replace(row, name_card="")) for row in credits]
             self._heard_at = time.time()
             self._trouble = ""
             for point in status.commits if not self._steps else ():
