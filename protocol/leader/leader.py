@@ -6,6 +6,7 @@ A role, made anew with each view this peer leads; only `LeaderMemory` outlives o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -36,6 +37,7 @@ from ftnode.protocol.words.messages import (
     NOT_LENT,
     Answer,
     Begin,
+    Commit,
     Heartbeat,
     Plan,
     Poisoned,
@@ -45,6 +47,7 @@ from ftnode.protocol.words.messages import (
     Status,
     Suspect,
     Waits,
+    bare,
 )
 from ftnode.protocol.words.types import HEAD, Attempt, Credit, Peer, Version, next_version, spoken_stage
 from ftnode.protocol.words.view import View
@@ -178,7 +181,7 @@ class Leader:
         if sender in s.members:
             self.progress.statuses[sender] = status
             for commit in status.commits:
-                self.chronicle.commit(commit, s.now)
+                self.chronicle.commit(bare(commit), s.now)
             for step, loss in status.evaluated:
                 self.chronicle.evaluate(step, loss)
         self._decide(s, out)
@@ -235,6 +238,7 @@ class Leader:
                 self._give_up(out, plans)
                 return
             plans = ()
+        self._learn_givers(s, where.base.step - (where.commits_now is not None))
         if where.commits_now is not None:
             # also of members that gave their stage away since, and of those who left: what they did counts
             here = [(peer, said.ready) for peer, said in progress.statuses.items() if said.ready is not None]
@@ -334,6 +338,20 @@ class Leader:
             out.append(ShowView(peer))
         for peer in self._told(s, begin):
             out.send(peer, begin)
+
+    def _learn_givers(self, s: Situation, step: int) -> None:
+        """Who did the steps up to the base of which the leader before us did not tell us: what most members say."""
+        told = Counter(
+            commit
+            for status in self.progress.statuses.values()
+            for commit in status.commits
+            if commit.given and self.chronicle.credit.step < commit.step <= step
+        )
+        words: dict[int, Commit] = {}
+        for commit, _ in told.most_common():
+            words.setdefault(commit.step, commit)
+        for _, commit in sorted(words.items()):
+            self.chronicle.commit(commit, s.now)
 
     def _totals(self, step: int) -> tuple[Credit, ...]:
         """What each gave to the run up to `step`: for newcomers, so at the beginning of a view."""

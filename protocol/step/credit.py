@@ -48,8 +48,10 @@ def _agreed(said: Mapping[Peer, Mapping[Peer, int]], whole: int) -> dict[Peer, i
     """How many of a stage's `whole` visits each had. Where more is agreed on than there was, nobody had any: a group
     that lies together gains nothing either."""
     middle = (len(said) - 1) // 2
-    counts = {peer: sorted(word.get(peer, 0) for word in said.values())[middle] for peer in said}
-    return counts if sum(counts.values()) <= whole else dict.fromkeys(said, 0)
+    named = {*said, *(peer for word in said.values() for peer in word)}  # whoever died since then gave its part as well
+    counts = {peer: sorted(word.get(peer, 0) for word in said.values())[middle] for peer in named}
+    held = {peer: count for peer, count in counts.items() if count or peer in said}
+    return held if sum(held.values()) <= whole else dict.fromkeys(said, 0)
 
 
 class CreditLedger:

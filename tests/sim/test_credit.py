@@ -13,18 +13,28 @@ from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step import credit
 from ftnode.protocol.step.credit import CreditLedger
 from ftnode.protocol.words.events import Credited
-from ftnode.protocol.words.messages import Ready
+from ftnode.protocol.words.messages import Ready, Status
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Attempt, Peer
+from ftnode.protocol.words.types import Attempt, Given, Peer
 from tests.sim.checks import Violation
 from tests.sim.compute import Compute
 from tests.sim.host import Host
 from tests.sim.planted import patched
+from tests.sim.scenario import SOFT, Scenario
+from tests.sim.script import Play
 from tests.sim.test_comings_and_goings import LONG, seen, started
 from tests.sim.test_groups import SETTINGS, grown, train
 from tests.sim.test_restart import Swarm
 from tests.sim.world import World
 
+HALF_A_COMMIT = """
+set stages=3 steps=10 lease=4
+peers a head=no
+peers b c d e f g
+before Begin sent by leader from commit 4: mute it from {deaf}
+after Begin received by {hears} from commit 4: kill a
+until commit 10
+"""
 PAIRS = replace(SETTINGS, replicas=2, head_every=0)
 
 
@@ -85,6 +95,29 @@ def test_with_losses_each_step_is_counted_once(seed: int) -> None:
         assert visits(host) == visits(everybody[0])
 
 
+@pytest.mark.parametrize(("deaf", "hears"), [("c f", "d"), ("d f", "c"), ("c d", "f"), ("c", "d")])
+def test_a_commit_that_reaches_only_some_is_counted_by_all(deaf: str, hears: str) -> None:
+    """The leader dies when some know of the commit; c, which leads next, may not."""
+    play = Play(HALF_A_COMMIT.format(deaf=deaf, hears=hears))
+    play.perform()
+    play.world.run(play.world.now + 2.0)
+    everybody = members(play.world)
+    assert len(everybody) == 4
+    for host in everybody:
+        assert visits(host) == visits(everybody[0])
+        assert sum(visits(host).values()) == ledger(host).step * of_step(play.world.settings) > 0
+
+
+@pytest.mark.parametrize("seed", [17, 56, 101])
+def test_a_leader_that_had_not_heard_of_a_commit_asks_who_did_it(seed: int) -> None:
+    """The one before it died when it had told others; all count the same of the same steps, one more or less."""
+    scenario = Scenario(seed, SOFT)
+    scenario.run()
+    whole = of_step(scenario.world.settings)
+    missing = {ledger(host).step * whole - sum(visits(host).values()) for host in members(scenario.world)}
+    assert len(missing) == 1 and 0 <= missing.pop() < whole
+
+
 def test_newcomers_are_told_what_was_given_before_their_time() -> None:
     """The head is lost and comes back; who brought it is credited with it, and the dead keep what they gave."""
     world = started(World(replace(LONG, head_every=1), 3, delay_max=0.01), 5)
@@ -126,6 +159,38 @@ def test_who_claims_more_than_it_did_gains_nothing(replicas: int, claim: int) ->
     for host in members(world):
         assert visits(host)[liar.id] <= visits(honest.live()[0])[liar.id], (visits(host), visits(honest.live()[0]))
         assert sum(visits(host).values()) <= settings.steps * of_step(settings)
+
+
+def talkative(gone: int, boasts: bool) -> tuple[World, str]:
+    """A member that speaks in every Status of the last step and of one that is not committed, and `boasts` that it did
+    all of them. Leaders go, so that new ones listen; each is replaced."""
+    world = grown(replace(PAIRS, steps=60))
+    liar = next(peer for peer in seen(world).holders[2][::-1] if peer != seen(world).leader)
+    given = (Given(liar.id, of_step(PAIRS), 0),) if boasts else ()
+    honest = Leader.on_status
+
+    def on_status(self: Leader, s: Situation, sender: Peer, status: Status) -> Outcome:
+        if sender == liar and status.commits:
+            last = replace(status.commits[-1], given=given)
+            status = replace(status, commits=(last, replace(last, step=last.step + 1)))
+        return honest(self, s, sender, status)
+
+    with patched((Leader, "on_status", on_status)):
+        for number in range(gone):
+            victims = [host for host in members(world) if host.peer != liar]
+            world.kill(next((host for host in victims if host.peer == seen(world).leader), victims[0]), "kill",
+                       silently=False)  # fmt: skip
+            world.start(f"late{number}", 1, True)
+            world.run(world.now + 8.0)
+        return ended(world), liar.id
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_who_speaks_of_a_step_that_is_not_committed_gains_nothing(gone: int) -> None:
+    (lied, liar), (honest, _) = talkative(gone, True), talkative(gone, False)
+    true = visits(members(honest)[0])
+    for host in members(lied):
+        assert visits(host) == true and liar in true and sum(true.values()) == 60 * of_step(PAIRS)
 
 
 def test_who_is_believed_about_itself_alone_would_be_noticed() -> None:

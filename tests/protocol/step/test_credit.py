@@ -46,7 +46,8 @@ TRUE = {A: 1, B: 2, C: 1}
         ({A: {A: 4}, B: TRUE, C: TRUE}, {"a": 1, "b": 2, "c": 1}),
         ({A: TRUE, B: {A: 0, B: 4, C: 0}, C: TRUE}, {"a": 1, "b": 2, "c": 1}),
         ({A: {A: 4, B: 4}, B: {A: 4, B: 4}}, {"a": 0, "b": 0}),  # together more than there was
-        ({A: {A: 1, B: 1, D: 2}, B: {A: 1, B: 1, D: 2}}, {"a": 1, "b": 1}),  # who was not Ready
+        ({A: {A: 1, B: 1, D: 2}, B: {A: 1, B: 1, D: 2}}, {"a": 1, "b": 1, "d": 2}),  # who died after the sum
+        ({A: {A: 1, B: 1, D: 2}, B: {A: 1, B: 3}}, {"a": 1, "b": 1}),  # a friend of one
     ],
 )
 def test_what_a_group_agrees_on(said: Words, counted: dict[str, int]) -> None:
