@@ -408,6 +408,8 @@ class Participant:
                 self.holder.disk.replace(event.kept)
             case ev.History():
                 self.chronicle.learn(event.commits, self.now)
+            case ev.Credited():
+                self.chronicle.credit.restore(event.step, event.credits)
             case ev.Directory():
                 self._on_directory(event)
             case ev.DirectoryLost():

@@ -16,6 +16,7 @@ from ftnode.protocol.holder.heartbeats import beats_to
 from ftnode.protocol.liveness.liveness import SignsShown
 from ftnode.protocol.recovery.last_copy import held_alone, trained
 from ftnode.protocol.situation import RunHistory, Situation
+from ftnode.protocol.step.credit import CreditLedger
 from ftnode.protocol.words.messages import Commit, Heartbeat
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
@@ -37,6 +38,11 @@ class WholeHistory(RunHistory, Protocol):
     @property
     def rebuilds(self) -> Mapping[tuple[int, int], Rebuild]:
         """(step, stage) → how the stage came back."""
+        ...
+
+    @property
+    def credit(self) -> CreditLedger:
+        """What each peer gave."""
         ...
 
     def after(self, since: int) -> tuple[Commit, ...]:

@@ -109,6 +109,10 @@ ERRORS = "cli_join"
     "--hand-over", type=FiniteRange(0), default=60.0, show_default=True, metavar="SECONDS",
     help="A pause waits so long at most for others to learn what only this node holds.",
 )  # fmt: skip
+@click.option(
+    "--name", metavar="NAME", default="",
+    help="What others are shown beside this node's PeerId, in lists of who gave what; default: nothing.",
+)  # fmt: skip
 @metrics_option
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of node.log."
@@ -122,7 +126,7 @@ def join(
     announce: tuple[str, ...], timeout: float, log_dir: str | None, log_limit: float, dump_rebuilds: bool,
     until_exported: bool, hash_every: int, compute: str, paced_seconds: tuple[float, float], schedule: tuple[str, ...],
     max_temp: float | None, max_load: float | None, pause_on_battery: bool, pause_for_gpu: bool, hand_over: float,
-    metrics: str, log_format: str, quiet: bool, as_json: bool, home: str | None, limits: Limits,
+    name: str, metrics: str, log_format: str, quiet: bool, as_json: bool, home: str | None, limits: Limits,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
@@ -130,6 +134,7 @@ def join(
     path = readable_data(None if url else data)
 
     from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.name_card import check_name
     from ftnode.node.links.listening import check_announce, check_listen
     from ftnode.node.links.names import looked_up
     from ftnode.node.manifests.joining import find_run
@@ -138,6 +143,7 @@ def join(
 
     rules = OwnerRules(parse_schedule(schedule), max_temp, pause_on_battery, pause_for_gpu, max_load)
 
+    name = check_name(name)
     check_metrics(metrics)
     listen = listen_addresses(listen)
     check_listen(listen)
@@ -183,6 +189,7 @@ def join(
         limits=limits,
         given=(*peers, *invited),
         log_bytes_max=0 if log_dir else int(log_limit * 1e9),
+        name=name,
     )
 
     from ftnode.node.life.lives import run as volunteer

@@ -231,6 +231,7 @@ cli = LazyGroup(
         "health": ("ftnode.node.cli.health:health", "Say whether this machine's nodes are well."),
         "service": ("ftnode.node.cli.service:service", "Print a systemd unit for a node."),
         "peers": ("ftnode.node.cli.status:list_peers", "Who is in the swarm."),
+        "credits": ("ftnode.node.cli.credits:list_credits", "Who gave what to a run."),
         "doctor": ("ftnode.node.cli.doctor:doctor", "Check what this machine needs, and say what to do."),
         "tensorboard": ("ftnode.node.cli.tensorboard:tensorboard", "A node's metrics for TensorBoard."),
         "pause": ("ftnode.node.cli.pause:pause", "Step aside for a while: hand over, free memory and GPU."),

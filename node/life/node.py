@@ -28,6 +28,7 @@ from ftnode.node.export.holders import holders_of
 from ftnode.node.export.server import STREAMS_MAX, ExportServer
 from ftnode.node.export.wire import EXPORT_PROTOCOL
 from ftnode.node.home.identity import Identity
+from ftnode.node.home.name_card import sign_name
 from ftnode.node.life.bottom_line import BottomLine
 from ftnode.node.life.departure import Departure
 from ftnode.node.life.hand_over_time import too_slow
@@ -134,10 +135,10 @@ class Node:
         )  # fmt: skip
         self.participant = Participant(self.me, self.settings, Random(seed), addresses=self._signed, hold=config.hold)
         self._about_peers, self.past = PeerLines(), NodeHistory(self._look, self.speaking.note)
-        self.driver = Driver(
-            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self._on_note
-        )
-        self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock, self.book)
+        adapters = self.transport, self.compute, self.directory, self.arena, self.trace
+        self.driver = Driver(self.participant, *adapters, self._on_note)
+        name, clock = sign_name(identity, config.name), self.driver.clock
+        self.observer = Observer(self._look, config, p2pd, self.speaking.say, clock, name, self.book)
         self.driver.work = self.observer.work = bottom.work
         self.observer.trouble = lambda: self.directory.link.trouble
         self.observer.glance = lambda: Glance(self.compute.working, *self.transport.outbound, self.transport.line_rate)
@@ -190,6 +191,8 @@ class Node:
         self.departure.stored = self.disk.newest
         self.departure.hand_over_seconds = self.config.hand_over_seconds
         self.disk.tell()
+        if noted := self.observer.book.read():
+            self.driver.deliver(noted)
         nursery.start_soon(self.disk.check)
         self.reductions.begin(nursery)
         if self.settings.replicas > 1:

@@ -12,9 +12,10 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final, NamedTuple
 
+from ftnode.node.watch.credit_table import first
 from ftnode.node.watch.history import CommitRow, History, ValidationRow
 from ftnode.node.watch.status import SwarmStatus
 
@@ -29,6 +30,7 @@ SAME_SECONDS: Final = 15.0
 HEARD_MAX: Final = 512
 SILENT_SECONDS: Final = 10.0
 """Without a word of the run, after which what the page shows is of before."""
+CREDITS_SHOWN: Final = 24
 
 
 class Decision(NamedTuple):
@@ -99,6 +101,8 @@ class Feed:
                 return
             self._enter(status.run, status.lineage)
             self._status = {name: value for name, value in asdict(status).items() if name not in ("commits", "members")}
+            credits = first(status.credits, CREDITS_SHOWN)
+            self._status["credits"] = [asdict(replace(row, name_card="")) for row in credits]
             self._heard_at = time.time()
             self._trouble = ""
             for point in status.commits if not self._steps else ():

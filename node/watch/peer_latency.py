@@ -1,9 +1,9 @@
 """How this node reaches others: directly or through a relay, how long an answer takes, and which version answers.
 
 `/ftnode/who/1`: whoever opens a stream sends an empty frame and gets one msgpack map, `version`, `role`, `device` and
-`clock`, and of a volunteer what it does with its time (time_use.py). Only peers that we are connected to anyway are
-asked, a few at a time, and nothing depends on the answers: they are for `ftnode status -v`, `ftnode peers` and the
-dashboard.
+`clock`, and of a volunteer what it does with its time (time_use.py) and its name (name_card.py). Only peers that we are
+connected to anyway are asked, a few at a time, and nothing depends on the answers: they are for `ftnode status -v`,
+`ftnode peers`, `ftnode credits` and the dashboard.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from typing import Any, Final
 import msgpack
 import trio
 
+from ftnode.node.home.name_card import NameCard
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
 from ftnode.node.links.undigested import asking
 from ftnode.node.watch.clock_offset import ClockOffset
-from ftnode.node.watch.status import Speaker
+from ftnode.node.watch.status import FORMAT as STATUS_FORMAT
+from ftnode.node.watch.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, CreditRow, Speaker, decode_status
 from ftnode.node.watch.time_use import TimeUse, read_told, told
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.wire.frames import clean_reason
@@ -75,14 +77,20 @@ class Answer:
     device: str
     use: TimeUse | None = None
     clock: ClockOffset | None = None
+    name: str = ""
+    name_card: str = ""
 
 
 class Acquaintances:
     """Which way leads to each peer, and what the connected ones say of themselves. `wanted` says of whom anything is to
     be known, the most important first."""
 
-    def __init__(self, p2pd: P2pd, wanted: Callable[[], Sequence[str]]) -> None:
-        self._p2pd, self._wanted = p2pd, wanted
+    def __init__(
+        self, p2pd: P2pd, wanted: Callable[[], Sequence[str]],
+        named: Callable[[str, str, str], None] = lambda peer, name, card: None,
+    ) -> None:  # fmt: skip
+        """`named` hears what each peer calls itself."""
+        self._p2pd, self._wanted, self._named = p2pd, wanted, named
         self.known: dict[str, Acquaintance] = {}
 
     async def run(self) -> None:
@@ -127,6 +135,7 @@ class Acquaintances:
                 try:
                     latency, answer = await who(self._p2pd, peer)
                     said = {"version": answer.version, "role": answer.role, "use": answer.use, "clock": answer.clock}
+                    self._named(peer, answer.name, answer.name_card)
                 except (P2pdError, PeerError) as error:
                     log.info("%s does not say who it is: %s", peer, error)
             met = self.known.get(peer, UNCONNECTED)
@@ -164,6 +173,24 @@ async def who(p2pd: P2pd, peer: str) -> tuple[float, Answer]:
         await trio.aclose_forcefully(stream)
 
 
+async def credits_of(p2pd: P2pd, peer: str) -> tuple[CreditRow, ...]:
+    """What a peer's status says of who gave what; nothing when it does not answer, or says nonsense."""
+    try:
+        stream = await p2pd.open(peer, STATUS_PROTOCOL, ANSWER_SECONDS)
+    except P2pdError as error:
+        log.info("%s tells no status: %s", peer, error)
+        return ()
+    try:
+        with asking(peer, STATUS_PROTOCOL), trio.fail_after(ANSWER_SECONDS):
+            await write_frame(stream, msgpack.packb({"format": STATUS_FORMAT}))
+            return decode_status(await read_frame(stream.receive_some, REPLY_BYTES_MAX)).credits
+    except (PeerError, *STREAM_ERRORS) as error:
+        log.info("%s tells no status: %s", peer, error or type(error).__name__)
+        return ()
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
 def read_answer(data: bytes, now: float = 0.0, doubt: float = 0.0) -> Answer:
     """`now`: our wall clock at the moment of the answer, give or take `doubt` seconds. Raises PeerError."""
     found = decode(data, ANSWER_LIMITS)
@@ -177,14 +204,16 @@ def read_answer(data: bytes, now: float = 0.0, doubt: float = 0.0) -> Answer:
     told, clock = found.get("clock"), None
     if isinstance(told, float) and math.isfinite(told):
         clock = ClockOffset(told - now, doubt)
-    return Answer(words["version"], words["role"], words["device"], read_told(found), clock)
+    name, card = (word if isinstance(word := found.get(key), str) else "" for key in ("name", "name_card"))
+    return Answer(words["version"], words["role"], words["device"], read_told(found), clock, name, card)
 
 
 def who_handler(
     speaker: Callable[[], Speaker], wall_clock: Callable[[], float] = time.time,
-    use: Callable[[], TimeUse | None] = lambda: None,
+    use: Callable[[], TimeUse | None] = lambda: None, card: NameCard | None = None,
 ) -> StreamHandler:  # fmt: skip
-    """Answers whoever asks, once per stream. `use`: of our time."""
+    """Answers whoever asks, once per stream. `use`: of our time; `card`: our name."""
+    named = {} if card is None else {"name": card.name, "name_card": card.text}
 
     async def handle(peer_id: str, stream: trio.SocketStream) -> None:
         try:
@@ -193,7 +222,7 @@ def who_handler(
                     raise PeerError("a question with words")
                 me = speaker()
                 answer = {"version": me.version, "role": me.role, "device": me.device, "clock": wall_clock()}
-                await write_frame(stream, msgpack.packb(answer | told(use())))
+                await write_frame(stream, msgpack.packb(answer | named | told(use())))
         except (PeerError, *STREAM_ERRORS) as error:
             log.info("%s asked who we are, without an answer: %s", peer_id, error or type(error).__name__)
         finally:

@@ -18,6 +18,7 @@ from ftnode.node.watch.status import (
     COMMITS_MAX,
     CommitPoint,
     CopyRow,
+    CreditRow,
     PeerRow,
     RecoveryRow,
     Speaker,
@@ -60,6 +61,7 @@ class Surroundings:
     """Of our own time."""
     revision: int = 0
     """Of the manifest that this node works by."""
+    credits: tuple[CreditRow, ...] = ()
 
 
 def run_status(
@@ -114,6 +116,8 @@ def run_status(
         revision=around.revision,
         copies=_copies(picture),
         alarms=alarms(picture, now),
+        credits=around.credits,
+        credits_step=picture.history.credit.step,
         skipped_steps=sum(commit.skipped for commit in picture.history.commits.values()),
     )
 

@@ -78,6 +78,30 @@ class Recovered:
     seconds: float
 
 
+CREDITED_MAX = 512
+"""Peers with totals of their own, and those of one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a peer, by its PeerId, gave to one committed step. `visits`: forward and backward passes of a microbatch
+    through a stage. `rebuilt`: lost stages that it brought back."""
+
+    peer: str
+    visits: int
+    rebuilt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """What a peer, by its PeerId, gave to the run. `seconds`: of steps in which it held a stage."""
+
+    peer: str
+    visits: int
+    seconds: float
+    rebuilt: int
+
+
 class Copied(NamedTuple):
     """A copy of a stage, of `step`, that somebody keeps. `fetched`: bytes that this keeper's copies of the stage have
     taken over the wire, all of them together."""

@@ -39,13 +39,14 @@ function lasting(seconds) {
 let known; // what this page has read of the present generation
 function beginAnew(generation) {
   known = {
-    generation, commits: 0, validations: 0, notes: 0, loss: new Curve(), rate: new Curve(),
+    generation, commits: 0, validations: 0, notes: 0, loss: new Curve(), rate: new Curve(), credited: 0,
     validation: new Curve(), said: [], marks: new Map(), most: new Map(), cells: new Map(), recoveries: new Map(),
   };
   curve.curve = known.loss;
   curve.dots = known.validation;
   rate.curve = known.rate;
-  for (const id of ["stages", "log", "recoveries"]) find(id).replaceChildren();
+  for (const id of ["stages", "log", "recoveries", "credits"]) find(id).replaceChildren();
+  find("giving").hidden = true;
   find("log").append(make("li", "quiet empty", "Nothing was decided yet."));
   marksChanged = true;
 }
@@ -135,6 +136,7 @@ function show(told) {
   showFigures(status);
   showStages(told.silent ? grownOlder(status, told.age) : status);
   showRecoveries(status);
+  showCredits(status);
   if (marksChanged) curve.marks = [...known.marks.values()].sort((a, b) => a.step - b.step);
   marksChanged = false;
   curve.draw();
@@ -319,6 +321,25 @@ function recoveryItem(row) {
   const why = [before ? "" : row.reason, losses ? `validation ${losses}` : ""].filter(Boolean).join("; ");
   item.append(first, make("p", "", before ? `rebuilt by ${row.rung}` : `${who} by ${row.rung}${bytes}`), make("p", "why", why));
   return item;
+}
+
+// Who answers may stand by, and not hear who did the newest steps: what went further stays.
+function showCredits(status) {
+  if (status.credits_step <= known.credited || !status.credits.length) return;
+  known.credited = status.credits_step;
+  const whole = status.credits.reduce((sum, row) => sum + row.visits, 0);
+  find("giving").hidden = false;
+  say("counted", `steps 1 to ${count(status.credits_step)}`);
+  find("credits").replaceChildren(...status.credits.map((row) => {
+    const line = make("tr"), who = make("td"), name = row.name || (row.peer ? short(row.peer) : "others");
+    who.append(make("bdi", "", name));
+    if (row.name) who.append(make("span", "quiet", ` ${short(row.peer)}`));
+    if (row.rebuilt) who.append(make("span", "quiet", ` brought back ${count(row.rebuilt)}`));
+    who.title = row.peer;
+    line.append(who, make("td", "", count(row.visits)), make("td", "", `${(whole ? 100 * row.visits / whole : 0).toFixed(1)} %`));
+    line.append(make("td", "", (row.seconds / 3600).toFixed(2)));
+    return line;
+  }));
 }
 
 async function lookForever() {
