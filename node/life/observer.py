@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 import trio
@@ -42,7 +42,7 @@ class Observer:
 
     def __init__(
         self, look: Callable[[], Picture], config: JoinConfig, p2pd: P2pd, say: Callable[[str, str], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, punched: Callable[[], Collection[str]] = tuple,
     ) -> None:  # fmt: skip
         self._look, self._config, self._p2pd, self._say, self._clock = look, config, p2pd, say, clock
         self.device = config.device
@@ -54,7 +54,7 @@ class Observer:
         """What compute and the lines do at this moment."""
         self._time, self._line = TimeRecord(), LineNews(config.manifest)
         self._progress = Progress()
-        self._acquaintances = Acquaintances(p2pd, self._wanted)
+        self._acquaintances = Acquaintances(p2pd, self._wanted, punched)
         self._file = MetricsFile(config.log_directory / METRICS_NAME, lambda why: say("metrics", why))
 
     async def start(self, nursery: trio.Nursery) -> None:
