@@ -29,6 +29,7 @@ from typing import Any, Final
 
 import trio
 
+from ftnode.node.links.dial_rules import source_of
 from ftnode.node.links.listening import socket_address
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.punch_rules import PUNCH_SECONDS, Punches, seen_at, tcp_port, way_to
@@ -44,11 +45,15 @@ PUNCH_PROTOCOL: Final = "/ftnode/punch/1"
 MESSAGE_BYTES_MAX: Final = 1024
 STREAMS_MAX: Final = 256
 OPEN_SECONDS: Final = 2.0
-DIAL_SECONDS: Final = 1.5
-"""Four ways there and back on a slow line, or one with a lost packet on a fast one."""
-PACKET_SECONDS: Final = 0.02
-"""A handshake's first packet leaves at once, and nobody waits for the answer."""
+DIAL_SECONDS: Final = 1.0
+"""Three ways there and back on a slow line. p2pd counts whole seconds, and must have given up before the other side
+dials, or both are TLS clients."""
+PACKET_SECONDS: Final = 0.15
+"""For the answer to a handshake's first packet. Where the other side's router lets it in, there is one, and it has to
+be reset before the other side dials: from the same port to the same port there is one connection at a time."""
 LOOK_SECONDS: Final = 0.05
+SETTLE_SECONDS: Final = 0.5
+"""Who dials knows of a connection a moment before who is dialled."""
 UNDER_WAY: Final = "the other side has asked"
 
 
@@ -187,11 +192,16 @@ class Puncher:
             return
         async with self._trying(wanted.peer) as outcome:
             await say(stream, Opened(""))
-            with suppress(EOFError):  # the other side needs no turn of ours
+            try:
                 await _hear(stream, Turn)
-                through = await self._dial(wanted.peer, [wanted.address])
-                outcome.why = "" if through else "neither router let the other's packets in"
-                await say(stream, Opened("") if through else No(outcome.why))
+            except EOFError:  # it is through, or has given up
+                outcome.why = "the other side gave up"
+                with trio.move_on_after(SETTLE_SECONDS):
+                    await self._await_direct(wanted.peer)
+                return
+            through = await self._dial(wanted.peer, [wanted.address])
+            outcome.why = "" if through else "neither router let the other's packets in"
+            await say(stream, Opened("") if through else No(outcome.why))
 
     async def _open_router(self, peer_id: str, address: str, own: Sequence[str]) -> bool:
         """Send a packet to where a peer is seen. Whether the gate lets us."""
@@ -279,13 +289,15 @@ async def _hear(stream: trio.SocketStream, *kinds: type) -> Any:
 
 async def send_first_packet(own: Sequence[str], address: str) -> None:
     """The first packet of a TCP handshake to `address`, from the port where we listen, and nothing after it. p2pd sets
-    SO_REUSEPORT where it listens, so that we may have the port beside it; and while we dial, what comes from `address`
+    SO_REUSEPORT where it listens, so that we may have the port beside it. While we dial, what comes from `address`
     would be ours, so that we stop at once."""
     target = socket_address(address)
-    ports = [tcp_port(one) for one in own if tcp_port(one) and one.split("/")[1] == address.split("/")[1]]
-    if target is None or not ports:
-        return
+    assert target is not None, address
     family, kind, host, port = target
+    source = source_of(host)  # ours may be among those that the world sees, with ports that are the router's
+    ports = [tcp_port(one) for one in own if tcp_port(one) and one.split("/")[2] == source]
+    if not ports:
+        return
     with trio.socket.socket(family, kind) as opener, suppress(OSError):
         opener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
