@@ -27,6 +27,7 @@ from ftnode.node.links.addresses import PeerAddress, parse_peers, remember_peers
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.listening import from_here
 from ftnode.node.links.p2pd import P2pd
+from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
 from ftnode.node.links.relay import start_relay
 from ftnode.node.owner.join_options import Running, forget_running
 from ftnode.node.owner.running_note import RunningNote
@@ -141,6 +142,7 @@ class MeetingPoint:
         a few seconds."""
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
+        await self.p2pd.serve(PUNCH_PROTOCOL, Puncher(self.p2pd).handler)
         await self.p2pd.serve(WHO_PROTOCOL, who_handler(lambda: self.status().speaker))
         addresses = shown_addresses(self.p2pd.peer_id, (*await self.p2pd.addresses(), *self._here))
         self._note.write(Running(os.getpid(), self.p2pd.peer_id, "", addresses))

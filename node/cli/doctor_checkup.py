@@ -113,7 +113,8 @@ def reachability(asked: Sequence[PeerAnswer], reach: str) -> Check | None:
     fix = "forward the port and use --announce, or let a meeting point relay (docs/how-to/watch-a-run.md)"
     if reach:
         kind = reach.split(":", 1)[0]
-        return Check(name, {"direct": OK, "nobody": FAILED}.get(kind, WARNING), reach, "" if kind == "direct" else fix)
+        verdict = {"direct": OK, "punched": OK, "nobody": FAILED}.get(kind, WARNING)
+        return Check(name, verdict, reach, "" if verdict == OK else fix)
     tried = [peer for peer in asked if peer.opened is not None]
     if not tried:
         return None

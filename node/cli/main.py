@@ -204,6 +204,7 @@ lab_group = LazyGroup(
         "export": ("ftnode.lab.commands.benchmarks:export_speed", "Memory and speed of an export while a run goes on."),
         "limits": ("ftnode.lab.commands.benchmarks:limits", "Whether a volunteer's limits hold."),
         "lines": ("ftnode.lab.commands.lines:lines", "What a step takes over volunteers' lines."),
+        "routers": ("ftnode.lab.commands.routers:routers", "Which way two volunteers find, by their routers."),
         "codecs": ("ftnode.lab.commands.codecs:codecs", "Steps times seconds of a step, by codec and optimiser."),
         "hostile": ("ftnode.lab.commands.hostile:hostile", "What attacks do to a swarm."),
         "memory": ("ftnode.lab.commands.benchmarks:memory", "Resident memory of an idle node, by process."),

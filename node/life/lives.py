@@ -23,6 +23,7 @@ from ftnode.node.life.owner_wishes import OwnerWishes
 from ftnode.node.links.bandwidth import Bandwidth, Gate
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL
 from ftnode.node.links.p2pd import P2pd
+from ftnode.node.links.punch import PUNCH_PROTOCOL
 from ftnode.node.manifests.exchange import MANIFEST_PROTOCOL
 from ftnode.node.manifests.joining import admitted, newest_kept
 from ftnode.node.owner.announcements import Speaking
@@ -87,7 +88,7 @@ def bandwidth_of(limits: Limits) -> Bandwidth | None:
     return Bandwidth(
         up=Gate(limits.up) if limits.up else None,
         down=Gate(limits.down) if limits.down else None,
-        urgent=(STEP_PROTOCOL, KNOCK_PROTOCOL, WHO_PROTOCOL, MANIFEST_PROTOCOL),
+        urgent=(STEP_PROTOCOL, KNOCK_PROTOCOL, WHO_PROTOCOL, MANIFEST_PROTOCOL, PUNCH_PROTOCOL),
     )
 
 

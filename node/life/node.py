@@ -28,7 +28,7 @@ from ftnode.node.export.holders import holders_of
 from ftnode.node.export.server import STREAMS_MAX, ExportServer
 from ftnode.node.export.wire import EXPORT_PROTOCOL
 from ftnode.node.home.identity import Identity
-from ftnode.node.home.name_card import sign_name
+from ftnode.node.home.name_card import NameCard, sign_name
 from ftnode.node.life.bottom_line import BottomLine
 from ftnode.node.life.departure import Departure
 from ftnode.node.life.hand_over_time import too_slow
@@ -40,6 +40,7 @@ from ftnode.node.links.attention import Attention
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.peer_lines import PeerLines
+from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
 from ftnode.node.links.reachability import Reach, Reachability
 from ftnode.node.links.streams import at_most
 from ftnode.node.links.transport import Transport
@@ -123,9 +124,11 @@ class Node:
             config.log_directory / "compute.log", self.settings.task_seconds, self.gradients, snapshots,
         )  # fmt: skip
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
+        self.puncher = Puncher(p2pd, lambda: self.reachability.relays, self.book.admits)
         self.transport = Transport(
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
             self._may_send_tensors, self.book, Attention(self._is_member, self._learns), identity.sign,
+            punch=self.puncher.reach,
         )  # fmt: skip
         self.spreading = Spreading(self.book, self.transport)
         self.directory = SwarmDirectory(
@@ -137,11 +140,8 @@ class Node:
         self._about_peers, self.past = PeerLines(), NodeHistory(self._look, self.speaking.note)
         adapters = self.transport, self.compute, self.directory, self.arena, self.trace
         self.driver = Driver(self.participant, *adapters, self._on_note)
-        name, clock = sign_name(identity, config.name), self.driver.clock
-        self.observer = Observer(self._look, config, p2pd, self.speaking.say, clock, name, self.book)
+        self.observer = self._observer(sign_name(identity, config.name))
         self.driver.work = self.observer.work = bottom.work
-        self.observer.trouble = lambda: self.directory.link.trouble
-        self.observer.glance = lambda: Glance(self.compute.working, *self.transport.outbound, self.transport.line_rate)
         self.departure = Departure(
             self._look, self.driver.clock, self.compute, self._deliver, self.speaking.say, self._note_running
         )
@@ -157,7 +157,7 @@ class Node:
         self.shards = self._shards() if manifest.data.kind == "shards" else None
         self._ready: dict[str, Any] = {}
         """What compute said when it began; empty while there is none."""
-        self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach)
+        self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach, self.puncher.rules)
         borrower = Borrower(
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
@@ -173,6 +173,16 @@ class Node:
             self.past.known.known_up_to, dumps,
         )  # fmt: skip
         self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver)
+
+    def _observer(self, card: NameCard | None) -> Observer:
+        punches = self.puncher.rules
+        made = Observer(
+            self._look, self.config, self.p2pd, self.speaking.say, self.driver.clock, lambda: punches.punched, card,
+            self.book,
+        )  # fmt: skip
+        made.trouble = lambda: self.directory.link.trouble
+        made.glance = lambda: Glance(self.compute.working, *self.transport.outbound, self.transport.line_rate)
+        return made
 
     def _shards(self) -> RunShards:
         from ftnode.node.data.shards import run_shards  # numpy comes with it, which other runs do without
@@ -207,6 +217,7 @@ class Node:
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(HISTORY_PROTOCOL, history_handler(self.past.tell))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
+        await self.p2pd.serve(PUNCH_PROTOCOL, self.puncher.handler)
         await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
         nursery.start_soon(self.spreading.run)
         if self.shards is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import choice
 from typing import Final
 
@@ -51,8 +51,8 @@ class Observer:
 
     def __init__(
         self, look: Callable[[], Picture], config: JoinConfig, p2pd: P2pd, say: Callable[[str, str], None],
-        clock: Callable[[], float] = time.monotonic, card: NameCard | None = None,
-        manifests: ManifestBook | None = None,
+        clock: Callable[[], float] = time.monotonic, punched: Callable[[], Collection[str]] = tuple,
+        card: NameCard | None = None, manifests: ManifestBook | None = None,
     ) -> None:  # fmt: skip
         """`card`: our own name."""
         self._look, self._config, self._p2pd, self._say, self._clock = look, config, p2pd, say, clock
@@ -74,7 +74,7 @@ class Observer:
         self._card = card
         if card is not None:
             self.book.learn(look().me.id, card.name, card.text)
-        self._acquaintances = Acquaintances(p2pd, self._wanted, self.book.learn)
+        self._acquaintances = Acquaintances(p2pd, self._wanted, self.book.learn, punched)
         self._file = MetricsFile(config.log_directory / METRICS_NAME, lambda why: say("metrics", why))
 
     async def start(self, nursery: trio.Nursery) -> None:

@@ -1,4 +1,5 @@
-"""How this node reaches others: directly or through a relay, how long an answer takes, and which version answers.
+"""How this node reaches others: directly, through routers or through a relay, how long an answer takes, and which
+version answers.
 
 `/ftnode/who/1`: whoever opens a stream sends an empty frame and gets one msgpack map, `version`, `role`, `device` and
 `clock`, and of a volunteer what it does with its time (time_use.py) and its name (name_card.py). Only peers that we are
@@ -11,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -52,7 +53,7 @@ class Acquaintance:
     """What is known of a peer besides what the protocol needs."""
 
     path: str
-    """direct, relayed or none."""
+    """direct, punched, relayed or none."""
     address: str = ""
     """The other end of the connection."""
     latency: float | None = None
@@ -83,14 +84,15 @@ class Answer:
 
 class Acquaintances:
     """Which way leads to each peer, and what the connected ones say of themselves. `wanted` says of whom anything is to
-    be known, the most important first."""
+    be known, the most important first; `punched` whose routers, or ours, had to be opened (punch.py)."""
 
     def __init__(
         self, p2pd: P2pd, wanted: Callable[[], Sequence[str]],
         named: Callable[[str, str, str], None] = lambda peer, name, card: None,
+        punched: Callable[[], Collection[str]] = tuple,
     ) -> None:  # fmt: skip
         """`named` hears what each peer calls itself."""
-        self._p2pd, self._wanted, self._named = p2pd, wanted, named
+        self._p2pd, self._wanted, self._named, self._punched = p2pd, wanted, named, punched
         self.known: dict[str, Acquaintance] = {}
 
     async def run(self) -> None:
@@ -116,7 +118,7 @@ class Acquaintances:
 
     async def _see(self) -> list[str]:
         """Bring all paths up to date; who is newly connected. Raises P2pdError."""
-        paths = paths_of(await self._p2pd.connections())
+        paths = paths_of(await self._p2pd.connections(), self._punched())
         wanted, before = tuple(dict.fromkeys(self._wanted()))[:PEERS_MAX], self.known
         self.known = dict.fromkeys(wanted, UNCONNECTED)
         for peer in [peer for peer in wanted if peer in paths]:
@@ -147,12 +149,13 @@ class Acquaintances:
                 nursery.start_soon(ask, peer)
 
 
-def paths_of(connections: Sequence[tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """PeerId → (path, address) out of (PeerId, address); of several connections a direct one counts."""
+def paths_of(connections: Sequence[tuple[str, str]], punched: Collection[str] = ()) -> dict[str, tuple[str, str]]:
+    """PeerId → (path, address) out of (PeerId, address); of several connections one without a relay counts."""
     found: dict[str, tuple[str, str]] = {}
     for peer, address in connections:
-        path = "relayed" if "/p2p-circuit" in address else "direct"
-        if peer not in found or path == "direct":
+        direct = "punched" if peer in punched else "direct"
+        path = "relayed" if "/p2p-circuit" in address else direct
+        if peer not in found or path == direct:
             found[peer] = path, address
     return found
 

@@ -97,7 +97,7 @@ class PeerRow:
     addresses: tuple[str, ...]
     """Where it says that it can be dialled, without /p2p."""
     path: str
-    """From the speaker to it: self, direct, relayed or none."""
+    """From the speaker to it: self, direct, punched, relayed or none."""
     latency: float | None
     """Seconds of a question and its answer between the speaker and it."""
     version: str
