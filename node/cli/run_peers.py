@@ -63,7 +63,7 @@ def push(manifest: Path, peers: tuple[str, ...], timeout: float, home: str | Non
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=INPUT)
 @click.argument("message")
 @peer_option
 @timeout_option

@@ -60,9 +60,10 @@ def test_a_recovery_is_told_whole() -> None:
         RecoveryRow(3, 5, "blend", -1, "", "", "told with the commit", 3.2),
     )
     assert plain_lines(replace(FULL, recoveries=rows))[-3:] == [
-        f"stage 1 lost at step 6: oWlost -> ooWnew by copy, healed in 2.5 s, 2.1 MB ({why})",
-        "stage 2 lost at step 7: somebody -> ooWnew by blend, not yet healed (silent)",
-        "stage 3 lost at step 5: rebuilt by blend, healed in 3.2 s",
+        "stage 1 was lost with oWlost at step 6; ooWnew rebuilt it from a neighbour's weights in 2.5 s, 2.1 MB "
+        f"({why})",
+        "stage 2 was lost at step 7; ooWnew rebuilds it from a blend of both neighbours' weights (silent)",
+        "stage 3 was lost at step 5; a volunteer rebuilt it from a blend of both neighbours' weights in 3.2 s",
     ]
 
 
