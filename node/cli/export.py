@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ftnode.node.cli.options import (
-    INPUT,
-    OUTPUT,
     FiniteRange,
     device_option,
     home_option,
@@ -35,7 +33,7 @@ REASONS_SHOWN_MAX: Final = 50
 
 @click.command()
 @click.argument("run", metavar="MANIFEST|LINK")
-@click.argument("out", type=OUTPUT)
+@click.argument("out", type=click.Path(path_type=Path))
 @peer_option
 @click.option(
     "--tokenizer",
@@ -172,7 +170,7 @@ def shown_progress(total: int, as_json: bool) -> Iterator[Shown]:
 
 
 @click.command()
-@click.argument("folder", metavar="OUT", type=INPUT)
+@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
 @click.argument("prompt")
 @click.option("--tokens", type=click.IntRange(1, 100_000), default=100, show_default=True,
     help="How many to add at most; a document's end ends the text.",

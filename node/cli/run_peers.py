@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ftnode.node.cli.options import INPUT, OUTPUT_FILE, FiniteRange, home_option, peer_option, unused_home_option
+from ftnode.node.cli.options import FiniteRange, home_option, peer_option, unused_home_option
 from ftnode.node.manifests.authorship import signer
 from ftnode.node.manifests.reading import read_manifest
 from ftnode.protocol.words.errors import UserError
@@ -21,7 +21,7 @@ timeout_option = click.option(
 
 @click.command()
 @click.argument("link")
-@click.argument("manifest", type=OUTPUT_FILE, required=False)
+@click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @timeout_option
 @unused_home_option
 def fetch(link: str, manifest: Path | None, timeout: float, home: str | None) -> None:
@@ -42,7 +42,7 @@ def fetch(link: str, manifest: Path | None, timeout: float, home: str | None) ->
 
 
 @click.command()
-@click.argument("manifest", type=INPUT)
+@click.argument("manifest", type=click.Path(path_type=Path))
 @peer_option
 @timeout_option
 @home_option
@@ -63,7 +63,7 @@ def push(manifest: Path, peers: tuple[str, ...], timeout: float, home: str | Non
 
 
 @click.command()
-@click.argument("manifest", type=INPUT)
+@click.argument("manifest", type=click.Path(path_type=Path))
 @click.argument("message")
 @peer_option
 @timeout_option

@@ -115,20 +115,16 @@ class TorchStages:
 
         Of shards the node knows which are here, and that their hashes fit (shards.py); we map them when they are used.
         """
-        kind, data = self.config.data_kind, self.config.data
-        if kind == "shards":
+        if self.config.data_kind == "shards":
             return "", ""
-        if kind == "files" and not data:
-            return "", "the run trains on a text of its own; pass --data with the run's text"
-        if data and is_shard_folder(Path(self.config.data)):
-            return "", f"{data} holds token shards, and the run trains on text"
+        if self.config.data and is_shard_folder(Path(self.config.data)):
+            return "", f"{self.config.data} holds token shards, and the run trains on text"
         try:
-            self._corpus_hash = corpus_hash(data)
+            self._corpus_hash = corpus_hash(self.config.data)
         except DataError as error:
             return "", str(error)
         if self.config.corpus not in ("", self._corpus_hash):
-            todo = "pass --data with the run's text" if data else "use the Python version of the run's author"
-            return "", f"the corpus here is {self._corpus_hash[:12]}, the run's is {self.config.corpus[:12]}; {todo}"
+            return "", f"the corpus here is {self._corpus_hash[:12]}, the run's is {self.config.corpus[:12]}"
         return self._corpus_hash, ""
 
     # The step.

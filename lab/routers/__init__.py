@@ -1,1 +1,0 @@
-"""Volunteers behind routers."""
