@@ -9,6 +9,7 @@ import click
 from ftnode.node.cli.options import FiniteRange, home_option, peer_option, unused_home_option
 from ftnode.node.manifests.authorship import signer
 from ftnode.node.manifests.reading import read_manifest
+from ftnode.protocol.manifest.parse import Manifest, parse
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "cli_run_peers"
@@ -51,15 +52,13 @@ def push(manifest: Path, peers: tuple[str, ...], timeout: float, home: str | Non
     machine's node, else through peers remembered."""
     from ftnode.node.cli.status import whom_to_ask
     from ftnode.node.home.identity import home_directory
-    from ftnode.node.manifests.fetch import show_manifest
 
     checked, text = read_manifest(manifest)
     if not signer(checked, text, manifest.name):
         raise UserError(
             f"{manifest} is not signed, so no node would take it; sign it with: ftnode run sign {manifest}", 78
         )
-    show_manifest(whom_to_ask(home_directory(home), peers), checked, text, timeout)
-    click.echo(f"the swarm has revision {checked.membership.revision} of {checked.run.name}")
+    _show(whom_to_ask(home_directory(home), peers), checked, text, timeout)
 
 
 @click.command()
@@ -77,7 +76,6 @@ def announce(manifest: Path, message: str, peers: tuple[str, ...], timeout: floa
     from ftnode.node.home.identity import home_directory
     from ftnode.node.manifests.authorship import announce as announced
     from ftnode.node.manifests.authorship import author_key
-    from ftnode.node.manifests.fetch import show_manifest
 
     folder = home_directory(home)
     _, text = read_manifest(manifest)
@@ -89,6 +87,11 @@ def announce(manifest: Path, message: str, peers: tuple[str, ...], timeout: floa
     addresses = whom_to_ask(folder, peers)
     if changed != text:
         replace_manifest(manifest, changed)
-    checked, _ = read_manifest(manifest)
-    show_manifest(addresses, checked, changed, timeout)
-    click.echo(f"the swarm has revision {checked.membership.revision} of {checked.run.name}")
+    _show(addresses, parse(changed, manifest.name), changed, timeout)
+
+
+def _show(addresses: tuple[str, ...], manifest: Manifest, text: str, timeout: float) -> None:
+    from ftnode.node.manifests.fetch import show_manifest
+
+    show_manifest(addresses, manifest, text, timeout)
+    click.echo(f"the swarm has revision {manifest.membership.revision} of {manifest.run.name}")

@@ -66,11 +66,9 @@ class ManifestBook:
     def offer(self, data: bytes) -> str:
         """Take a manifest that a peer shows, if it is newer. Why not, or "". Raises PeerError when it is none of
         this run, or not its author's."""
-        manifest, text = read_shown(data, self.manifest.run_id)
+        manifest, text = read_signed(data, self.manifest.run_id)
         if not manifest.run.author:
             raise PeerError("the run has no author who could change its manifest")
-        if signer_of(manifest, text) != manifest.run.author:
-            raise PeerError("a manifest that its author did not sign")
         ours, theirs = self.manifest.membership.revision, manifest.membership.revision
         if theirs <= ours:
             return "" if manifest == self.manifest else f"it has revision {theirs}, the one in force {ours}"
@@ -103,6 +101,15 @@ def read_shown(data: bytes, run_id: str) -> tuple[Manifest, str]:
         raise PeerError(f"a manifest that is none: {error}") from None
     if manifest.run_id != run_id:
         raise PeerError(f"a manifest of run {manifest.run_id[:8]}, not of {run_id[:8]}")
+    return manifest, text
+
+
+def read_signed(data: bytes, run_id: str) -> tuple[Manifest, str]:
+    """As `read_shown`, and its author has signed it, where the run has one. The run's id says who the author is, so no
+    peer can speak for it. Raises PeerError."""
+    manifest, text = read_shown(data, run_id)
+    if manifest.run.author and signer_of(manifest, text) != manifest.run.author:
+        raise PeerError("a manifest that its author did not sign")
     return manifest, text
 
 

@@ -16,7 +16,7 @@ import trio
 
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
-from ftnode.node.manifests.book import MANIFEST_BYTES_MAX, ManifestBook, read_shown, signer_of
+from ftnode.node.manifests.book import MANIFEST_BYTES_MAX, ManifestBook, read_signed
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.codec import shown
 from ftnode.protocol.words.errors import PeerError
@@ -77,12 +77,9 @@ def read_manifest_reply(reply: bytes) -> bytes:
 
 
 def read_announcement(reply: bytes, run_id: str) -> str:
-    """What the author says in the manifest that a peer sent; nothing where the run has no author. The run's id says who
-    the author is, so that no peer can speak for it. Raises PeerError for another manifest, or one that is not signed by
-    its author."""
-    manifest, text = read_shown(read_manifest_reply(reply), run_id)
-    if manifest.run.author and signer_of(manifest, text) != manifest.run.author:
-        raise PeerError("a manifest that its author did not sign")
+    """What the author says in the manifest that a peer sent; nothing where the run has no author. Raises PeerError for
+    another manifest, or one that is not signed by its author."""
+    manifest, _ = read_signed(read_manifest_reply(reply), run_id)
     return manifest.membership.message if manifest.run.author else ""
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from ftnode.lab.audit.audit import audit
 from ftnode.lab.demo.kills import Planned, strike
-from ftnode.lab.demo.report import SURVIVORS, Kill, recover
+from ftnode.lab.demo.report import SURVIVORS, recover
 from ftnode.lab.swarms.trial import FOREVER, Trial, open_trial, small_manifest
 from ftnode.lab.traces.story import Story
 from ftnode.protocol.manifest.parse import Manifest
@@ -60,10 +60,10 @@ def sizes(story: Story) -> list[int]:
 
 def kill_replicas(trial: Trial, *stages: int, seconds: float) -> None:
     """SIGKILL one holder of each of these stages at once in the middle of a step, which the others finish."""
-    kills: tuple[Kill, ...] = ()
     for _ in range(STRIKES_MAX):  # on a busy machine a step may be over before it is struck
-        if not kills:
-            kills = strike(trial.swarm, trial.story, [Planned(stage, trial.story.committed + 2) for stage in stages])
+        kills = strike(trial.swarm, trial.story, [Planned(stage, trial.story.committed + 2) for stage in stages])
+        if kills:
+            break
     assert len(kills) == len(stages)
     trial.expected_dead.update(kill.node for kill in kills)
     for kill in kills:

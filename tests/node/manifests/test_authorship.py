@@ -20,13 +20,6 @@ TEXT = render(PRESETS["tiny"])
 
 
 @pytest.fixture
-def key(tmp_path: Path) -> Iterator[Identity]:
-    taken = author_key(home_directory(str(tmp_path / "home")))
-    yield taken
-    taken.release()
-
-
-@pytest.fixture
 def stranger(tmp_path: Path) -> Iterator[Identity]:
     taken = author_key(home_directory(str(tmp_path / "stranger")))
     yield taken

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import msgpack
 import pytest
 
-from ftnode.node.home.identity import Identity, home_directory
-from ftnode.node.manifests.authorship import announce, author_key, sign
+from ftnode.node.home.identity import Identity
+from ftnode.node.manifests.authorship import announce, sign
 from ftnode.node.manifests.exchange import FORMAT, read_announcement
 from ftnode.node.manifests.presets import PRESETS
 from ftnode.protocol.manifest.parse import parse, render
 from ftnode.protocol.words.errors import PeerError
 
 TEXT = render(PRESETS["tiny"])
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> Iterator[Identity]:
-    taken = author_key(home_directory(str(tmp_path / "home")))
-    yield taken
-    taken.release()
 
 
 def reply(text: str) -> bytes:
