@@ -25,7 +25,9 @@ from ftnode.node.home.identity import BOOTSTRAP_NAME, Identity, take_identity
 from ftnode.node.home.waiting import tell_waits
 from ftnode.node.links.addresses import PeerAddress, parse_peers, remember_peers, remembered_peers
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.links.listening import from_here
 from ftnode.node.links.p2pd import P2pd
+from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
 from ftnode.node.links.relay import start_relay
 from ftnode.node.owner.join_options import Running, forget_running
 from ftnode.node.owner.running_note import RunningNote
@@ -47,12 +49,15 @@ def _print_now(line: str) -> None:
     print(line, flush=True)
 
 
-def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_now, metrics: str = "none") -> int:
+def run(
+    listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_now, metrics: str = "none",
+    announce: Sequence[str] = (),
+) -> int:  # fmt: skip
     """Serve until Ctrl-C or SIGTERM; 0 then. Raises UserError when it cannot start or its p2pd dies."""
     identity = take_identity(home, BOOTSTRAP_NAME)
     forget_running(home, identity.peer_id)  # of who had it before and was killed
     try:
-        failure = trio.run(_serve, identity, tuple(listen), home, say, metrics)
+        failure = trio.run(_serve, identity, tuple(listen), home, say, metrics, tuple(announce))
     finally:
         forget_running(home, identity.peer_id)
         identity.release()
@@ -62,7 +67,12 @@ def run(listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_n
 
 
 async def _serve(
-    identity: Identity, listen: Sequence[str], home: Path, say: Callable[[str], None], metrics: str
+    identity: Identity,
+    listen: Sequence[str],
+    home: Path,
+    say: Callable[[str], None],
+    metrics: str,
+    announce: Sequence[str],
 ) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -70,12 +80,12 @@ async def _serve(
             note = RunningNote(home, lambda kind, line: say(line))
             nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(note.last))
             try:
-                p2pd = await start_relay(nursery, identity.path, listen)
+                p2pd = await start_relay(nursery, identity.path, listen, announce)
             except UserError as error:
                 nursery.cancel_scope.cancel()
                 return error
             try:
-                point = MeetingPoint(p2pd, home, note)
+                point = MeetingPoint(p2pd, home, note, here=from_here(listen) if announce else ())
                 if metrics != NONE:
                     server = MetricsServer(metrics, point.status)
                     nursery.start_soon(server.run)
@@ -115,10 +125,13 @@ async def _until_asked(signals: AsyncIterator[int], died: trio.Event) -> str:
 class MeetingPoint:
     """What runs on the p2pd: the directory, a cache of the runs that it knows of, answers for watchers."""
 
-    def __init__(self, p2pd: P2pd, home: Path, note: RunningNote, link: DirectoryLink | None = None) -> None:
+    def __init__(
+        self, p2pd: P2pd, home: Path, note: RunningNote, link: DirectoryLink | None = None, here: Sequence[str] = ()
+    ) -> None:
+        """`here`: where this machine itself reaches it, if not where others do."""
         self.p2pd = p2pd
         self.home = home
-        self._note = note
+        self._note, self._here = note, here
         self.members: tuple[Member, ...] = ()
         remembered = parse_peers(remembered_peers(home))
         p2pd.gate.remember(remembered)
@@ -129,8 +142,9 @@ class MeetingPoint:
         a few seconds."""
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
+        await self.p2pd.serve(PUNCH_PROTOCOL, Puncher(self.p2pd).handler)
         await self.p2pd.serve(WHO_PROTOCOL, who_handler(lambda: self.status().speaker))
-        addresses = shown_addresses(self.p2pd.peer_id, await self.p2pd.addresses())
+        addresses = shown_addresses(self.p2pd.peer_id, (*await self.p2pd.addresses(), *self._here))
         self._note.write(Running(os.getpid(), self.p2pd.peer_id, "", addresses))
         nursery.start_soon(self._note.keep)
         nursery.start_soon(self.link.run)

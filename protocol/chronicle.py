@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ftnode.protocol.recovery.rungs import LOSSY
-from ftnode.protocol.words.messages import Begin, Commit
+from ftnode.protocol.step.credit import CreditLedger
+from ftnode.protocol.words.messages import Begin, Commit, bare
 from ftnode.protocol.words.types import Peer, Recovered, Rung
 from ftnode.protocol.words.view import View
 
@@ -13,6 +14,10 @@ ENTRIES_KEPT = 10_000
 """Of the commits, which travel with copies of the head, so that whoever comes late sees the whole curve."""
 REBUILDS_KEPT = 256
 BEFORE_US = "told with the commit"
+GIVEN_KEPT = 8
+"""Of the newest commits it is kept who did them, for those who are a step or two behind."""
+OWN_WEIGHTS = (Rung.INITIAL, Rung.SNAPSHOT, Rung.KEPT)
+"""Rungs that bring nothing back that was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class Chronicle:
         """The step whose validation, the newest such, gave no finite loss."""
         self.rebuilds: dict[tuple[int, int], Rebuild] = {}
         """(step, stage)"""
+        self.credit = CreditLedger()
         self.newest_step = 0
         """The highest committed step that we were told of."""
         self._asked_up_to = 0
@@ -55,14 +61,22 @@ class Chronicle:
         self.rebuilds = {key: rebuild for key, rebuild in self.rebuilds.items() if key[0] <= after}
         self._holders.clear()
         self._lost.clear()
+        self.credit.forget(after)
         self.unscored = min(self.unscored, after)
         self.newest_step, self._asked_up_to = min(self.newest_step, after), min(self._asked_up_to, after)
 
     def commit(self, commit: Commit, now: float) -> None:
         """A step is committed; rebuilds of it are complete, and those that we have not seen are in what it came to."""
-        if commit.step in self.commits:
+        self.credit.count(commit)
+        known = self.commits.get(commit.step)
+        if known is not None:
+            if commit.given and not known.given and commit.step > self.newest_step - GIVEN_KEPT:
+                self.commits[commit.step] = replace(known, given=commit.given)
             return
         self.commits[commit.step] = commit
+        old = self.commits.get(commit.step - GIVEN_KEPT)
+        if old is not None:
+            self.commits[old.step] = bare(old)
         self.newest_step = max(self.newest_step, commit.step)
         for key, rebuild in self.rebuilds.items():
             if rebuild.seconds is None and rebuild.step <= commit.step:
@@ -81,10 +95,19 @@ class Chronicle:
             if at == step and rebuild.seconds is None
         )
 
+    def rebuilders(self, step: int) -> tuple[Peer, ...]:
+        """Who brings back what was lost if `step` is committed now, once for each stage."""
+        return tuple(
+            rebuild.newcomer
+            for (at, _), rebuild in sorted(self.rebuilds.items())
+            if at == step and rebuild.seconds is None and rebuild.newcomer and rebuild.rung not in OWN_WEIGHTS
+        )
+
     def learn(self, commits: tuple[Commit, ...], now: float) -> None:
-        """Commits from before our time, oldest first. What is missing among them nobody knows."""
+        """Commits from before our time, oldest first. What is missing among them nobody knows, and a donor's word on
+        who did them counts for nothing."""
         for commit in commits:
-            self.commit(commit, now)
+            self.commit(bare(commit), now)
         self._asked_up_to = max([self._asked_up_to, *(commit.step for commit in commits)])
 
     def known_up_to(self) -> int:
@@ -114,7 +137,8 @@ class Chronicle:
                 self._holders[stage] = group[0]
 
     def begin(self, begin: Begin, view: View, now: float) -> None:
-        """The Begin of a redone step says who rebuilds what and how."""
+        """The Begin of a redone step says who rebuilds what and how, and the first of a view what was given so far."""
+        self.credit.catch_up(begin.base.step, begin.credits)
         for plan in begin.installs:
             key = (begin.step, plan.stage)
             known = self.rebuilds.get(key)
@@ -143,7 +167,7 @@ class Chronicle:
 
     def after(self, since: int) -> tuple[Commit, ...]:
         """All commits after step `since`, oldest first."""
-        return tuple(self.commits[step] for step in sorted(self.commits) if step > since)
+        return tuple(bare(self.commits[step]) for step in sorted(self.commits) if step > since)
 
 
 def _keep_newest(table: dict, count: int) -> None:  # type: ignore[type-arg]

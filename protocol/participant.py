@@ -286,7 +286,8 @@ class Participant:
         forked = old is not None and not same and (view.previous == old.digest() or ours)
         if self.leader is None or not same:
             self.memory.unstick()
-        self.note("view", f"view {view.number} of {view.lineage.id[:6]}: {view.reason}", view=str(view.number))
+        text = f"{view.reason} (change {view.number} of who holds what, branch {view.lineage.id[:6]})"
+        self.note("view", text, view=str(view.number))
         self.carry_out(self.following.on_view(self.situation, old if same else None, view, forked))
         self.changed()
         self._depart(self.departure.on_view(self.situation, was, old is not None and old.leader == self.me))
@@ -407,6 +408,8 @@ class Participant:
                 self.holder.disk.replace(event.kept)
             case ev.History():
                 self.chronicle.learn(event.commits, self.now)
+            case ev.Credited():
+                self.chronicle.credit.restore(event.step, event.credits)
             case ev.Directory():
                 self._on_directory(event)
             case ev.DirectoryLost():

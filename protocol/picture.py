@@ -16,6 +16,7 @@ from ftnode.protocol.holder.heartbeats import beats_to
 from ftnode.protocol.liveness.liveness import SignsShown
 from ftnode.protocol.recovery.last_copy import held_alone, trained
 from ftnode.protocol.situation import RunHistory, Situation
+from ftnode.protocol.step.credit import CreditLedger
 from ftnode.protocol.words.messages import Commit, Heartbeat
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
@@ -37,6 +38,11 @@ class WholeHistory(RunHistory, Protocol):
     @property
     def rebuilds(self) -> Mapping[tuple[int, int], Rebuild]:
         """(step, stage) → how the stage came back."""
+        ...
+
+    @property
+    def credit(self) -> CreditLedger:
+        """What each peer gave."""
         ...
 
     def after(self, since: int) -> tuple[Commit, ...]:
@@ -74,6 +80,8 @@ class Picture(NamedTuple):
     """(stage, peer): who learns a stage in the step that we work on."""
     other_leavers: frozenset[Peer]
     """Other members that leave as soon as somebody has what they hold; only who leads knows of them."""
+    leaving: bool
+    """Our owner wants us to go."""
     alone: bool
     """We are the only member, and nobody else learns something, or could."""
     stayed: int
@@ -148,6 +156,7 @@ def picture_of(s: Situation, ours: Heartbeat, leavers: Collection[Peer], stayed:
         finished=s.own.finished,
         learners=begin.learners if begin is not None else (),
         other_leavers=s.members.intersection(leavers) - {s.me} if leads else frozenset(),
+        leaving=bool(s.leaving),
         alone=s.alone,
         stayed=stayed,
         highest_step=s.highest_step,

@@ -14,7 +14,7 @@ _DELAY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
 _PACE = re.compile(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)")
 
 
-def _line(_context: click.Context, _option: click.Parameter, value: str) -> tuple[float, float]:
+def line_of(_context: click.Context, _option: click.Parameter, value: str) -> tuple[float, float]:
     """One number is both ways."""
     try:
         up, down = parse_line(value)
@@ -24,7 +24,7 @@ def _line(_context: click.Context, _option: click.Parameter, value: str) -> tupl
 
 
 def _optional_line(context: click.Context, option: click.Parameter, value: str | None) -> tuple[float, float] | None:
-    return None if value is None else _line(context, option, value)
+    return None if value is None else line_of(context, option, value)
 
 
 def _delay(_context: click.Context, _option: click.Parameter, value: str) -> float:
@@ -41,14 +41,23 @@ def _pace(_context: click.Context, _option: click.Parameter, value: str) -> tupl
     return float(found[1]), float(found[2])
 
 
+delay_option = click.option(
+    "--delay", callback=_delay, default="30ms", show_default=True, help="From one volunteer to another, one way."
+)
+
+
 @click.command()
 @click.option("--volunteers", type=click.IntRange(2, 64), default=5, show_default=True, help="Each holds one stage.")
 @click.option(
-    "--line", "rates", callback=_line, default="20/100Mbit", show_default=True, metavar="UP/DOWN", help="Of each home."
+    "--line",
+    "rates",
+    callback=line_of,
+    default="20/100Mbit",
+    show_default=True,
+    metavar="UP/DOWN",
+    help="Of each home.",
 )
-@click.option(
-    "--delay", callback=_delay, default="30ms", show_default=True, help="From one volunteer to another, one way."
-)
+@delay_option
 @click.option(
     "--replica", callback=_optional_line, metavar="UP/DOWN",
     help="One volunteer more, on such a line. It joins after the first step and shares a stage.",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ftnode.node.cli.options import FiniteRange, json_option, unused_home_option
+from ftnode.node.cli.options import INPUT, FiniteRange, json_option, unused_home_option
 from ftnode.node.home.paths import whole_path
 from ftnode.protocol.words.errors import UserError
 
@@ -77,7 +77,7 @@ def watch(peers: int, runs: int, seconds: float, as_json: bool, home: str | None
 
 
 @click.command("dashboard")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=INPUT)
 @json_option
 @unused_home_option
 def dashboard_bench(directory: Path, as_json: bool, home: str | None) -> int:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from ftnode.node.cli.options import json_option, unused_home_option
+from ftnode.node.cli.options import INPUT, json_option, unused_home_option
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "cli_lab"
 
 
 @click.command()
-@click.argument("trace", type=click.Path(path_type=Path))
+@click.argument("trace", type=INPUT)
 @json_option
 @unused_home_option
 def replay(trace: Path, as_json: bool, home: str | None) -> int:
@@ -24,7 +24,7 @@ def replay(trace: Path, as_json: bool, home: str | None) -> int:
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=INPUT)
 @json_option
 @unused_home_option
 def audit(directory: Path, as_json: bool, home: str | None) -> int:

@@ -19,6 +19,7 @@ from ftnode.node.driver.trace import TRACE_NAME, TRACE_PATTERN, parse_record
 from ftnode.node.watch.dashboard_feed import Decision, Feed
 from ftnode.node.watch.history import CommitRow, ValidationRow
 from ftnode.node.watch.status import RecoveryRow, Speaker, StageRow, SwarmStatus
+from ftnode.node.watch.time_left import STEPS_SEEN, seconds_left
 from ftnode.protocol.words.codec import from_plain
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.types import HEAD, Peer, Rung
@@ -193,6 +194,7 @@ class Replay:
             loss=newest["loss"] if newest is not None else None,
             validation=story.evaluated[max(story.evaluated)] if story.evaluated else None,
             tokens_per_second=tokens_per_second(first_commits(story.commits[-2 * RATE_COMMITS :])[-RATE_COMMITS:]),
+            eta_seconds=self._seconds_left() if view is not None and not waiting and not story.finished else None,
             leader=view.leader.id if view is not None else "",
             lineage=view.lineage.id if view is not None else "",
             view=view.number if view is not None else -1,
@@ -205,6 +207,11 @@ class Replay:
                 for _, (row, _) in sorted(self._recoveries.items())[-64:]
             ),
         )
+
+    def _seconds_left(self) -> float | None:
+        story = self._story
+        took = [told.record["seconds"] for told in first_commits(story.commits[-2 * STEPS_SEEN :])]
+        return seconds_left(story.steps - story.committed, took)
 
     def _rows(self, view: View, now: float) -> tuple[StageRow, ...]:
         rows = []

@@ -20,7 +20,7 @@ from ftnode.lab.hostile.outcome import Measured
 from ftnode.lab.swarms.listing import list_volunteers
 from ftnode.lab.swarms.trial import Trial, open_trial, small_manifest
 from ftnode.lab.traces.story import Story, Told
-from ftnode.node.life.lives import LOG_NAME
+from ftnode.node.home.log_folders import LOG_NAME
 from ftnode.node.owner.join_options import running_nodes
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.types import Peer

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ftnode.lab.lines.switch import Homes, address
+from ftnode.lab.lines.switch import Homes
 from ftnode.lab.swarms.swarm import Place
 from ftnode.node.machine.child_processes import start_child, stop_child
 from ftnode.protocol.words.errors import UserError
@@ -74,11 +74,12 @@ def open_network(names: Sequence[str], homes: Homes) -> Iterator[dict[str, Place
             raise UserError(
                 f"no network namespaces can be made here: {said[0]}; run it as root, or after `unshare -rn`", 69
             )
-        yield {name: _place(switch, home, inside) for home, (name, inside) in enumerate(zip(names, json.loads(text)))}
+        inside = zip(names, json.loads(text))
+        yield {name: _place(switch, homes.inside(home), namespace) for home, (name, namespace) in enumerate(inside)}
     finally:
         stop_child(switch)
 
 
-def _place(switch: subprocess.Popen[bytes], home: int, inside: int) -> Place:
-    enter = ("nsenter", f"--net=/proc/{switch.pid}/fd/{inside}")
-    return Place(enter, f"/ip4/{address(home)}/tcp/{PORT}")
+def _place(switch: subprocess.Popen[bytes], host: str, namespace: int) -> Place:
+    enter = ("nsenter", f"--net=/proc/{switch.pid}/fd/{namespace}")
+    return Place(enter, f"/ip4/{host}/tcp/{PORT}")

@@ -3,7 +3,8 @@
 Each home has one interface (TUN), whose other end we hold. A packet that a home sends leaves no faster than its line
 carries upwards, takes the delay of the way, and enters the other home no faster than that one's line carries downwards.
 What a line cannot carry at once waits in its router's queue; what finds that queue full is lost, as packets are, and
-TCP sends it again. Several segments may pass as one packet, as they do between the kernel and a network card.
+TCP sends it again. A home may be behind a router that translates its address (router.py). Several segments may pass as
+one packet, as they do between the kernel and a network card.
 
 Namespaces and interfaces belong to processes and descriptors, and nothing has a name outside of them. So they end with
 us and with those inside, however we end; `python -m ftnode.lab.lines.switch` takes its `Homes` as JSON and answers on
@@ -15,16 +16,21 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import heapq
+import ipaddress
 import itertools
 import json
 import os
 import select
+import socket
 import struct
 import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
 from typing import Final
+
+from ftnode.lab.lines.headers import OFFLOAD_HEADER_BYTES
+from ftnode.lab.lines.router import KINDS, Kind, Router
 
 CLONE_NEWNET: Final = 0x40000000
 TUNSETIFF: Final = 0x400454CA
@@ -35,16 +41,20 @@ IFF_VNET_HDR: Final = 0x4000
 TUN_F_CSUM: Final = 0x01
 TUN_F_TSO4: Final = 0x02
 """From linux/sched.h and linux/if_tun.h."""
-OFFLOAD_HEADER_BYTES: Final = 10
-"""struct virtio_net_hdr: what the receiving kernel has to know of checksums and segments. We pass it on as it is."""
 OFFLOAD_SIZES: Final = struct.Struct("<HH")
 """At its third byte: how long the headers are, and how much of the rest one segment has; 0: it is one."""
-DESTINATION: Final = OFFLOAD_HEADER_BYTES + 19
-"""The last byte of an IPv4 header's destination."""
+DESTINATION: Final = slice(OFFLOAD_HEADER_BYTES + 16, OFFLOAD_HEADER_BYTES + 20)
+"""Of an IPv4 header."""
 PACKET_BYTES_MAX: Final = OFFLOAD_HEADER_BYTES + (1 << 16)
 PACKETS_AT_ONCE: Final = 32
 """Of one home, before the others have their turn."""
-NETWORK: Final = "10.77.0."
+NETWORK: Final = "44.77.0."
+"""Of the lines. libp2p and our own rules (dial_rules.py) treat addresses of private networks in ways of their own, so
+that these are none."""
+BEHIND: Final = "192.168.{}.2"
+"""Where a home behind a router believes itself to be."""
+BETWEEN: Final = "100.64.0.{}"
+"""The address of a router behind another one (RFC 6598)."""
 QUEUE_SECONDS: Final = 0.25
 """What a router at home keeps before it drops: a quarter of a second is much, and usual."""
 COUNT_SECONDS: Final = 0.1
@@ -55,19 +65,35 @@ TICK_SECONDS: Final = 0.002
 @dataclass(frozen=True, slots=True)
 class Homes:
     """`rates`: bytes a second of each home's line, up and down. `delay_seconds`: one way from any home to another.
-    `counts`: the file for bytes carried, one line each COUNT_SECONDS: [monotonic time, [up, down] of each home]."""
+    `counts`: the file for bytes carried, one line each COUNT_SECONDS: [monotonic time, [up, down] of each home].
+    `routers`: the kind of router that each home is behind (router.py); empty: nobody is behind any."""
 
     rates: tuple[tuple[float, float], ...]
     delay_seconds: float
     counts: str
+    routers: tuple[str, ...] = ()
+
+    def kind(self, home: int) -> Kind:
+        return KINDS[self.routers[home] if self.routers else "none"]
+
+    def inside(self, home: int) -> str:
+        """The address of the home's own interface."""
+        return BEHIND.format(home + 1) if self.kind(home).routers else address(home)
 
     def text(self) -> str:
         return json.dumps(asdict(self))
 
 
 def address(home: int) -> str:
-    """Where the home of this number is reached by the others."""
+    """Where the home of this number, or its router, is reached by the others."""
     return f"{NETWORK}{home + 1}"
+
+
+def routers_of(homes: Homes, home: int) -> tuple[Router, ...]:
+    """From the inside to the outside."""
+    kind = homes.kind(home)
+    hosts = [BETWEEN.format(home + 1)] * (kind.routers - 1) + [address(home)] * min(1, kind.routers)
+    return tuple(Router(kind, int(ipaddress.IPv4Address(host))) for host in hosts)
 
 
 class Queue:
@@ -91,6 +117,8 @@ class Switch:
 
     def __init__(self, homes: Homes) -> None:
         self._delay = homes.delay_seconds
+        self._home_at = {socket.inet_aton(address(home)): home for home in range(len(homes.rates))}
+        self._routers = [routers_of(homes, home) for home in range(len(homes.rates))]
         self._up = [Queue(up) for up, _ in homes.rates]
         self._down = [Queue(down) for _, down in homes.rates]
         self._way: list[tuple[float, int, bool, int, int, bytes]] = []
@@ -99,9 +127,15 @@ class Switch:
 
     def offer(self, now: float, source: int, packet: bytes) -> None:
         """A home sends a packet."""
-        target = packet[DESTINATION] - 1 if len(packet) > DESTINATION else -1
-        if not 0 <= target < len(self._down):
+        target, outside = self._home_at.get(packet[DESTINATION]), packet
+        for router in self._routers[source] if target is not None else ():
+            translated = router.outward(now, outside)
+            if translated is None:
+                return
+            outside = translated
+        if target is None or target == source:
             return
+        packet = outside
         through = self._up[source].leaves(now, bytes_on_the_line(packet))
         if through is not None:
             heapq.heappush(self._way, (through + self._delay, next(self._serial), False, source, target, packet))
@@ -113,7 +147,9 @@ class Switch:
             when, serial, at_door, source, target, packet = heapq.heappop(self._way)
             if at_door:
                 self._down[target].carried += bytes_on_the_line(packet)
-                arrived.append((target, packet))
+                let_in = self._let_in(when, target, packet)
+                if let_in is not None:
+                    arrived.append((target, let_in))
                 continue
             size = bytes_on_the_line(packet)
             self._up[source].carried += size
@@ -121,6 +157,13 @@ class Switch:
             if through is not None:
                 heapq.heappush(self._way, (through, serial, True, source, target, packet))
         return arrived
+
+    def _let_in(self, now: float, home: int, packet: bytes) -> bytes | None:
+        """What the home gets of a packet at its door; None: nothing."""
+        inside: bytes | None = packet
+        for router in reversed(self._routers[home]):
+            inside = router.inward(now, inside) if inside is not None else None
+        return inside
 
     def next_seconds(self, now: float) -> float:
         """Until something arrives, COUNT_SECONDS at most."""
@@ -130,15 +173,17 @@ class Switch:
         return [(up.carried, down.carried) for up, down in zip(self._up, self._down)]
 
 
-def open_home(home: int) -> tuple[int, int]:
-    """A namespace of its own, which becomes ours, with its interface: descriptors of both. Raises OSError."""
+def open_home(inside: str) -> tuple[int, int]:
+    """A namespace of its own, which becomes ours, with its interface at the address `inside`: descriptors of both.
+    Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     tunnel = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tunnel, TUNSETIFF, struct.pack("16sH22x", b"line", IFF_TUN | IFF_NO_PI | IFF_VNET_HDR))
     fcntl.ioctl(tunnel, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4)
-    for words in ("link set lo up", f"address add {address(home)}/24 dev line", "link set line up"):
+    way = "route add default dev line"
+    for words in ("link set lo up", f"address add {inside}/24 dev line", "link set line up", way):
         subprocess.run(("ip", *words.split()), check=True)
     return os.open("/proc/self/ns/net", os.O_RDONLY), tunnel
 
@@ -187,7 +232,7 @@ def waiting(tunnel: int) -> list[bytes]:
 
 def main() -> None:
     homes = Homes(**json.loads(sys.argv[1]))
-    opened = [open_home(home) for home in range(len(homes.rates))]
+    opened = [open_home(homes.inside(home)) for home in range(len(homes.rates))]
     with open(int(sys.argv[2]), "w", encoding="utf-8") as answer:
         answer.write(json.dumps([namespace for namespace, _ in opened]) + "\n")
     carry(homes, [tunnel for _, tunnel in opened])

@@ -14,17 +14,22 @@ from ftnode.node.cli.options import check_metrics, home_option, json_option, met
     "--listen", multiple=True, metavar="ADDR", default=("/ip4/0.0.0.0/tcp/31337",), show_default=True,
     help="Multiaddr to listen on; repeats.",
 )  # fmt: skip
+@click.option(
+    "--announce", multiple=True, metavar="ADDR",
+    help="Multiaddr or name where others reach it instead of where it listens, as behind a forwarded port; repeats.",
+)  # fmt: skip
 @metrics_option
 @home_option
-def bootstrap(listen: tuple[str, ...], metrics: str, home: str | None) -> int | None:
+def bootstrap(listen: tuple[str, ...], announce: tuple[str, ...], metrics: str, home: str | None) -> int | None:
     """Host a meeting point: newcomers dial it first. It trains nothing and holds nothing of a run. Ctrl-C ends it."""
     from ftnode.bootstrap.server import run
     from ftnode.node.home.identity import home_directory
-    from ftnode.node.links.listening import check_listen
+    from ftnode.node.links.listening import check_announce, check_listen
 
     check_metrics(metrics)
     check_listen(listen)
-    return run(listen=listen, home=home_directory(home), metrics=metrics)
+    check_announce(announce, listen)
+    return run(listen=listen, announce=announce, home=home_directory(home), metrics=metrics)
 
 
 @click.command("id")

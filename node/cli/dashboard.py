@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ftnode.node.cli.lab_by_name import load
-from ftnode.node.cli.options import FiniteRange, home_option, link_argument, peer_option, run_option
+from ftnode.node.cli.options import INPUT, FiniteRange, home_option, link_argument, peer_option, run_option
 from ftnode.protocol.words.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ ERRORS = "cli_dashboard"
 @peer_option
 @run_option
 @click.option(
-    "--replay", "recorded", metavar="DIR", type=click.Path(path_type=Path),
+    "--replay", "recorded", metavar="DIR", type=INPUT,
     help="Show the traces below this folder, as a demo leaves them, instead of a swarm.",
 )  # fmt: skip
 @click.option(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ftnode.node.cli.options import json_option, unused_home_option
+from ftnode.node.cli.options import INPUT, OUTPUT_FILE, json_option, unused_home_option
 from ftnode.node.home.paths import whole_path
 from ftnode.node.home.waiting import spoken
 from ftnode.protocol.words.errors import UserError
@@ -78,8 +78,38 @@ def build(
     click.echo(json.dumps(facts, indent=2) if as_json else _described(facts))
 
 
+@click.command("tokenizer")
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.option(
+    "--out", type=OUTPUT_FILE, metavar="FILE", default="tokenizer.json", show_default=True, help="New file to write."
+)
+@click.option(
+    "--vocabulary", type=click.IntRange(257, 1_000_000), default=8192, show_default=True, metavar="TOKENS",
+    help="Tokens at most, the 256 bytes among them.",
+)  # fmt: skip
+@click.option("--field", default="text", show_default=True, help="Field of JSON lines, Parquet and datasets to read.")
+@unused_home_option
+def tokenizer_of(sources: tuple[str, ...], out: Path, vocabulary: int, field: str, home: str | None) -> None:
+    """Train a tokenizer on SOURCE..., which are as for `data build`, and write it as a tokenizer.json."""
+    from ftnode.models.data import DataError, NotThere
+    from ftnode.node.cli.manifest import write_new
+    from ftnode.node.data.records import find_sources
+    from ftnode.node.data.tokenizer_training import train
+
+    if out.exists():
+        raise UserError(f"{out} is already there and stays as it is; choose another --out", 73)
+    try:
+        with spoken("the tokenizer to be trained"):
+            text, size = train(find_sources(sources, field), vocabulary)
+    except DataError as error:
+        raise UserError(str(error), 66 if isinstance(error, NotThere) else 65) from None
+    write_new(out, text)
+    named = " ".join(sources)
+    click.echo(f"wrote {out}: {size:,} tokens; use it with: ftnode data build {named} --tokenizer {out} --out DIR")
+
+
 @click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=INPUT)
 @json_option
 @unused_home_option
 def check(directory: Path, as_json: bool, home: str | None) -> None:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ftnode.node.directory.records import CLOCK_SKEW_MS_MAX
+from ftnode.node.watch.clock_offset import FIX, SECONDS_GOOD, ClockOffset, median
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 PYTHONS: Final = ((3, 11), (3, 12), (3, 13))
 NEEDED: Final = ("torch", "hivemind", "libp2p", "trio", "msgpack")
 CLOCK_SECONDS_MAX: Final = CLOCK_SKEW_MS_MAX / 1000
 """Beyond, others refuse what we put into the directory."""
-CLOCK_SECONDS_GOOD: Final = 3.0
 GIB: Final = 1 << 30
 DISK_BYTES_MIN: Final = 1 << 29
 """A node's trace, logs and metrics at their bounds: 256 + 2 x 64 + 2 x 16 MiB, and some air."""
@@ -113,7 +113,8 @@ def reachability(asked: Sequence[PeerAnswer], reach: str) -> Check | None:
     fix = "forward the port and use --announce, or let a meeting point relay (docs/how-to/watch-a-run.md)"
     if reach:
         kind = reach.split(":", 1)[0]
-        return Check(name, {"direct": OK, "nobody": FAILED}.get(kind, WARNING), reach, "" if kind == "direct" else fix)
+        verdict = {"direct": OK, "punched": OK, "nobody": FAILED}.get(kind, WARNING)
+        return Check(name, verdict, reach, "" if verdict == OK else fix)
     tried = [peer for peer in asked if peer.opened is not None]
     if not tried:
         return None
@@ -127,16 +128,13 @@ def reachability(asked: Sequence[PeerAnswer], reach: str) -> Check | None:
 
 def clock(asked: Sequence[PeerAnswer]) -> Check | None:
     """By the majority of those who tell the time: the median. None when nobody does."""
-    told = sorted((peer.clock_ahead, peer.clock_doubt, peer.peer) for peer in asked if peer.clock_ahead is not None)
-    if not told:
+    offset = median([ClockOffset(peer.clock_ahead, peer.clock_doubt) for peer in asked if peer.clock_ahead is not None])
+    if offset is None:
         return None
-    ahead, doubt, _ = told[len(told) // 2]
-    off = max(0.0, abs(ahead) - doubt)
-    text = f"{abs(ahead):.1f} s {'behind' if ahead > 0 else 'ahead of'} the peers' (±{doubt:.1f} s)"
-    fix = "let it be set by the network: timedatectl set-ntp true"
-    if off > CLOCK_SECONDS_MAX:
-        return Check("clock", FAILED, f"{text}; beyond {CLOCK_SECONDS_MAX:.0f} s others refuse our records", fix)
-    return Check("clock", WARNING if off > CLOCK_SECONDS_GOOD else OK, text, fix if off > CLOCK_SECONDS_GOOD else "")
+    if offset.off > CLOCK_SECONDS_MAX:
+        return Check("clock", FAILED, f"{offset}; beyond {CLOCK_SECONDS_MAX:.0f} s others refuse our records", FIX)
+    wrong = offset.off > SECONDS_GOOD
+    return Check("clock", WARNING if wrong else OK, str(offset), FIX if wrong else "")
 
 
 def disk(free: int, where: str) -> Check:

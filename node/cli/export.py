@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ftnode.node.cli.options import (
+    INPUT,
+    OUTPUT,
     FiniteRange,
     device_option,
     home_option,
@@ -33,7 +35,7 @@ REASONS_SHOWN_MAX: Final = 50
 
 @click.command()
 @click.argument("run", metavar="MANIFEST|LINK")
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=OUTPUT)
 @peer_option
 @click.option(
     "--tokenizer",
@@ -170,7 +172,7 @@ def shown_progress(total: int, as_json: bool) -> Iterator[Shown]:
 
 
 @click.command()
-@click.argument("folder", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="OUT", type=INPUT)
 @click.argument("prompt")
 @click.option("--tokens", type=click.IntRange(1, 100_000), default=100, show_default=True,
     help="How many to add at most; a document's end ends the text.",

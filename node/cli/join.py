@@ -68,6 +68,10 @@ ERRORS = "cli_join"
     metavar="DIR",
     help="Folder for log and trace, beside earlier ones; default: a new one in the platform's state folder.",
 )
+@click.option(
+    "--log-limit", metavar="GB", type=FiniteRange(0, 1e6, min_open=True), default=2.0, show_default=True,
+    help="Disk for the logs of all starts; the oldest are removed at the next start. Not with --log-dir.",
+)  # fmt: skip
 @click.option("--dump-rebuilds", is_flag=True, help="Keep weights of rebuilds and of the end as files.")
 @click.option("--until-exported", is_flag=True, help="Leave when all steps are done and somebody has the model.")
 @click.option(
@@ -105,19 +109,24 @@ ERRORS = "cli_join"
     "--hand-over", type=FiniteRange(0), default=60.0, show_default=True, metavar="SECONDS",
     help="A pause waits so long at most for others to learn what only this node holds.",
 )  # fmt: skip
+@click.option(
+    "--name", metavar="NAME", default="",
+    help="What others are shown beside this node's PeerId, in lists of who gave what; default: nothing.",
+)  # fmt: skip
 @metrics_option
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of node.log."
 )
+@click.option("--quiet", is_flag=True, help="Keep no live line at the bottom of a terminal.")
 @json_option
 @home_option
 def join(
     run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, data_limit: float,
     keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None, listen: tuple[str, ...],
-    announce: tuple[str, ...], timeout: float, log_dir: str | None, dump_rebuilds: bool, until_exported: bool,
-    hash_every: int, compute: str, paced_seconds: tuple[float, float], schedule: tuple[str, ...],
+    announce: tuple[str, ...], timeout: float, log_dir: str | None, log_limit: float, dump_rebuilds: bool,
+    until_exported: bool, hash_every: int, compute: str, paced_seconds: tuple[float, float], schedule: tuple[str, ...],
     max_temp: float | None, max_load: float | None, pause_on_battery: bool, pause_for_gpu: bool, hand_over: float,
-    metrics: str, log_format: str, as_json: bool, home: str | None, limits: Limits,
+    name: str, metrics: str, log_format: str, quiet: bool, as_json: bool, home: str | None, limits: Limits,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
@@ -125,17 +134,21 @@ def join(
     path = readable_data(None if url else data)
 
     from ftnode.node.home.identity import home_directory
+    from ftnode.node.home.name_card import check_name
     from ftnode.node.links.listening import check_announce, check_listen
+    from ftnode.node.links.names import looked_up
     from ftnode.node.manifests.joining import find_run
     from ftnode.node.owner.hours import parse_schedule
     from ftnode.node.owner.pause_rules import OwnerRules
 
     rules = OwnerRules(parse_schedule(schedule), max_temp, pause_on_battery, pause_for_gpu, max_load)
 
+    name = check_name(name)
     check_metrics(metrics)
     listen = listen_addresses(listen)
     check_listen(listen)
     check_announce(announce, listen)
+    announce = looked_up(announce)
     checked, text, invited = find_run(run, home, timeout, allow_unsigned)
     _check_data(checked, path, url)
     if compute == "torch":
@@ -165,6 +178,7 @@ def join(
         json=as_json,
         metrics=metrics,
         log_format=log_format,
+        quiet=quiet,
         until_exported=until_exported,
         data_url=url,
         data_bytes_max=int(data_limit * 1e9),
@@ -174,6 +188,8 @@ def join(
         hand_over_seconds=hand_over,
         limits=limits,
         given=(*peers, *invited),
+        log_bytes_max=0 if log_dir else int(log_limit * 1e9),
+        name=name,
     )
 
     from ftnode.node.life.lives import run as volunteer

@@ -89,7 +89,7 @@ def _refuse_last_copies(keeps: Mapping[str, tuple[int, ...]]) -> None:
     """Raises UserError (75) when somebody stays for the model's sake."""
     if not keeps:
         return
-    from ftnode.protocol.recovery.last_copy import names_of
+    from ftnode.protocol.words.types import names_of
 
     told = "; ".join(f"{peer} has the last copy of {names_of(stages)} and stays" for peer, stages in keeps.items())
     raise UserError(
@@ -99,10 +99,12 @@ def _refuse_last_copies(keeps: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def chosen(home: Path, wanted: str | None) -> list[Running]:
-    """Volunteers of this home that run. Raises UserError (69, 64) when there is none, or none of that name."""
-    from ftnode.node.home.identity import is_taken
+    """Volunteers of this home that run. Raises UserError: 69 and 64 when there is none, or none of that name, 77 when
+    the home is another user's."""
+    from ftnode.node.home.identity import check_ours, is_taken
     from ftnode.node.owner.join_options import running_nodes
 
+    check_ours(home)
     # A process id may have been given to another program since; the lock on an identity goes with its owner.
     found = [running for running in running_nodes(home) if running.run and is_taken(home, running.peer)]
     if not found:

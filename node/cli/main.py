@@ -155,6 +155,7 @@ data_group = LazyGroup(
     "data",
     "Make token shards of text to train on, and check them.",
     {
+        "tokenizer": ("ftnode.node.cli.data:tokenizer_of", "Train a tokenizer on text."),
         "build": ("ftnode.node.cli.data:build", "Make token shards of text, JSON lines, Parquet or a dataset."),
         "check": ("ftnode.node.cli.data:check", "Hash every file of a folder of shards again."),
     },
@@ -203,6 +204,7 @@ lab_group = LazyGroup(
         "export": ("ftnode.lab.commands.benchmarks:export_speed", "Memory and speed of an export while a run goes on."),
         "limits": ("ftnode.lab.commands.benchmarks:limits", "Whether a volunteer's limits hold."),
         "lines": ("ftnode.lab.commands.lines:lines", "What a step takes over volunteers' lines."),
+        "routers": ("ftnode.lab.commands.routers:routers", "Which way two volunteers find, by their routers."),
         "codecs": ("ftnode.lab.commands.codecs:codecs", "Steps times seconds of a step, by codec and optimiser."),
         "hostile": ("ftnode.lab.commands.hostile:hostile", "What attacks do to a swarm."),
         "memory": ("ftnode.lab.commands.benchmarks:memory", "Resident memory of an idle node, by process."),
@@ -226,9 +228,11 @@ cli = LazyGroup(
         "join": ("ftnode.node.cli.join:join", "Volunteer for a run."),
         "status": ("ftnode.node.cli.status:status", "Watch a swarm."),
         "dashboard": ("ftnode.node.cli.dashboard:dashboard", "Watch a swarm on a web page."),
+        "logs": ("ftnode.node.cli.logs:logs", "Show the newest log of this machine's node."),
         "health": ("ftnode.node.cli.health:health", "Say whether this machine's nodes are well."),
         "service": ("ftnode.node.cli.service:service", "Print a systemd unit for a node."),
         "peers": ("ftnode.node.cli.status:list_peers", "Who is in the swarm."),
+        "credits": ("ftnode.node.cli.credits:list_credits", "Who gave what to a run."),
         "doctor": ("ftnode.node.cli.doctor:doctor", "Check what this machine needs, and say what to do."),
         "tensorboard": ("ftnode.node.cli.tensorboard:tensorboard", "A node's metrics for TensorBoard."),
         "pause": ("ftnode.node.cli.pause:pause", "Step aside for a while: hand over, free memory and GPU."),
@@ -261,6 +265,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.exceptions.ClickException, click.Abort, UserError, KeyboardInterrupt, BrokenPipeError) as error:
         return _report(error)
     except OSError as error:
+        if isinstance(error, PermissionError) and error.filename is not None:
+            return _report(UserError(f"cannot use {error.filename}: {error.strerror}; see who owns it", 77))
         if not _is_of_output(error):
             raise
         _forget_output()

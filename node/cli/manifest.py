@@ -16,6 +16,8 @@ import click
 from ftnode.models.config import ModelConfig
 from ftnode.models.state_plan import StatePlan
 from ftnode.node.cli.options import (
+    INPUT,
+    OUTPUT_FILE,
     FiniteRange,
     home_option,
     json_option,
@@ -25,21 +27,28 @@ from ftnode.node.cli.options import (
 )
 from ftnode.node.cli.run_lines import Assumed, chosen_text, figures, line_option, lines_text
 from ftnode.node.home.identity import home_directory
+from ftnode.node.home.size import size_text
 from ftnode.node.home.waiting import spoken
 from ftnode.node.manifests.authorship import author_key, sign, signer
 from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.line_choice import choose
 from ftnode.node.manifests.presets import PRESETS, adapt, preset
 from ftnode.node.manifests.reading import read_manifest
-from ftnode.protocol.lines.step_estimate import Line
+from ftnode.node.manifests.snapshot_choice import with_snapshots
+from ftnode.protocol.lines.step_estimate import Line, estimate
 from ftnode.protocol.manifest.parse import Manifest, parse, render
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "cli_run"
 
+SNAPSHOTS = 2
+"""That `ftnode join` keeps of a stage, by default; one more is written beside them."""
+LINE_BYTES = 1e6
+"""A second; what a step sends does not depend on it."""
+
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("manifest", type=OUTPUT_FILE)
 @click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
 @click.option(
     "--data",
@@ -53,10 +62,14 @@ ERRORS = "cli_run"
     "--line", callback=line_option, metavar="UP[/DOWN]Mbit",
     help="Of a typical volunteer, as 20Mbit or 20/100Mbit: chooses encodings, microbatches and window for it.",
 )  # fmt: skip
+@click.option(
+    "--snapshot-every", "every", type=click.IntRange(0), metavar="STEPS",
+    help="Steps between two snapshots that volunteers keep on their disks; 0: none. Default: as validations.",
+)  # fmt: skip
 @home_option
 def init(
     manifest: Path, start: str, data: str | None, stages: int | None, steps: int | None, seed: int | None,
-    line: Line | None, home: str | None,
+    line: Line | None, every: int | None, home: str | None,
 ) -> None:  # fmt: skip
     """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
     An existing file stays as it is."""
@@ -71,7 +84,7 @@ def init(
         first, **asdict(facts), name=_run_name(manifest, start), steps=steps,
         stages=stages, seed=seed,
     )  # fmt: skip
-    choice = choose(adapted, line)
+    choice = with_snapshots(choose(adapted, line), every)
     text = manifest_text(choice.manifest, reasons=choice.reasons)
     signed = _signed(text, manifest.name, home)
     write_new(manifest, signed)
@@ -83,7 +96,7 @@ def init(
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=INPUT)
 @unused_home_option
 def validate(manifest: Path, home: str | None) -> None:
     """Check MANIFEST and say what it needs."""
@@ -95,7 +108,7 @@ def validate(manifest: Path, home: str | None) -> None:
 
 
 @click.command("sign")
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=INPUT)
 @home_option
 def sign_manifest(manifest: Path, home: str | None) -> None:
     """Sign MANIFEST after an edit, with this machine's author key. Comments stay; an edit of who may join raises
@@ -114,7 +127,7 @@ def sign_manifest(manifest: Path, home: str | None) -> None:
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=INPUT)
 @peer_option
 @click.option(
     "--device-tflops", type=FiniteRange(0, 1e6, min_open=True), metavar="N",
@@ -191,7 +204,22 @@ def describe(manifest: Manifest) -> str:
         f"and a head of {found['parameters_head']:,}\n"
         f"{manifest.run.steps:,} steps of {found['tokens_per_step']:,} tokens; "
         f"{found['boundary_bytes'] / 1e3:,.1f} kB per boundary tensor ({forward}), "
-        f"{found['boundary_gradient_bytes'] / 1e3:,.1f} kB per gradient of one ({backward})"
+        f"{found['boundary_gradient_bytes'] / 1e3:,.1f} kB per gradient of one ({backward})\n"
+        f"{needs(manifest)}"
+    )
+
+
+def needs(manifest: Manifest) -> str:
+    """What a volunteer with one block stage needs, in one line. Activations depend on the device, so that only a dry
+    microbatch tells their size."""
+    found, (each, once) = sizes(manifest), manifest.copies_bytes
+    kept = (SNAPSHOTS + 1) * manifest.stage_state_bytes if manifest.recovery.snapshot_every else 0
+    copied = each + once + (manifest.stage_state_bytes if kept else 0)
+    line = estimate(manifest, Line.of_home(LINE_BYTES)).stages[1].traffic.total
+    return (
+        f"a volunteer with one block stage needs {size_text(found['state_bytes_per_stage'])} of device memory and room "
+        f"for {manifest.pipeline.live_activations} activations, {size_text(copied)} of memory besides half a GB for "
+        f"the program, {size_text(kept)} of disk besides 2 GB for logs, and sends and gets {size_text(line)} a step"
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +31,33 @@ class FiniteRange(click.FloatRange):
         return number
 
 
+class TypedPath(click.Path):
+    """A path as a person types it, looked at before the command runs: no command has to expect one that this user may
+    not look at, or that no file system takes. Whether something is there is for the command to say."""
+
+    def __init__(self, purpose: str, exit_code: int, access: int, dir_okay: bool = True) -> None:
+        super().__init__(dir_okay=dir_okay, readable=False, path_type=Path)
+        self._purpose, self._exit_code, self._access = purpose, exit_code, access
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        try:
+            path.stat()
+            if not os.access(path, self._access):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise UserError(
+                f"cannot {self._purpose} {path}: {error.strerror}; check the path, and who owns it", self._exit_code
+            ) from None
+        return path
+
+
+INPUT = TypedPath("read", 66, os.R_OK)
+OUTPUT = TypedPath("write", 73, os.F_OK)
+OUTPUT_FILE = TypedPath("write", 73, os.F_OK, dir_okay=False)
+
 home_option = click.option(
     "--home", metavar="DIR", help="Folder for identities and remembered peers; default: the platform's data folder."
 )
@@ -52,8 +81,8 @@ volunteer_option = click.option(
 )
 """Of this machine's volunteers; `peer_option` names others."""
 metrics_option = click.option(
-    "--metrics", default="127.0.0.1:9464", show_default=True, metavar="HOST:PORT",
-    help="Where Prometheus finds /metrics; the default takes the next port when that one is in use. none: nowhere.",
+    "--metrics", default="auto", show_default=True, metavar="HOST:PORT",
+    help="Where Prometheus finds /metrics. auto: 127.0.0.1:9464, or the next port that is free. none: nowhere.",
 )  # fmt: skip
 
 

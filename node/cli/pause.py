@@ -141,12 +141,13 @@ def parse_duration(text: str) -> float:
 
 def _say_word(home: Path, peer: str | None, word: Word) -> tuple[list[Running], Word, UserError | None]:
     """Write it down; whom it concerns that runs now, the word as it counts, and why it could not be written: who runs
-    can be told all the same. Raises UserError: 64, 69 for `peer`."""
+    can be told all the same. Raises UserError: 64, 69 for `peer`, 77 for a home of another user."""
     from ftnode.node.cli.leave import chosen
-    from ftnode.node.home.identity import is_taken
+    from ftnode.node.home.identity import check_ours, is_taken
     from ftnode.node.owner.join_options import running_nodes
     from ftnode.node.owner.pause_notes import ALL, as_newest, write_word
 
+    check_ours(home)
     if peer is not None:
         asked = chosen(home, peer)
         names = [running.peer for running in asked]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ftnode.node.cli.options import FiniteRange, home_option, peer_option, unused_home_option
+from ftnode.node.cli.options import INPUT, OUTPUT_FILE, FiniteRange, home_option, peer_option, unused_home_option
 from ftnode.node.manifests.authorship import signer
 from ftnode.node.manifests.reading import read_manifest
 from ftnode.protocol.manifest.parse import Manifest, parse
@@ -22,7 +22,7 @@ timeout_option = click.option(
 
 @click.command()
 @click.argument("link")
-@click.argument("manifest", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.argument("manifest", type=OUTPUT_FILE, required=False)
 @timeout_option
 @unused_home_option
 def fetch(link: str, manifest: Path | None, timeout: float, home: str | None) -> None:
@@ -43,7 +43,7 @@ def fetch(link: str, manifest: Path | None, timeout: float, home: str | None) ->
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=INPUT)
 @peer_option
 @timeout_option
 @home_option
@@ -62,7 +62,7 @@ def push(manifest: Path, peers: tuple[str, ...], timeout: float, home: str | Non
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(path_type=Path))
+@click.argument("manifest", type=INPUT)
 @click.argument("message")
 @peer_option
 @timeout_option

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ftnode.node.cli.leave import chosen
-from ftnode.node.cli.options import FiniteRange, home_option, json_option
+from ftnode.node.cli.options import OUTPUT, FiniteRange, home_option, json_option
 from ftnode.node.home.paths import whole_path
 from ftnode.node.home.waiting import spoken
 from ftnode.protocol.words.errors import UserError
@@ -152,7 +152,7 @@ def prune(keep: int, run: str | None, as_json: bool, home: str | None) -> None:
 
 
 @click.command()
-@click.argument("path", metavar="PATH", type=click.Path(path_type=Path))
+@click.argument("path", metavar="PATH", type=OUTPUT)
 @click.option("--stage", type=click.IntRange(0), help="This one alone; default: all that the node holds.")
 @click.option("--peer", metavar="PEERID", help="This one of several nodes; as much of its PeerId as is unique.")
 @click.option(

@@ -117,10 +117,10 @@ def _remember(home: Path, given: tuple[str, ...], answered: tuple[str, ...]) -> 
 
 def _tell_of_rest(home: Path) -> None:
     """On stderr, beside the swarm: this machine's nodes that rest."""
-    from ftnode.node.owner.join_options import running_nodes
+    from ftnode.node.owner.service_homes import nodes_here
     from ftnode.node.watch.status_table import printable
 
-    for node in running_nodes(home):
+    for node in nodes_here(home):
         if node.paused:
             click.echo(f"this machine's node {node.peer} is paused: {printable(node.paused)}", err=True)
 
@@ -138,17 +138,21 @@ def with_link(link: str, peers: tuple[str, ...], run: str) -> tuple[tuple[str, .
 
 
 def whom_to_ask(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Full multiaddrs: those given, else of nodes of this home that run, else remembered. Raises UserError (64)."""
+    """Full multiaddrs: those given, else of nodes that run here, of this home or of a service, else remembered. Raises
+    UserError: 64, 69 while the node rests, 77 when there is but a service that this user may not look into."""
     from ftnode.node.links.addresses import full_addresses, parse_peers, remembered_peers
-    from ftnode.node.owner.join_options import running_nodes
+    from ftnode.node.owner.service_homes import closed_homes, nodes_here
 
     if given:
         return tuple(full for peer in parse_peers(given) for full in full_addresses(peer.peer_id, peer.addresses))
-    running = tuple(address for node in running_nodes(home) for address in node.addresses)
+    nodes = nodes_here(home)
+    running = tuple(address for node in nodes for address in node.addresses)
     found = running or remembered_peers(home)
-    resting = [node for node in running_nodes(home) if node.paused]
+    resting = [node for node in nodes if node.paused]
     if not found and resting:
         raise UserError(f"this machine's node {resting[0].peer} is paused ({resting[0].paused}); pass --peer ADDR", 69)
+    if not found and (closed := closed_homes(home)):
+        raise UserError(f"no node of yours runs here; for the service of {closed[0]}: sudo ftnode status", 77)
     if not found:
         raise UserError("no node runs here and no peer is remembered; pass --peer ADDR of any peer of the swarm")
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from ftnode.node.cli.options import unused_home_option
+from ftnode.node.cli.options import INPUT, OUTPUT, unused_home_option
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "cli_tensorboard"
@@ -26,8 +26,8 @@ SERIES = {
 
 
 @click.command("tensorboard")
-@click.argument("metrics", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("metrics", type=INPUT)
+@click.argument("out", type=OUTPUT)
 @click.option("--follow", is_flag=True, help="Go on with what the node writes, until Ctrl-C.")
 @unused_home_option
 def tensorboard(metrics: Path, out: Path, follow: bool, home: str | None) -> None:

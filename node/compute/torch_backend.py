@@ -115,16 +115,20 @@ class TorchStages:
 
         Of shards the node knows which are here, and that their hashes fit (shards.py); we map them when they are used.
         """
-        if self.config.data_kind == "shards":
+        kind, data = self.config.data_kind, self.config.data
+        if kind == "shards":
             return "", ""
-        if self.config.data and is_shard_folder(Path(self.config.data)):
-            return "", f"{self.config.data} holds token shards, and the run trains on text"
+        if kind == "files" and not data:
+            return "", "the run trains on a text of its own; pass --data with the run's text"
+        if data and is_shard_folder(Path(self.config.data)):
+            return "", f"{data} holds token shards, and the run trains on text"
         try:
-            self._corpus_hash = corpus_hash(self.config.data)
+            self._corpus_hash = corpus_hash(data)
         except DataError as error:
             return "", str(error)
         if self.config.corpus not in ("", self._corpus_hash):
-            return "", f"the corpus here is {self._corpus_hash[:12]}, the run's is {self.config.corpus[:12]}"
+            todo = "pass --data with the run's text" if data else "use the Python version of the run's author"
+            return "", f"the corpus here is {self._corpus_hash[:12]}, the run's is {self.config.corpus[:12]}; {todo}"
         return self._corpus_hash, ""
 
     # The step.

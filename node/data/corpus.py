@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftnode.models.data import DataError, NotThere, load_corpus
-from ftnode.models.shards import PARTS, check_file, holds_shards, is_shard_folder, read_index
+from ftnode.models.shards import INDEX_NAME, PARTS, check_file, holds_shards, is_shard_folder, read_index
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
 
@@ -45,13 +45,18 @@ def corpus_facts(path: Path | None, context: int) -> CorpusFacts:
 
 
 def check_shards(path: Path, manifest: Manifest) -> None:
-    """Raises UserError when `path`, passed to a run that trains on shards, is a file (66), or is of the run but made by
-    a tokenizer that does not fit its model (78)."""
+    """Raises UserError when `path`, passed to a run that trains on shards, is a file or a folder of something else
+    (66), or is of the run but made by a tokenizer that does not fit its model (78)."""
     if not path.is_dir():
         raise UserError(
             f"{path} is no folder, and the run trains on token shards; pass a folder that may hold some", 66
         )
     if not is_shard_folder(path):
+        if not holds_shards(path):
+            raise UserError(
+                f"no {INDEX_NAME} in {path}, and no shards; pass the folder of the run's token shards, or leave --data "
+                "out to fetch them", 66,
+            )  # fmt: skip
         return
     try:
         index, sha256 = read_index(path)

@@ -17,6 +17,7 @@ from typing import Final
 
 from ftnode.models.data import DataError
 from ftnode.models.shards import INDEX_NAME, Index, StoredFile, check_file, parse_index, read_index
+from ftnode.node.home.size import size_text
 
 DISK_BYTES_SPARED: Final = 1 << 30
 """Left free on the disk, beyond what is fetched."""
@@ -77,13 +78,16 @@ class ShardStore:
         assert self.index is not None
         if self.index.size > self._bytes_max:
             raise DataError(
-                f"the run's shards have {self.index.size / 1e9:.1f} GB, more than {self._bytes_max / 1e9:.1f}; "
+                f"the run's shards have {size_text(self.index.size)}, more than {size_text(self._bytes_max)}; "
                 "raise --data-limit to fetch them"
             )
         needed = sum(file.size for file in self.missing())
         free = shutil.disk_usage(self.folder).free
         if needed + DISK_BYTES_SPARED > free:
-            raise DataError(f"{needed / 1e9:.1f} GB of shards do not fit on the disk of {self.folder}; make room")
+            raise DataError(
+                f"{size_text(needed)} of shards are missing, and the disk of {self.folder} has {size_text(free)} free, "
+                f"of which {size_text(DISK_BYTES_SPARED)} stay free; make room"
+            )
 
     def part(self, file: StoredFile) -> Path:
         """Where a file grows until it is whole."""

@@ -39,6 +39,7 @@ WRITE_SECONDS_MIN = 0.25
 """Changes that come faster are written together."""
 RETRY_SECONDS = 1.0
 SEARCH_SECONDS_MIN = 0.2
+TO_CHECK = "; check the address, that the peer runs, and firewalls in between"
 Body = Presence | Claim | RunNotice
 Report = Callable[[Directory | DirectoryLost], None]
 
@@ -241,6 +242,6 @@ async def read_statements(link: DirectoryLink, key: str, now_ms: int) -> list[St
 
 
 def unreachable_text(link: DirectoryLink) -> str:
-    """Why nobody of those given could be met: cause and what to check."""
+    """Why nobody of those given could be met: cause and, as `TO_CHECK`, what to do."""
     reasons = "; ".join(f"{peer[-6:]}: {reason}" for peer, reason in link.unreachable.items()) or "no answer yet"
-    return f"no peer is reachable ({reasons}); check the address, that the peer runs, and firewalls in between"
+    return f"no peer is reachable ({reasons}){TO_CHECK}"

@@ -23,6 +23,7 @@ from ftnode.node.driver.under_way import Errand, Installing, UnderWay
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError, DirectoryPort, TransportPort
 from ftnode.node.snapshots.saver import NoSaver, SnapshotSaver
+from ftnode.node.watch.own_work import OwnWork
 from ftnode.node.watch.status import perplexity_of
 from ftnode.node.weights.copies import CopyStore
 from ftnode.node.weights.copy_fetching import CopyFetcher
@@ -70,6 +71,8 @@ class Driver:
         self.donor: StateDonor | None = None
         self.copy_fetcher: CopyFetcher | None = None
         self.saver: SnapshotSaver | NoSaver = NoSaver()
+        self.work = OwnWork()
+        """What this node does, counted."""
         self.on_last: Callable[[int, Version], None] | None = None
         """Called when a stage has the weights of the run's last step."""
         self.copies, self.clock = CopyStore(), CoreClock()
@@ -151,9 +154,11 @@ class Driver:
                     microbatch=task.microbatch, visit=task.visit,
                 )  # fmt: skip
             elif isinstance(task, fx.Reduce):
+                covered = self.tasks.covered.pop(task, [])
+                self.work.reduced(task.stage, task.step, task.attempt, len(covered))
                 self.trace.record(
                     "reduced", now, stage=task.stage, step=task.step, attempt=list(task.attempt),
-                    covered=self.tasks.covered.pop(task, []), norm_squared=event.value,
+                    covered=covered, norm_squared=event.value,
                 )  # fmt: skip
         elif isinstance(event, ev.Installed):
             self._record_installed(event, now)
@@ -170,6 +175,7 @@ class Driver:
 
     def _record_installed(self, event: ev.Installed, now: float) -> None:
         install = self._installs.heard(event.stage)
+        self.work.installed(install.effect.plan.rung)
         outcome, effect = install.outcome, install.effect
         assert outcome is not None
         self.trace.record(
@@ -268,6 +274,8 @@ class Driver:
         self.saver.applied(effect.stage, effect.version)
 
     def _record_applied(self, effect: fx.Apply, now: float) -> None:
+        if not effect.skipped:
+            self.work.applied(effect.stage, effect.version)
         self.trace.record("applied", now, **apply_fields(effect))
 
     def _record_hash(self, effect: fx.Apply, digest: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from ftnode.models.config import ModelConfig
 from ftnode.node.export.checkpoint import checkpoint_bytes
 from ftnode.node.export.client import TakenModel
+from ftnode.node.watch.credit_table import OTHERS, shares
 from ftnode.node.watch.status import RecoveryRow, SwarmStatus
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.wire.frames import clean_reason
@@ -51,8 +52,8 @@ tokenizer = AutoTokenizer.from_pretrained("{folder}")
 | numbers | {precision} |
 | data | {data}, sha256 `{corpus}` |
 
-Run, step and commit are equal at all holders that gave their weights. Losses (nats per token) and the list of rebuilt
-stages are as peer `{told_by}` told them.
+Run, step and commit are equal at all holders that gave their weights. Losses (nats per token), the list of rebuilt
+stages and that of who trained it are as peer `{told_by}` told them.
 
 ## Stages
 
@@ -65,6 +66,10 @@ A stage's epoch is the number of the view at which its sole ownership last chang
 ## Rebuilt stages
 
 {recoveries}
+
+## Who trained it
+
+{credits}
 """
 
 
@@ -97,6 +102,7 @@ def model_card(manifest: Manifest, model: TakenModel, folder: str) -> str:
             f"| {taken.stage or 'head'} | {taken.epoch} | `{taken.peer}` | `{taken.digest}` |" for taken in model.stages
         ),
         recoveries=recoveries(status.recoveries),
+        credits=givers(status),
     )
 
 
@@ -114,6 +120,26 @@ def recoveries(rows: tuple[RecoveryRow, ...]) -> str:
     ]
     if len(rows) > RECOVERIES_SHOWN:
         lines.append(f"\n{len(rows) - RECOVERIES_SHOWN} earlier ones are in `provenance.json`.")
+    return "\n".join(lines)
+
+
+def givers(status: SwarmStatus) -> str:
+    """What each volunteer gave, as the run counted it; a name only where its own key signed it."""
+    if not status.credits:
+        return "Not known to the peer.\n"
+    lines = [
+        "Visits are passes of a microbatch through a stage, forward and backward, "
+        f"in steps 1 to {status.credits_step:,}.",
+        "Hours are those of steps in which the volunteer held a stage.",
+        "",
+        "| peer | visits | share | hours | stages brought back | name |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {plain(row.peer) or OTHERS} | {row.visits:,} | {share:.1%} | {row.seconds / 3600:,.2f} | "
+        f"{row.rebuilt or ''} | {plain(row.name)} |"
+        for row, share in zip(status.credits, shares(status.credits))
+    ]
     return "\n".join(lines)
 
 
@@ -146,6 +172,11 @@ def provenance(manifest: Manifest, model: TakenModel) -> dict[str, Any]:
                 "validation_after": row.validation_after,
             }
             for row in status.recoveries
+        ],
+        "credits_step": status.credits_step,
+        "credits": [
+            {"peer": row.peer, "visits": row.visits, "seconds": row.seconds, "rebuilt": row.rebuilt, "name": row.name}
+            for row in status.credits
         ],
     }  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import pwd
 import secrets
 import stat
 import sys
@@ -67,6 +68,18 @@ def home_directory(option: str | None) -> Path:
     except OSError as error:
         raise UserError(f"cannot create {home}: {error.strerror}; choose another with --home", 73) from None
     return home
+
+
+def check_ours(home: Path) -> None:
+    """For who asks something of a home's nodes: they listen to its owner and to root alone. Raises UserError (77)."""
+    owner = home.stat().st_uid
+    if os.geteuid() in (0, owner):
+        return
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = f"user {owner}"
+    raise UserError(f"{home} is {name}'s, whose nodes listen to {name} and root alone; ask as one of them, by sudo", 77)
 
 
 def take_identity(home: Path, name: str = VOLUNTEER_NAME) -> Identity:

@@ -9,13 +9,14 @@ whoever exports the model, as it does when it is asked to leave.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ftnode.protocol.recovery.last_copy import names_of
+from ftnode.node.watch.alarms import what_would_be_lost
 from ftnode.protocol.words.events import Event, Leave, Stay
+from ftnode.protocol.words.types import names_of
 
 if TYPE_CHECKING:
     from ftnode.node.driver.core_clock import CoreClock
@@ -71,6 +72,8 @@ class Departure:
         """Why it stands still, and what that means."""
         self.keep: Keep | None = None
         """Where the run keeps snapshots."""
+        self.stored: Callable[[], Mapping[int, int]] = dict
+        """Stage → step of the newest snapshot on this disk."""
         self.saved = False
         """It stands still, all that it holds is on the disk, and compute is gone."""
         self._patience: trio.CancelScope | None = None
@@ -99,6 +102,8 @@ class Departure:
         however long, or for somebody who gets the model."""
         if self.leaving and not self.keeps:
             if again_ends:
+                if cost := self._cost_of_an_end():
+                    self._say("leaving", f"ends at once: {cost}")
                 self.done.set()
             return
         if self.saved:
@@ -113,9 +118,18 @@ class Departure:
             self._stay(last)
         else:
             lost = lost if not self._can_save() else ()
-            alone = "; nobody else is in the run: its training goes with this node, which a pause keeps" if lost else ""
-            self._say("leaving", f"leaving{alone}; once more ends at once")
+            if lost:
+                cost = "; nobody else is in the run: its training goes with this node, which a pause keeps"
+            else:
+                cost = self._cost_of_an_end()
+                first = "saves" if self._look().only_member and self._can_save() else "hands over"
+                cost = f", and {first} first: {cost}" if cost else ""
+            self._say("leaving", f"leaving{cost}; once more ends at once")
             self.go(reason)
+
+    def _cost_of_an_end(self) -> str:
+        """At once, without a word to anybody."""
+        return what_would_be_lost(self._look(), self.stored(), self._clock())
 
     def _stay(self, last: tuple[int, ...]) -> None:
         self.keeps = last

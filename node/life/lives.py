@@ -15,12 +15,15 @@ from typing import Final
 import trio
 
 from ftnode.node.home.identity import Identity, take_identity
+from ftnode.node.home.log_folders import LOG_NAME, clear, hold
 from ftnode.node.home.log_format import LogFile, formatter
+from ftnode.node.life.bottom_line import BottomLine, terminal_for
 from ftnode.node.life.node import Node
 from ftnode.node.life.owner_wishes import OwnerWishes
 from ftnode.node.links.bandwidth import Bandwidth, Gate
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL
 from ftnode.node.links.p2pd import P2pd
+from ftnode.node.links.punch import PUNCH_PROTOCOL
 from ftnode.node.manifests.exchange import MANIFEST_PROTOCOL
 from ftnode.node.manifests.joining import admitted, newest_kept
 from ftnode.node.owner.announcements import Speaking
@@ -30,13 +33,13 @@ from ftnode.node.owner.limits import Limits, limits_text
 from ftnode.node.owner.machine_use import MachineUse
 from ftnode.node.owner.systemd import Supervisor, state_of
 from ftnode.node.snapshots.save_request import SnapshotRequests
+from ftnode.node.watch.own_work import summary
 from ftnode.node.watch.peer_latency import WHO_PROTOCOL
 from ftnode.protocol.wire.frames import STEP_PROTOCOL
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "daemon"
 
-LOG_NAME = "node.log"
 log = logging.getLogger(__name__)
 
 LOG_BYTES_MAX: Final = 1 << 26
@@ -50,6 +53,7 @@ def run(config: JoinConfig) -> int:
     """Be a node until Ctrl-C, SIGTERM or an error. 0 after a clean leave. Raises UserError."""
     try:
         config.log_directory.mkdir(parents=True, exist_ok=True)
+        in_use = hold(config.log_directory)
         log_file = LogFile(config.log_directory / LOG_NAME, LOG_BYTES_MAX, _on_stderr)
     except OSError as error:
         raise UserError(
@@ -57,6 +61,8 @@ def run(config: JoinConfig) -> int:
         ) from None
     log_file.setFormatter(formatter(config.log_format))
     logging.basicConfig(handlers=[log_file], level=logging.INFO)
+    for gone in clear(config.log_directory.parents[1], config.log_bytes_max) if config.log_bytes_max else ():
+        log.info("removed old logs: %s", gone)
     identity = take_identity(config.home)
     forget_running(config.home, identity.peer_id)  # of who had it before and was killed
     try:
@@ -64,6 +70,7 @@ def run(config: JoinConfig) -> int:
     finally:
         forget_running(config.home, identity.peer_id)
         identity.release()
+        os.close(in_use)
     if failure is not None:
         raise failure
     return 0
@@ -81,13 +88,14 @@ def bandwidth_of(limits: Limits) -> Bandwidth | None:
     return Bandwidth(
         up=Gate(limits.up) if limits.up else None,
         down=Gate(limits.down) if limits.down else None,
-        urgent=(STEP_PROTOCOL, KNOCK_PROTOCOL, WHO_PROTOCOL, MANIFEST_PROTOCOL),
+        urgent=(STEP_PROTOCOL, KNOCK_PROTOCOL, WHO_PROTOCOL, MANIFEST_PROTOCOL, PUNCH_PROTOCOL),
     )
 
 
 async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
-    speaking = Speaking(config.json)
+    speaking = Speaking(config.json, terminal_for(config))
+    bottom = BottomLine(speaking)
     machine = MachineUse(config, speaking.say)
     owner = OwnerWishes(config, identity.peer_id, speaking, machine.read)
     numbers = [signal.SIGINT, signal.SIGTERM]
@@ -95,18 +103,30 @@ async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
         numbers.append(signal.SIGHUP)
     for number in numbers:  # which the receiver puts back: a second Ctrl-C must not cut short what follows the first
         signal.signal(number, signal.SIG_IGN)
-    with trio.open_signal_receiver(*numbers) as signals:
-        async with trio.open_nursery() as nursery, _control(config, identity, owner, nursery):
-            nursery.start_soon(owner.listen, signals)
-            nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(owner.running_note.last))
-            nursery.start_soon(owner.running_note.keep)
-            if given := limits_text(config.limits):
-                speaking.say("limits", given)
-            await owner.look()
-            nursery.start_soon(owner.watch)
-            failure = await _lives(config, identity, owner, speaking)
-            nursery.cancel_scope.cancel()
+    with trio.open_signal_receiver(*numbers) as signals, bottom.gone_at_the_end():
+        failure = await _lived(config, identity, owner, bottom, signals)
     machine.close()
+    return failure
+
+
+async def _lived(
+    config: JoinConfig, identity: Identity, owner: OwnerWishes, bottom: BottomLine, signals: AsyncIterator[int]
+) -> UserError | None:
+    """All lives, with what goes on beside them."""
+    speaking = bottom.speaking
+    async with trio.open_nursery() as nursery, _control(config, identity, owner, nursery):
+        nursery.start_soon(owner.listen, signals)
+        nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(owner.running_note.last))
+        nursery.start_soon(owner.running_note.keep)
+        if given := limits_text(config.limits):
+            speaking.say("limits", given)
+        await owner.look()
+        nursery.start_soon(owner.watch)
+        nursery.start_soon(bottom.keep, lambda: owner.verdict.why if owner.verdict.pause else "")
+        failure = await _lives(config, identity, owner, bottom)
+        nursery.cancel_scope.cancel()
+    if bottom.work.stages:
+        speaking.say("summary", summary(bottom.work), **bottom.work.fields())
     return failure
 
 
@@ -128,16 +148,16 @@ async def _control(
         server.close()
 
 
-async def _lives(config: JoinConfig, identity: Identity, owner: OwnerWishes, speaking: Speaking) -> UserError | None:
+async def _lives(config: JoinConfig, identity: Identity, owner: OwnerWishes, bottom: BottomLine) -> UserError | None:
     """One life after the other, with pauses in between."""
     lived, patient = False, owner.verdict.pause
     """After a rest, too, nobody may answer at first."""
     while await owner.until_wanted():
         config = newest_kept(config) if lived else config
-        failure, paused = await _life(config, identity, owner, speaking)
+        failure, paused = await _life(config, identity, owner, bottom)
         gc.collect()  # what the node mapped goes now
         if failure is not None and patient and failure.exit_code == UNAVAILABLE and not owner.leaving:
-            speaking.say("again", f"tries again in {AGAIN_SECONDS:g} s")
+            bottom.speaking.say("again", f"tries again in {AGAIN_SECONDS:g} s")
             with trio.move_on_after(AGAIN_SECONDS):
                 await owner.left()
         elif failure is not None or not paused:
@@ -147,7 +167,7 @@ async def _lives(config: JoinConfig, identity: Identity, owner: OwnerWishes, spe
 
 
 async def _life(
-    config: JoinConfig, identity: Identity, owner: OwnerWishes, speaking: Speaking
+    config: JoinConfig, identity: Identity, owner: OwnerWishes, bottom: BottomLine
 ) -> tuple[UserError | None, bool]:
     """Why it failed, and whether it ended in a pause."""
     failure, paused = None, False
@@ -163,12 +183,14 @@ async def _life(
             owner.ended()
             return error, False
         try:
-            node = Node(config, identity, p2pd, await p2pd.addresses(), speaking, owner.running_note)
+            node = Node(config, identity, p2pd, await p2pd.addresses(), bottom, owner.running_note)
+            bottom.of_life = node.live_parts
             try:
                 owner.begin(node.departure, SnapshotRequests(node.saver).handlers)
                 failure = await node.live(nursery)
                 paused = bool(node.departure.pausing) and not node.departure.leaving
             finally:
+                bottom.of_life = None
                 node.close()
         finally:
             p2pd.close()

@@ -20,7 +20,7 @@ from ftnode.node.compute.client import ComputeProcess
 from ftnode.node.compute.orders import compute_config, may_hold_head
 from ftnode.node.compute.state_shape import gradient_numbers, shape_of, state_numbers
 from ftnode.node.data.shard_wire import DATA_PROTOCOL
-from ftnode.node.directory.directory import RecordKeeper, SwarmDirectory, lifetime_of
+from ftnode.node.directory.directory import TO_CHECK, RecordKeeper, SwarmDirectory, lifetime_of
 from ftnode.node.driver.driver import Driver
 from ftnode.node.driver.trace import TraceWriter, new_trace_path
 from ftnode.node.driver.trace_header import trace_header
@@ -28,6 +28,8 @@ from ftnode.node.export.holders import holders_of
 from ftnode.node.export.server import STREAMS_MAX, ExportServer
 from ftnode.node.export.wire import EXPORT_PROTOCOL
 from ftnode.node.home.identity import Identity
+from ftnode.node.home.name_card import NameCard, sign_name
+from ftnode.node.life.bottom_line import BottomLine
 from ftnode.node.life.departure import Departure
 from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
@@ -38,6 +40,7 @@ from ftnode.node.links.attention import Attention
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.peer_lines import PeerLines
+from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
 from ftnode.node.links.reachability import Reach, Reachability
 from ftnode.node.links.streams import at_most
 from ftnode.node.links.transport import Transport
@@ -47,15 +50,17 @@ from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.manifests.book import ManifestBook, not_listed
 from ftnode.node.manifests.exchange import MANIFEST_PROTOCOL, manifest_handler
 from ftnode.node.manifests.invitation import Invitation
-from ftnode.node.manifests.invited_peers import inviting_peers
+from ftnode.node.manifests.invited_peers import inviting_peers, is_news
 from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
-from ftnode.node.owner.announcements import Speaking, capacity_of, describe_compute
+from ftnode.node.owner.announcements import capacity_of, describe_compute
 from ftnode.node.owner.join_options import JoinConfig, Running
 from ftnode.node.owner.running_note import RunningNote
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
+from ftnode.node.watch.alarms import only_here
 from ftnode.node.watch.history import HISTORY_PROTOCOL, NodeHistory, history_handler
+from ftnode.node.watch.live_line import Part, own_parts, run_parts
 from ftnode.node.watch.status import STATUS_PROTOCOL, SwarmStatus, status_handler
 from ftnode.node.watch.time_use import Glance
 from ftnode.node.weights.copy_fetching import CopyFetcher
@@ -70,7 +75,7 @@ from ftnode.protocol.wire.frames import STATE_PROTOCOL
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, Moved
-from ftnode.protocol.words.types import Peer, Version
+from ftnode.protocol.words.types import Peer, Version, names_of
 
 if TYPE_CHECKING:
     from ftnode.node.data.shards import RunShards
@@ -89,7 +94,7 @@ class Node:
     """The adapters of one node around its driver."""
 
     def __init__(
-        self, config: JoinConfig, identity: Identity, p2pd: P2pd, addresses: tuple[str, ...], speaking: Speaking,
+        self, config: JoinConfig, identity: Identity, p2pd: P2pd, addresses: tuple[str, ...], bottom: BottomLine,
         note: RunningNote,
     ) -> None:  # fmt: skip
         manifest = config.manifest
@@ -97,13 +102,14 @@ class Node:
         self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
         self._with_card = card_signer(identity.peer_id, identity.sign)
         self._signed, self.settings = self._with_card(addresses), settings(manifest)
-        self.speaking, self._noted = speaking, note
+        self.speaking, self._noted = bottom.speaking, note
         self.failure: UserError | None = None
         self._met_somebody, self._last_trouble = False, ""
         self._nursery: trio.Nursery | None = None
         self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
-        self._link = self._announced = ""
-        """Which invites to the run, and what its author says, as they were last said."""
+        self._invited: tuple[str, ...] = ()
+        self._announced = ""
+        """Whom the last link names, and what the author says, as they were last said."""
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes.largest, manifest.slots(config.hold))
         self.trace = TraceWriter(
@@ -118,9 +124,11 @@ class Node:
             config.log_directory / "compute.log", self.settings.task_seconds, self.gradients, snapshots,
         )  # fmt: skip
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
+        self.puncher = Puncher(p2pd, lambda: self.reachability.relays, self.book.admits)
         self.transport = Transport(
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
             self._may_send_tensors, self.book, Attention(self._is_member, self._learns), identity.sign,
+            punch=self.puncher.reach,
         )  # fmt: skip
         self.spreading = Spreading(self.book, self.transport)
         self.directory = SwarmDirectory(
@@ -130,12 +138,10 @@ class Node:
         )  # fmt: skip
         self.participant = Participant(self.me, self.settings, Random(seed), addresses=self._signed, hold=config.hold)
         self._about_peers, self.past = PeerLines(), NodeHistory(self._look, self.speaking.note)
-        self.driver = Driver(
-            self.participant, self.transport, self.compute, self.directory, self.arena, self.trace, self._on_note
-        )
-        self.observer = Observer(self._look, config, p2pd, self.speaking.say, self.driver.clock, self.book)
-        self.observer.trouble = lambda: self.directory.link.trouble
-        self.observer.glance = lambda: Glance(self.compute.working, *self.transport.outbound, self.transport.line_rate)
+        adapters = self.transport, self.compute, self.directory, self.arena, self.trace
+        self.driver = Driver(self.participant, *adapters, self._on_note)
+        self.observer = self._observer(sign_name(identity, config.name))
+        self.driver.work = self.observer.work = bottom.work
         self.departure = Departure(
             self._look, self.driver.clock, self.compute, self._deliver, self.speaking.say, self._note_running
         )
@@ -151,13 +157,12 @@ class Node:
         self.shards = self._shards() if manifest.data.kind == "shards" else None
         self._ready: dict[str, Any] = {}
         """What compute said when it began; empty while there is none."""
-        self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach)
+        self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach, self.puncher.rules)
         borrower = Borrower(
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
         self.driver.saver = self.saver = saver_for(config, snapshots, self.compute, self._look, self.speaking.say)
-        self.driver.donor = self.donor
-        self.driver.on_last = self._on_last
+        self.driver.donor, self.driver.on_last = self.donor, self._on_last
         self.exports = ExportServer(
             manifest.run_id, manifest.run.steps, self.arena, self.compute, self._held,
             self.donor.next_advance, lambda: holders_of(self._look(), manifest.run_id), self._on_written,
@@ -168,6 +173,16 @@ class Node:
             self.past.known.known_up_to, dumps,
         )  # fmt: skip
         self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver)
+
+    def _observer(self, card: NameCard | None) -> Observer:
+        punches = self.puncher.rules
+        made = Observer(
+            self._look, self.config, self.p2pd, self.speaking.say, self.driver.clock, lambda: punches.punched, card,
+            self.book,
+        )  # fmt: skip
+        made.trouble = lambda: self.directory.link.trouble
+        made.glance = lambda: Glance(self.compute.working, *self.transport.outbound, self.transport.line_rate)
+        return made
 
     def _shards(self) -> RunShards:
         from ftnode.node.data.shards import run_shards  # numpy comes with it, which other runs do without
@@ -183,8 +198,11 @@ class Node:
         nursery.start_soon(self.compute.run)
         nursery.start_soon(self.saver.run)
         self.departure.keep = self.saver.keep_now if self.saver.keeps else None
+        self.departure.stored = self.disk.newest
         self.departure.hand_over_seconds = self.config.hand_over_seconds
         self.disk.tell()
+        if noted := self.observer.book.read():
+            self.driver.deliver(noted)
         nursery.start_soon(self.disk.check)
         self.reductions.begin(nursery)
         if self.settings.replicas > 1:
@@ -199,6 +217,7 @@ class Node:
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(HISTORY_PROTOCOL, history_handler(self.past.tell))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
+        await self.p2pd.serve(PUNCH_PROTOCOL, self.puncher.handler)
         await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
         nursery.start_soon(self.spreading.run)
         if self.shards is not None:
@@ -235,18 +254,17 @@ class Node:
         direct = [address for address in self.addresses if "/p2p-circuit" not in address]
         full = full_addresses(self.me.id, direct)
         run = self.config.manifest.run_id
-        going = self.departure
-        self._noted.write(Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen))
+        going, log = self.departure, str(self.config.log_directory)
+        self._noted.write(Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen, log))
 
     async def _invite(self, reachable: bool) -> None:
-        """A link to this run, for the owner to pass on, when it is another one than before."""
+        """A link to this run, for the owner to pass on, once, and when the last one is of no use any more."""
         manifest = self.config.manifest
         rows = await self.observer.meet()
         peers = inviting_peers(rows, parse_peers(self.config.peers), reachable)
-        link = str(Invitation(manifest.run_id, manifest.run.author, peers))
-        if peers and link != self._link:
-            self._link = link
-            self.speaking.say("invite", f"ftnode join '{link}'")
+        if is_news(peers, self._invited):
+            self._invited = peers
+            self.speaking.say("invite", f"ftnode join '{Invitation(manifest.run_id, manifest.run.author, peers)}'")
 
     async def _drive(self, nursery: trio.Nursery) -> None:
         self._tell_announcement(self.book.manifest)
@@ -295,7 +313,7 @@ class Node:
         """Nobody to start from for --timeout is an error that a person can mend."""
         await trio.sleep(self.config.timeout)
         if not self._met_somebody:
-            reasons = " ".join(self._last_trouble.split()) or "no answer"
+            reasons = " ".join(self._last_trouble.removesuffix(TO_CHECK).split()) or "no answer"
             cause = f"no peer answered within {self.config.timeout:g} s ({reasons})"
             self._fail(UserError(f"{cause}; check the address, that the peer runs, and firewalls in between", 69))
 
@@ -421,3 +439,15 @@ class Node:
     def status(self) -> SwarmStatus:
         """For watchers."""
         return self.observer.status()
+
+    def live_parts(self) -> list[list[Part]]:
+        """What the live line says: the run, and this node."""
+        going = self.departure
+        if going.frozen:
+            return [[Part(0, f"stands still: {going.frozen}")]]
+        state = "waits for somebody to export the model" if going.keeps else ""
+        if not going.keeps and (going.pausing or going.leaving):
+            picture = self._look()
+            state = f"hands over {names_of(only_here(picture, (self.me,), self.driver.clock()))}".rstrip()
+        status = self.observer.status(curve=False)
+        return [run_parts(status), own_parts(status, self.observer.work, going.holds, state)]

@@ -8,21 +8,28 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from random import choice
 from typing import Final
 
 import trio
 
+from ftnode.node.directory.records import CLOCK_SKEW_MS_MAX
+from ftnode.node.home.name_card import NameCard
 from ftnode.node.home.waiting import tell_waits
 from ftnode.node.links import undigested
 from ftnode.node.links.addresses import parse_peers
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.manifests.book import ManifestBook
 from ftnode.node.owner.join_options import JoinConfig
+from ftnode.node.watch.alarms import alarms
+from ftnode.node.watch.clock_news import ClockNews
+from ftnode.node.watch.credit_book import CreditBook
 from ftnode.node.watch.line_news import LineNews
 from ftnode.node.watch.metrics_file import METRICS_NAME, MetricsFile
 from ftnode.node.watch.metrics_server import NONE, MetricsServer
-from ftnode.node.watch.peer_latency import WHO_PROTOCOL, Acquaintances, who_handler
+from ftnode.node.watch.own_work import OwnWork, summary
+from ftnode.node.watch.peer_latency import WHO_PROTOCOL, Acquaintances, credits_of, who_handler
 from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.run_status import VERSION, Surroundings, look, run_status, undigested_rows
 from ftnode.node.watch.status import PeerRow, Speaker, SwarmStatus
@@ -33,6 +40,7 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
 GLANCE_SECONDS: Final = 0.1
+NAMES_SECONDS: Final = 60.0
 
 
 class Observer:
@@ -43,10 +51,12 @@ class Observer:
 
     def __init__(
         self, look: Callable[[], Picture], config: JoinConfig, p2pd: P2pd, say: Callable[[str, str], None],
-        clock: Callable[[], float] = time.monotonic, book: ManifestBook | None = None,
+        clock: Callable[[], float] = time.monotonic, punched: Callable[[], Collection[str]] = tuple,
+        card: NameCard | None = None, manifests: ManifestBook | None = None,
     ) -> None:  # fmt: skip
+        """`card`: our own name."""
         self._look, self._config, self._p2pd, self._say, self._clock = look, config, p2pd, say, clock
-        self._book = book
+        self._manifests = manifests
         self.device = config.device
         self.reach = ""
         """How others reach us, in words."""
@@ -54,9 +64,17 @@ class Observer:
         """What this node waits for, whatever its run does."""
         self.glance: Callable[[], Glance] = lambda: Glance(False, False, False, 0.0)
         """What compute and the lines do at this moment."""
+        self.work = OwnWork()
+        """What this node does."""
+        self._told_end, self._alarmed = False, frozenset[str]()
         self._time, self._line = TimeRecord(), LineNews(config.manifest)
+        self._clocks = ClockNews(CLOCK_SKEW_MS_MAX / 1000)
         self._progress = Progress()
-        self._acquaintances = Acquaintances(p2pd, self._wanted)
+        self.book = CreditBook(config.home, config.manifest.run_id, lambda: look().history.credit)
+        self._card = card
+        if card is not None:
+            self.book.learn(look().me.id, card.name, card.text)
+        self._acquaintances = Acquaintances(p2pd, self._wanted, self.book.learn, punched)
         self._file = MetricsFile(config.log_directory / METRICS_NAME, lambda why: say("metrics", why))
 
     async def start(self, nursery: trio.Nursery) -> None:
@@ -65,12 +83,14 @@ class Observer:
         self._file.start(
             time.time(), peer=self._look().me.id, run=manifest.run_id, name=manifest.run.name, version=VERSION
         )
-        await self._p2pd.serve(WHO_PROTOCOL, who_handler(self._speaker, use=self._time.use))
+        await self._p2pd.serve(WHO_PROTOCOL, who_handler(self._speaker, use=self._time.use, card=self._card))
         if self._config.metrics != NONE:
             server = MetricsServer(self._config.metrics, lambda: self.status(curve=False))
             nursery.start_soon(server.run)
             self._say("metrics", server.line)
         nursery.start_soon(self._acquaintances.run)
+        nursery.start_soon(self.book.run)
+        nursery.start_soon(self._ask_for_names)
         nursery.start_soon(tell_waits, lambda: self._look().waiting or self.trouble(), self._say)
         nursery.start_soon(self._look_again_and_again)
         nursery.start_soon(self._glance_again_and_again)
@@ -88,7 +108,8 @@ class Observer:
             self.trouble(),
             undigested_rows(undigested.FAILURES),
             self._time.use(),
-            self._book.manifest.membership.revision if self._book else 0,
+            self._manifests.manifest.membership.revision if self._manifests else 0,
+            self.book.rows(),
         )
         return run_status(picture, self._config.manifest, around, now, curve)
 
@@ -102,6 +123,7 @@ class Observer:
 
     def close(self) -> None:
         """Write what has happened since the last look."""
+        self.book.write()
         self._file.look(self._look().history, time.time())
         self._file.close()
 
@@ -110,14 +132,42 @@ class Observer:
             picture = self._look()
             look(picture, self._progress, self._clock())
             self._file.look(picture.history, time.time())
+            self.work.look(picture, time.monotonic())
+            self._tell_the_end(picture)
+            self._tell_of_alarms(picture)
             if news := self._line.look(self._time.use()):
                 self._say("line", news)
+            if news := self._clocks.look(self._acquaintances.known.values()):
+                self._say("clock", news)
             await trio.sleep(LOOK_SECONDS)
+
+    def _tell_the_end(self, picture: Picture) -> None:
+        """Once, when the run is done."""
+        if picture.finished and not self._told_end:
+            self._told_end = True
+            if self.work.visits:
+                self._say("summary", f"all {picture.settings.steps:,} steps are done; {summary(self.work)}")
+
+    def _tell_of_alarms(self, picture: Picture) -> None:
+        """Each once, until it is over; figures behind the first clause may change meanwhile."""
+        now = {text.partition(";")[0]: text for text in alarms(picture, self._clock())}
+        for clause, text in now.items():
+            if clause not in self._alarmed:
+                self._say("alarm", text)
+        self._alarmed = frozenset(now)
 
     async def _glance_again_and_again(self) -> None:
         while True:
             self._time.glance(self.glance(), trio.current_time())
             await trio.sleep(GLANCE_SECONDS)
+
+    async def _ask_for_names(self) -> None:
+        """Now and then a volunteer that we are connected to, for what those are called who have gone."""
+        while True:
+            await trio.sleep(NAMES_SECONDS)
+            met = [peer for peer, known in self._acquaintances.known.items() if known.role == "volunteer"]
+            if met:
+                self.book.learn_from(await credits_of(self._p2pd, choice(met)))
 
     def _speaker(self) -> Speaker:
         return Speaker(self._look().me.id, VERSION, self.device, "volunteer", self.reach)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from collections.abc import Iterable
 from contextlib import suppress
@@ -36,6 +37,22 @@ class PeerAddress:
 def full_addresses(peer_id: str, addresses: Iterable[str]) -> tuple[str, ...]:
     """With the /p2p part, as people copy them."""
     return tuple(f"{address.rstrip('/')}/p2p/{peer_id}" for address in addresses)
+
+
+def rank(address: str) -> int:
+    """Lower is likelier to be reachable by a stranger: public, then private, then this machine only, then relayed."""
+    parts = address.split("/")
+    if "p2p-circuit" in parts or len(parts) < 3:
+        return 4
+    try:
+        host = ipaddress.ip_address(parts[2])
+    except ValueError:
+        return 0  # a name, which somebody chose for strangers
+    if host.is_loopback:
+        return 3
+    if host.is_link_local:
+        return 4
+    return 1 if host.is_global else 2
 
 
 def parse_peer(text: str) -> PeerAddress:

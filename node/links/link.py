@@ -203,6 +203,8 @@ class LinkDialer:
     """Of a PeerId: where it may be dialled, as far as we know."""
     learn: Callable[[str, int, tuple[str, ...]], None]
     """Called with (PeerId, nonce, addresses) of every Welcome."""
+    punch: Callable[[str, Sequence[str]], Awaitable[None]]
+    """Called with (PeerId, addresses) before a peer is dialled: it may have a direct connection then (punch.py)."""
 
     async def connect(self, peer_id: str) -> None:
         """Raises LinkBroken; `refused` when every address of the peer that may be dialled refuses TCP connections."""
@@ -212,12 +214,13 @@ class LinkDialer:
         except ValueError as error:
             raise LinkBroken(str(error)) from None
         try:
+            await self.punch(peer_id, known)
             await self.p2pd.connect(peer_id, known, DIAL_SECONDS)
         except P2pdError as error:
             # p2pd keeps its own counsel about an address that just failed ("dial backoff", 5 s), so we ask ourselves.
             met = all(self.p2pd.gate.has_met(peer_id, address) for address in error.dialled)
             pauses = REFUSAL_PAUSES_SECONDS if met else REFUSAL_PAUSES_SECONDS[:1]
-            refused = "peer id mismatch" in str(error) or await refuses(error.dialled, pauses)
+            refused = error.another or await refuses(error.dialled, pauses)
             raise LinkBroken("its address refuses" if refused else clean_reason(str(error)), refused) from None
 
     async def stream(self, peer: Peer, lane: str) -> trio.SocketStream:

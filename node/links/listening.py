@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from multiaddr import Multiaddr
 from multiaddr.exceptions import Error as MultiaddrError
 
+from ftnode.node.links.names import name_in, with_host
 from ftnode.protocol.words.errors import UserError
 
 EXAMPLE = "/ip4/0.0.0.0/tcp/31337"
@@ -68,11 +69,25 @@ def check_announce(addresses: Sequence[str], listen: Sequence[str]) -> None:
         raise UserError("--announce needs a --listen address where what comes there arrives; leave --listen none out")
     for address in addresses:
         try:
-            target = socket_address(address)
+            target = socket_address(with_host(address, "192.0.2.1") if name_in(address) else address)
         except ValueError:
             target = None
         if target is None or target[3] == 0 or ipaddress.ip_address(target[2]).is_unspecified:
-            raise UserError(f"cannot announce {address!r}; write what others dial, like /ip4/192.0.2.7/tcp/31337")
+            raise UserError(
+                f"cannot announce {address!r}; write what others dial, like /ip4/192.0.2.7/tcp/31337 or "
+                "/dns4/swarm.example.org/tcp/31337"
+            )
+
+
+def from_here(listen: Sequence[str]) -> tuple[str, ...]:
+    """Where this machine itself reaches what listens there. A port that the system chooses is not known yet."""
+    found = []
+    for address in listen:
+        target = socket_address(address)
+        if target is not None and target[3]:
+            loopback = "::1" if target[0] == socket.AF_INET6 else "127.0.0.1"
+            found.append(with_host(address, loopback if ipaddress.ip_address(target[2]).is_unspecified else target[2]))
+    return tuple(found)
 
 
 def _check_bind(address: str, family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int) -> None:

@@ -26,6 +26,7 @@ from ftnode.node.home.identity import peer_id_bytes, peer_id_text
 from ftnode.node.home.waiting import spoken
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.bandwidth import Bandwidth
+from ftnode.node.links.dial_failures import DialFailures, is_another
 from ftnode.node.links.dial_gate import DialGate
 from ftnode.node.links.listening import address_bytes, address_text, check_listen
 from ftnode.node.links.peer_lines import PeerLog
@@ -66,6 +67,8 @@ class P2pdError(FtnodeError):
 
     dialled: tuple[str, ...] = ()
     """Where a peer was dialled in vain; empty when an address that passes the gate's rules had to wait."""
+    another = False
+    """Whether another peer answers there."""
 
 
 class P2pd:
@@ -82,6 +85,7 @@ class P2pd:
         """Told of (PeerId, reason) when what a peer sends on a stream is worth a strike."""
         self.gate = DialGate(trio.current_time)
         """p2pd is told no address that did not pass it."""
+        self._failures = DialFailures()
         self.process = process
         self._folder = folder
         self._lock = lock
@@ -161,8 +165,8 @@ class P2pd:
     async def connect(self, peer_id: str, addresses: Sequence[str], seconds: float) -> None:
         """Have a connection to the peer, dialled at those addresses that pass the gate if there is none yet.
 
-        Raises P2pdError, with p2pd's reason, when there is none after `seconds`. When the gate lets nothing through,
-        p2pd is not asked, for it would dial what the peer itself has told it (libp2p's identify).
+        Raises P2pdError, with the reason in plain words, when there is none after `seconds`. When the gate lets nothing
+        through, p2pd is not asked, for it would dial what the peer itself has told it (libp2p's identify).
         """
         binary_id = peer_id_bytes(peer_id)
         if await self.is_connected(peer_id):
@@ -174,8 +178,10 @@ class P2pd:
         try:
             await self._ask(messages.connect(binary_id, binary, ceil(seconds)), seconds)
         except P2pdError as error:
-            error.dialled = passed.addresses if len(passed.addresses) == passed.judged else ()
-            raise
+            failure = P2pdError(self._failures.words(peer_id, str(error)))
+            failure.dialled = passed.addresses if len(passed.addresses) == passed.judged else ()
+            failure.another = is_another(str(error))
+            raise failure from None
         self.gate.found(passed)
         await self.is_connected(peer_id)
 

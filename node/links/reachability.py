@@ -17,6 +17,7 @@ from ftnode.node.links import dial_back
 from ftnode.node.links.address_cards import CARRIED_MAX
 from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.p2pd import P2pd, P2pdError
+from ftnode.node.links.punch_rules import Punches
 from ftnode.node.links.relay import RelayPlace, reserve
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,7 @@ ANNOUNCED_MAX: Final = CARRIED_MAX
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What others can do. `kind`: direct, relay, nobody, unknown."""
+    """What others can do. `kind`: direct, punched, relay, nobody, unknown."""
 
     kind: str
     addresses: tuple[str, ...]
@@ -50,8 +51,12 @@ def needs_relay(own: Sequence[str], answers: Mapping[str, str]) -> bool:
     return not own or not all(answers.values())
 
 
-def reach_of(own: tuple[str, ...], answers: Mapping[str, str], places: Sequence[RelayPlace], trouble: str) -> Reach:
-    """`trouble`: why the last peer that we asked for a place, or for an answer, gave none."""
+def reach_of(
+    own: tuple[str, ...], answers: Mapping[str, str], places: Sequence[RelayPlace], trouble: str,
+    punches: Punches | None = None,
+) -> Reach:  # fmt: skip
+    """`trouble`: why the last peer that we asked for a place, or for an answer, gave none. `punches`: what came of
+    those with other peers."""
     if own and answers and all(answers.values()):
         peer, address = next(iter(answers.items()))
         return Reach("direct", own[:ANNOUNCED_MAX], f"{peer} got through to us at {address}")
@@ -62,15 +67,22 @@ def reach_of(own: tuple[str, ...], answers: Mapping[str, str], places: Sequence[
     if places:
         through = tuple(address for place in places for address in place.addresses)
         named = " and ".join(place.relay for place in places)
-        return Reach("relay", (*own[: ANNOUNCED_MAX // 2], *through)[:ANNOUNCED_MAX], f"through {named}; {why}")
+        where = (*own[: ANNOUNCED_MAX // 2], *through)[:ANNOUNCED_MAX]
+        if punches is not None and punches.punched:
+            return Reach("punched", where, f"peers come through our router with a word from {named}; {why}")
+        failed = f"; no way through the routers: {punches.trouble}" if punches is not None and punches.trouble else ""
+        return Reach("relay", where, f"through {named}; {why}{failed}")
     return Reach("nobody", own[:ANNOUNCED_MAX], f"{why}, and no peer relays for us{trouble and f': {trouble}'}")
 
 
 class Reachability:
     """Looks again and again; `on_change` gets every new verdict. `peers` are asked and may relay, in this order."""
 
-    def __init__(self, p2pd: P2pd, peers: Sequence[PeerAddress], on_change: Callable[[Reach], None]) -> None:
-        self._p2pd = p2pd
+    def __init__(
+        self, p2pd: P2pd, peers: Sequence[PeerAddress], on_change: Callable[[Reach], None],
+        punches: Punches | None = None,
+    ) -> None:  # fmt: skip
+        self._p2pd, self._punches = p2pd, punches
         self._peers = tuple(peers[:ASKED_MAX])
         self._on_change = on_change
         self._own: tuple[str, ...] = ()
@@ -80,6 +92,11 @@ class Reachability:
         self._renewed: dict[str, float] = {}
         self._trouble = ""
         self._last: Reach | None = None
+
+    @property
+    def relays(self) -> frozenset[str]:
+        """PeerIds of those at which we have a place."""
+        return frozenset(self._places)
 
     async def run(self) -> None:
         while True:
@@ -98,7 +115,7 @@ class Reachability:
             self._asked = now if self._answers else None
         self._own = own
         await self._keep_places(now)
-        reach = reach_of(own, self._answers, tuple(self._places.values()), self._trouble)
+        reach = reach_of(own, self._answers, tuple(self._places.values()), self._trouble, self._punches)
         if reach != self._last:
             log.info("reachable: %s", reach)
             self._last = reach

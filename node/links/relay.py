@@ -20,7 +20,7 @@ from ftnode.node.home.identity import take_identity
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.addresses import PeerAddress, full_addresses
 from ftnode.node.links.dial_rules import CIRCUIT
-from ftnode.node.links.listening import address_text
+from ftnode.node.links.listening import address_text, from_here
 from ftnode.node.links.p2pd import P2pd, P2pdError, read_message
 from ftnode.node.links.relay_words import HOP_PROTOCOL, OK, refusal
 from ftnode.node.links.streams import STREAM_ERRORS
@@ -95,23 +95,27 @@ async def _by_number(p2pd: P2pd, relay: PeerAddress) -> PeerAddress:
     return PeerAddress(relay.peer_id, tuple(dict.fromkeys([*numbers, *ends])))
 
 
-async def start_relay(nursery: trio.Nursery, identity: Path, listen: Sequence[str]) -> P2pd:
-    """A p2pd that relays tensors. Raises UserError when it cannot start.
+async def start_relay(
+    nursery: trio.Nursery, identity: Path, listen: Sequence[str], announce: Sequence[str] = ()
+) -> P2pd:
+    """A p2pd that relays tensors. `announce`: told to others instead of where it listens. Raises UserError when it
+    cannot start.
 
     p2pd has two relays for the one protocol: that of its flags starts when it thinks itself reachable, one with
     libp2p's small limits at the end of its start. The later one answers, and on a busy machine that is sometimes the
     wrong one. So a stranger asks for a place, and when that is too small p2pd is started again.
     """
     for attempt in range(1, STARTS_MAX + 1):
-        p2pd = await P2pd.start(nursery, identity, listen=listen, relay_service=True)
-        if attempt == STARTS_MAX or await _relays_enough(p2pd):
+        p2pd = await P2pd.start(nursery, identity, listen=listen, announce=announce, relay_service=True)
+        here = from_here(listen) if announce else await p2pd.addresses()  # what is announced may lead nowhere from here
+        if attempt == STARTS_MAX or await _relays_enough(PeerAddress(p2pd.peer_id, here)):
             break
         log.info("p2pd relays too little per circuit; it is started again")
         p2pd.close()
     return p2pd
 
 
-async def _relays_enough(p2pd: P2pd) -> bool:
+async def _relays_enough(relay: PeerAddress) -> bool:
     """True also when nobody can be found who asks."""
     enough = True
     with TemporaryDirectory() as folder:
@@ -120,7 +124,6 @@ async def _relays_enough(p2pd: P2pd) -> bool:
             try:
                 stranger = await P2pd.start(nursery, identity.path, listen=())
                 try:
-                    relay = PeerAddress(p2pd.peer_id, await p2pd.addresses())
                     stranger.gate.give([relay])
                     enough = await _grants(stranger, relay)
                 finally:

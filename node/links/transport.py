@@ -13,7 +13,7 @@ Frames that wait in a link are dropped with it: the protocol resends what matter
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -61,6 +61,10 @@ PEERS_MAX: Final = 4096
 LinkEvent = Received | LinkUp | LinkDown
 
 
+async def _no_punch(_peer_id: str, _addresses: Sequence[str]) -> None:
+    """Where nobody opens routers."""
+
+
 class Transport:
     """The driver's door to other peers. All calls but `start` and `open` return at once.
 
@@ -83,6 +87,7 @@ class Transport:
         attention: Attention | None = None,
         sign: Sign = cannot_sign,
         with_card: Callable[[tuple[str, ...]], tuple[str, ...]] = tuple,
+        punch: Callable[[str, Sequence[str]], Awaitable[None]] = _no_punch,
     ) -> None:
         self._p2pd = p2pd
         self._arena = arena
@@ -114,7 +119,7 @@ class Transport:
         self._strikes = Strikes()
         self._told = PeerLog(log)
         self._nursery: trio.Nursery | None = None
-        self._dial = LinkDialer(p2pd, run, nonce, lambda: self._own_addresses, self._where, self._learn)
+        self._dial = LinkDialer(p2pd, run, nonce, lambda: self._own_addresses, self._where, self._learn, punch)
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Serve until the nursery is cancelled. Calls before this are errors of ours."""

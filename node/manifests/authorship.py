@@ -45,7 +45,7 @@ def signer(manifest: Manifest, text: str, source: str = "manifest") -> str:
     if not verify(author, manifest.signed_bytes, signature.signature):
         raise UserError(
             f"the signature of {source} is not that of its author {author} over these values: it was changed or signed "
-            "by another key; get the signed file again", CONFIGURATION,
+            "by another key; if you are the author: ftnode run sign, else get the signed file again", CONFIGURATION,
         )  # fmt: skip
     return author
 
@@ -109,6 +109,6 @@ def _with_value(text: str, section: str, name: str, value: str, source: str) -> 
     if not count:
         raise UserError(
             f"{source}: cannot set {section}.{name} by itself; write the line `{name} = {value}` below [{section}], "
-            "with format = 4, and sign again", CONFIGURATION,
+            "with format = 4 or later, and sign again", CONFIGURATION,
         )  # fmt: skip
     return changed

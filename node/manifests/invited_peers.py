@@ -5,36 +5,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ftnode.node.links.addresses import PeerAddress, full_addresses, is_dialable
+from ftnode.node.links.addresses import PeerAddress, full_addresses, is_dialable, rank
+from ftnode.node.links.names import name_in
 from ftnode.node.watch.status import PeerRow
 
 NAMED_MAX: Final = 3
 """Meeting points, this node and members together."""
-ADDRESSES_MAX: Final = 2
-"""Of each."""
+PUBLIC: Final = 1
+"""By `rank`: what somebody on the Internet can dial."""
 
 
 def inviting_peers(rows: Sequence[PeerRow], given: Sequence[PeerAddress], reachable: bool) -> tuple[str, ...]:
-    """Full multiaddrs: of meeting points that we are connected to, since they outlive volunteers, then our own when
-    others reach us directly, then of members that we are connected to.
+    """Full multiaddrs, one of each peer: of meeting points that we are connected to, since they outlive volunteers,
+    then our own when others reach us directly. Members that we are connected to are named where there is neither.
 
     `rows`: the peers as our status has them. `given`: what we were told of meeting points, among it old addresses. What
-    is only remembered is not named: it may be gone, or of another run.
+    is only remembered is not named: it may be gone, or of another run. Nor is an address that fewer people can use than
+    another one here: on a private network beside a public one, of this machine alone beside both.
     """
     told = {peer.peer_id: peer.addresses for peer in given}
     met = [row for row in rows if row.path == "direct"]
     points = [row for row in met if row.role == "bootstrap"]
     ours = [row for row in rows if row.path == "self" and reachable]
-    members = [row for row in met if row.role != "bootstrap"]
-    named: list[str] = []
-    for row in [*points, *ours, *members][:NAMED_MAX]:
+    named: list[tuple[int, str]] = []
+    for row in ([*points, *ours] or met)[:NAMED_MAX]:
         known = told.get(row.peer, ()) if row.role == "bootstrap" else ()
-        where = row.addresses if not known or set(known) & set(row.addresses) else known
+        names = tuple(text for text in known if name_in(text))  # which outlive the numbers where we met it
+        where = names or (row.addresses if not known or set(known) & set(row.addresses) else known)
         direct = [text for text in where if is_dialable(text) and "/p2p-circuit" not in text]
-        named += full_addresses(row.peer, sorted(direct, key=_only_here)[:ADDRESSES_MAX])
-    return tuple(named)
+        if direct:
+            best = min(direct, key=rank)
+            named.append((max(rank(best), PUBLIC), full_addresses(row.peer, [best])[0]))
+    reach = min((reach for reach, _ in named), default=PUBLIC)
+    return tuple(text for found, text in named if found == reach)
 
 
-def _only_here(address: str) -> bool:
-    """Loopback comes last: it says something on this machine alone."""
-    return address.startswith(("/ip4/127.", "/ip6/::1/"))
+def is_news(peers: Sequence[str], told: Sequence[str]) -> bool:
+    """Whether a link to `peers` should be shown after one to `told`: the first, or one of those is of no use now."""
+    return bool(peers) and (not told or not set(told) <= set(peers))

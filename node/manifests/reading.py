@@ -19,6 +19,8 @@ def read_manifest(path: Path) -> tuple[Manifest, str]:
             data = file.read(MANIFEST_BYTES_MAX + 1)
     except FileNotFoundError:
         raise UserError(f"there is no manifest {path}; write one with: ftnode run init {path}", 66) from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a folder; name the manifest in it, a .toml file", 66) from None
     except OSError as error:
         raise UserError(f"cannot read the manifest {path}: {error.strerror}", 66) from None
     if len(data) > MANIFEST_BYTES_MAX:
@@ -39,5 +41,3 @@ def _check_kind(path: Path) -> None:
         )
     if text.startswith(("/ip4/", "/ip6/", "/dns")):
         raise UserError("that is the address of a peer and no manifest; it belongs behind --peer", 66)
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; name the manifest in it, a .toml file", 66)

@@ -9,23 +9,33 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ftnode.protocol.wire.frames import clean_reason
 from ftnode.protocol.words.effects import Note
 
+if TYPE_CHECKING:
+    from ftnode.node.owner.terminal import Terminal
+
 log = logging.getLogger("ftnode.notes")
 MEBIBYTE = 1 << 20
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+PLAIN_KINDS: Final = {
+    "blocked": "asleep", "found": "start", "gone": "members", "lineage": "branch", "nonsense": "bad peer",
+    "poisoned": "spoilt", "rebuild": "weights", "rebuilt": "weights", "stand": "step", "view": "holders",
+    "void": "alive", "yield": "branch", "back": "branch", "fork": "branch",
+}  # fmt: skip
+"""What people read in the place of kinds that are words of the protocol. Programs read the kinds (--json)."""
 
 
 class Speaking:
-    """Prints to standard output and writes to the log. Lines that repeat themselves are said once."""
+    """Prints to standard output, above the live line of a terminal that has one, and writes to the log. Lines that
+    repeat themselves are said once."""
 
-    def __init__(self, as_json: bool) -> None:
-        self._json = as_json
+    def __init__(self, as_json: bool, terminal: Terminal | None = None) -> None:
+        self._json, self.terminal = as_json, terminal
         self.last_trouble = ""
-        if isinstance(sys.stdout, io.TextIOWrapper):
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
             sys.stdout.reconfigure(errors="replace")  # a terminal that knows ASCII alone must not end the node
 
     def say(self, kind: str, text: str, **fields: str) -> None:
@@ -36,13 +46,28 @@ class Speaking:
         if self._json:
             line = json.dumps({"time": time.time(), "kind": kind, "text": text, **fields})
         else:
-            line = f"{time.strftime('%H:%M:%S')}  {kind:<10} {text}"
+            line = f"{time.strftime('%H:%M:%S')}  {PLAIN_KINDS.get(kind, kind):<10} {text}"
         try:
-            print(line, file=sys.stdout, flush=True)
+            if self.terminal is not None:
+                self.terminal.say(line)
+            else:
+                print(line, file=sys.stdout, flush=True)
         except OSError as error:
-            if error.errno in FULL:
-                return  # a file on a full disk: the next line may find room
+            self._failed(error)
+
+    def show(self, line: str) -> None:
+        """The live line from now on, where there is one."""
+        try:
+            if self.terminal is not None:
+                self.terminal.show(clean_reason(line) if line else "")
+        except OSError as error:
+            self._failed(error)
+
+    def _failed(self, error: OSError) -> None:
+        """A file on a full disk may find room for the next line. Anything else reads nothing any more."""
+        if error.errno not in FULL:
             log.info("nobody reads standard output any more")
+            self.terminal = None
             sys.stdout = open("/dev/null", "w", encoding="utf-8")  # noqa: SIM115 - stays open for the rest of the process
 
     def note(self, note: Note) -> None:

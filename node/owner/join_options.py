@@ -62,6 +62,8 @@ class JoinConfig:
     """HOST:PORT where Prometheus is answered, or none."""
     log_format: str = "text"
     """Of node.log: text or json."""
+    quiet: bool = False
+    """No live line at the bottom of a terminal."""
     until_exported: bool = False
     """Leave when the run is over and a reader has taken the model."""
     data_url: str = ""
@@ -80,6 +82,10 @@ class JoinConfig:
     """What the owner gives at most."""
     given: tuple[str, ...] = ()
     """Of `peers`, those that a person named."""
+    log_bytes_max: int = 0
+    """Of all logs beside this node's; 0: they stay as they are."""
+    name: str = ""
+    """As the owner wants the node to be called; empty: nothing but its PeerId."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +104,8 @@ class Running:
     """Stages whose last copy it has: asked to leave, it stays for `ftnode export`, or until it is asked again."""
     paused: str = ""
     """Why it rests, and until when; empty while it works."""
+    log: str = ""
+    """Folder of its log; empty for a meeting point."""
 
 
 def log_root(home_option: str | None) -> Path:
@@ -152,7 +160,7 @@ def _read_running(folder: int, name: str) -> Running | None:
         addresses = tuple(map(str, found["addresses"]))
         return Running(
             int(found["pid"]), str(found["peer"]), str(found["run"]), addresses, found.get("leaving") is True,
-            tuple(map(int, found.get("keeps", ()))), str(found.get("paused", "")),
+            tuple(map(int, found.get("keeps", ()))), str(found.get("paused", "")), str(found.get("log", "")),
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

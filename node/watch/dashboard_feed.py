@@ -12,9 +12,10 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final, NamedTuple
 
+from ftnode.node.watch.credit_table import first
 from ftnode.node.watch.history import CommitRow, History, ValidationRow
 from ftnode.node.watch.status import SwarmStatus
 
@@ -27,6 +28,9 @@ ROWS_MAX: Final = 4_000
 SAME_SECONDS: Final = 15.0
 """The same words from several nodes within this time are one decision that all of them follow."""
 HEARD_MAX: Final = 512
+SILENT_SECONDS: Final = 10.0
+"""Without a word of the run, after which what the page shows is of before."""
+CREDITS_SHOWN: Final = 24
 
 
 class Decision(NamedTuple):
@@ -90,10 +94,15 @@ class Feed:
     # -- what is told
 
     def tell_status(self, status: SwarmStatus) -> None:
-        """A look at the swarm. Its curve counts where nobody tells of the history, as nodes of before do not."""
+        """A look at the swarm. Its curve counts where nobody tells of the history, as nodes of before do not. Who takes
+        part in no run says nothing of the one that is looked at."""
         with self._lock:
+            if self._run and not status.run:
+                return
             self._enter(status.run, status.lineage)
             self._status = {name: value for name, value in asdict(status).items() if name not in ("commits", "members")}
+            credits = first(status.credits, CREDITS_SHOWN)
+            self._status["credits"] = [asdict(replace(row, name_card="")) for row in credits]
             self._heard_at = time.time()
             self._trouble = ""
             for point in status.commits if not self._steps else ():
@@ -160,11 +169,13 @@ class Feed:
         with self._lock:
             if generation != self._generation:
                 commits = validations = notes = 0
+            age = max(0.0, time.time() - self._heard_at) if self._heard_at else None
             return {
                 "format": FORMAT,
                 "generation": self._generation,
                 "source": self._source,
-                "age": max(0.0, time.time() - self._heard_at) if self._heard_at else None,
+                "age": age,
+                "silent": self._source == "live" and age is not None and age > SILENT_SECONDS,
                 "trouble": self._trouble,
                 "status": self._status,
                 "commits": self._commits.since(commits),

@@ -19,7 +19,7 @@ STEP_SECONDS_MIN: Final = 300.0
 """A step may take so long before anybody is alarmed, and STEPS times what the newest ones took."""
 STEPS: Final = 10
 NEWEST: Final = 20
-CONNECTED: Final = ("direct", "relayed")
+CONNECTED: Final = ("direct", "punched", "relayed")
 
 
 @dataclass(frozen=True, slots=True)

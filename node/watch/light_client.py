@@ -20,6 +20,7 @@ import trio
 from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers
 from ftnode.node.links.dial_rules import endpoint_of
 from ftnode.node.links.listening import socket_address
+from ftnode.node.links.names import look_up, name_in
 from ftnode.node.links.relay_words import HOP_PROTOCOL
 from ftnode.node.links.side_messages import read_frame
 from ftnode.node.watch.circuits import ask_for_circuit
@@ -378,9 +379,19 @@ async def _connect(host: IHost, peer: PeerAddress) -> None:
         connected = True
         scope.cancel()
 
+    async def dial_all(address: str, scope: trio.CancelScope) -> None:
+        try:
+            numbered = await look_up(address)
+        except OSError as error:
+            errors.append(error)
+            return
+        async with trio.open_nursery() as inner:
+            for one in numbered:
+                inner.start_soon(dial, one, scope)
+
     async with trio.open_nursery() as nursery:
         for address in peer.addresses[:ADDRESSES_DIALLED]:
-            nursery.start_soon(dial, address, nursery.cancel_scope)
+            nursery.start_soon(dial_all, address, nursery.cancel_scope)
     if not connected:
         raise errors[-1]
 
@@ -406,7 +417,10 @@ async def _through(host: IHost, relay: ID, peer: ID) -> None:
 
 async def _cause(peer: PeerAddress, error: Exception) -> str:
     """Why a peer gave no status, in one line. libp2p drops the system's reason, so the port is tried once more."""
-    target = socket_address(peer.addresses[0])
+    try:
+        target = socket_address((await look_up(peer.addresses[0]))[0])
+    except OSError as failure:
+        return f"the name {name_in(peer.addresses[0])} leads nowhere: {failure.strerror}"
     if target is None or target[1] != socket.SOCK_STREAM:
         return (str(error).splitlines() or [""])[0][:160] or type(error).__name__
     with trio.socket.socket(target[0], target[1]) as probe:

@@ -61,7 +61,7 @@ def _run(status: SwarmStatus) -> Iterator[Metric]:
         ("validation_perplexity", "e to the newest validation loss.", status.perplexity),
         ("validation_step", "Step of the newest validation.", status.validation_step),
         ("tokens_per_second", "Tokens per second over the newest commits.", status.tokens_per_second),
-        ("eta_seconds", "To the last step at the pace of the newest.", status.eta_seconds),
+        ("eta_seconds", "To the last step.", status.eta_seconds),
         ("volunteers", "Holders, learners and those who stand by.", status.volunteers),
         ("standbys", "Those who stand by.", len(status.standbys)),
         ("commit_age_seconds", "Since this node heard of the newest commit.", status.commit_age),

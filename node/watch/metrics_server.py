@@ -35,6 +35,8 @@ from ftnode.protocol.words.errors import UserError
 
 DEFAULT: Final = "127.0.0.1:9464"
 """The port that OpenTelemetry's exporter made the usual one."""
+AUTO: Final = "auto"
+"""DEFAULT, or the next port that is free there."""
 PORTS_TRIED: Final = 64
 """From the default on, since several nodes may run on one machine."""
 NONE: Final = "none"
@@ -48,6 +50,7 @@ def parse_listen(text: str) -> tuple[str, int] | None:
     """(host, port) of `HOST:PORT`, HOST an IP address or localhost; None for `none`. Raises UserError (64)."""
     if text == NONE:
         return None
+    text = DEFAULT if text == AUTO else text
     host, found, port = text.rpartition(":")
     host = "127.0.0.1" if host == "localhost" else host.strip("[]")
     try:
@@ -56,7 +59,7 @@ def parse_listen(text: str) -> tuple[str, int] | None:
     except ValueError:
         found = ""
     if not found or not 0 <= number <= 65535:
-        raise UserError(f"--metrics {text} is neither HOST:PORT, like {DEFAULT}, nor none")
+        raise UserError(f"--metrics {text} is neither HOST:PORT, like {DEFAULT}, nor auto or none")
     return host, number
 
 
@@ -71,7 +74,7 @@ class MetricsServer:
     def __init__(self, listen: str, status: Callable[[], SwarmStatus]) -> None:
         where = parse_listen(listen)
         assert where is not None, "asked for none"
-        self._socket = _bind(*where, tries=PORTS_TRIED if listen == DEFAULT else 1)
+        self._socket = _bind(*where, tries=PORTS_TRIED if listen == AUTO else 1)
         self.host, self.port = self._socket.getsockname()[:2]
         self.url = url_of(self._socket, "/metrics")
         self._registry = CollectorRegistry(auto_describe=False)

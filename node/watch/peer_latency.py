@@ -1,27 +1,32 @@
-"""How this node reaches others: directly or through a relay, how long an answer takes, and which version answers.
+"""How this node reaches others: directly, through routers or through a relay, how long an answer takes, and which
+version answers.
 
 `/ftnode/who/1`: whoever opens a stream sends an empty frame and gets one msgpack map, `version`, `role`, `device` and
-`clock`, and of a volunteer what it does with its time (time_use.py). Only peers that we are connected to anyway are
-asked, a few at a time, and nothing depends on the answers: they are for `ftnode status -v`, `ftnode peers` and the
-dashboard.
+`clock`, and of a volunteer what it does with its time (time_use.py) and its name (name_card.py). Only peers that we are
+connected to anyway are asked, a few at a time, and nothing depends on the answers: they are for `ftnode status -v`,
+`ftnode peers`, `ftnode credits` and the dashboard.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgpack
 import trio
 
+from ftnode.node.home.name_card import NameCard
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
 from ftnode.node.links.undigested import asking
-from ftnode.node.watch.status import Speaker
+from ftnode.node.watch.clock_offset import ClockOffset
+from ftnode.node.watch.status import FORMAT as STATUS_FORMAT
+from ftnode.node.watch.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, CreditRow, Speaker, decode_status
 from ftnode.node.watch.time_use import TimeUse, read_told, told
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.wire.frames import clean_reason
@@ -48,7 +53,7 @@ class Acquaintance:
     """What is known of a peer besides what the protocol needs."""
 
     path: str
-    """direct, relayed or none."""
+    """direct, punched, relayed or none."""
     address: str = ""
     """The other end of the connection."""
     latency: float | None = None
@@ -57,6 +62,8 @@ class Acquaintance:
     role: str = ""
     use: TimeUse | None = None
     """Of its time, as of the last round."""
+    clock: ClockOffset | None = None
+    """As of its last answer."""
 
 
 UNCONNECTED: Final = Acquaintance("none")
@@ -70,14 +77,22 @@ class Answer:
     role: str
     device: str
     use: TimeUse | None = None
+    clock: ClockOffset | None = None
+    name: str = ""
+    name_card: str = ""
 
 
 class Acquaintances:
     """Which way leads to each peer, and what the connected ones say of themselves. `wanted` says of whom anything is to
-    be known, the most important first."""
+    be known, the most important first; `punched` whose routers, or ours, had to be opened (punch.py)."""
 
-    def __init__(self, p2pd: P2pd, wanted: Callable[[], Sequence[str]]) -> None:
-        self._p2pd, self._wanted = p2pd, wanted
+    def __init__(
+        self, p2pd: P2pd, wanted: Callable[[], Sequence[str]],
+        named: Callable[[str, str, str], None] = lambda peer, name, card: None,
+        punched: Callable[[], Collection[str]] = tuple,
+    ) -> None:  # fmt: skip
+        """`named` hears what each peer calls itself."""
+        self._p2pd, self._wanted, self._named, self._punched = p2pd, wanted, named, punched
         self.known: dict[str, Acquaintance] = {}
 
     async def run(self) -> None:
@@ -103,7 +118,7 @@ class Acquaintances:
 
     async def _see(self) -> list[str]:
         """Bring all paths up to date; who is newly connected. Raises P2pdError."""
-        paths = paths_of(await self._p2pd.connections())
+        paths = paths_of(await self._p2pd.connections(), self._punched())
         wanted, before = tuple(dict.fromkeys(self._wanted()))[:PEERS_MAX], self.known
         self.known = dict.fromkeys(wanted, UNCONNECTED)
         for peer in [peer for peer in wanted if peer in paths]:
@@ -117,11 +132,12 @@ class Acquaintances:
 
         async def ask(peer: str) -> None:
             latency: float | None = None
-            said: dict[str, Any] = {"use": None}
+            said: dict[str, Any] = {"use": None, "clock": None}
             async with limit:
                 try:
                     latency, answer = await who(self._p2pd, peer)
-                    said = {"version": answer.version, "role": answer.role, "use": answer.use}
+                    said = {"version": answer.version, "role": answer.role, "use": answer.use, "clock": answer.clock}
+                    self._named(peer, answer.name, answer.name_card)
                 except (P2pdError, PeerError) as error:
                     log.info("%s does not say who it is: %s", peer, error)
             met = self.known.get(peer, UNCONNECTED)
@@ -133,12 +149,13 @@ class Acquaintances:
                 nursery.start_soon(ask, peer)
 
 
-def paths_of(connections: Sequence[tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """PeerId → (path, address) out of (PeerId, address); of several connections a direct one counts."""
+def paths_of(connections: Sequence[tuple[str, str]], punched: Collection[str] = ()) -> dict[str, tuple[str, str]]:
+    """PeerId → (path, address) out of (PeerId, address); of several connections one without a relay counts."""
     found: dict[str, tuple[str, str]] = {}
     for peer, address in connections:
-        path = "relayed" if "/p2p-circuit" in address else "direct"
-        if peer not in found or path == "direct":
+        direct = "punched" if peer in punched else "direct"
+        path = "relayed" if "/p2p-circuit" in address else direct
+        if peer not in found or path == direct:
             found[peer] = path, address
     return found
 
@@ -148,18 +165,37 @@ async def who(p2pd: P2pd, peer: str) -> tuple[float, Answer]:
     stream = await p2pd.open(peer, WHO_PROTOCOL, ANSWER_SECONDS)
     try:
         with asking(peer, WHO_PROTOCOL), trio.fail_after(ANSWER_SECONDS):
-            began = trio.current_time()
+            began, asked = trio.current_time(), time.time()
             await write_frame(stream, b"")
             data = await read_frame(stream.receive_some, ANSWER_BYTES_MAX)
-            return trio.current_time() - began, read_answer(data)
+            took = trio.current_time() - began
+            return took, read_answer(data, asked + took / 2, took / 2)
     except STREAM_ERRORS as error:
         raise P2pdError(f"no answer to who it is: {error or type(error).__name__}") from None
     finally:
         await trio.aclose_forcefully(stream)
 
 
-def read_answer(data: bytes) -> Answer:
-    """Raises PeerError."""
+async def credits_of(p2pd: P2pd, peer: str) -> tuple[CreditRow, ...]:
+    """What a peer's status says of who gave what; nothing when it does not answer, or says nonsense."""
+    try:
+        stream = await p2pd.open(peer, STATUS_PROTOCOL, ANSWER_SECONDS)
+    except P2pdError as error:
+        log.info("%s tells no status: %s", peer, error)
+        return ()
+    try:
+        with asking(peer, STATUS_PROTOCOL), trio.fail_after(ANSWER_SECONDS):
+            await write_frame(stream, msgpack.packb({"format": STATUS_FORMAT}))
+            return decode_status(await read_frame(stream.receive_some, REPLY_BYTES_MAX)).credits
+    except (PeerError, *STREAM_ERRORS) as error:
+        log.info("%s tells no status: %s", peer, error or type(error).__name__)
+        return ()
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+def read_answer(data: bytes, now: float = 0.0, doubt: float = 0.0) -> Answer:
+    """`now`: our wall clock at the moment of the answer, give or take `doubt` seconds. Raises PeerError."""
     found = decode(data, ANSWER_LIMITS)
     words = {}
     for name in ("version", "role", "device"):
@@ -168,14 +204,19 @@ def read_answer(data: bytes) -> Answer:
             raise PeerError(f"no word about its {name}")
         words[name] = clean_reason(word)[:WORD_MAX]
     assert isinstance(found, dict)
-    return Answer(words["version"], words["role"], words["device"], read_told(found))
+    told, clock = found.get("clock"), None
+    if isinstance(told, float) and math.isfinite(told):
+        clock = ClockOffset(told - now, doubt)
+    name, card = (word if isinstance(word := found.get(key), str) else "" for key in ("name", "name_card"))
+    return Answer(words["version"], words["role"], words["device"], read_told(found), clock, name, card)
 
 
 def who_handler(
     speaker: Callable[[], Speaker], wall_clock: Callable[[], float] = time.time,
-    use: Callable[[], TimeUse | None] = lambda: None,
+    use: Callable[[], TimeUse | None] = lambda: None, card: NameCard | None = None,
 ) -> StreamHandler:  # fmt: skip
-    """Answers whoever asks, once per stream. `use`: of our time."""
+    """Answers whoever asks, once per stream. `use`: of our time; `card`: our name."""
+    named = {} if card is None else {"name": card.name, "name_card": card.text}
 
     async def handle(peer_id: str, stream: trio.SocketStream) -> None:
         try:
@@ -184,7 +225,7 @@ def who_handler(
                     raise PeerError("a question with words")
                 me = speaker()
                 answer = {"version": me.version, "role": me.role, "device": me.device, "clock": wall_clock()}
-                await write_frame(stream, msgpack.packb(answer | told(use())))
+                await write_frame(stream, msgpack.packb(answer | named | told(use())))
         except (PeerError, *STREAM_ERRORS) as error:
             log.info("%s asked who we are, without an answer: %s", peer_id, error or type(error).__name__)
         finally:

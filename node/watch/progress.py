@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Progress:
-    """Steps as they were last seen, and since when. Bounded by the number of stages."""
+    """Steps as they were last seen, and since when. Bounded by the number of stages, and of rebuilds that are known."""
 
     stages: dict[int, tuple[int, float]] = field(default_factory=dict)
     """Stage → (step, when it was first seen there)."""
     commit: tuple[int, float] | None = None
+    fetched: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(step, stage) of a rebuild → bytes that its newcomer fetched for it, as it said while this was its last one."""
 
     def look(self, committed: int, applied: dict[int, int], now: float) -> None:
         """`applied`: stage → last step applied there. A step that goes back is another run's, and counts as a move."""

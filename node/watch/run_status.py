@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from statistics import mean, median
+from statistics import median
 
 from ftnode.node.links.address_cards import bare
 from ftnode.node.links.undigested import Failures
+from ftnode.node.watch.alarms import alarms
 from ftnode.node.watch.bottleneck import Bottleneck, bottleneck
 from ftnode.node.watch.peer_latency import UNCONNECTED, Acquaintance
 from ftnode.node.watch.progress import Progress
@@ -17,6 +18,7 @@ from ftnode.node.watch.status import (
     COMMITS_MAX,
     CommitPoint,
     CopyRow,
+    CreditRow,
     PeerRow,
     RecoveryRow,
     Speaker,
@@ -26,16 +28,16 @@ from ftnode.node.watch.status import (
     UndigestedRow,
     perplexity_of,
 )
+from ftnode.node.watch.time_left import STEPS_SEEN, seconds_left
 from ftnode.node.watch.time_use import TimeUse
-from ftnode.protocol.chronicle import Rebuild
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.picture import Picture
 from ftnode.protocol.words.messages import HALTED
-from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.types import Peer, Rung
 
 VERSION = version("ftnode")
 PACE_COMMITS = 8
-"""Of the newest, for the speed and the time that is left."""
+"""Of the newest, for the speed."""
 SILENT_LEASES = 2
 """Who stands by is heard twice per lease."""
 PEERS_MAX = 256
@@ -59,6 +61,7 @@ class Surroundings:
     """Of our own time."""
     revision: int = 0
     """Of the manifest that this node works by."""
+    credits: tuple[CreditRow, ...] = ()
 
 
 def run_status(
@@ -96,7 +99,7 @@ def run_status(
         waiting=waiting,
         stages=rows,
         standbys=tuple(sorted(peer.id for peer in _present(picture, now) if peer not in picture.members)),
-        recoveries=_recoveries(picture),
+        recoveries=_recoveries(picture, around.progress),
         commits=_curve(picture) if curve else (),
         validation_step=last_validation,
         perplexity=perplexity_of(validation),
@@ -112,6 +115,9 @@ def run_status(
         limited_by=limiting.kind,
         revision=around.revision,
         copies=_copies(picture),
+        alarms=alarms(picture, now),
+        credits=around.credits,
+        credits_step=picture.history.credit.step,
         skipped_steps=sum(commit.skipped for commit in picture.history.commits.values()),
     )
 
@@ -129,6 +135,7 @@ def look(picture: Picture, progress: Progress, now: float) -> None:
             for told in report.stages:
                 if told.stage in rows:
                     rows[told.stage] = max(rows[told.stage], told.applied)
+    _note_fetched(picture, progress)
     progress.look(picture.history.newest_step, {stage: step for stage, step in rows.items() if step > 0}, now)
 
 
@@ -157,10 +164,9 @@ def _state(picture: Picture, waiting: str) -> str:
 
 
 def _eta(picture: Picture) -> float | None:
-    """Seconds to the last step at the pace of the newest commits. None until two commits show a pace: the first one
-    has no seconds."""
-    timed = [commit.seconds for commit in picture.history.newest_commits(PACE_COMMITS) if commit.seconds > 0]
-    return max(0, picture.settings.steps - picture.history.newest_step) * mean(timed) if timed else None
+    """Seconds to the last step."""
+    took = [commit.seconds for commit in picture.history.newest_commits(STEPS_SEEN)]
+    return seconds_left(picture.settings.steps - picture.history.newest_step, took)
 
 
 def _speed(picture: Picture) -> float | None:
@@ -182,7 +188,7 @@ def _summaries(
         heard=frozenset(peer.id for peer in picture.watched),
         refused=frozenset(peer.id for peer in picture.signs.refused) if state == "finished" else frozenset(),
         rebuilds={
-            rebuild.stage: f"rebuilt by {rebuild.rung.value}: {rebuild.reason}"
+            rebuild.stage: f"being rebuilt from {rebuild.rung.spoken}: {rebuild.reason}"
             for rebuild in picture.history.rebuilds.values()
             if rebuild.seconds is None
         },
@@ -277,20 +283,27 @@ def _rows(picture: Picture, manifest: Manifest, now: float) -> tuple[StageRow, .
     return tuple(rows)
 
 
-def _recoveries(picture: Picture) -> tuple[RecoveryRow, ...]:
+def _recoveries(picture: Picture, progress: Progress) -> tuple[RecoveryRow, ...]:
+    """Not those of a swarm that started again as a whole from its disks: nobody was lost then."""
     return tuple(
         RecoveryRow(
             rebuild.stage, rebuild.step, rebuild.rung.value, rebuild.epoch,
             rebuild.lost.id if rebuild.lost is not None else "",
             rebuild.newcomer.id if rebuild.newcomer is not None else "", rebuild.reason, rebuild.seconds,
-            _bytes_fetched(picture, rebuild), *picture.history.around(rebuild),
+            progress.fetched.get(key, 0), *picture.history.around(rebuild),
         )
-        for _, rebuild in sorted(picture.history.rebuilds.items())
+        for key, rebuild in sorted(picture.history.rebuilds.items())
+        if rebuild.rung is not Rung.SNAPSHOT or rebuild.lost is not None
     )  # fmt: skip
 
 
-def _bytes_fetched(picture: Picture, rebuild: Rebuild) -> int:
-    """As the newcomer says, while it holds the stage."""
-    report = picture.reports.get(rebuild.newcomer) if rebuild.newcomer is not None else None
-    stages = report.stages if report is not None else ()
-    return next((told.fetched for told in stages if told.stage == rebuild.stage), 0)
+def _note_fetched(picture: Picture, progress: Progress) -> None:
+    """A newcomer says how much it has fetched for a stage, which is for the last time that it was rebuilt."""
+    rebuilds = picture.history.rebuilds
+    progress.fetched = {key: size for key, size in progress.fetched.items() if key in rebuilds}
+    for stage, key in {key[1]: key for key in sorted(rebuilds)}.items():
+        newcomer = rebuilds[key].newcomer
+        report = picture.reports.get(newcomer) if newcomer is not None else None
+        told = next((told.fetched for told in report.stages if told.stage == stage), 0) if report is not None else 0
+        if told:
+            progress.fetched[key] = told

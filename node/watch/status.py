@@ -20,6 +20,7 @@ from typing import Any, cast, get_args, get_origin, get_type_hints
 import msgpack
 import trio
 
+from ftnode.node.home.name_card import read_name
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import StreamHandler, at_most
 from ftnode.protocol.wire.decoder import Limits, decode
@@ -96,7 +97,7 @@ class PeerRow:
     addresses: tuple[str, ...]
     """Where it says that it can be dialled, without /p2p."""
     path: str
-    """From the speaker to it: self, direct, relayed or none."""
+    """From the speaker to it: self, direct, punched, relayed or none."""
     latency: float | None
     """Seconds of a question and its answer between the speaker and it."""
     version: str
@@ -153,6 +154,23 @@ class UndigestedRow:
     protocol: str
     place: str
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CreditRow:
+    """What a peer gave to the run; all those without a row together are one with an empty `peer`."""
+
+    peer: str
+    visits: int
+    """Passes of a microbatch through a stage, forward and backward, in committed steps."""
+    seconds: float
+    """Of steps in which it held a stage."""
+    rebuilt: int
+    """Lost stages that it brought back."""
+    name: str = ""
+    """As it calls itself."""
+    name_card: str = ""
+    """The peer's signature; a name without one is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +237,7 @@ class SwarmStatus:
     perplexity: float | None = None
     """e to the validation loss, per token."""
     eta_seconds: float | None = None
-    """To the last step at the pace of the newest; None while it does not train."""
+    """To the last step (time_left.py); None while it does not train."""
     volunteers: int = 0
     """Holders, learners and those who stand by."""
     commit_age: float | None = None
@@ -240,6 +258,12 @@ class SwarmStatus:
     """Of the manifest that the speaker works by: how often its author has changed what may be changed."""
     announcement: str = ""
     """What the author says to everybody. No peer is believed here: a watcher writes what it found to be signed."""
+    alarms: tuple[str, ...] = ()
+    """Stages in danger, and stages whose loss is not made good yet, in words; the most urgent first."""
+    credits: tuple[CreditRow, ...] = ()
+    """Most visits first."""
+    credits_step: int = 0
+    """All steps up to this one are counted there."""
     format: int = FORMAT
 
 
@@ -267,7 +291,13 @@ def from_mapping(found: object) -> SwarmStatus:
     if not isinstance(found, Mapping) or found.get("format") != FORMAT:
         theirs = found.get("format") if isinstance(found, Mapping) else None
         raise PeerError(f"a status of format {shown(theirs)}, this ftnode reads format {FORMAT}")
-    return replace(cast(SwarmStatus, _read(SwarmStatus, found)), announcement="")
+    status = replace(cast(SwarmStatus, _read(SwarmStatus, found)), announcement="")
+    return replace(status, credits=tuple(map(_with_own_name, status.credits))) if status.credits else status
+
+
+def _with_own_name(row: CreditRow) -> CreditRow:
+    """Here, so that whoever reads a status gets no name that its peer did not sign."""
+    return row if not row.name or read_name(row.peer, row.name, row.name_card) else replace(row, name="", name_card="")
 
 
 def _read(kind: Any, value: Any) -> Any:

@@ -10,20 +10,22 @@ from ftnode.node.home.duration import duration
 from ftnode.node.owner.limits import rate_text
 from ftnode.node.watch.stage_summary import Circumstances, summarize
 from ftnode.node.watch.status import PeerRow, RecoveryRow, StageRow, StageSummary, SwarmStatus
-from ftnode.protocol.recovery.last_copy import names_of
-from ftnode.protocol.words.types import spoken_stage
+from ftnode.protocol.words.types import Rung, names_of, spoken_stage
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 RUN_COLUMNS = ("run", "id", "state", "step", "loss", "tokens/s", "volunteers", "waits for")
-STAGE_COLUMNS = ("stage", "holders", "epoch", "state", "step", "tokens/s", "queue", "last step", "reason")
+STAGE_COLUMNS = ("stage", "holders", "change", "state", "step", "tokens/s", "queue", "last step", "reason")
 HOLDER_COLUMNS = ("stage", "peer", "state", "step", "microbatches", "queue", "tokens/s", "heard")
 PEER_COLUMNS = ("peer", "role", "stages", "path", "latency", "version", "heard")
 TIME_COLUMNS = ("computed", "sent", "waited", "line full", "line up")
 LONG_PEER_COLUMNS = (*PEER_COLUMNS, "address")
 RECOVERIES_SHOWN = 5
 TEXT_SHOWN = 120
+REASON_SHOWN = 1000
+"""As many letters as a reason has at most."""
+ALARM_SHOWN = 300
 PEER_SHOWN = 6
 ALARMING = ("vacant", "rebuilding")
 
@@ -43,10 +45,14 @@ class Table:
         return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
 
 
-def printable(text: str) -> str:
+class Alarm(str):
+    """A line that a person should see first."""
+
+
+def printable(text: str, most: int = TEXT_SHOWN) -> str:
     """One line without control characters, so that a stranger cannot write escape codes to our terminal."""
     shown = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return shown if len(shown) <= TEXT_SHOWN else f"{shown[: TEXT_SHOWN - 1]}…"
+    return shown if len(shown) <= most else f"{shown[: most - 1]}…"
 
 
 def short_peer(peer: str) -> str:
@@ -62,7 +68,7 @@ def render(status: SwarmStatus, per_peer: bool = False) -> RenderableType:
     parts: list[RenderableType] = []
     for part in blocks(status, per_peer):
         if isinstance(part, str):
-            parts.append(Text(part))
+            parts.append(Text(part, "bold red" if isinstance(part, Alarm) else ""))
             continue
         text = Text(no_wrap=True, overflow="ellipsis")
         for number, line in enumerate(part.lines(), -1):
@@ -83,7 +89,10 @@ def plain_lines(status: SwarmStatus, per_peer: bool = False) -> list[str]:
 
 def blocks(status: SwarmStatus, per_peer: bool = False) -> list[str | Table]:
     """Lines and tables in the order in which they are shown. `per_peer`: each holder and each peer as well."""
-    found: list[str | Table] = [*heading_lines(status)]
+    found: list[str | Table] = [
+        *heading_lines(status),
+        *(Alarm(f"ALARM: {printable(text, ALARM_SHOWN)}") for text in status.alarms),
+    ]
     if status.stages:
         found.append(stage_table(status))
     if per_peer and status.stages:
@@ -115,7 +124,8 @@ def heading_lines(status: SwarmStatus) -> list[str]:
         f"{printable(status.name)} ({printable(status.run[:12])}) as {who} sees it",
         ", ".join(text for text in progress if text),
         *([f"the run's author says: {status.announcement}"] if status.announcement else []),
-        f"view {status.view} of lineage {printable(status.lineage[:8]) or '-'}, led by {short_peer(status.leader)}",
+        f"led by {short_peer(status.leader)}; change {status.view} of who holds what, on branch "
+        f"{printable(status.lineage[:8]) or '-'} of the run",
     ]
 
 
@@ -208,9 +218,10 @@ def closing_lines(status: SwarmStatus) -> list[str]:
     if status.standbys:
         lines.append(f"standing by: {', '.join(short_peer(peer) for peer in status.standbys[:16])}")
     if status.copies:
-        fetched = sum(copy.bytes_fetched for copy in status.copies)
         stages = dict.fromkeys(spoken_stage(copy.stage) for copy in status.copies)
-        lines.append(f"copies of {', '.join(stages)} are kept; {fetched / 1e6:.1f} MB fetched for them so far")
+        keepers = _counted(len({copy.peer for copy in status.copies}), "volunteer", "volunteers")
+        oldest = min(copy.step for copy in status.copies)
+        lines.append(f"copies of {', '.join(stages)} are kept by {keepers}, the oldest of step {oldest:,}")
     if status.skipped_steps:
         lines.append(f"{status.skipped_steps} steps were skipped")
     if status.waiting:
@@ -265,13 +276,21 @@ def _ago(seconds: float | None) -> str:
 
 
 def _recovery_line(row: RecoveryRow) -> str:
-    took = "not yet healed" if row.seconds is None else f"healed in {row.seconds:.1f} s"
-    who = f"{short_peer(row.lost)} -> {short_peer(row.newcomer)}"
+    """One of before the speaker's time has no names and no reason."""
+    lost = f"{spoken_stage(row.stage)} was lost" + (f" with {short_peer(row.lost)}" if row.lost else "")
+    verb = "rebuilds" if row.seconds is None else "rebuilt"
+    who = short_peer(row.newcomer) if row.newcomer else "a volunteer"
+    took = "" if row.seconds is None else f" in {row.seconds:.1f} s"
     fetched = f", {row.bytes_fetched / 1e6:.1f} MB" if row.bytes_fetched else ""
-    why = f"{printable(row.rung)}, {took}{fetched} ({printable(row.reason)})"
+    why = f" ({printable(row.reason, REASON_SHOWN)})" if row.epoch >= 0 else ""
     losses = _figures([("validation before", row.validation_before, ".3f"), ("after", row.validation_after, ".3f")])
-    stage = spoken_stage(row.stage)
-    return f"{stage} lost at step {row.step}: {who} by {why}{'; ' + losses if losses else ''}"
+    end = f"; {losses}" if losses else ""
+    return f"{lost} at step {row.step}; {who} {verb} it from {_source(row.rung)}{took}{fetched}{why}{end}"
+
+
+def _source(rung: str) -> str:
+    """Newer versions may know other rungs."""
+    return Rung(rung).spoken if rung in {*Rung} else printable(rung)
 
 
 def _member_lines(status: SwarmStatus) -> Iterable[str]:

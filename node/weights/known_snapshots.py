@@ -59,6 +59,10 @@ class KnownSnapshots:
             return ()
         return tuple(kept for kept in self.store.kept() if kept.folder not in self._damaged)
 
+    def newest(self) -> dict[int, int]:
+        """Stage → step of the newest."""
+        return {kept.stage: kept.version.step for kept in reversed(self.kept())}
+
     def tell(self) -> None:
         """The disk has changed, or the node begins."""
         if self.store is not None:

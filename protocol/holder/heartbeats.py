@@ -11,7 +11,7 @@ from ftnode.protocol.situation import Introduce, Outcome, Situation
 from ftnode.protocol.step.routes import neighbours
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words.effects import Dial
-from ftnode.protocol.words.messages import HALTED, Heartbeat, Poll, PollReply, StageReport
+from ftnode.protocol.words.messages import HALTED, Heartbeat, Poll, PollReply, StageReport, bare
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
@@ -62,7 +62,7 @@ def heartbeat_of(s: Situation, holder: Holder, waiting: str, wants_reply: bool) 
         stages=reports,
         busy_seconds=holder.busy_seconds(s),
         wants_reply=wants_reply,
-        commits=s.history.newest_commits() if leading else (),
+        commits=tuple(map(bare, s.history.newest_commits())) if leading else (),
         validation=((newest, validation[newest]),) if leading and newest is not None else (),
         waiting=waiting[:REASON_MAX],
         copies=holder.copies.told(),

@@ -6,6 +6,7 @@ from ftnode.protocol.holder.holder import Holder
 from ftnode.protocol.situation import Situation
 from ftnode.protocol.wire.admission import EXACT_PER_STAGE
 from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.types import names_of
 
 
 def presence_of(s: Situation, holder: Holder, addresses: tuple[str, ...]) -> Presence:
@@ -42,13 +43,13 @@ def waiting_for(s: Situation) -> str:
     if not s.own.compute_ready:
         return "its compute process"
     if s.view is None:
-        return "other founders or a certificate of the run"
+        return "an answer of the run's members, or to start it if there are none"
     if s.led is not None:
         return s.led.waiting(s)
     if not s.member:
-        return "a vacancy"
+        return "a stage that needs a holder"
     if s.leaving and s.mine:
-        return f"others to have learnt stage {', '.join(map(str, s.mine))}, or to say that they do without"
+        return f"others to take over {names_of(s.mine)}"
     if s.own.begin is None:
-        return f"the leader {s.view.leader}"
-    return "" if s.quorate else "a quorum of the view"
+        return f"word from {s.view.leader}, who leads the run"
+    return "" if s.quorate else "a majority of the members to be heard"

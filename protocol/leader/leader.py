@@ -6,7 +6,9 @@ A role, made anew with each view this peer leads; only `LeaderMemory` outlives o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ftnode.protocol.chronicle import Chronicle
 from ftnode.protocol.leader.disputes import Suspects
@@ -24,6 +26,7 @@ from ftnode.protocol.leader.spoilt_steps import odd_ones
 from ftnode.protocol.recovery.install_plans import Hopeless, plan_installs, usable_copies
 from ftnode.protocol.recovery.standing import Standing, agree, standing, summarise
 from ftnode.protocol.situation import Outcome, ShowView, Situation
+from ftnode.protocol.step.credit import given_by
 from ftnode.protocol.step.work_split import Paths, Shares, divide, repair
 from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.lineage_rank import ABOUT
@@ -44,8 +47,9 @@ from ftnode.protocol.words.messages import (
     Status,
     Suspect,
     Waits,
+    bare,
 )
-from ftnode.protocol.words.types import HEAD, Attempt, Peer, Version, next_version, spoken_stage
+from ftnode.protocol.words.types import HEAD, Attempt, Credit, Peer, Version, next_version, spoken_stage
 from ftnode.protocol.words.view import View
 
 TRIES = 2
@@ -64,6 +68,8 @@ class Leader:
     ) -> None:
         self.view, self.memory, self.chronicle, self.balloting = view, memory, chronicle, balloting
         self.progress = ViewProgress()
+        self._first_base: int | None = None
+        """The step of the base with which the view began; totals are told along with it."""
         self._begun: set[Peer] = set()
         """Members that have said that they work on the step of the Begin."""
         self._settled: set[Peer] = set()
@@ -123,7 +129,7 @@ class Leader:
             return self.restart.waiting
         if progress.begin is None:
             missing = ", ".join(str(peer) for peer in sorted(s.members - progress.statuses.keys()))
-            return f"the status of {missing or 'its members'}"
+            return f"word from {missing or 'its members'} of how far they are"
         return ""
 
     def told_step(self, s: Situation) -> int:
@@ -175,7 +181,7 @@ class Leader:
         if sender in s.members:
             self.progress.statuses[sender] = status
             for commit in status.commits:
-                self.chronicle.commit(commit, s.now)
+                self.chronicle.commit(bare(commit), s.now)
             for step, loss in status.evaluated:
                 self.chronicle.evaluate(step, loss)
         self._decide(s, out)
@@ -185,7 +191,7 @@ class Leader:
         """A Status after the Begin: the sender has not got it, or it has been away in another lineage and dropped its
         work on this attempt, and with it tensors that it had acknowledged: then nobody can finish the attempt."""
         if begin.training and status.attempt is None and sender in self._begun:
-            out.note("stand", f"{sender} has dropped its work: step {begin.step} is redone")
+            out.note("stand", f"{sender} has dropped its work: step {begin.step} is done again")
             self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
         else:
             out.send(sender, begin)
@@ -212,7 +218,7 @@ class Leader:
         self.restart.listen(s)
         restarts = self.restart.concerns(s, where)
         if where.base.step == 0 < s.highest_step and not restarts:
-            progress.halted = f"{HALTED}steps up to {s.highest_step} are committed and nobody has their weights"
+            progress.halted = f"{HALTED}steps up to {s.highest_step} are done and nobody has their weights"
             out.note("halt", progress.halted)
             return
         progress.base, progress.empty = where.base, where.vacuous(self.view)
@@ -232,10 +238,13 @@ class Leader:
                 self._give_up(out, plans)
                 return
             plans = ()
+        self._learn_givers(s, where.base.step - (where.commits_now is not None))
         if where.commits_now is not None:
-            gone = [r for peer, r in self.memory.settled.items() if peer not in s.members]
-            left = tuple(ready for ready in gone if ready.attempt == where.base.attempt)
-            self._note_commit(s, out, where.base, where.skipped, (*where.commits_now, *left))
+            # also of members that gave their stage away since, and of those who left: what they did counts
+            here = [(peer, said.ready) for peer, said in progress.statuses.items() if said.ready is not None]
+            gone = [(peer, ready) for peer, ready in self.memory.settled.items() if peer not in s.members]
+            readies = [(peer, ready) for peer, ready in (*here, *gone) if ready.attempt == where.base.attempt]
+            self._note_commit(s, out, where.base, where.skipped, readies)
         out.note("stand", where.reason, base=str(where.base.step), view=str(self.view.number))
         spoilt = self.memory.poisonings(where.base.step + 1) >= TRIES
         skip = where.skip or self._count_losses(out, where, plans) or spoilt
@@ -318,6 +327,7 @@ class Leader:
             installs=installs,
             commits=chronicle.newest_commits(),
             learners=learners,
+            credits=self._totals(base.step),
         )
         progress.begin, progress.base, progress.ready, self._begun = begin, base, {}, set()
         self.duty.on_begin(s, begin)
@@ -328,6 +338,26 @@ class Leader:
             out.append(ShowView(peer))
         for peer in self._told(s, begin):
             out.send(peer, begin)
+
+    def _learn_givers(self, s: Situation, step: int) -> None:
+        """Who did the steps up to the base of which the leader before us did not tell us: what most members say."""
+        told = Counter(
+            commit
+            for status in self.progress.statuses.values()
+            for commit in status.commits
+            if commit.given and self.chronicle.credit.step < commit.step <= step
+        )
+        words: dict[int, Commit] = {}
+        for commit, _ in told.most_common():
+            words.setdefault(commit.step, commit)
+        for _, commit in sorted(words.items()):
+            self.chronicle.commit(commit, s.now)
+
+    def _totals(self, step: int) -> tuple[Credit, ...]:
+        """What each gave to the run up to `step`: for newcomers, so at the beginning of a view."""
+        if self._first_base is None:
+            self._first_base = step
+        return self.chronicle.credit.rows() if step == self._first_base else ()
 
     def _told(self, s: Situation, begin: Begin) -> list[Peer]:
         """Who gets the Begin: members and learners."""
@@ -368,7 +398,7 @@ class Leader:
         if not begin.training:
             if not progress.finished:
                 progress.finished = True
-                out.note("finished", f"all {begin.base.step} steps are committed", step=str(begin.base.step))
+                out.note("finished", f"all {begin.base.step} steps are done", step=str(begin.base.step))
             return
         told = [(peer, ready) for peer, ready in progress.ready.items() if peer in s.members]
         readies = tuple(ready for _, ready in told)
@@ -379,7 +409,7 @@ class Leader:
         if self._settling or self._settle(s, out):
             return
         base = next_version(begin.base, self.view.lineage.id, begin.attempt, begin.skip)
-        self._note_commit(s, out, base, begin.skip, readies)
+        self._note_commit(s, out, base, begin.skip, told)
         self._begin(s, out, base, begin.skip, (), None, False)
 
     def _settle(self, s: Situation, out: Outcome) -> bool:
@@ -393,11 +423,11 @@ class Leader:
         if not (settled or joins or going) or self.balloting.proposing or self.losses:
             return False
         self._settling, self.memory.settled = True, dict(self.progress.ready)
-        reasons = [f"{peer} has learnt stage {stage}" for stage, peer in joins]
+        reasons = [f"{peer} has learnt {spoken_stage(stage)}" for stage, peer in joins]
         leaves = [(stage, peer) for peer in going for stage in self.view.stages_of(peer)]
         for stage, giver in dict.fromkeys((*self.learners.given_up(joins), *leaves)):
             self.losses.vacate(stage, giver, "handed over")
-            reasons.append(f"{giver} hands stage {stage} over")
+            reasons.append(f"{giver} hands {spoken_stage(stage)} over")
         if settled:
             names = ", ".join(map(str, settled))
             reasons.append(f"{names} took part in a whole step and may vote from now on")
@@ -406,7 +436,7 @@ class Leader:
         return True
 
     def _note_commit(
-        self, s: Situation, out: Outcome, base: Version, skipped: bool, readies: tuple[Ready, ...]
+        self, s: Situation, out: Outcome, base: Version, skipped: bool, told: Sequence[tuple[Peer, Ready]]
     ) -> None:
         memory = self.memory
         since = s.now - memory.committed_at if memory.committed_at is not None else 0.0
@@ -415,7 +445,9 @@ class Leader:
         memory.forgave = 0
         self._lose_spoilers(s, out, base.step, skipped)
         back = self.chronicle.recovered(base.step, s.now)
-        commit: Commit = summarise(base.step, since, skipped, readies, back, s.settings)
+        given = given_by(told, self.chronicle.rebuilders(base.step), s.settings)
+        readies = tuple(ready for _, ready in told)
+        commit = replace(summarise(base.step, since, skipped, readies, back, s.settings), given=given)
         self.chronicle.commit(commit, s.now)
         out.append(Committed(self.view.lineage.id, base, skipped, commit))
 
@@ -549,7 +581,7 @@ class Leader:
     def _reasons(self, fills: Mapping[int, Peer]) -> str:
         parts = [f"{peer} is gone ({why})" for peer, why in self.losses.gone.items()]
         parts += [f"{peer} gave up stage {stage} ({why})" for (stage, peer), why in self.losses.vacated.items()]
-        parts += [f"{peer} takes stage {stage}" for stage, peer in sorted(fills.items())]
+        parts += [f"{peer} takes {spoken_stage(stage)}" for stage, peer in sorted(fills.items())]
         return "; ".join(parts)[:2000]
 
     def _propose(self, s: Situation, out: Outcome, fills: Mapping[int, Peer], reason: str) -> None:
@@ -575,7 +607,7 @@ class Leader:
             held = self.leavers.held_since
             out.extend(self.leavers.beat(s))
             if held is None and self.leavers.held_since is not None and (begin := progress.begin) is not None:
-                out.note("leaver", f"step {begin.step} is not made: a stage goes with those who leave")
+                out.note("leaver", f"step {begin.step} is put off: a stage would go with those who leave")
                 self._begin(s, out, begin.base, begin.skipped, begin.installs, None, False)
             out.extend(self.learners.beat(s))
         if balloting.proposing:

@@ -23,7 +23,7 @@ from ftnode.protocol.step.routes import neighbours
 from ftnode.protocol.wire.admission import GROUP_MAX
 from ftnode.protocol.words.messages import Answer, Begin, Heartbeat
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import HEAD, Peer
+from ftnode.protocol.words.types import HEAD, Peer, names_of
 from ftnode.protocol.words.view import View
 
 IN_VAIN_MAX = 2
@@ -116,7 +116,7 @@ class Learners:
                 del self.learners[stage, peer]
                 self.memory.failed(peer, stage, s.now)
                 lost = max(lost, learner.waited_seconds)
-                out.note("learner", f"{peer} does not learn stage {stage}: it is never Ready", peer=peer.id)
+                out.note("learner", f"{peer} does not learn stage {stage}: it is never ready", peer=peer.id)
         if lost:
             self.memory.failed_newcomers(s.now, lost)
 
@@ -206,8 +206,7 @@ class Learners:
             until = s.now + s.settings.offer_seconds
             self.learners[stage, presence.peer] = Learner(giver, until)
             near |= {*neighbours(view, stage, s.settings.swap), *view.holders[stage]}
-        listed = ", ".join(map(str, stages))
-        out.note("learner", f"stage {listed} is offered to {presence.peer}: {why}", peer=presence.peer.id)
+        out.note("learner", f"asks {presence.peer} to learn {names_of(stages)}: {why}", peer=presence.peer.id)
         offer_to(out, view, presence, stages, begin.base, near - {presence.peer}, True)
 
     def forget(self, peer: Peer) -> None:
@@ -254,6 +253,6 @@ class Learners:
             del self.learners[stage, sender]
             if not answer.accepted:
                 self.memory.failed(sender, stage, s.now)
-        verb, listed = "learns" if answer.accepted else "does not learn", ", ".join(map(str, answer.stages))
-        out.note("learner", f"{sender} {verb} stage {listed}: {answer.reason}", peer=sender.id)
+        verb = "learns" if answer.accepted else "does not learn"
+        out.note("learner", f"{sender} {verb} {names_of(answer.stages)}: {answer.reason}", peer=sender.id)
         return True

@@ -10,7 +10,7 @@ from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.errors import LocalError
 from ftnode.protocol.words.messages import Poll, PollReply, Suspect
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Peer, Version
+from ftnode.protocol.words.types import Peer, Version, names_of, spoken_stage
 from ftnode.protocol.words.view import View
 
 
@@ -108,22 +108,22 @@ class Losses:
         stages = self.view.stages_of(peer)
         for stage in stages:
             self.memory.failed(peer, stage, s.now)
-        listed = ", ".join(map(str, stages))
-        out.note("lost", f"{peer} with stage {listed} is lost ({reason})", peer=peer.id, stages=listed)
+        text = f"{peer} with {names_of(stages) or 'no stage'} is lost ({reason})"
+        out.note("lost", text, peer=peer.id, stages=", ".join(map(str, stages)))
 
     def expel(self, s: Situation, out: Outcome, behind: tuple[Peer, ...], base: Version) -> None:
         """A peer that says it is behind a commit that needed its Ready: theirs to answer for. When it is us, those who
         speak of the commit."""
         if s.me not in behind:
             for peer in behind:
-                self.lose(s, out, peer, "its weights are behind a commit")
+                self.lose(s, out, peer, "its weights lack a step that it took part in")
             return
         told = self.progress.statuses.items()
         liars = [peer for peer, said in told if base in (said.base, *(stage.version for stage in said.stages))]
         if s.me in liars or not liars:
             raise LocalError("our own weights are behind a commit that needed our Ready")
         for peer in liars:
-            self.lose(s, out, peer, f"speaks of a commit of step {base.step}, which needed our Ready")
+            self.lose(s, out, peer, f"calls step {base.step} done, which was not without us")
 
     def keeps(self, stage: int, peer: Peer) -> bool:
         """It holds the stage, and has not given it up."""
@@ -133,7 +133,7 @@ class Losses:
         """The peer says that it cannot keep the stage."""
         self.vacated[(stage, peer)] = reason
         self.memory.failed(peer, stage, s.now)
-        out.note("lost", f"{peer} gives up stage {stage} ({reason})", peer=peer.id, stages=str(stage))
+        out.note("lost", f"{peer} gives up {spoken_stage(stage)} ({reason})", peer=peer.id, stages=str(stage))
 
     def vacate(self, stage: int, peer: Peer, reason: str) -> None:
         """The peer stays, without this stage."""
@@ -195,5 +195,5 @@ class Losses:
         self._strays = {peer: self._strays.get(peer, s.now) for peer in strays}
         for peer, since in self._strays.items():
             if s.now - since > 2 * s.settings.lease_seconds:
-                lineage = told[peer]
-                self.lose(s, out, peer, f"it follows lineage {lineage[:6]}" if lineage else "it follows no lineage")
+                branch = told[peer][:6]
+                self.lose(s, out, peer, f"it goes by branch {branch} of the run" if branch else "it has left the run")

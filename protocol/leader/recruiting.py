@@ -17,7 +17,7 @@ from ftnode.protocol.situation import MakeOffer, Outcome, Remember, Situation
 from ftnode.protocol.step.routes import neighbours
 from ftnode.protocol.words.messages import HALTED, Answer, Offer, Plan
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import HEAD, Attempt, Peer, Rung, Version, steps_of
+from ftnode.protocol.words.types import HEAD, Attempt, Peer, Rung, Version, names_of, steps_of
 from ftnode.protocol.words.view import View
 
 
@@ -151,7 +151,7 @@ class Recruiting:
             around = {near for stage in offered for near in neighbours(self.view, stage, s.settings.swap)}
             near = around - set(self.losses.gone) - {peer}
             listed = ", ".join(map(str, offered))
-            out.note("offer", f"stage {listed} is offered to {peer}", peer=peer.id, stages=listed)
+            out.note("offer", f"asks {peer} to take {names_of(offered)}", peer=peer.id, stages=listed)
             stands = base or Version(s.highest_step, "", Attempt(-1, 0))
             offer_to(out, self.view, s.presences[peer], tuple(offered), stands, near, False)
 
@@ -225,7 +225,8 @@ class Recruiting:
                 offering.settle(sender, stage in answer.exact)
         listed = ", ".join(map(str, answer.stages))
         verb = "accepts" if answer.accepted else "declines"
-        out.note("answer", f"{sender} {verb} stage {listed}: {answer.reason}", peer=sender.id, stages=listed)
+        text = f"{sender} {verb} {names_of(answer.stages)}: {answer.reason}"
+        out.note("answer", text, peer=sender.id, stages=listed)
         return out
 
     def on_candidate_lost(self, peer: Peer) -> None:

@@ -8,7 +8,7 @@ version that the disks make possible. The version is a part of the lineage, so t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -30,17 +30,12 @@ from ftnode.protocol.recovery.standing import Standing
 from ftnode.protocol.situation import GoOnFromDisks, Outcome, Situation
 from ftnode.protocol.words.messages import HALTED
 from ftnode.protocol.words.records import LIFETIME_SECONDS_MAX, TOLD_MAX, Presence, sensible
-from ftnode.protocol.words.types import Peer, Snapshot, Version, spoken_stage
+from ftnode.protocol.words.types import Peer, Snapshot, Version, names_of
 from ftnode.protocol.words.view import View
 
 Known = Mapping[Peer, tuple[Snapshot, ...]]
 Possible = tuple[int, list[CommonVersion], list[CommonVersion]]
 """The highest step that is known, the versions that are possible within rollback_max of it, best first, and all."""
-
-
-def names_of(stages: Collection[int]) -> str:
-    """For people: the stages in words."""
-    return ", ".join(map(spoken_stage, sorted(stages))) or "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +142,10 @@ class Restart:
         return f"; or from disks at step {found[0].version.step}, {wait}"
 
     def _reason(self, best: CommonVersion, highest: int) -> str:
-        lost = f", {highest - best.version.step} steps before the last one known" if highest > best.version.step else ""
+        lost = f", {highest - best.version.step} steps before the newest known" if highest > best.version.step else ""
         rebuilt = f"; nobody kept {names_of(best.missing)}" if best.missing else ""
-        return f"memory does not suffice: the swarm goes on from snapshots of step {best.version.step}{lost}{rebuilt}"
+        disks = f"resumes from the snapshots of step {best.version.step}"
+        return f"no running volunteer has the latest weights: {disks}{lost}{rebuilt}"
 
     def _in_sight(self, s: Situation, best: CommonVersion | None, highest: int) -> str:
         """What there is, and what is missing."""

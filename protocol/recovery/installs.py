@@ -13,7 +13,7 @@ from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.effects import Forget, Install
 from ftnode.protocol.words.events import Installed, InstallFailed
 from ftnode.protocol.words.messages import Begin, Donor, Plan
-from ftnode.protocol.words.types import Rung, Version
+from ftnode.protocol.words.types import Rung, Version, spoken_stage
 
 BACKLOG_MAX = 12
 """Steps that may pass while a learner fetches; compute keeps a gradient for each (I6), and the driver a commit. A state
@@ -65,9 +65,10 @@ class Installs:
         if pending is not None and (pending.plan, pending.base) == (plan, base):
             return out
         self._pending[plan.stage] = Pending(plan, base, s.now, base)
-        donors = ", ".join(f"{donor.peer} (stage {donor.stage})" for donor in plan.donors) or "nobody"
-        out.note("rebuild", f"stage {plan.stage} by {plan.rung} from {donors}: {plan.reason}", stages=str(plan.stage),
-                 rung=plan.rung.value)  # fmt: skip
+        donors = ", ".join(f"{donor.peer}'s {spoken_stage(donor.stage).removeprefix('the ')}" for donor in plan.donors)
+        source = plan.rung.spoken + (f" ({donors})" if donors else "")
+        text = f"{spoken_stage(plan.stage)} starts from {source}: {plan.reason}"
+        out.note("rebuild", text, stages=str(plan.stage), rung=plan.rung.value)
         out.append(Install(plan, base))
         return out
 
@@ -110,7 +111,7 @@ class Installs:
             return None, out
         del self._pending[event.stage]
         self.fetched[event.stage] = event.bytes_fetched
-        text = f"stage {event.stage} has its weights of step {event.base.step} by {pending.plan.rung}"
+        text = f"{spoken_stage(event.stage)} is here as of step {event.base.step}, from {pending.plan.rung.spoken}"
         out.note("rebuilt", text, stages=str(event.stage), rung=pending.plan.rung.value)
         return pending.becomes, out
 
@@ -128,12 +129,13 @@ class Installs:
         hopeless = unnoticed and (outside or pending.plan.copy is not None)
         if event.stage not in s.mine:
             del self._pending[event.stage]
-            out.note("rebuild", f"stage {event.stage} is not learnt yet: {event.reason}", stages=str(event.stage))
+            text = f"{spoken_stage(event.stage)} is not learnt yet: {event.reason}"
+            out.note("rebuild", text, stages=str(event.stage))
         elif hopeless or s.now - pending.since > settings.install_seconds:
             del self._pending[event.stage]  # the same plan may come again, and is then begun again
             return False, out
         else:
-            out.note("rebuild", f"stage {event.stage} again: {event.reason}", stages=str(event.stage))
+            out.note("rebuild", f"{spoken_stage(event.stage)} once more: {event.reason}", stages=str(event.stage))
             pending.retry_at = s.now + settings.resend_seconds
         return True, out
 

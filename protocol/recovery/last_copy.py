@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ftnode.protocol.liveness.liveness import Signs
 from ftnode.protocol.situation import Situation
-from ftnode.protocol.words.types import Peer, Version, spoken_stage
+from ftnode.protocol.words.types import Peer, Version
 from ftnode.protocol.words.view import View
 
 
@@ -43,9 +43,3 @@ def left_behind(s: Situation) -> tuple[int, ...]:
 def trained(versions: Mapping[int, Version]) -> tuple[int, ...]:
     """The stages with training in them."""
     return tuple(stage for stage, version in sorted(versions.items()) if version.step > 0)
-
-
-def names_of(stages: Sequence[int]) -> str:
-    """`the head, stage 1 and stage 2`."""
-    names = [spoken_stage(stage) for stage in stages]
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

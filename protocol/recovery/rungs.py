@@ -47,15 +47,15 @@ def choose_rung(
     answer for adjacent losses; here the nearest survivors on both sides are interpolated.
     """
     if base_step == 0:
-        return Rung.INITIAL, (), "nothing is committed yet: initial weights are a function of seed and stage"
+        return Rung.INITIAL, (), "nothing is trained yet"
     if stage in alive:
-        return Rung.REPLICA, (stage,), "another holder of the stage is alive"
+        return Rung.REPLICA, (stage,), "another volunteer has it"
     if stage in copied:
         age = base_step - copied[stage]
         kept = f"a copy of step {copied[stage]} is kept" + (f", {age} steps old" if age else "")
         return (Rung.HEAD if stage == HEAD else Rung.SHADOW), (stage,), kept
     if stage == HEAD:
-        return None, (), "the head is lost and nobody keeps a copy of embedding and LM head"
+        return None, (), "the head is lost and nobody keeps a copy of it"
     if not alive - {HEAD}:
         return None, (), "all block stages are lost together"
     return _from_blocks(stage, sorted(alive - {HEAD}), settings)
@@ -65,25 +65,25 @@ def _from_blocks(stage: int, blocks: Sequence[int], settings: Settings) -> Choic
     """From the weights of other block stages, of which there are some."""
     partner = partner_of(stage, settings)
     if partner in blocks and (stage in (1, settings.stages) or settings.swapped == "copy"):
-        return Rung.COPY, (partner,), f"stage {partner} has been taking its place on swapped routes"
+        return Rung.COPY, (partner,), f"stage {partner} has been trained to take its place"
     below = max((block for block in blocks if block < stage), default=None)
     above = min((block for block in blocks if block > stage), default=None)
     if below is not None and above is not None:
         if above - below == 2:
-            return Rung.BLEND, (below, above), "middle stage: both neighbours are alive"
-        return Rung.INTERPOLATE, (below, above), f"adjacent stages are lost: between stages {below} and {above}"
+            return Rung.BLEND, (below, above), "its last holder is gone, both neighbours are there"
+        return Rung.INTERPOLATE, (below, above), f"neighbours are lost, too: {below} and {above} are nearest"
     nearest = below if below is not None else above
     assert nearest is not None
     if settings.ends == "halt":
-        return None, (), f"nobody is left on one side of stage {stage} and the manifest says to halt"
+        return None, (), f"nobody is left on one side of stage {stage}, and the manifest says to stop then"
     if abs(nearest - stage) > 1:
-        why = f"adjacent stages are lost up to the end of the pipeline: stage {nearest} is the nearest"
+        why = f"neighbours are lost, too: stage {nearest} is nearest"
         return Rung.COPY, (nearest,), why
-    cost = "" if partner else "; without swapped routes a significant drop (CheckFree, section 4.2)"
+    cost = "" if partner else "; the loss rises much"
     return (
         Rung.COPY,
         (nearest,),
-        f"stage {stage} is an end of the pipeline: its one block neighbour takes its place{cost}",
+        f"stage {stage} is an end of the pipeline and has one neighbour{cost}",
     )
 
 

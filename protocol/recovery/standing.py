@@ -68,7 +68,7 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     base = max(versions, key=lambda version: version.step, default=nothing)
     behind = fallen_behind(view, parts, base)
     if behind:
-        return Standing(base, False, None, None, False, False, (), "a member is behind a commit", behind)
+        return Standing(base, False, None, None, False, False, (), "a member lacks a step that it took part in", behind)
     skipped = any(status.skipped for status in parts.values() if status.base == base)
     working = {p: s for p, s in parts.items() if any(k[1] == p and _reaches(x, base) for k, x in held.items())}
     attempts = {status.attempt if status.base == base else None for status in working.values()}
@@ -78,15 +78,15 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     if attempt is not None and len(readies) == len(working) and agree(readies):
         committed = next_version(base, view.lineage.id, attempt, skip)
         empty = _empty(view, held, committed)
-        why = "all survivors are ready: the step is committed"
+        why = "everybody who is left has done its part: the step counts"
         return Standing(committed, skip, readies, None, False, False, empty, why)
     empty = _empty(view, held, base)
     taking_part = all(stage.working for stage in held.values())  # who gave a stage away may hold it again
     if attempt is not None and not empty and taking_part and working.keys() >= {peer for _, peer in held}:
         evaluate = any(status.evaluate for status in working.values())
-        why = "nobody new and nobody missing: the attempt goes on"
+        why = "nobody is missing: the step goes on"
         return Standing(base, skipped, None, attempt, skip, evaluate, empty, why)
-    why = "nothing is in progress" if attempts <= {None} else "a holder was lost in mid-step: the step is redone"
+    why = "the next step begins" if attempts <= {None} else "a holder was lost in mid-step: the step is done again"
     return Standing(base, skipped, None, None, False, False, empty, why)
 
 

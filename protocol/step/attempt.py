@@ -221,7 +221,7 @@ class StepWork:
             return self._on_forward(task, done, now)
         if isinstance(task, Backward):
             return self._on_backward(task, done, now)
-        self.results[task.stage] = StageResult(task.stage, done.value, done.gradient)
+        self.results[task.stage] = StageResult(task.stage, done.value, done.gradient, task.group)
         return []
 
     def give_up(self, reason: str, stage: int = HEAD, microbatch: int = -1, giver: Peer | None = None) -> None:

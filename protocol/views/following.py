@@ -30,7 +30,7 @@ from ftnode.protocol.views.succession import fork, next_view, restart, revive
 from ftnode.protocol.words.effects import PublishView, Search
 from ftnode.protocol.words.events import Directory
 from ftnode.protocol.words.messages import HALTED, Certificate, Heartbeat, founding_proof
-from ftnode.protocol.words.types import Peer, Version
+from ftnode.protocol.words.types import Peer, Version, names_of
 from ftnode.protocol.words.view import Lineage, View
 
 FOUNDER_PATIENCE_WINDOWS = 4
@@ -89,7 +89,7 @@ class Following:
     def on_blocked(self, s: Situation) -> Outcome:
         """We were suspended: suspect ourselves first, and learn what became of the view."""
         out = Outcome()
-        out.note("blocked", "this node was blocked for more than half a lease; it suspects itself first")
+        out.note("blocked", "this machine stood still for a while: asks the others what has happened since")
         if s.view is not None:
             out.beat(True, *(peer for peer in s.view.members() if peer != s.me))
             out.append(Search("was blocked"))
@@ -110,7 +110,7 @@ class Following:
             start = view.lineage.start if forked else None
             self.chronicle.forget(start.step if start is not None else 0)
         if before is None:
-            out.note("lineage", f"follows lineage {view.lineage.id[:6]} at view {view.number}")
+            out.note("lineage", f"goes by branch {view.lineage.id[:6]} of the run from now on")
         return out
 
     def on_certificate(self, s: Situation, sender: Peer, message: Certificate, view: View) -> Outcome:
@@ -198,9 +198,10 @@ class Following:
         given_up = s.own.given_up
         if given_up is not None and given_up.lineage.id == winner.view.lineage.id:
             ours, theirs = s.view.lineage.id[:6], winner.view.lineage.id[:6]
-            self._go_back(out, s.view, given_up, f"goes back to lineage {theirs}, which lost to {ours}")
+            text = f"goes back to branch {theirs} of the run, which it had left for {ours}"
+            self._go_back(out, s.view, given_up, text)
             return
-        out.note("yield", f"lineage {s.view.lineage.id[:6]} yields to {winner.view.lineage.id[:6]}")
+        out.note("yield", f"the run was split: leaves branch {s.view.lineage.id[:6]} for {winner.view.lineage.id[:6]}")
         out.append(YieldTo(*winner))
 
     def _go_back(self, out: Outcome, left: View, given_up: View, text: str) -> None:
@@ -309,7 +310,7 @@ class Following:
         if s.view is not None or not s.own.compute_ready:
             return out
         if s.highest_step > 0 and not on_disks(s):
-            out.note("gone", "steps of this run are committed: waits for those who have them instead of founding anew")
+            out.note("gone", "this run is under way: waits for those who have its weights, instead of starting it anew")
             return out
         rivals = [peer for peer in self._rivals if peer not in s.liveness.refused]
         self._windows += 1
@@ -353,11 +354,11 @@ class Following:
         halted = self._halted(s, view) and self._came_back_from != view.lineage.id
         if s.own.given_up is not None and (self._everybody_gone(s) or halted):
             self.given_up.silent(view)
-            why = f"lineage {view.lineage.id[:6]} cannot go on, or nobody stands behind it"
-            self._go_back(out, view, s.own.given_up, f"{why}; goes back to the one that lost to it")
+            why = f"branch {view.lineage.id[:6]} of the run cannot go on, or nobody is left in it"
+            self._go_back(out, view, s.own.given_up, f"{why}; goes back to the one before")
             return
         if self._everybody_gone(s):
-            out.note("gone", "no member of the view answers; waits for its members or for a new certificate")
+            out.note("gone", "no member of the run answers; waits for them, or for others to go on without them")
             out.append(PublishView(None))
         if self._revive(s, view, out):
             return
@@ -370,7 +371,7 @@ class Following:
             self._give_up_view(out, view)
 
     def _give_up_view(self, out: Outcome, view: View, reason: str = "nobody has answered for too long") -> None:
-        out.note("gone", f"the view is given up: {reason}")
+        out.note("gone", f"the list of members that it had is given up: {reason}")
         out.append(PublishView(None))
         out.append(GiveViewUp())
         self.given_up.silent(view)
@@ -387,8 +388,7 @@ class Following:
         waited = s.now - self.quorate_at
         if waited < settings.minority_wait_seconds + 2 * (1 + place) * settings.lease_seconds:
             return True
-        listed = ", ".join(map(str, stages))
-        reason = f"no voter of view {view.number} is left; a former holder goes on with stage {listed} of step {newest}"
+        reason = f"nobody who may vote is left; a former holder goes on with {names_of(stages)} of step {newest}"
         out.note("fork", reason)
         self._founded += 1
         revived = revive(view, s.me, self._founded, stages, reason)
@@ -417,7 +417,7 @@ class Following:
         if s.leader_idle:
             reason = f"leader {view.leader} has let nothing be done for {s.still_seconds:.1f} s"
         stages = ", ".join(map(str, view.stages_of(view.leader)))
-        out.note("lost", f"{reason}; proposes a view without it", peer=view.leader.id, stages=stages)
+        out.note("lost", f"{reason}; proposes to go on without it", peer=view.leader.id, stages=stages)
         successor = next_view(view, s.me, {view.leader}, (), {}, (), reason)
         out.extend(balloting.propose(successor, s.now))
 
@@ -456,7 +456,7 @@ class Following:
             return
         waited = s.now - self._alone_since
         names = ", ".join(str(peer) for peer in sorted(alive))
-        reason = f"no quorum of view {view.number} for {waited:.0f} s; survivors {names} go on"
+        reason = f"no majority was heard for {waited:.0f} s; the run goes on with {names}"
         out.note("fork", reason)
         self._founded += 1
         forked = fork(view, s.me, self._founded, alive, reason)

@@ -8,7 +8,7 @@ from ftnode.protocol.views.former_holders import FormerHolder
 from ftnode.protocol.views.succession import genesis
 from ftnode.protocol.words.messages import founding_proof
 from ftnode.protocol.words.records import sensible
-from ftnode.protocol.words.types import Peer, Snapshot
+from ftnode.protocol.words.types import Peer, Snapshot, names_of
 from ftnode.protocol.words.view import View
 
 
@@ -27,7 +27,8 @@ def found(s: Situation, serial: int) -> Outcome:
     stages = choose_stages(range(settings.stage_count), room, own.may_head, own.refuses, kept)
     if stages:
         out.append(ForgetWeights())
-        out.note("found", f"no certificate and no other founder: founds the run with stages {list(stages)}")
+        which = "all stages" if len(stages) == settings.stage_count else names_of(stages)
+        out.note("found", f"nobody else is here yet: starts the run with {which}")
         founded = genesis(settings.run, s.me, stages, settings.stage_count, serial)
         out.append(TakeUp(founded, founding_proof(s.me)))
     return out

@@ -17,7 +17,17 @@ from typing import Final
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.records import NAME_MAX, TOLD_MAX, Presence, could_be_kept, sensible
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Attempt, Copied, Peer, Recovered, Version, steps_of
+from ftnode.protocol.words.types import (
+    CREDITED_MAX,
+    Attempt,
+    Copied,
+    Credit,
+    Given,
+    Peer,
+    Recovered,
+    Version,
+    steps_of,
+)
 from ftnode.protocol.words.view import View
 
 NUMBER_MAX: Final = 2**48
@@ -41,6 +51,8 @@ ADDRESSES_MAX: Final = 32
 ADDRESS_TEXT_MAX: Final = 512
 WAITS_ON_GROUPS_MAX: Final = 8
 """Of how many members of groups one peer says that it waits for them."""
+PEER_ID_MAX: Final = 64
+CREDIT_SECONDS_MAX: Final = 1e12
 REASON_MAX: Final = 2500
 """A view's reason names everybody that comes and goes. Whoever puts words of others together cuts them to it."""
 
@@ -158,12 +170,34 @@ def credible(commits: Iterable[ms.Commit], settings: Settings) -> bool:
         and abs(commit.loss) < LOSS_MAX
         and len(commit.norms) <= settings.stage_count
         and (not commit.recoveries or _recoveries(commit.recoveries, settings))
+        and (not commit.given or _given(commit.given, settings))
         for commit in commits
     )
 
 
 def _recoveries(recoveries: tuple[Recovered, ...], settings: Settings) -> bool:
     return _stages([told.stage for told in recoveries], settings) and all(told.seconds >= 0 for told in recoveries)
+
+
+def _given(rows: tuple[Given, ...], settings: Settings) -> bool:
+    """Together no more than a step takes: a microbatch visits the head twice."""
+    whole = settings.microbatches * (settings.stages + 2)
+    return (
+        _credited([row.peer for row in rows], CREDITED_MAX)
+        and all(row.visits >= 0 and 0 <= row.rebuilt <= settings.stage_count for row in rows)
+        and sum(row.visits for row in rows) <= whole
+    )
+
+
+def sensible_totals(rows: tuple[Credit, ...]) -> bool:
+    """Totals of a run, of each peer and of all others together."""
+    return _credited([row.peer for row in rows], CREDITED_MAX + 1) and all(
+        _number(row.visits) and _number(row.rebuilt) and 0 <= row.seconds <= CREDIT_SECONDS_MAX for row in rows
+    )
+
+
+def _credited(peers: list[str], limit: int) -> bool:
+    return len(set(peers)) == len(peers) <= limit and all(len(peer) <= PEER_ID_MAX for peer in peers)
 
 
 def _heartbeat(message: ms.Heartbeat, settings: Settings) -> bool:
@@ -290,6 +324,8 @@ def _ready(sender: Peer, message: ms.Ready, view: View | None, settings: Setting
     return (
         _stages([result.stage for result in message.results], settings)
         and all(result.norm_squared >= 0 for result in message.results)
+        and all(len(result.shares) <= 2 * GROUP_MAX for result in message.results)
+        and all(_number(had, 2 * settings.microbatches + 1) for each in message.results for _, had in each.shares)
         and _attempt(message.attempt)
         and _number(message.tokens, READY_TOKENS_MAX)
         and abs(message.loss_sum) < READY_LOSS_MAX
@@ -315,6 +351,7 @@ def _begin(message: ms.Begin, settings: Settings) -> bool:
         and len(set(message.learners)) == len(message.learners) <= GROUP_MAX
         and all(_number(stage, settings.stage_count) for stage, _ in message.learners)
         and _commits(message.commits, settings)
+        and (not message.credits or sensible_totals(message.credits))
     )
 
 

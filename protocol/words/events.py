@@ -8,7 +8,7 @@ from typing import Final
 from ftnode.protocol.words.effects import Reduce, Task
 from ftnode.protocol.words.messages import Commit, Message
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import Handle, Peer, Snapshot, Version
+from ftnode.protocol.words.types import Credit, Handle, Peer, Snapshot, Version
 from ftnode.protocol.words.view import View
 
 
@@ -146,6 +146,14 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class Credited:
+    """What this node knew when it last ran: what each peer had given to the run up to `step`."""
+
+    step: int
+    credits: tuple[Credit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Directory:
     """What the DHT says now: live presences and certificates of this run, verified and unexpired, our own left out."""
 
@@ -182,13 +190,13 @@ class Stay:
 
 Event = (
     Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | Done | SumOwed | Installed | InstallFailed
-    | Kept | KeepFailed | Snapshots | History | Directory | DirectoryLost | Moved | Leave | Stay
+    | Kept | KeepFailed | Snapshots | History | Credited | Directory | DirectoryLost | Moved | Leave | Stay
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, Done, SumOwed, Installed, InstallFailed, Kept,
-        KeepFailed, Snapshots, History, Directory, DirectoryLost, Moved, Leave, Stay,
+        KeepFailed, Snapshots, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
     )
 }  # fmt: skip

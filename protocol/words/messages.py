@@ -6,12 +6,23 @@ a message of a step its step and attempt as well (rule 4). `Boundary` alone is f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ftnode.protocol.words.codec import encode_canonical
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import Attempt, Copied, Direction, Peer, Recovered, Rung, Snapshot, Version
+from ftnode.protocol.words.types import (
+    Attempt,
+    Copied,
+    Credit,
+    Direction,
+    Given,
+    Peer,
+    Recovered,
+    Rung,
+    Snapshot,
+    Version,
+)
 from ftnode.protocol.words.view import Lineage, View
 
 
@@ -83,6 +94,14 @@ class Commit:
     """Squared gradient norm before clipping, per stage 0..S."""
     recoveries: tuple[Recovered, ...] = ()
     """At most one per stage."""
+    given: tuple[Given, ...] = field(default=(), repr=False)
+    """By whom; only of the newest commits, and not in heartbeats. Not in the digests of decisions, as none follows from
+    it."""
+
+
+def bare(commit: Commit) -> Commit:
+    """Without who gave what: for the curve, and for those who only watch."""
+    return replace(commit, given=()) if commit.given else commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +298,8 @@ class StageResult:
     stage: int
     norm_squared: float
     gradient: str
+    shares: tuple[tuple[Peer, int], ...] = field(default=(), repr=False)
+    """How many visits each of the group accumulated; empty where the sender holds the stage alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +397,8 @@ class Begin:
     commits: tuple[Commit, ...]
     learners: tuple[tuple[int, Peer], ...]
     """(stage, peer): outside the view; they get a stage's state and each reduced gradient, and join later (rule 26)."""
+    credits: tuple[Credit, ...] = field(default=(), repr=False)
+    """The leader's totals as of the base, while that is the one with which the view began (rule 40)."""
 
 
 @dataclass(frozen=True, slots=True)

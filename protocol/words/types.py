@@ -50,6 +50,24 @@ class Rung(StrEnum):
     COPY = "copy"
     INTERPOLATE = "interpolate"
 
+    @property
+    def spoken(self) -> str:
+        """Where the weights come from, for people."""
+        return SPOKEN_RUNGS[self]
+
+
+SPOKEN_RUNGS = {
+    Rung.INITIAL: "random first weights",
+    Rung.SNAPSHOT: "a snapshot",
+    Rung.KEPT: "weights that it still had",
+    Rung.REPLICA: "another holder's weights",
+    Rung.HEAD: "a kept copy",
+    Rung.SHADOW: "a kept copy",
+    Rung.BLEND: "a blend of both neighbours' weights",
+    Rung.COPY: "a neighbour's weights",
+    Rung.INTERPOLATE: "a blend of the nearest stages' weights",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
@@ -58,6 +76,30 @@ class Recovered:
     stage: int
     rung: Rung
     seconds: float
+
+
+CREDITED_MAX = 512
+"""Peers with totals of their own, and those of one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a peer, by its PeerId, gave to one committed step. `visits`: forward and backward passes of a microbatch
+    through a stage. `rebuilt`: lost stages that it brought back."""
+
+    peer: str
+    visits: int
+    rebuilt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """What a peer, by its PeerId, gave to the run. `seconds`: of steps in which it held a stage."""
+
+    peer: str
+    visits: int
+    seconds: float
+    rebuilt: int
 
 
 class Copied(NamedTuple):
@@ -120,3 +162,9 @@ def steps_of(copies: Iterable[tuple[int, Version]]) -> tuple[tuple[int, int], ..
 def spoken_stage(stage: int) -> str:
     """For people."""
     return "the head" if stage == HEAD else f"stage {stage}"
+
+
+def names_of(stages: Iterable[int]) -> str:
+    """`the head, stage 1 and stage 2`; empty for none."""
+    names = [spoken_stage(stage) for stage in sorted(stages)]
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -30,5 +30,6 @@ def test_the_join_line_can_be_copied() -> None:
 
 
 def test_it_warns_when_only_this_machine_can_come() -> None:
-    assert any("only this machine" in line for line in join_lines(shown_addresses(ID, ["/ip4/127.0.0.1/tcp/1"])))
+    lines = join_lines(shown_addresses(ID, ["/ip4/127.0.0.1/tcp/40001"]))
+    assert any("listen on /ip4/0.0.0.0/tcp/40001 " in line for line in lines)
     assert join_lines(()) == []

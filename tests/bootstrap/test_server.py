@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -43,9 +44,10 @@ class Point:
 
 
 async def start_point(
-    nursery: trio.Nursery, home: Path, listen: str = "/ip4/127.0.0.1/tcp/0", notify: str = ""
+    nursery: trio.Nursery, home: Path, listen: str = "/ip4/127.0.0.1/tcp/0", notify: str = "", announce: str = ""
 ) -> Point:
     command = [sys.executable, "-m", "ftnode.node.cli", "bootstrap", "--listen", listen, "--home", str(home)]
+    command += ["--announce", announce] if announce else []
     environment = {**os.environ, "NOTIFY_SOCKET": notify}
     process: trio.Process = await nursery.start(
         partial(trio.run_process, command, stdout=subprocess.PIPE, check=False, env=environment)
@@ -143,6 +145,25 @@ def test_a_meeting_point_is_found_killed_and_back(tmp_path: Path) -> None:
                 await gone(children)
                 assert running_nodes(home) == ()
             nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def test_it_tells_the_name_that_it_was_given(tmp_path: Path) -> None:
+    """Behind a forwarded port, say: the name is what people get, and this machine's own status needs neither."""
+    home = tmp_path / "point"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            named = f"/dns4/localhost/tcp/{port}"
+            point = await start_point(nursery, home, f"/ip4/127.0.0.1/tcp/{port}", announce=named)
+            assert point.address.startswith(f"{named}/p2p/")
+            (note,) = running_nodes(home)
+            assert note.addresses == (point.address, point.address.replace("/dns4/localhost/", "/ip4/127.0.0.1/"))
+            await ask(tmp_path / "watcher", point.address, parse_peer(point.address).peer_id)
+            point.process.terminate()
 
     trio.run(main)
 

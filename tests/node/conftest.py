@@ -34,5 +34,5 @@ def text_file(tmp_path: Path) -> Path:
 def manifest_file(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> Path:
     """A valid manifest of two block stages."""
     path = tmp_path / "pair.toml"
-    assert ftnode("run", "init", path, "--data", text_file, "--stages", 2).code == 0
+    assert ftnode("run", "init", path, "--data", text_file, "--stages", 2, "--snapshot-every", 0).code == 0
     return path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.words.types import Rung
+from ftnode.protocol.words.types import Rung, spoken_stage
 from ftnode.protocol.words.view import View
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Bereaved:
         world = self.world
         self._left = set()
         for stage, group in enumerate(before.holders):
-            over = f"hands stage {stage} over" in view.reason
+            over = f"hands {spoken_stage(stage)} over" in view.reason
             lost = set(group) - set(view.holders[stage])
             world.departures += bool(lost) and not over
             taken = [] if over else [host.cause or "moved" for host in world.hosts if host.peer in lost]

@@ -59,7 +59,8 @@ def test_the_one_that_stays_learns_all_of_it_side_by_side(seed: int, transfer: f
     asked = world.now
     took_over(swarm, stays, 60.0)
     assert world.now - asked < 60.0
-    offers = [note for note in world.notes if "is offered to" in note and float(note.split()[0]) >= asked]
+    asks = [note for note in world.notes if " asks " in note and (" to learn " in note or " to take " in note)]
+    offers = [note for note in asks if float(note.split()[0]) >= asked]
     assert len(offers) == 1, "\n".join(offers)
 
 

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -300,6 +301,38 @@ def test_a_terminal_that_is_really_closed(resting: Resting) -> None:
     os.close(slave)
     os.close(master)
     assert process.wait(10) == 0 and running_nodes(resting.home) == ()
+
+
+def typed_at(master: int) -> bytes:
+    """What a terminal has got until nothing more comes."""
+    found = b""
+    with suppress(OSError):  # the other end was closed
+        while select.select([master], [], [], 0.5)[0]:
+            found += os.read(master, 1 << 16)
+    return found
+
+
+@pytest.mark.parametrize("options", [(), ("--quiet",), ("--json",), ("--log-format", "json")], ids=str)
+def test_the_live_line_of_a_terminal(
+    resting: Resting, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    """It is redrawn in place, Ctrl-C leaves nothing of it, and who does not want it gets no control characters."""
+    monkeypatch.setenv("TERM", "xterm")
+    command("pause", "--home", resting.home)
+    master, slave = pty.openpty()
+    process = resting.join(*options, terminal=slave)
+    os.close(slave)
+    shown = b""
+    deadline = time.monotonic() + 30
+    while not options and b"\r\x1b[Jpaused: " not in shown and time.monotonic() < deadline:
+        shown += typed_at(master)  # the first line was drawn when there was nothing to erase
+    os.write(master, b"\x03")
+    assert process.wait(10) == 0
+    said = (shown + typed_at(master)).decode()
+    assert ("\x1b" in said) == ("\x1b[Jpaused: " in said) == (not options)
+    assert not options or "paused" in said
+    assert options or said.endswith("\r\x1b[J"), "nothing is left of the line"
+    os.close(master)
 
 
 def test_killed_while_paused_it_is_still_paused(resting: Resting) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -84,7 +85,8 @@ def test_two_nodes_that_were_killed_go_on_from_the_newest_common_step(open_swarm
 
 def test_who_leaves_last_saves_first_and_its_next_life_goes_on_from_there(open_swarm: OpenTrial) -> None:
     trial = open_swarm(volunteers=1, stages=2, hold=3, change=with_snapshots)
-    run = parse(trial.swarm.manifest.read_text()).run_id
+    manifest = parse(trial.swarm.manifest.read_text())
+    run = manifest.run_id
     process = trial.swarm.processes["v1"]
     trial.wait_for_step(EVERY + 3)
     trial.expected_dead.add("v1")
@@ -95,10 +97,23 @@ def test_who_leaves_last_saves_first_and_its_next_life_goes_on_from_there(open_s
     assert trial.story.committed - 1 <= step <= trial.story.committed and step > EVERY
     commits = len(trial.story.commits)
     home = process.home
-    home.rename(home.with_name("v1-again"))
-    trial.volunteer("v1-again", hold=3)
+    (note,) = (home / "credits").iterdir()
+    noted = json.loads(note.read_text())
+    home = home.rename(home.with_name("v1-again"))
+    trial.volunteer("v1-again", hold=3, options=("--name", "Ada Lovelace"))
     trial.wait("steps after the restart", lambda story: len(story.commits) >= commits + 3, 120.0)
     assert trial.story.commits[commits].record["step"] == step + 1
+
+    (own,) = noted["credits"]
+    told = json.loads(command("credits", home, "--json"))
+    (row,) = told["credits"]
+    of_step = 4 * manifest.batch.microbatches
+    assert noted["step"] == trial.story.commits[commits - 1].record["step"] and own[1] == noted["step"] * of_step
+    assert row["peer"] == own[0] and row["name"] == "Ada Lovelace" and row["seconds"] > own[2] > 0
+    assert row["visits"] == own[1] + (told["credits_step"] - step) * of_step > own[1]
+    shown = command("credits", home).splitlines()
+    assert shown[1].split() == ["peer", "visits", "share", "hours", "brought", "back", "name"]
+    assert shown[2].startswith(own[0][-6:]) and shown[2].endswith("  Ada Lovelace") and "100.0%" in shown[2]
 
 
 def computes(pid: int) -> tuple[int, ...]:
@@ -107,8 +122,8 @@ def computes(pid: int) -> tuple[int, ...]:
     return tuple(each for each in found if b"ftnode.node.compute.process" in Path(f"/proc/{each}/cmdline").read_bytes())
 
 
-def command(verb: str, home: Path) -> str:
-    argv = [sys.executable, "-m", "ftnode.node.cli", verb, "--home", str(home)]
+def command(verb: str, home: Path, *options: str) -> str:
+    argv = [sys.executable, "-m", "ftnode.node.cli", verb, "--home", str(home), *options]
     return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=120).stdout
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ftnode.lab.swarms.swarm import Process
-from ftnode.lab.swarms.trial import Trial
+from ftnode.lab.swarms.trial import Trial, small_manifest
 from ftnode.node.owner.join_options import running_nodes
 from ftnode.node.watch.metrics_file import METRICS_NAME, read_metrics
 from ftnode.protocol.manifest.parse import Manifest
@@ -72,7 +72,9 @@ def commits(log: Path) -> list[int]:
 
 @pytest.mark.timeout(300)
 def test_watchers_see_what_the_swarm_does(open_swarm: OpenTrial) -> None:
-    trial = open_swarm(volunteers=STAGES + 2, change=with_validation)
+    trial = open_swarm(volunteers=0, change=with_validation)
+    for number in range(STAGES + 2):
+        trial.volunteer(f"v{number}", options=("--name", f"volunteer {number}"))
     trial.wait("a validation", lambda story: len(story.evaluated) > 1)
     trial.wait_for_step(trial.story.committed + 5)
 
@@ -115,6 +117,15 @@ def test_watchers_see_what_the_swarm_does(open_swarm: OpenTrial) -> None:
         lines, steps = list(read_metrics(process.log / METRICS_NAME)), commits(process.log)
         assert lines[0]["kind"] == "start" and steps == sorted(set(steps))
         assert any(line["kind"] == "validation" for line in lines)
+
+    def named(found: dict[str, Any]) -> bool:
+        return "volunteer 1" in [row["name"] for row in found["credits"]]
+
+    counted = wait("what each gave, also through a standby", lambda: ask(trial, "credits"), named)
+    whole = sum(row["visits"] for row in counted["credits"])
+    assert len(counted["credits"]) == STAGES + 1 and counted["credits_step"] >= counted["step"] - 1 > 0
+    assert whole == counted["credits_step"] * (STAGES + 2) * small_manifest(None, STAGES).batch.microbatches
+    assert all(row["seconds"] > 0 and not row["rebuilt"] for row in counted["credits"])
 
     advice = ask(trial, "doctor")
     verdicts = {check["name"]: check["verdict"] for check in advice["checks"]}

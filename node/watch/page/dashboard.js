@@ -2,7 +2,7 @@
 "use strict";
 
 const LOOK_MS = 1000, HIDDEN_MS = 5000, RETRY_MS = 2000, ANSWER_MS = 10000;
-const NOTES_MAX = 200, MARKS_MAX = 400, RECOVERIES_MAX = 32, HOLDERS_ROOMY = 24, OLD_SECONDS = 20, STALE_SECONDS = 10;
+const NOTES_MAX = 200, MARKS_MAX = 400, RECOVERIES_MAX = 32, HOLDERS_ROOMY = 24, OLD_SECONDS = 20;
 const SIGNS = {
   training: "▶", ready: "✓", rebuilding: "↻", vacant: "○", waiting: "…", finished: "■", silent: "✕", unknown: "?", halted: "✕",
 };
@@ -39,13 +39,14 @@ function lasting(seconds) {
 let known; // what this page has read of the present generation
 function beginAnew(generation) {
   known = {
-    generation, commits: 0, validations: 0, notes: 0, loss: new Curve(), rate: new Curve(), seconds: new Curve(),
+    generation, commits: 0, validations: 0, notes: 0, loss: new Curve(), rate: new Curve(), credited: 0,
     validation: new Curve(), said: [], marks: new Map(), most: new Map(), cells: new Map(), recoveries: new Map(),
   };
   curve.curve = known.loss;
   curve.dots = known.validation;
   rate.curve = known.rate;
-  for (const id of ["stages", "log", "recoveries"]) find(id).replaceChildren();
+  for (const id of ["stages", "log", "recoveries", "credits"]) find(id).replaceChildren();
+  find("giving").hidden = true;
   find("log").append(make("li", "quiet empty", "Nothing was decided yet."));
   marksChanged = true;
 }
@@ -71,7 +72,6 @@ async function look() {
   if (told.generation !== known.generation) beginAnew(told.generation);
   for (const [step, loss, tokens, seconds] of told.commits.rows) {
     known.loss.put(step, loss);
-    if (seconds > 0) known.seconds.put(step, seconds);
     if (seconds > 0 && tokens > 0) known.rate.put(step, tokens / seconds);
   }
   for (const [step, loss] of told.validations.rows) known.validation.put(step, loss);
@@ -119,7 +119,8 @@ function show(told) {
   const status = told.status;
   showBanner(told);
   showAnnouncement(status);
-  say("source", told.source === "replay" ? "A replay of recorded traces" : "Live");
+  const since = clock(Date.now() / 1000 - told.age);
+  say("source", told.source === "replay" ? "A replay of recorded traces" : told.silent ? `As of ${since}` : "Live");
   if (!status || !status.run) {
     say("state", status ? "no run" : "looking");
     return;
@@ -127,13 +128,15 @@ function show(told) {
   document.title = `${status.name} · ${count(status.step)} · ftnode`;
   say("name", status.name);
   say("run", `run ${status.run.slice(0, 12)}`);
-  say("state", status.state);
-  find("state").dataset.state = status.state;
+  const state = told.silent && status.state !== "finished" ? "silent" : status.state;
+  say("state", state);
+  find("state").dataset.state = state;
   const eyes = told.source === "replay" ? "all traces together" : `as ${short(status.speaker.peer)} sees it`;
   say("heard", `${eyes}${told.source === "live" && told.age > 3 ? `, ${lasting(told.age)} ago` : ""}`);
   showFigures(status);
-  showStages(status);
+  showStages(told.silent ? grownOlder(status, told.age) : status);
   showRecoveries(status);
+  showCredits(status);
   if (marksChanged) curve.marks = [...known.marks.values()].sort((a, b) => a.step - b.step);
   marksChanged = false;
   curve.draw();
@@ -151,14 +154,18 @@ function showAnnouncement(status) {
 }
 
 function showBanner(told) {
-  const status = told.status, stale = told.source === "live" && told.age !== null && told.age > STALE_SECONDS;
+  const status = told.status, heard = status && status.run && told.silent;
   let text = told.trouble;
-  if (!text && stale) text = `nothing was heard for ${lasting(told.age)}`;
+  if (heard) text = `nobody has been heard since ${clock(Date.now() / 1000 - told.age)}${text ? `: ${text}` : ""}`;
   if (!text && status && status.waiting) text = status.waiting.startsWith("halted") ? status.waiting : `waiting for ${status.waiting}`;
-  if (!text && status && !status.run) text = "who answers takes part in no run, and knows nobody who does";
+  if (!told.trouble && !heard && status && status.alarms) text = [text, ...status.alarms].filter(Boolean).join("; ");
+  if (!text && status && !status.run) text = "no volunteer is known here yet; the page shows the run as soon as one joins";
   find("banner").hidden = !text;
   say("banner", text ? text[0].toUpperCase() + text.slice(1) : "");
 }
+
+// What was said of holders when somebody was last heard, as much older.
+const grownOlder = (status, age) => ({ ...status, stages: status.stages.map((row) => ({ ...row, age: row.age + age })) });
 
 function showFigures(status) {
   say("step", count(status.step));
@@ -170,8 +177,8 @@ function showFigures(status) {
   say("validation", status.validation === null ? "–" : status.validation.toFixed(3));
   say("perplexity", status.validation === null ? "" : `perplexity ${shortNumber(Math.exp(Math.min(status.validation, 50)))}`);
   say("speed", status.tokens_per_second === null ? "–" : count(status.tokens_per_second));
-  const pace = known.seconds.meanOfLast(50), left = status.steps - status.step;
-  say("pace", left > 0 && Number.isFinite(pace) ? `${lasting(pace)} a step, ${lasting(pace * left)} left` : "");
+  const left = status.eta_seconds, steps = status.steps - status.step;
+  say("pace", steps > 0 && Number.isFinite(left) ? `${lasting(left / steps)} a step, ${lasting(left)} left` : "");
   const holders = new Set(status.stages.map((row) => row.peer).filter(Boolean));
   say("volunteers", count(holders.size + status.standbys.length));
   say("standing", status.standbys.length ? `${count(status.standbys.length)} standing by` : "all hold stages");
@@ -309,11 +316,30 @@ function recoveryItem(row) {
   const bytes = row.bytes_fetched ? `, ${shortNumber(row.bytes_fetched / 1e6)} MB fetched` : "";
   const losses = [["before", row.validation_before], ["after", row.validation_after]]
     .filter(([, loss]) => loss !== null).map(([when, loss]) => `${loss.toFixed(3)} ${when}`).join(", ");
-  item.append(
-    first, make("p", "", `${row.lost ? short(row.lost) : "somebody"} → ${short(row.newcomer)} by ${row.rung}${bytes}`),
-    make("p", "why", `${row.reason}${losses ? `; validation ${losses}` : ""}`),
-  );
+  const before = row.epoch < 0; // of the speaker's time: it knows no names, and no reason
+  const who = `${row.lost ? short(row.lost) : "somebody"} → ${short(row.newcomer)}`;
+  const why = [before ? "" : row.reason, losses ? `validation ${losses}` : ""].filter(Boolean).join("; ");
+  item.append(first, make("p", "", before ? `rebuilt by ${row.rung}` : `${who} by ${row.rung}${bytes}`), make("p", "why", why));
   return item;
+}
+
+// Who answers may stand by, and not hear who did the newest steps: what went further stays.
+function showCredits(status) {
+  if (status.credits_step <= known.credited || !status.credits.length) return;
+  known.credited = status.credits_step;
+  const whole = status.credits.reduce((sum, row) => sum + row.visits, 0);
+  find("giving").hidden = false;
+  say("counted", `steps 1 to ${count(status.credits_step)}`);
+  find("credits").replaceChildren(...status.credits.map((row) => {
+    const line = make("tr"), who = make("td"), name = row.name || (row.peer ? short(row.peer) : "others");
+    who.append(make("bdi", "", name));
+    if (row.name) who.append(make("span", "quiet", ` ${short(row.peer)}`));
+    if (row.rebuilt) who.append(make("span", "quiet", ` brought back ${count(row.rebuilt)}`));
+    who.title = row.peer;
+    line.append(who, make("td", "", count(row.visits)), make("td", "", `${(whole ? 100 * row.visits / whole : 0).toFixed(1)} %`));
+    line.append(make("td", "", (row.seconds / 3600).toFixed(2)));
+    return line;
+  }));
 }
 
 async function lookForever() {

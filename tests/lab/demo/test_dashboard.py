@@ -20,6 +20,7 @@ import trio
 from ftnode.lab.demo.browser import Page, find_chromium, open_browser
 from ftnode.lab.demo.dashboard_replay import Replay, open_replay, read_recording, repeated
 from ftnode.lab.parts import dashboard
+from ftnode.node.watch import dashboard_feed
 from ftnode.node.watch.dashboard_feed import COMMITS_KEPT, Decision, Feed
 from ftnode.node.watch.dashboard_server import serve_in_background
 from ftnode.node.watch.history import CommitRow, ValidationRow
@@ -264,6 +265,29 @@ def test_the_page_follows_and_says_when_it_cannot(tmp_path: Path) -> None:
         await page.until("known.loss.length === 1")
         feed.tell_status(replace(status, lineage="another"))
         await page.until(f"known.generation === '{look(feed)['generation']}'")
+
+    in_browser(feed, test)
+
+
+@needs_chromium
+def test_the_page_keeps_what_it_knows_of_a_swarm_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = Feed("live")
+    feed.tell_status(SwarmStatus(
+        Speaker("p", "", "", ""), run="r", name="tiny", step=1, steps=9, lineage="l", state="training", loss=2.0,
+        stages=(StageRow(0, "p", "training", 0, 1, 1, 0, 0.1),),
+    ))  # fmt: skip
+    feed.tell_commits([CommitRow(1, 2.0, 8, 0.5, False)], "r", "l")
+    monkeypatch.setattr(dashboard_feed, "SILENT_SECONDS", -1.0)
+    feed.tell_trouble("nobody asked knows the run r")
+
+    async def test(page: Page, url: str) -> None:
+        await page.open(url)
+        await page.until("document.getElementById('state').textContent === 'silent'")
+        assert await page.evaluate("known.loss.length") == 1
+        assert await page.evaluate("document.getElementById('step').textContent") == "1"
+        assert (await page.evaluate("document.getElementById('source').textContent")).startswith("As of ")
+        banner = await page.evaluate("document.getElementById('banner').textContent")
+        assert banner.startswith("Nobody has been heard since ") and banner.endswith("nobody asked knows the run r")
 
     in_browser(feed, test)
 

@@ -75,7 +75,7 @@ def test_the_same_events_give_the_same_decisions(trace: Path, capsys: pytest.Cap
     assert {"found", "view", "commit", "apply", "finished"} <= kinds
     assert replay_module.main(trace, as_json=False) == 0
     printed = capsys.readouterr()
-    assert "founds the run" in printed.out
+    assert "starts the run" in printed.out
     assert "0 with other decisions" in printed.err
 
 

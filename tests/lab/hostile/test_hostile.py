@@ -26,4 +26,4 @@ def test_newcomers_that_accept_everything_and_do_nothing_cost_the_others_nothing
         notes = [told.record["text"] for told in swarm.trial.story.notes]
     assert finding(found) == ""
     assert found.before > 0 and min(found.during, found.after) >= SHARE_MIN * found.before
-    assert any("learns stage" in text for text in notes), "nobody took them in"
+    assert any(" learns stage" in text or " learns the head" in text for text in notes), "nobody took them in"

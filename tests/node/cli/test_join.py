@@ -74,7 +74,7 @@ def test_join_tells_the_daemon_everything(
             listen=("/ip4/127.0.0.1/tcp/0",), announce=("/ip4/192.0.2.9/tcp/4001",), home=tmp_path / "home",
             timeout=7.0, log_directory=tmp_path / "log", dump_rebuilds=True, hash_every=7, compute_backend="paced",
             forward_seconds=0.1, backward_seconds=0.2, json=True,
-                metrics="127.0.0.1:9464", log_format="text", given=(peer,),
+                metrics="auto", log_format="text", given=(peer,),
         )
     ]  # fmt: skip
 
@@ -206,6 +206,9 @@ def test_a_port_in_use(
         (["--announce", "192.0.2.9:31337"], 64, "what others dial"),
         (["--announce", "/ip4/192.0.2.9/tcp/0"], 64, "what others dial"),
         (["--announce", "/ip4/0.0.0.0/tcp/31337"], 64, "what others dial"),
+        (["--announce", "/dns4/localhost/tcp/0"], 64, "what others dial"),
+        (["--announce", "/dns4/localhost"], 64, "what others dial"),
+        (["--announce", "/dns4/a..b/tcp/31337"], 69, "a..b leads nowhere"),
         (["--announce", "/ip4/192.0.2.9/tcp/31337", "--listen", "none"], 64, "--announce needs a --listen"),
         (["--data", "/nowhere/text"], 66, "cannot read the data /nowhere/text"),
         (["--device", "gpu"], 64, "use cpu, cuda or cuda:N"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,13 +51,14 @@ def joined(tmp_path: Path, ftnode: Callable[..., Seen]) -> Callable[..., Seen]:
 def test_a_folder_an_address_or_nothing(
     manifest: Path, folder: Path, told: list[JoinConfig], joined: Callable[..., Seen], tmp_path: Path
 ) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    for data in (folder, empty, "https://192.0.2.9/shards"):
+    part = tmp_path / "part"
+    part.mkdir()
+    shutil.copy(next(folder.glob("train*")), part)
+    for data in (folder, part, "https://192.0.2.9/shards"):
         assert joined(manifest, "--data", data, "--data-limit", 0.5).code == 0
     assert joined(manifest).code == 0
     assert [(config.data, config.data_url) for config in told] == [
-        (folder, ""), (empty, ""), (None, "https://192.0.2.9/shards"), (None, ""),
+        (folder, ""), (part, ""), (None, "https://192.0.2.9/shards"), (None, ""),
     ]  # fmt: skip
     assert [config.data_bytes_max for config in told] == [500_000_000] * 3 + [50_000_000_000]
     computing = compute_config(told[0])
@@ -66,6 +68,16 @@ def test_a_folder_an_address_or_nothing(
 
 def test_a_file_is_no_folder_of_shards(manifest: Path, told: list[JoinConfig], joined: Callable[..., Seen]) -> None:
     assert joined(manifest, "--data", manifest).refused(66, str(manifest), "is no folder", "trains on token shards")
+    assert not told
+
+
+def test_a_folder_of_something_else(
+    manifest: Path, told: list[JoinConfig], joined: Callable[..., Seen], tmp_path: Path
+) -> None:
+    other = tmp_path / "words"
+    other.mkdir()
+    (other / "a.txt").write_text("something else")
+    assert joined(manifest, "--data", other).refused(66, f"no index.json in {other}", "pass the folder of the run's")
     assert not told
 
 

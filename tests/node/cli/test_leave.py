@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -130,6 +131,17 @@ def test_a_process_that_has_not_the_identity_is_not_touched(run: Callable[..., S
         identity.release()
         stranger.kill()
         assert stranger.wait(5) == -signal.SIGKILL, "a signal came before"
+
+
+@pytest.mark.parametrize("words", [["leave"], ["leave", "--now"], ["pause"], ["resume"], ["snapshots", "save", "out"]])
+def test_a_home_of_somebody_else_says_whose_it_is(
+    words: list[str], run: Callable[..., Seen], home: Path, volunteer: Volunteer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, process = volunteer()
+    owner = pwd.getpwuid(home.stat().st_uid).pw_name
+    monkeypatch.setattr("os.geteuid", lambda: 4_000_000)
+    assert run(*words, "--home", home).refused(77, f"{home} is {owner}'s", "sudo")
+    assert process.poll() is None and not list(home.glob("pause*"))
 
 
 def test_a_meeting_point_is_no_volunteer(run: Callable[..., Seen], home: Path) -> None:

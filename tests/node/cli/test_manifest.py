@@ -34,6 +34,21 @@ def test_init_takes_every_option(tmp_path: Path, text_file: Path, ftnode: Callab
     assert (manifest.model.dim, manifest.pipeline.stages, manifest.run.steps, manifest.run.seed) == (512, 6, 70, 9)
 
 
+@pytest.mark.parametrize(
+    ("options", "every"),
+    [([], 40), (["--preset", "small"], 250), (["--steps", 70], 10), (["--steps", 5], 10),
+     (["--preset", "compute-bound", "--steps", 5000], 100), (["--snapshot-every", 0], 0), (["--snapshot-every", 7], 7)],
+)  # fmt: skip
+def test_what_a_swarm_needs_to_be_switched_off_is_on_by_default(
+    options: list[object], every: int, tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]
+) -> None:
+    path = tmp_path / "kept.toml"
+    assert ftnode("run", "init", path, "--data", text_file, *options).code == 0
+    assert parse(path.read_text()).recovery.snapshot_every == every
+    chosen = "switched off as a whole goes on from there" in path.read_text()
+    assert chosen is ("--snapshot-every" not in options)
+
+
 def test_init_chooses_for_a_line_and_says_why(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
     path = tmp_path / "home.toml"
     seen = ftnode("run", "init", path, "--preset", "small", "--data", text_file, "--line", "20/100Mbit")
@@ -45,6 +60,18 @@ def test_init_chooses_for_a_line_and_says_why(tmp_path: Path, text_file: Path, f
     other = tmp_path / "same.toml"
     assert ftnode("run", "init", other, "--preset", "small", "--data", text_file, "--line", "20Mbit").code == 0
     assert parse(other.read_text().replace('"same"', '"home"')).run_id == manifest.run_id
+
+
+def test_show_says_what_a_volunteer_needs(tmp_path: Path, text_file: Path, ftnode: Callable[..., Seen]) -> None:
+    def needed(*options: object) -> str:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.toml"
+        assert ftnode("run", "init", path, "--data", text_file, "--preset", "small", *options).code == 0
+        return next(line for line in ftnode("run", "show", path).out.splitlines() if "needs" in line)
+
+    kept, none = needed(), needed("--snapshot-every", 0)
+    assert kept.startswith("a volunteer with one block stage needs ") and "MB of device memory" in kept
+    assert "of disk besides 2 GB for logs" in kept and "MB a step" in kept
+    assert "0 bytes of disk besides" in none and kept != none
 
 
 def test_reasons_are_comments(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
@@ -254,6 +281,15 @@ def test_an_unsigned_manifest_is_shown_as_such(manifest_file: Path, ftnode: Call
     assert "not signed" in ftnode("run", "validate", manifest_file).out
     assert json.loads(ftnode("run", "show", manifest_file, "--json").out)["signer"] == ""
     assert ftnode("run", "push", manifest_file).refused(78, "is not signed")
+
+
+def test_an_edited_list_is_signed_by_its_author_again(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("run", "sign", manifest_file).code == 0
+    text = manifest_file.read_text()
+    author = parse(text).run.author
+    manifest_file.write_text(text.replace("peers = []", f'peers = ["{author}"]'))
+    assert manifest_file.read_text() != text
+    assert ftnode("run", "push", manifest_file).refused(78, "if you are the author: ftnode run sign")
 
 
 def test_show_makes_the_link(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:

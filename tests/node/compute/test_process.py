@@ -289,6 +289,8 @@ def test_a_corpus_that_is_not_the_runs_is_said(config: ComputeConfig) -> None:
     assert ready["corpus"] == "" and "the run's is 000000000000" in ready["corpus_reason"]
     ready = Direct(replace(config, data="/no/such/text")).backend.ready()
     assert ready["corpus"] == "" and "/no/such/text" in ready["corpus_reason"]
+    ready = Direct(replace(config, data="", data_kind="files")).backend.ready()
+    assert ready["corpus"] == "" and ready["corpus_reason"].endswith("pass --data with the run's text")
 
 
 def test_out_of_memory_names_the_stage(config: ComputeConfig) -> None:

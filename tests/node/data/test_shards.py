@@ -241,7 +241,7 @@ def test_who_has_another_index_cannot_hold_the_head(tmp_path: Path, built: Path)
     ("options", "says"),
     [
         ({"vocabulary": 100}, "the tokenizer bytes has 256 tokens, the run's model 100"),
-        ({"bytes_max": 1000}, "more than 0.0; raise --data-limit"),
+        ({"bytes_max": 1000}, "more than 1.0 kB; raise --data-limit"),
     ],
 )
 def test_what_cannot_be_used_is_not_fetched(options: dict[str, int], says: str, tmp_path: Path, built: Path) -> None:
@@ -270,7 +270,8 @@ def test_a_disk_without_room_is_said(tmp_path: Path, built: Path, monkeypatch: p
         await poor.shards.run()
 
     run(network, main)
-    assert "do not fit on the disk" in poor.shards.head()[1]
+    why = poor.shards.head()[1]
+    assert " kB of shards are missing" in why and "has 1.1 GB free, of which 1.1 GB stay free; make room" in why
 
 
 def test_two_nodes_of_a_home_do_not_fetch_the_same(tmp_path: Path, built: Path) -> None:

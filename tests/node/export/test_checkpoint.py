@@ -26,7 +26,7 @@ from ftnode.node.export.client import TakenModel, TakenStage
 from ftnode.node.export.model_card import model_card, provenance
 from ftnode.node.export.tokenizer_files import find_tokenizer, tokenizer_files
 from ftnode.node.manifests.presets import preset
-from ftnode.node.watch.status import RecoveryRow, Speaker, SwarmStatus
+from ftnode.node.watch.status import CreditRow, RecoveryRow, Speaker, SwarmStatus
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
 
@@ -227,7 +227,14 @@ def test_a_disk_without_room_is_noticed_before(tmp_path: Path, monkeypatch: pyte
 def model(reason: str = "silent") -> TakenModel:
     rows = (RecoveryRow(1, 6, "blend", 3, "lost", "new", reason, 2.5, 10, 2.6, 2.7),)
     speaker = Speaker("p", "0", "cpu", "volunteer")
-    status = SwarmStatus(speaker, run="r", loss=2.5, validation=2.25, validation_step=5, recoveries=rows)
+    gave = (
+        CreditRow("peer0", 90, 7200.0, 0, "O'Brien"),
+        CreditRow(reason, 9, 1.0, 2, reason),
+        CreditRow("", 1, 1.0, 0),
+    )
+    status = SwarmStatus(
+        speaker, run="r", loss=2.5, validation=2.25, validation_step=5, recoveries=rows, credits=gave, credits_step=7
+    )
     return TakenModel(7, "abc", tuple(TakenStage(n, n + 4, f"peer{n}", f"{n}" * 32) for n in range(3)), status, "peer0")
 
 
@@ -246,11 +253,14 @@ def test_the_card_tells_where_the_model_comes_from() -> None:
     ):
         assert part in card, part
     assert "| 1 | 6 | blend | 3 | 2.6000 | 2.7000 | silent |" in card
+    assert "| peer0 | 90 | 90.0% | 2.00 |  | O'Brien |\n" in card and "\n| others | 1 | 1.0% | 0.00 |  |  |" in card
     told = provenance(made, model())
     assert (told["run"], told["step"], told["commit"]) == (made.run_id, 7, "abc")
     assert [stage["epoch"] for stage in told["stages"]] == [4, 5, 6]
     assert (told["validation"], told["validation_step"]) == (2.25, 5), "older than the model, and says so"
     assert told["recoveries"][0]["rung"] == "blend"
+    given = {"peer": "peer0", "visits": 90, "seconds": 7200.0, "rebuilt": 0, "name": "O'Brien"}
+    assert told["credits"][0] == given and told["credits_step"] == 7
     json.dumps(told)
 
 

@@ -6,8 +6,9 @@ import pytest
 import trio
 import trio.testing
 
-from tests.node.life.departing import OTHER, Life, passes, run, saving
+from tests.node.life.departing import ME, OTHER, Life, passes, run, saving
 from tests.protocol.pictures import signs
+from tests.protocol.situations import view_of
 
 
 def test_the_second_wish_to_leave_ends_it() -> None:
@@ -182,5 +183,33 @@ def test_the_run_ends_while_the_last_holder_hands_over(pauses: bool) -> None:
             life.departure.on_export(True, False)
             assert life.done if pauses else life.left[1:] == ["the model was exported"]
             nursery.cancel_scope.cancel()
+
+    run(scenario)
+
+
+def test_before_it_ends_at_once_it_says_what_would_be_lost() -> None:
+    """Issue 17, row 2: the only holder of stages was pressed twice, and saw only that once more ends at once."""
+
+    async def scenario() -> None:
+        life = Life()
+        life.shows(members=frozenset({ME, OTHER}), view=view_of((ME,), (OTHER,), (OTHER,)), highest_step=5)
+        life.departure.stored = lambda: {0: 4}
+        life.departure.leave("Ctrl-C")
+        (said,) = life.said
+        assert said.startswith("leaving: leaving, and hands over first: nobody else holds the head; without this node ")
+        assert "the run would stop" in said and "this disk has the head as of step 4; once more ends at once" in said
+        life.departure.leave("Ctrl-C")
+        assert life.said[1].startswith("leaving: ends at once: nobody else holds the head") and life.done
+
+    run(scenario)
+
+
+def test_who_takes_nothing_along_leaves_without_many_words() -> None:
+    async def scenario() -> None:
+        life = Life()
+        life.shows(view=view_of((ME, OTHER), (OTHER,), (OTHER,)))
+        life.departure.leave("Ctrl-C")
+        life.departure.leave("Ctrl-C")
+        assert life.said == ["leaving: leaving; once more ends at once"] and life.done
 
     run(scenario)

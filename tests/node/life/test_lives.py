@@ -57,7 +57,7 @@ def lives(
 
     async def scenario() -> tuple[UserError | None, float]:
         begun = trio.current_time()
-        found = await lives_module._lives(Any, Any, FakeOwner(wanted, rests), voice)  # type: ignore[arg-type]
+        found = await lives_module._lives(Any, Any, FakeOwner(wanted, rests), SimpleNamespace(speaking=voice))  # type: ignore[arg-type]
         return found, trio.current_time() - begun
 
     failure, seconds = trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -76,7 +76,7 @@ def test_the_note_of_who_had_the_identity_before_goes_first(monkeypatch: pytest.
 
     monkeypatch.setattr(lives_module, "_live", live)
     monkeypatch.setattr(lives_module, "admitted", lambda config, peer: config)
-    config: Any = SimpleNamespace(home=tmp_path, log_directory=tmp_path / "logs", log_format="text")
+    config: Any = SimpleNamespace(home=tmp_path, log_directory=tmp_path / "logs", log_format="text", log_bytes_max=0)
     assert lives_module.run(config) == 0
     assert noted == [()]
 

@@ -13,6 +13,7 @@ from ftnode.node.home.identity import take_identity
 from ftnode.node.links.address_cards import card_signer
 from ftnode.node.links.attention import Attention
 from ftnode.node.links.p2pd import LOOPBACK, P2pd
+from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
 from ftnode.node.links.transport import LinkEvent, Transport
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.manifests.book import ManifestBook
@@ -46,6 +47,9 @@ class Node:
         self.peer = Peer(p2pd.peer_id, nonce)
         self.arena = Arena(BOUNDARY_BYTES, slots)
         self.refusals: list[str] = []
+        self.relays: set[str] = set()
+        """Whose word on where to dial counts."""
+        self.puncher = Puncher(p2pd, lambda: self.relays)
         self._send, self.events = trio.open_memory_channel[LinkEvent](5000)
         self.transport = Transport(
             p2pd,
@@ -58,6 +62,7 @@ class Node:
             book=book,
             attention=attention,
             with_card=with_card,
+            punch=self.puncher.reach,
         )
 
     async def next(self, kind: type[Kind]) -> Kind:
@@ -97,6 +102,7 @@ async def node(
             with_card = card_signer(identity.peer_id, identity.sign)
             made = Node(p2pd, nonce, run, slots, book, attention, with_card)
             await made.transport.start(nursery)
+            await p2pd.serve(PUNCH_PROTOCOL, made.puncher.handler)
             yield made
         finally:
             p2pd.close()

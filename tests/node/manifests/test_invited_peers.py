@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ftnode.node.links.addresses import PeerAddress
-from ftnode.node.manifests.invited_peers import NAMED_MAX, inviting_peers
+from ftnode.node.manifests.invited_peers import NAMED_MAX, inviting_peers, is_news
 from ftnode.node.watch.status import PeerRow
 
 POINT = PeerRow("point", "bootstrap", (), ("/ip4/192.0.2.1/tcp/31337",), "direct", 0.1, "0", None)
@@ -21,9 +23,26 @@ def test_who_answers_is_named_meeting_points_first() -> None:
     assert inviting_peers((ME, GONE, RELAYED, OTHER, POINT), given, True) == (
         "/ip4/192.0.2.1/tcp/31337/p2p/point",
         "/ip4/192.0.2.2/tcp/5/p2p/me",
-        "/ip4/127.0.0.1/tcp/5/p2p/me",
-        "/ip4/192.0.2.3/tcp/6/p2p/other",
-    )
+    ), "each at one address, and members not beside those that stay"
+
+
+def at(*addresses: str) -> PeerRow:
+    return replace(ME, addresses=addresses)
+
+
+def test_what_others_cannot_use_is_not_named() -> None:
+    public, near, here = "/ip4/8.8.8.8/tcp/5", "/ip4/10.0.0.7/tcp/5", "/ip4/127.0.0.1/tcp/5"
+    assert inviting_peers((at(here, near, public),), (), True) == (f"{public}/p2p/me",)
+    assert inviting_peers((at(here, near),), (), True) == (f"{near}/p2p/me",)
+    assert inviting_peers((at(here),), (), True) == (f"{here}/p2p/me",), "a swarm on one machine"
+    point = replace(POINT, addresses=("/ip4/1.1.1.1/tcp/31337",))
+    assert inviting_peers((at(here, near), point), (), True) == ("/ip4/1.1.1.1/tcp/31337/p2p/point",)
+
+
+def test_a_link_is_shown_again_only_when_the_last_one_is_of_no_use() -> None:
+    assert is_news(("a",), ()) and not is_news((), ())
+    assert not is_news(("a", "b"), ("a",)) and not is_news((), ("a",))
+    assert is_news(("b",), ("a",)) and is_news(("a",), ("a", "b"))
 
 
 def test_whom_nobody_reaches_names_others_only() -> None:
@@ -32,8 +51,9 @@ def test_whom_nobody_reaches_names_others_only() -> None:
 
 
 def test_a_name_that_was_given_is_better_than_the_address_behind_it() -> None:
-    given = (PeerAddress("point", ("/dns4/example.org/tcp/31337",)),)
-    assert inviting_peers((POINT,), given, True) == ("/dns4/example.org/tcp/31337/p2p/point",)
+    name = "/dns4/example.org/tcp/31337"
+    for told in ((name,), (*POINT.addresses, name)):
+        assert inviting_peers((POINT,), (PeerAddress("point", told),), True) == (f"{name}/p2p/point",)
 
 
 def test_a_link_stays_short() -> None:

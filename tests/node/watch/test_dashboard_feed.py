@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from typing import Any
 
-from ftnode.node.watch.dashboard_feed import COMMITS_KEPT, NOTES_KEPT, ROWS_MAX, Decision, Feed, GrowingLog
+import pytest
+
+from ftnode.node.watch.dashboard_feed import (
+    COMMITS_KEPT,
+    CREDITS_SHOWN,
+    NOTES_KEPT,
+    ROWS_MAX,
+    SILENT_SECONDS,
+    Decision,
+    Feed,
+    GrowingLog,
+)
 from ftnode.node.watch.history import CommitRow, History, NoteRow, ValidationRow
-from ftnode.node.watch.status import CommitPoint, Speaker, SwarmStatus
+from ftnode.node.watch.status import CommitPoint, CreditRow, Speaker, SwarmStatus
 
 WHO = Speaker("12D3KooWvolunteer", "0.1.0", "cpu", "volunteer")
 TINY = SwarmStatus(WHO, run="r", name="tiny", lineage="l", step=2, steps=9, loss=2.0)
@@ -48,6 +60,17 @@ def test_a_look_costs_what_is_new() -> None:
     told = page.look()
     assert ([row[0] for row in told["commits"]["rows"]], told["validations"]["rows"]) == ([3], [])
     assert page.look()["commits"]["rows"] == []
+
+
+def test_a_page_gets_those_who_gave_most_and_no_signatures() -> None:
+    feed = Feed("live")
+    gave = tuple(CreditRow(f"peer{n}", 1000 - n, 1.0, 0, "Ada", "5/signature") for n in range(CREDITS_SHOWN + 3))
+    feed.tell_status(replace(TINY, credits=gave, credits_step=2))
+    status = Page(feed).look()["status"]
+    assert [row["peer"] for row in status["credits"]] == [*(f"peer{n}" for n in range(CREDITS_SHOWN)), ""]
+    assert {row["name"] for row in status["credits"][:-1]} == {"Ada"} and status["credits_step"] == 2
+    assert not any(row["name_card"] for row in status["credits"])
+    assert sum(row["visits"] for row in status["credits"]) == sum(row.visits for row in gave)
 
 
 def test_a_decision_that_many_follow_is_told_once_and_again_when_it_is_taken_again() -> None:
@@ -125,6 +148,23 @@ def test_a_feed_is_bounded_and_read_in_pieces() -> None:
             break
     assert steps == list(range(500, COMMITS_KEPT + 500))
     assert len(notes) == NOTES_KEPT
+
+
+def test_what_is_known_stays_when_nobody_is_heard_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last volunteer has left: who still answers is a meeting point, which takes part in no run."""
+    feed = Feed("live")
+    feed.tell_status(TINY)
+    heard, now = time.time(), time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    for seconds, silent in ((0.0, False), (SILENT_SECONDS - 1, False), (SILENT_SECONDS + 1, True)):
+        now = heard + seconds
+        feed.tell_status(SwarmStatus(TINY.speaker, state="meeting point"))
+        feed.tell_trouble("nobody asked knows the run")
+        told = Page(feed).look()
+        assert told["silent"] is silent and told["status"]["run"] == TINY.run
+        assert told["age"] == pytest.approx(seconds, abs=0.5)
+    feed.tell_status(TINY)
+    assert Page(feed).look()["silent"] is False and Page(feed).look()["trouble"] == ""
 
 
 def test_trouble_is_told_until_somebody_answers() -> None:

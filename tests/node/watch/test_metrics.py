@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ftnode.node.watch import metrics_server
 from ftnode.node.watch.metrics import families
-from ftnode.node.watch.metrics_server import DEFAULT, MetricsServer, is_public, parse_listen
+from ftnode.node.watch.metrics_server import AUTO, MetricsServer, is_public, parse_listen
 from ftnode.node.watch.stage_summary import summarize
 from ftnode.node.watch.status import Member, PeerRow, RecoveryRow, Speaker, StageRow, SwarmStatus
 from ftnode.protocol.words.errors import UserError
@@ -136,7 +136,9 @@ def test_a_port_in_use_is_one_clear_line_and_the_default_takes_the_next(monkeypa
         with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 is in use; choose another --metrics"):
             MetricsServer(f"127.0.0.1:{port}", lambda: FULL)
         monkeypatch.setattr(metrics_server, "DEFAULT", f"127.0.0.1:{port}")
-        server = MetricsServer(f"127.0.0.1:{port}", lambda: FULL)
+        with pytest.raises(UserError, match=f"port {port} of 127.0.0.1 is in use"):
+            MetricsServer(f"127.0.0.1:{port}", lambda: FULL)
+        server = MetricsServer("auto", lambda: FULL)
         assert port < server.port < port + metrics_server.PORTS_TRIED
         server.close()
 
@@ -223,5 +225,5 @@ def test_who_asks_nothing_is_hung_up_on_and_so_are_too_many(monkeypatch: pytest.
 
 
 def test_the_default_is_off_the_public_interface() -> None:
-    where = parse_listen(DEFAULT)
+    where = parse_listen(AUTO)
     assert where is not None and not is_public(where[0])

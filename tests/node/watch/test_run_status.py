@@ -16,10 +16,10 @@ from ftnode.node.watch.run_status import Surroundings, look, run_status, undiges
 from ftnode.node.watch.status import SwarmStatus, decode_status, encode_status
 from ftnode.node.watch.status_table import peer_table, plain_lines
 from ftnode.node.watch.time_use import TimeUse
+from ftnode.protocol.chronicle import Rebuild
 from ftnode.protocol.participant import Participant
-from ftnode.protocol.recovery.last_copy import names_of
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.types import Peer, Rung, names_of
 from tests.sim.host import Host
 from tests.sim.targets import best_view
 from tests.sim.world import World
@@ -213,3 +213,46 @@ def test_the_end_and_the_beginning() -> None:
     alone.run(0.5)
     first = status_of(alone, host, Progress())
     assert first.state == "waiting" and first.summaries == () and [row.peer for row in first.peers] == ["alone"]
+
+
+def rebuilt(stage: int, step: int, newcomer: Peer, rung: Rung = Rung.BLEND, lost: Peer | None = None) -> Rebuild:
+    return Rebuild(stage, step, rung, 1, lost, newcomer, "a reason", 0.0, 1.0)
+
+
+def test_a_swarm_that_started_again_has_lost_nothing() -> None:
+    sim = world(4)
+    progress = train(sim, None, 60.0, step=5)
+    host = leader(sim)
+    chronicle, me = host.participant.chronicle, host.peer
+    chronicle.rebuilds.clear()
+    for stage in range(4):
+        chronicle.rebuilds[4, stage] = rebuilt(stage, 4, me, Rung.SNAPSHOT)
+    assert status_of(sim, host, progress).recoveries == ()
+    chronicle.rebuilds[5, 2] = rebuilt(2, 5, me, Rung.SNAPSHOT, Peer("gone", 1))
+    assert [(row.step, row.lost) for row in status_of(sim, host, progress).recoveries] == [(5, "gone")]
+
+
+def test_what_a_recovery_took_stays_when_the_next_one_takes_less() -> None:
+    sim = world(4)
+    progress = train(sim, None, 60.0, step=5)
+    host = leader(sim)
+    picture, chronicle = host.participant.picture, host.participant.chronicle
+    newcomer = next(peer for peer in picture.members if peer != host.peer)
+    report = picture.reports[newcomer]
+    stage = report.stages[0].stage
+    chronicle.rebuilds.clear()
+
+    def say(size: int) -> None:
+        told = replace(report, stages=(replace(report.stages[0], fetched=size),))
+        look(picture._replace(reports={**picture.reports, newcomer: told}), progress, sim.now)
+
+    chronicle.rebuilds[3, stage] = rebuilt(stage, 3, newcomer)
+    say(195_000_000)
+    chronicle.rebuilds[4, stage] = rebuilt(stage, 4, newcomer)
+    say(6_000_000)
+    say(0)
+    assert progress.fetched == {(3, stage): 195_000_000, (4, stage): 6_000_000}
+    assert [row.bytes_fetched for row in status_of(sim, host, progress).recoveries] == [195_000_000, 6_000_000]
+    chronicle.rebuilds.clear()
+    say(0)
+    assert progress.fetched == {}, "bounded by what is remembered of rebuilds"

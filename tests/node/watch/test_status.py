@@ -229,6 +229,6 @@ def test_a_stranger_cannot_write_to_our_terminal() -> None:
 
 def test_copies_and_skipped_steps_are_told() -> None:
     lines = plain_lines(FULL)
-    assert "copies of the head, stage 3 are kept; 2.0 MB fetched for them so far" in lines
+    assert "copies of the head, stage 3 are kept by 1 volunteer, the oldest of step 4" in lines
     assert "2 steps were skipped" in lines
     assert not any("skipped" in line or "copies" in line for line in plain_lines(SwarmStatus(WHO)))

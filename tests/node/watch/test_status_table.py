@@ -52,6 +52,21 @@ FULL = SwarmStatus(
 ADDRESS = "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWA1zbZPC6d35sta3fF8sz7nWseL13tjnKrHpzDjMZeBxk"
 
 
+def test_a_recovery_is_told_whole() -> None:
+    why = "stage 1 is an end of the pipeline: its one block neighbour takes its place; " * 3
+    rows = (
+        RecoveryRow(1, 6, "copy", 3, "12D3KooWlost", "12D3KooWnew", why, 2.5, 2_100_000),
+        RecoveryRow(2, 7, "blend", 4, "", "12D3KooWnew", "silent", None),
+        RecoveryRow(3, 5, "blend", -1, "", "", "told with the commit", 3.2),
+    )
+    assert plain_lines(replace(FULL, recoveries=rows))[-3:] == [
+        "stage 1 was lost with oWlost at step 6; ooWnew rebuilt it from a neighbour's weights in 2.5 s, 2.1 MB "
+        f"({why})",
+        "stage 2 was lost at step 7; ooWnew rebuilds it from a blend of both neighbours' weights (silent)",
+        "stage 3 was lost at step 5; a volunteer rebuilt it from a blend of both neighbours' weights in 3.2 s",
+    ]
+
+
 def test_one_line_for_the_run() -> None:
     assert plain_lines(FULL)[1] == (
         "step 1,207 of 30,000, loss 2.5000, validation 2.4000 at step 1200 (perplexity 11.02), tokens/s 1,234, "
@@ -66,7 +81,8 @@ def test_one_row_per_stage() -> None:
     assert table[2] == ["2", "0", "2", "vacant", "2", "min", "ago", "nobody", "holds", "it"]
     assert plain_lines(FULL)[-2:] == [
         "1 stage was lost and rebuilt so far",
-        "stage 1 lost at step 6: oWlost -> ooWnew by blend, healed in 2.5 s (silent)",
+        "stage 1 was lost with oWlost at step 6; ooWnew rebuilt it from a blend of both neighbours' weights in 2.5 s "
+        "(silent)",
     ]
 
 

@@ -84,7 +84,7 @@ def notes(out: Outcome) -> list[str]:
 @pytest.mark.parametrize("base", [None, BASE])
 def test_a_step_begins_when_all_members_have_said_where_they_stand(base: Version | None) -> None:
     role = leader()
-    assert told_all(role, base, (A, B)) == [] and "the status of c" in role.waiting(situation())
+    assert told_all(role, base, (A, B)) == [] and "word from c of" in role.waiting(situation())
     out = told_all(role, base, (C,))
     begin, start = begun(out), base or initial_version("lineage")
     assert (begin.base, begin.step, begin.attempt, begin.training) == (start, start.step + 1, Attempt(3, 1), True)
@@ -338,7 +338,7 @@ def test_what_it_says_and_what_it_goes_by(
 @pytest.mark.parametrize(
     ("changes", "waits"),
     [
-        ({}, "the status of a, b, c"),
+        ({}, "word from a, b, c of how far they are"),
         ({"halted": "halted: no head"}, "halted: no head"),
         ({"finished": True}, ""),
         ({"view": OPEN}, "a volunteer for stage 1"),

@@ -63,10 +63,10 @@ def test_before_the_first_commit_every_stage_is_a_function_of_the_seed() -> None
 
 
 def test_the_reason_tells_what_is_known_of_the_cost() -> None:
-    assert "significant drop" in choose_rung(1, ALL - {1}, 5, PLAIN, {})[2]
-    assert "swapped routes" in choose_rung(1, ALL - {1}, 5, SWAPPED, {})[2]
+    assert "the loss rises much" in choose_rung(1, ALL - {1}, 5, PLAIN, {})[2]
+    assert "trained to take its place" in choose_rung(1, ALL - {1}, 5, SWAPPED, {})[2]
     assert choose_rung(0, ALL - {0}, 9, PLAIN, {0: 7})[2] == "a copy of step 7 is kept, 2 steps old"
-    assert "manifest says to halt" in choose_rung(1, ALL - {1}, 5, HALTING, {})[2]
+    assert "manifest says to stop" in choose_rung(1, ALL - {1}, 5, HALTING, {})[2]
 
 
 @pytest.mark.parametrize("stages", range(4, 40))

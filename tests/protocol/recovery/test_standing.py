@@ -71,9 +71,10 @@ def on_its_way(peer: Peer, **changes: Any) -> Status:
 
 AHEAD_A = says(A, AHEAD, base=AHEAD, attempt=LATER)
 """It has got the Begin that commits AHEAD."""
-REDONE, NOTHING = "a holder was lost in mid-step: the step is redone", "nothing is in progress"
-LIED, READY = "a member is behind a commit", "all survivors are ready: the step is committed"
-GOES_ON = "nobody new and nobody missing: the attempt goes on"
+REDONE, NOTHING = "a holder was lost in mid-step: the step is done again", "the next step begins"
+LIED = "a member lacks a step that it took part in"
+READY = "everybody who is left has done its part: the step counts"
+GOES_ON = "nobody is missing: the step goes on"
 C_EMPTY = ((2, C),)
 """C holds stage 2 and has nothing in it that is of use."""
 

@@ -13,7 +13,18 @@ from ftnode.protocol.words import events as ev
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import Attempt, Copied, Direction, Peer, Rung, Snapshot, Version
+from ftnode.protocol.words.types import (
+    CREDITED_MAX,
+    Attempt,
+    Copied,
+    Credit,
+    Direction,
+    Given,
+    Peer,
+    Rung,
+    Snapshot,
+    Version,
+)
 from tests.protocol.wire.test_admission import PEERS, SETTINGS, STRANGER, VIEW, participant
 
 STEPS, STAGES, HUGE = SETTINGS.steps, SETTINGS.stage_count, 2**64 - 1
@@ -101,6 +112,18 @@ CONTACT = ms.Contact(PEERS[1], ("/ip4/127.0.0.1/tcp/1",) * (ADDRESSES_MAX + 1))
 WAIT = ms.Wait(2, 4, Direction.FORWARD, PEERS[2], True)
 OF_GROUP = ms.Wait(-1, 1, Direction.FORWARD, PEERS[2], True)
 WAITS = ms.Waits("line", 3, 6, Attempt(3, 1), (WAIT, OF_GROUP))
+WHOLE = SETTINGS.microbatches * (SETTINGS.stages + 2)
+ODD_GIVEN: tuple[tuple[Given, ...], ...] = (
+    (Given("a", -1, 0),), (Given("a", 1, -1),), (Given("a", 1, STAGES + 1),), (Given("a" * 65, 1, 0),),
+    (Given("a", 1, 0), Given("a", 1, 0)), (Given("a", WHOLE, 0), Given("b", 1, 0)),
+    tuple(Given(str(n), 0, 0) for n in range(CREDITED_MAX + 1)),
+)  # fmt: skip
+ODD_CREDITS: tuple[tuple[Credit, ...], ...] = (
+    (Credit("a", -1, 0.0, 0),), (Credit("a", HUGE, 0.0, 0),), (Credit("a", 0, 0.0, HUGE),), (Credit("a", 0, -1.0, 0),),
+    (Credit("a", 0, 1e13, 0),), (Credit("a" * 65, 0, 0.0, 0),), (Credit("a", 0, 0.0, 0), Credit("a", 0, 0.0, 0)),
+    tuple(Credit(str(n), 0, 0.0, 0) for n in range(CREDITED_MAX + 2)),
+)  # fmt: skip
+ODD_SHARES = (((PEERS[0], -1),), ((PEERS[0], HUGE),), tuple((PEERS[0], 0) for _ in range(2 * GROUP_MAX + 1)))
 ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUGE))
 
 
@@ -122,6 +145,9 @@ ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUG
         (BEAT, "commits", [(replace(COMMIT, step=step),) for step in (-1, STEPS + 1)] + [(COMMIT,) * 65]),
         (BEAT, "commits", [(replace(COMMIT, loss=1e30),), (replace(COMMIT, tokens=HUGE),)]),
         (BEAT, "commits", [(replace(COMMIT, norms=(1.0,) * (STAGES + 1)),)]),
+        (BEAT, "commits", [(replace(COMMIT, given=given),) for given in ODD_GIVEN]),
+        (BEGIN, "credits", ODD_CREDITS),
+        (READY, "results", [(ms.StageResult(1, 2.0, "h", shares),) for shares in ODD_SHARES]),
         (ms.Suspect("line", 3, PEERS[1], "silent", ""), "kind", ("", "other")),
         (ms.Suspect("line", 3, PEERS[1], "silent", ""), "detail", ("x" * 4000,)),
         (OFFER, "view", (-1, HUGE)),

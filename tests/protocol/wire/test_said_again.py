@@ -32,7 +32,7 @@ from ftnode.protocol.words import events as ev
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.records import EPOCH_MAX, NAME_MAX, Presence
-from ftnode.protocol.words.types import Attempt, Peer, Recovered, Rung, Snapshot, Version
+from ftnode.protocol.words.types import Attempt, Given, Peer, Recovered, Rung, Snapshot, Version
 from ftnode.protocol.words.view import Lineage, View
 from tests.protocol.wire.test_admission import PEERS, SETTINGS, STRANGER, VIEW, fields_of, participant, some
 from tests.protocol.wire.test_ranges import BEAT, BEGIN, OFFER, PROMISE, READY, STATUS, WAITS
@@ -46,6 +46,7 @@ COMMITS = tuple(
     ms.Commit(
         step, 9.9e29, LAST, LARGEST, True, (LARGEST,) * STAGES,
         tuple(Recovered(stage, Rung.COPY, LARGEST) for stage in range(STAGES)),
+        (Given("a" * 64, SETTINGS.microbatches * (SETTINGS.stages + 2), STAGES),),
     )
     for step in range(STEPS + 1)
 )  # fmt: skip

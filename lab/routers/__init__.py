@@ -1,0 +1,1 @@
+"""Volunteers behind routers."""

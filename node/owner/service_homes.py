@@ -1,0 +1,45 @@
+"""Where the nodes of this machine may have their home: the user's own, and those of the services that ftnode brings
+(`ftnode service`)."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from platformdirs import user_data_path
+
+from ftnode.node.home.paths import platform_folder
+from ftnode.node.owner.join_options import Running, running_nodes
+from ftnode.protocol.words.errors import UserError
+
+SERVICE_HOMES: tuple[Path, ...] = (Path("/var/lib/ftnode"), Path("/var/lib/ftnode-bootstrap"))
+"""As the units have them."""
+
+
+def homes_beside(home: Path) -> tuple[Path, ...]:
+    """`home`, and where that is the user's own, those of services that are here."""
+    try:
+        own = home == platform_folder(user_data_path)
+    except UserError:  # a user without a home directory, who named another folder
+        own = False
+    return (home, *(place for place in SERVICE_HOMES if os.path.lexists(place))) if own else (home,)
+
+
+def nodes_here(home: Path) -> tuple[Running, ...]:
+    """Those of `home` that run, else those of the services."""
+    for place in homes_beside(home):
+        if found := running_nodes(place):
+            return found
+    return ()
+
+
+def closed_homes(home: Path) -> tuple[Path, ...]:
+    """Of services that this user may not look into."""
+    return tuple(place for place in homes_beside(home)[1:] if not _is_open(place))
+
+
+def _is_open(place: Path) -> bool:
+    with suppress(OSError):
+        return os.access(place, os.R_OK | os.X_OK)
+    return False

@@ -1,0 +1,75 @@
+"""A path that cannot be looked at costs one line, whatever the command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from ftnode.node.cli.main import cli
+from ftnode.node.cli.options import TypedPath
+from tests.node.cli.cli_runner import Seen
+
+LONG = "a" * 300
+"""No file system of ours takes such a name; what looks at it gets an error other than that nothing is there."""
+WRITTEN = ("run init {}", "run fetch ftnode:abc {}", "snapshots save {}", "tensorboard . {}")
+READ = (
+    "run show {}", "run validate {}", "run sign {}", "run push {}", "generate {} hello", "replay {}", "lab audit {}",
+    "data check {}", "dashboard --replay {}", "snapshots divide {}", "tensorboard {} out", "join {}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "code"), [(each, 73) for each in WRITTEN] + [(each, 66) for each in READ])
+def test_a_path_that_no_file_system_takes(words: str, code: int, tmp_path: Path, ftnode: Callable[..., Seen]) -> None:
+    path = tmp_path / LONG / "x"
+    assert ftnode(*words.format(path).split(), "--home", tmp_path / "home").refused(code, str(path), "too long")
+
+
+def test_every_command_has_its_paths_looked_at() -> None:
+    types = {type(param.type) for _, load in cli.leaves() for param in load().params}
+    assert TypedPath in types and click.Path not in types
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0)
+    yield folder
+    folder.chmod(0o700)
+
+
+@pytest.fixture
+def unprivileged() -> list[str]:
+    """What a command starts with, so that locked folders are locked for it. They are not for root."""
+    if os.geteuid() != 0:
+        return []
+    if shutil.which("setpriv") is None:
+        pytest.skip("root opens every folder, and there is no setpriv")
+    return ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("run init {}/a.toml", 73), ("run show {}/a.toml", 66), ("generate {} hello", 66), ("join {}/a.toml", 66),
+     ("id --home {}", 78)],
+)  # fmt: skip
+def test_a_folder_of_somebody_else(words: str, code: int, locked: Path, unprivileged: list[str]) -> None:
+    command = [*unprivileged, sys.executable, "-m", "ftnode.node.cli", *words.format(locked).split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert Seen(done.returncode, done.stdout, done.stderr).refused(code)
+
+
+def test_a_file_that_a_command_meets_on_its_way(
+    tmp_path: Path, ftnode: Callable[..., Seen], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "/var/somewhere")
+
+    monkeypatch.setattr("ftnode.node.home.identity.take_identity", denied)
+    assert ftnode("id", "--home", tmp_path).refused(77, "/var/somewhere", "Permission denied")
