@@ -52,7 +52,7 @@ PACKET_SECONDS: Final = 0.15
 """For the answer to a handshake's first packet. Where the other side's router lets it in, there is one, and it has to
 be reset before the other side dials: from the same port to the same port there is one connection at a time."""
 LOOK_SECONDS: Final = 0.05
-SETTLE_SECONDS: Final = 0.5
+SETTLE_SECONDS: Final = 1.5
 """Who dials knows of a connection a moment before who is dialled."""
 UNDER_WAY: Final = "the other side has asked"
 

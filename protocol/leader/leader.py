@@ -24,7 +24,7 @@ from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
 from ftnode.protocol.leader.spoilt_steps import odd_ones
 from ftnode.protocol.recovery.install_plans import Hopeless, plan_installs, usable_copies
-from ftnode.protocol.recovery.standing import Standing, agree, standing, summarise
+from ftnode.protocol.recovery.standing import DONE_AGAIN, Standing, agree, standing, summarise
 from ftnode.protocol.situation import Outcome, ShowView, Situation
 from ftnode.protocol.step.credit import given_by
 from ftnode.protocol.step.work_split import Paths, Shares, divide, repair
@@ -191,7 +191,7 @@ class Leader:
         """A Status after the Begin: the sender has not got it, or it has been away in another lineage and dropped its
         work on this attempt, and with it tensors that it had acknowledged: then nobody can finish the attempt."""
         if begin.training and status.attempt is None and sender in self._begun:
-            out.note("stand", f"{sender} has dropped its work: step {begin.step} is done again")
+            out.note("stand", f"{sender} has dropped its work: step {begin.step} {DONE_AGAIN}")
             self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
         else:
             out.send(sender, begin)

@@ -6,6 +6,7 @@ from ftnode.protocol.leader.disputes import Suspects
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.liveness.liveness import BrokenLinks, Inquiry
+from ftnode.protocol.recovery.standing import BEHIND
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.errors import LocalError
 from ftnode.protocol.words.messages import Poll, PollReply, Suspect
@@ -116,7 +117,7 @@ class Losses:
         speak of the commit."""
         if s.me not in behind:
             for peer in behind:
-                self.lose(s, out, peer, "its weights lack a step that it took part in")
+                self.lose(s, out, peer, f"it {BEHIND}")
             return
         told = self.progress.statuses.items()
         liars = [peer for peer, said in told if base in (said.base, *(stage.version for stage in said.stages))]

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from ftnode.protocol.words.messages import Commit, Ready, StageStatus, Status
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Peer, Recovered, Version, initial_version, next_version
 from ftnode.protocol.words.view import View
+
+BEHIND: Final = "lacks a step that it took part in"
+GOES_ON: Final = "the step goes on"
+DONE_AGAIN: Final = "is done again"
+"""In the reasons for what is decided. The virtual world and the tests look for these words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     base = max(versions, key=lambda version: version.step, default=nothing)
     behind = fallen_behind(view, parts, base)
     if behind:
-        return Standing(base, False, None, None, False, False, (), "a member lacks a step that it took part in", behind)
+        return Standing(base, False, None, None, False, False, (), f"a member {BEHIND}", behind)
     skipped = any(status.skipped for status in parts.values() if status.base == base)
     working = {p: s for p, s in parts.items() if any(k[1] == p and _reaches(x, base) for k, x in held.items())}
     attempts = {status.attempt if status.base == base else None for status in working.values()}
@@ -84,9 +90,9 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
     taking_part = all(stage.working for stage in held.values())  # who gave a stage away may hold it again
     if attempt is not None and not empty and taking_part and working.keys() >= {peer for _, peer in held}:
         evaluate = any(status.evaluate for status in working.values())
-        why = "nobody is missing: the step goes on"
+        why = f"nobody is missing: {GOES_ON}"
         return Standing(base, skipped, None, attempt, skip, evaluate, empty, why)
-    why = "the next step begins" if attempts <= {None} else "a holder was lost in mid-step: the step is done again"
+    why = "the next step begins" if attempts <= {None} else f"a holder was lost in mid-step: the step {DONE_AGAIN}"
     return Standing(base, skipped, None, None, False, False, empty, why)
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ftnode.protocol.recovery.standing import GOES_ON
 from ftnode.protocol.words.types import Rung, spoken_stage
 from ftnode.protocol.words.view import View
 
 if TYPE_CHECKING:
     from tests.sim.world import World
-
-GOES_ON = "goes on"
 
 
 class Bereaved:

@@ -14,6 +14,7 @@ from ftnode.protocol.leader import replica_moves
 from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.leavers import Leavers
 from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.recovery.standing import DONE_AGAIN, GOES_ON
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.events import Leave
@@ -289,7 +290,7 @@ def test_who_has_a_replica_leaves_at_the_end_of_the_step() -> None:
     leave(world, host)
     world.run(begun + 10.0, lambda: not host.alive)
     assert not host.alive and world.now - begun < 2.0
-    assert not any("goes on" in note or "redone" in note for note in world.notes if float(note.split()[0]) > begun)
+    assert not any(GOES_ON in note or DONE_AGAIN in note for note in world.notes if float(note.split()[0]) > begun)
 
 
 def test_when_all_leave_nobody_waits() -> None:
@@ -316,7 +317,7 @@ def test_one_grows_to_six_and_back_to_two_without_a_loss() -> None:
     world.run(world.now + 60.0)
     view, top = best_view(world), world.ledger.top_commit()
     assert view is not None and set(view.members()) == {host.peer for host in hosts[4:]}
-    assert world.losses == 0 and not any("redone" in note or "skip" in note for note in world.notes)
+    assert world.losses == 0 and not any(DONE_AGAIN in note or "skip" in note for note in world.notes)
     world.run(world.now + 10.0)
     assert world.ledger.top_commit() > top
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ftnode.protocol.recovery.standing import DONE_AGAIN
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.effects import Send
 from ftnode.protocol.words.messages import Status
@@ -137,7 +138,7 @@ def test_a_member_that_lies_about_a_commit_is_the_one_that_goes(monkeypatch: pyt
     monkeypatch.setitem(world_module.CARRY_OUT, fx.Send, lie)
     world.kill(victim, "kill", silently=False)
     world.run(world.now + 5.0)
-    assert any("which needed our Ready" in note and str(liar.peer) in note for note in world.notes)
+    assert any("which was not without us" in note and str(liar.peer) in note for note in world.notes)
     monkeypatch.undo()
     goes_on(world)
 
@@ -157,7 +158,7 @@ def test_a_leader_that_lost_its_stage_gets_another_and_replicas_are_repaired_in_
         victim = next(peer for peer in group if peer != view.leader)
         world.kill(world.by_id[victim.id], "kill", silently=False)
         world.run(world.now + 10.0)
-    assert world.losses == 0 and not any("redone" in note for note in world.notes)
+    assert world.losses == 0 and not any(DONE_AGAIN in note for note in world.notes)
 
 
 @pytest.mark.parametrize("who", ["member", "leader"])

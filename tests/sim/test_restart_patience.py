@@ -104,7 +104,7 @@ def test_who_has_disks_and_waits_for_a_volunteer_does_not_yield_to_strangers() -
     assert "a volunteer for stage 3" in swarm.waiting()
     mine = followed(swarm)
     strangers_meet(swarm, apart, names, 5)
-    yielded = [note for note in swarm.world.notes if "yields to" in note]
+    yielded = [note for note in swarm.world.notes if "the run was split: leaves" in note]
     assert yielded and not any(note.split()[1] in names for note in yielded), yielded
     assert len(mine) == 1
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.bereaved import GOES_ON
+from ftnode.protocol.recovery.standing import GOES_ON
 from tests.sim.run import run_seeds
 from tests.sim.scenario import Outcome, run_seed
 

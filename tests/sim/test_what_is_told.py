@@ -19,7 +19,7 @@ MANIFEST: Manifest = PRESETS["tiny"]
 @pytest.mark.parametrize(
     ("lost", "why"),
     [
-        ((1,), "nobody is left on one side of stage 1 and the manifest says to halt"),
+        ((1,), "nobody is left on one side of stage 1, and the manifest says to stop then"),
         ((1, 2, 3), "all block stages are lost together"),
     ],
 )

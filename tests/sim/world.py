@@ -14,6 +14,7 @@ from math import inf
 from typing import Any
 
 from ftnode.protocol.participant import Participant
+from ftnode.protocol.recovery.standing import BEHIND
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.events import ComputeLost, ComputeReady, Done, Event, Received, Wake
 from ftnode.protocol.words.messages import Begin, Message, Ready, Status
@@ -347,7 +348,7 @@ class World:
         self.directory.search(host)
 
     def _note(self, host: Host, effect: fx.Note) -> None:
-        if "behind a commit" in effect.text:  # honest peers never are: rule 18 (i)
+        if BEHIND in effect.text:  # honest peers never are: rule 18 (i)
             raise Violation("I3", effect.text)
         if self.alike and "different gradients" in effect.text:
             raise Violation("I4", f"{host.peer} hears of two sums of honest peers: {effect.text}")

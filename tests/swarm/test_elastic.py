@@ -12,6 +12,7 @@ from ftnode.lab.swarms.swarm import Process
 from ftnode.lab.swarms.trial import Trial
 from ftnode.lab.traces.story import Story
 from ftnode.protocol.manifest.parse import Manifest
+from ftnode.protocol.recovery.standing import DONE_AGAIN
 from tests.swarm.conftest import kill_replicas, sizes
 
 OpenTrial = Callable[..., Trial]
@@ -105,7 +106,7 @@ def test_a_run_grows_to_six_and_shrinks_to_two_without_losing_a_step(open_swarm:
     trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
     assert {told.record["rung"] for told in trial.story.installed} == {"initial", "replica"}
     told = [str(note.record["text"]) for note in trial.story.notes]
-    assert not [text for text in told if "redone" in text or "is skipped" in text]
+    assert not [text for text in told if DONE_AGAIN in text or "is skipped" in text]
 
 
 def has_members(story: Story, count: int) -> bool:
