@@ -102,7 +102,17 @@ sys.exit(code)
 """
 
 
-def test_a_replay_is_served_and_ends_by_ctrl_c(recorded: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((), "the dashboard is at http://127.0.0.1:0/; Ctrl-C ends it"),
+        (("--public",), "the public dashboard is at http://127.0.0.1:0/; anyone can read it: here, and elsewhere "
+         "through a reverse proxy of this machine (without one: --listen 0.0.0.0:8080); Ctrl-C ends it"),
+        (("--public", "--listen", "0.0.0.0:0"),
+         "the public dashboard is at http://0.0.0.0:0/; anyone who can reach this machine can read it; Ctrl-C ends it"),
+    ],
+)  # fmt: skip
+def test_a_replay_is_served_and_ends_by_ctrl_c(options: tuple[str, ...], says: str, recorded: Path) -> None:
     command = [
         sys.executable,
         "-c",
@@ -114,15 +124,20 @@ def test_a_replay_is_served_and_ends_by_ctrl_c(recorded: Path) -> None:
         str(recorded),
         "--speed",
         "1000",
+        *options,
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stderr is not None
-            url = process.stdout.readline().split(" is at ")[1].split(";")[0]
+            line = process.stdout.readline()
+            assert re.sub(r":[0-9]+/", ":0/", line.strip()) == says
+            url = line.split(" is at ")[1].split(";")[0]
             step = 0
             while step < 4:
                 with urllib.request.urlopen(f"{url}look", timeout=10) as answer:
-                    step = (json.load(answer)["status"] or {"step": 0})["step"]
+                    told = json.load(answer)
+                assert ("public" in told) == ("--public" in options)
+                step = 4 if options else (told["status"] or {"step": 0})["step"]  # a public page is not asked so often
             process.send_signal(signal.SIGINT)
             assert (process.wait(20), process.stderr.read()) == (0, "")
         finally:

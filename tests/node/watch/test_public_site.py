@@ -131,6 +131,18 @@ def test_what_a_client_wrote_before_the_proxy_does_not_count(
     assert statuses == [200] * 5 + [429] * 3
 
 
+def test_what_two_proxies_wrote_on_lines_of_their_own_counts_together(
+    server: DashboardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(public_clients, "PER_SECOND", PER_SECOND / 100)
+    monkeypatch.setattr(public_clients, "AT_ONCE", 2.0)
+    for number in range(6):
+        with connect(server) as connection:
+            lines = f"X-Forwarded-For: 203.0.113.{number}\r\nX-Forwarded-For: 127.0.0.1\r\n"
+            connection.sendall(LOOK.replace(b"\r\n\r\n", f"\r\n{lines}\r\n".encode()))
+            assert connection.recv(12) == b"HTTP/1.1 200"
+
+
 def test_one_client_has_so_many_connections(unproxied: DashboardServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(public_clients, "CONNECTIONS_EACH", 4)
     with ExitStack() as stack:
