@@ -76,6 +76,20 @@ def watch(peers: int, runs: int, seconds: float, as_json: bool, home: str | None
     return 0 if run(as_json, peers, runs, seconds)["passed"] else 1
 
 
+@click.command()
+@click.option("--watchers", type=click.IntRange(1, 400), default=200, show_default=True, help="Of the page, at once.")
+@click.option("--peers", type=click.IntRange(2, 200), default=50, show_default=True, help="Fake responders.")
+@click.option("--seconds", type=FiniteRange(1, 3600), default=60.0, show_default=True, help="Of each measurement.")
+@json_option
+@unused_home_option
+def watchers(watchers: int, peers: int, seconds: float, as_json: bool, home: str | None) -> int:
+    """What many watchers of one public page (ftnode dashboard --public) cost the dashboard and the run that it shows.
+    Four minutes; exit code 1 beyond the budget."""
+    from ftnode.lab.parts.watchers import run
+
+    return 0 if run(as_json, watchers, peers, seconds)["passed"] else 1
+
+
 @click.command("dashboard")
 @click.argument("directory", metavar="DIR", type=INPUT)
 @json_option

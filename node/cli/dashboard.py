@@ -15,8 +15,10 @@ from ftnode.node.cli.options import INPUT, FiniteRange, home_option, link_argume
 from ftnode.protocol.words.errors import UserError
 
 if TYPE_CHECKING:
+    from ftnode.node.manifests.announcement import AuthorsWords
     from ftnode.node.watch.dashboard_feed import Feed
     from ftnode.node.watch.light_client import Host
+    from ftnode.node.watch.public_page import Joining
 
 ERRORS = "cli_dashboard"
 
@@ -37,36 +39,54 @@ ERRORS = "cli_dashboard"
     "--speed", type=FiniteRange(0.1, 10_000), default=1.0, show_default=True,
     help="Of a replay: recorded seconds per second.",
 )  # fmt: skip
+@click.option(
+    "--public", is_flag=True,
+    help="A page for anyone on the Internet: rationed and cached, without addresses, and with how to join.",
+)  # fmt: skip
+@click.option(
+    "--proxy", "proxies", multiple=True, metavar="ADDR",
+    help="With --public: a reverse proxy on another machine, IP address or network, that says who asks it; repeats.",
+)  # fmt: skip
 @home_option
 def dashboard(
-    link: str, listen: str, peers: tuple[str, ...], run: str, recorded: Path | None, speed: float, home: str | None
-) -> int:
-    """One live web page of a swarm: stages and holders, loss, decisions. Whom to ask: as for `ftnode status`."""
+    link: str, listen: str, peers: tuple[str, ...], run: str, recorded: Path | None, speed: float, public: bool,
+    proxies: tuple[str, ...], home: str | None,
+) -> int:  # fmt: skip
+    """One live web page of a swarm: stages and holders, loss, decisions. Whom to ask: as for `ftnode status`. With
+    --public for anyone: a given LINK, or --peer, is shown to them as the way to join."""
     import trio
 
+    from ftnode.node.manifests.announcement import AuthorsWords
     from ftnode.node.watch.dashboard_feed import Feed
-    from ftnode.node.watch.dashboard_server import is_loopback, parse_listen, serve_in_background
+    from ftnode.node.watch.dashboard_server import Public, parse_listen, serve_in_background
+    from ftnode.node.watch.public_clients import parse_proxies
 
     host, port = parse_listen(listen)
     if recorded is not None and (peers or run or link):
         raise UserError("--replay excludes --peer, --run and a link")
-    feed = Feed("live" if recorded is None else "replay")
+    if proxies and not public:
+        raise UserError("--proxy is for a page that anyone may see; add --public, or leave it out")
+    feed, words = Feed("live" if recorded is None else "replay"), AuthorsWords(also_first=public)
     addresses: tuple[str, ...] = ()
+    joining: Callable[[], Joining | None] | None = None
     if recorded is None:
         from ftnode.node.cli.status import whom_to_ask, with_link
         from ftnode.node.home.identity import home_directory
 
+        joining = _joining(link, peers, words)
         peers, run = with_link(link, peers, run)
         addresses = whom_to_ask(home_directory(home), peers)
     else:
         replay = load("ftnode.lab.demo.dashboard_replay").open_replay(recorded, feed)
-    server, close = serve_in_background(host, port, feed)
+    anyone = Public(joining or (lambda: None), parse_proxies(proxies)) if public else None
+    server, close = serve_in_background(host, port, feed, anyone)
     try:
-        click.echo(f"the dashboard is at {server.url}; Ctrl-C ends it")
-        if not is_loopback(host):
-            click.echo(f"ftnode: warning: everybody who can reach {host} can watch; the page has no password", err=True)
+        _say_where(server.url, host, public)
+        if public and recorded is None and joining is None:
+            hint = "pass an ftnode: link, or --peer with an address that the Internet can dial"
+            click.echo(f"ftnode: warning: the page cannot say how to join; {hint}", err=True)
         if recorded is None:
-            _observe(addresses, run, feed)
+            _observe(addresses, run, feed, words)
         else:
             trio.run(_until_asked, partial(replay.run, speed))
     except KeyboardInterrupt:
@@ -76,14 +96,38 @@ def dashboard(
     return 0
 
 
-def _observe(addresses: tuple[str, ...], run: str, feed: Feed) -> None:
+def _say_where(url: str, host: str, public: bool) -> None:
+    from ftnode.node.watch.dashboard_server import is_loopback
+
+    alone = is_loopback(host)
+    if public:
+        elsewhere = "here, and elsewhere through a reverse proxy of this machine (without one: --listen 0.0.0.0:8080)"
+        who = f"anyone can read it: {elsewhere}" if alone else "anyone who can reach this machine can read it"
+        click.echo(f"the public dashboard is at {url}; {who}; Ctrl-C ends it")
+        return
+    click.echo(f"the dashboard is at {url}; Ctrl-C ends it")
+    if not alone:
+        click.echo(f"ftnode: warning: everybody who can reach {host} can watch; the page has no password", err=True)
+
+
+def _joining(link: str, peers: tuple[str, ...], words: AuthorsWords) -> Callable[[], Joining | None] | None:
+    """How to take part, for a public page: by the link or the peers that its owner gave, never by those that it finds
+    by itself. None where nobody can dial those from the Internet. Raises UserError (64)."""
+    from ftnode.node.manifests.invitation import is_link, parse_link
+    from ftnode.node.manifests.ways_to_join import for_anyone, ways_to_join
+
+    invitation = parse_link(link) if is_link(link) else None
+    named = for_anyone(peers)
+    return (lambda: ways_to_join(words.manifest, invitation, named)) if invitation or named else None
+
+
+def _observe(addresses: tuple[str, ...], run: str, feed: Feed, words: AuthorsWords) -> None:
     """Look at the swarm until Ctrl-C or SIGTERM."""
     from ftnode.node.links.addresses import parse_peers
-    from ftnode.node.manifests.announcement import AuthorsWords
     from ftnode.node.watch.dashboard_live import SwarmWatcher
     from ftnode.node.watch.light_client import with_host
 
-    peers, words = parse_peers(addresses), AuthorsWords()
+    peers = parse_peers(addresses)
 
     async def observe(host: Host) -> None:
         await _until_asked(SwarmWatcher(host, peers, feed, run, words.added).run)

@@ -201,6 +201,7 @@ lab_group = LazyGroup(
         "reduction": ("ftnode.lab.commands.parts:reduction", "Seconds that a group takes to sum a gradient."),
         "sums": ("ftnode.lab.commands.parts:sums", "Seconds and loss of encoded sums on thin lines."),
         "watch": ("ftnode.lab.commands.parts:watch", "What looking at a swarm costs."),
+        "watchers": ("ftnode.lab.commands.parts:watchers", "What many watchers of a public page cost."),
         "export": ("ftnode.lab.commands.benchmarks:export_speed", "Memory and speed of an export while a run goes on."),
         "limits": ("ftnode.lab.commands.benchmarks:limits", "Whether a volunteer's limits hold."),
         "lines": ("ftnode.lab.commands.lines:lines", "What a step takes over volunteers' lines."),

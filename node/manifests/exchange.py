@@ -17,6 +17,7 @@ import trio
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
 from ftnode.node.manifests.book import MANIFEST_BYTES_MAX, ManifestBook, read_signed
+from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.codec import shown
 from ftnode.protocol.words.errors import PeerError
@@ -76,10 +77,13 @@ def read_manifest_reply(reply: bytes) -> bytes:
     return bytes(found["manifest"])
 
 
-def read_announcement(reply: bytes, run_id: str) -> str:
-    """What the author says in the manifest that a peer sent; nothing where the run has no author. Raises PeerError for
-    another manifest, or one that is not signed by its author."""
-    manifest, _ = read_signed(read_manifest_reply(reply), run_id)
+def read_signed_reply(reply: bytes, run_id: str) -> Manifest:
+    """The manifest that a peer sent. Raises PeerError for another one, or one that is not signed by its author."""
+    return read_signed(read_manifest_reply(reply), run_id)[0]
+
+
+def announcement_of(manifest: Manifest) -> str:
+    """What the author says to everybody; nothing where the run has no author."""
     return manifest.membership.message if manifest.run.author else ""
 
 

@@ -3,18 +3,21 @@
 Who can reach it may look, so it listens on loopback unless told otherwise. A page of another site must not look
 through a visitor's browser: the Host header has to be a number, localhost or the name that we listen on (a rebound DNS
 name is neither), nothing may be framed or embedded, and no other origin may read. The policy allows the page its own
-script and style, and nothing else.
+script and style, and nothing else. A public page (public_site.py) has no secrets to keep from other sites, so it goes
+by any name; the rest holds for it as well.
 """
 
 from __future__ import annotations
 
 import errno
+import gzip
 import ipaddress
 import json
 import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.resources import files
 from typing import Final
@@ -33,6 +36,9 @@ from ftnode.node.watch.http_server import (
     listen_on,
     url_of,
 )
+from ftnode.node.watch.public_clients import THIS_MACHINE, Network, PublicClients
+from ftnode.node.watch.public_page import Joining, PublicPage
+from ftnode.node.watch.public_site import FILE_SECONDS, PublicSite
 from ftnode.protocol.words.errors import UserError
 
 FILES: Final = {
@@ -53,7 +59,6 @@ HEADERS: Final = (
     ("Referrer-Policy", "no-referrer"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
-    ("Cache-Control", "no-store"),
 )  # fmt: skip
 CLIENTS_MAX: Final = 32
 """Connections at a time; a new one beyond them takes the place of the oldest, whose page asks again."""
@@ -64,23 +69,38 @@ NUMBER_MAX: Final = 1 << 53
 GENERATION_TEXT_MAX: Final = 32
 
 
+@dataclass(frozen=True, slots=True)
+class Public:
+    """What a page for anyone needs besides a feed."""
+
+    joining: Callable[[], Joining | None] = lambda: None
+    """How to take part, for the page; None while nobody can say."""
+    proxies: tuple[Network, ...] = THIS_MACHINE
+    """Whose word counts on who asks."""
+
+
 class DashboardServer:
     """Serves a feed. Listens at once: raises UserError when it cannot."""
 
-    def __init__(self, host: str, port: int, feed: Feed) -> None:
+    def __init__(self, host: str, port: int, feed: Feed, public: Public | None = None) -> None:
+        """`public`: whom to show it to anyone by; None: to people who use this machine."""
         self._feed = feed
         self._name = host.lower()
-        page = files("ftnode.node.watch").joinpath("page")
-        self._assets = {path: HttpResponse(HTTPStatus.OK, kind, page.joinpath(name).read_bytes())
-                        for path, (name, kind) in FILES.items()}  # fmt: skip
-        self._socket = _listen(host, port)
+        self._assets = _page_files("no-store")
+        self._public: PublicSite | None = None
+        self._limits = HttpLimits(CLIENTS_MAX, True, IDLE_SECONDS, REQUEST_BYTES_MAX, requests=None)
+        if public is not None:
+            kept = _page_files(f"public, max-age={FILE_SECONDS}")
+            self._public = PublicSite(PublicPage(feed, public.joining), PublicClients(public.proxies), kept)
+            self._limits = self._public.limits
+        self._socket = _listen(host, port, self._limits.connections)
         self.server_port: int = self._socket.getsockname()[1]
         self.url = url_of(self._socket, "/")
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        limits = HttpLimits(CLIENTS_MAX, True, IDLE_SECONDS, REQUEST_BYTES_MAX, requests=None)
-        await HttpServer(self._answer, HEADERS, limits).run(self._socket)
+        answer = self._public.answer if self._public is not None else self._answer
+        await HttpServer(answer, HEADERS, self._limits).run(self._socket)
 
     def _answer(self, question: HttpRequest) -> HttpResponse:
         if question.method not in ("GET", "HEAD"):
@@ -111,9 +131,11 @@ class DashboardServer:
         return json.dumps(self._feed.look(generation, *places), separators=(",", ":")).encode()
 
 
-def serve_in_background(host: str, port: int, feed: Feed) -> tuple[DashboardServer, Callable[[], None]]:
+def serve_in_background(
+    host: str, port: int, feed: Feed, public: Public | None = None
+) -> tuple[DashboardServer, Callable[[], None]]:
     """A server on a thread of its own, and what ends both. Raises UserError."""
-    server = DashboardServer(host, port, feed)
+    server = DashboardServer(host, port, feed, public)
     started = threading.Event()
     scope = trio.CancelScope()
     token: trio.lowlevel.TrioToken
@@ -157,13 +179,22 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or (is_number(host) and ipaddress.ip_address(host).is_loopback)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _page_files(cache: str) -> dict[str, HttpResponse]:
+    folder = files("ftnode.node.watch").joinpath("page")
+    found = {}
+    for path, (name, kind) in FILES.items():
+        body = folder.joinpath(name).read_bytes()
+        found[path] = HttpResponse(HTTPStatus.OK, kind, body, gzip.compress(body, mtime=0), cache)
+    return found
+
+
+def _listen(host: str, port: int, backlog: int) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
         raise UserError(f"--listen {host}: no such host ({error}); use an address of this machine", 69) from None
     try:
-        return listen_on(family, (str(address[0]), port), CLIENTS_MAX)
+        return listen_on(family, (str(address[0]), port), backlog)
     except OSError as error:
         why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be listened on: {error.strerror}"
         raise UserError(f"{host}:{port} {why}; choose another with --listen HOST:PORT", 69) from None

@@ -43,7 +43,7 @@ NONE: Final = "none"
 REQUEST_SECONDS: Final = 5.0
 REQUEST_BYTES_MAX: Final = 8192
 CONNECTIONS_MAX: Final = 16
-HEADERS: Final = (("X-Content-Type-Options", "nosniff"), ("Cache-Control", "no-store"))
+HEADERS: Final = (("X-Content-Type-Options", "nosniff"),)
 
 
 def parse_listen(text: str) -> tuple[str, int] | None:

@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ import pytest
 
 from ftnode.lab.demo.kills import Planned, strike
 from ftnode.lab.demo.report import recover
+from ftnode.lab.swarms.trial import Trial
+from ftnode.node.manifests.invitation import Invitation
+from ftnode.protocol.manifest.parse import parse
 from tests.swarm.conftest import OpenTrial, wait
 
 pytestmark = pytest.mark.timeout(240)
@@ -25,7 +29,7 @@ Look = dict[str, Any]
 
 
 @contextmanager
-def dashboard(address: str, home: Path) -> Iterator[Callable[[], Look]]:
+def dashboard(home: Path, *options: str) -> Iterator[Callable[..., Look]]:
     """A dashboard; what it yields looks at it as a new page does. It must end by Ctrl-C."""
     command = [
         sys.executable,
@@ -37,13 +41,13 @@ def dashboard(address: str, home: Path) -> Iterator[Callable[[], Look]]:
         "--home",
         str(home),
     ]
-    process = subprocess.Popen([*command, "--peer", address], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         url = process.stdout.readline().split(" is at ")[1].split(";")[0]
 
-        def look() -> Look:
-            with urllib.request.urlopen(f"{url}look", timeout=10) as answer:
+        def look(path: str = "look") -> Look:
+            with urllib.request.urlopen(f"{url}{path}", timeout=10) as answer:
                 found: Look = json.load(answer)
                 return found
 
@@ -69,7 +73,7 @@ def test_who_comes_late_sees_it_all_and_the_loss_of_a_stage_as_it_happens(
 ) -> None:
     trial = open_swarm(volunteers=4, stages=2)
     trial.wait_for_step(20)
-    with dashboard(trial.swarm.address, tmp_path / "watcher") as look:
+    with dashboard(tmp_path / "watcher", "--peer", trial.swarm.address) as look:
         told = wait(
             "the page to tell of it", look, lambda told: told["status"] is not None and steps(told) >= set(range(1, 21))
         )
@@ -89,3 +93,20 @@ def test_who_comes_late_sees_it_all_and_the_loss_of_a_stage_as_it_happens(
         assert any("stage 2" in text for text in said(told, "lost"))
         newest = told["status"]["step"]
         wait("the page to tell of it", look, lambda told: steps(told) >= set(range(1, newest + 1)))
+    tell_anyone(trial, tmp_path)
+
+
+def tell_anyone(trial: Trial, folder: Path) -> None:
+    """A public page of the same run has its past and its present, says how to join, and no address and no folder."""
+    manifest = parse(trial.swarm.manifest.read_text())
+    link = str(Invitation(manifest.run_id, manifest.run.author, (trial.swarm.address,)))
+    with dashboard(folder / "public", "--public", link) as look:
+        told = wait("the page to tell of it", look, lambda told: bool(steps(told) and said(told, "lost")))
+        past = wait("the past to be there", partial(look, "past"), lambda past: steps(past) >= set(range(1, 21)))
+        assert [row["stage"] for row in told["status"]["recoveries"]] == [2] and told["status"]["peers"]
+        joining = told["public"].pop("joining")
+        assert joining == {"join": f"ftnode join '{link}'", "watch": f"ftnode status '{link}'", "listed": False}
+        for document in (told, past):
+            text = json.dumps(document)
+            for secret in ("127.0.0.1", "/ip4", "/p2p", "/tcp", str(folder), str(Path.home()), ".py", ".sock"):
+                assert secret not in text, secret

@@ -1,7 +1,8 @@
 // Asks the server what is new, once a second, and shows it. Text from peers goes to the page as text only.
 "use strict";
 
-const LOOK_MS = 1000, HIDDEN_MS = 5000, RETRY_MS = 2000, ANSWER_MS = 10000;
+const LOOK_MS = 1000, HIDDEN_TIMES = 5, RETRY_MS = 2000, ANSWER_MS = 10000;
+const LOGS = ["commits", "validations", "notes"];
 const NOTES_MAX = 200, MARKS_MAX = 400, RECOVERIES_MAX = 32, HOLDERS_ROOMY = 24, OLD_SECONDS = 20;
 const SIGNS = {
   training: "▶", ready: "✓", rebuilding: "↻", vacant: "○", waiting: "…", finished: "■", silent: "✕", unknown: "?", halted: "✕",
@@ -61,25 +62,69 @@ const rate = new Chart(find("rate"), new Curve(), {
 
 // -- what is told
 
+// Relative, so that the page works behind the path of a reverse proxy.
+async function ask(where) {
+  const answer = await fetch(where, { signal: AbortSignal.timeout(ANSWER_MS), cache: "no-store" });
+  if (answer.status === 429) throw new Busy(Number(answer.headers.get("Retry-After")) || 1);
+  if (!answer.ok) throw new Error(`it answers ${answer.status}`);
+  const told = await answer.json();
+  if (told.format !== 1) throw new Error("the page is of another version; load it anew");
+  return told;
+}
+
+class Busy extends Error {
+  constructor(seconds) {
+    super(`too many questions come from this network; the page goes on in ${seconds} s`);
+    this.seconds = seconds;
+  }
+}
+
+// A public page tells everybody the same, so that it need not be asked for what is new to one.
+let open = null;
 async function look() {
   const places = new URLSearchParams({
     generation: known.generation, commits: known.commits, validations: known.validations, notes: known.notes,
   });
-  const answer = await fetch(`/look?${places}`, { signal: AbortSignal.timeout(ANSWER_MS), cache: "no-store" });
-  if (!answer.ok) throw new Error(`it answers ${answer.status}`);
-  const told = await answer.json();
-  if (told.format !== 1) throw new Error("the page is of another version; load it anew");
+  const told = await ask(open || !known.generation ? "look" : `look?${places}`);
+  open = told.public || null;
   if (told.generation !== known.generation) beginAnew(told.generation);
-  for (const [step, loss, tokens, seconds] of told.commits.rows) {
+  if (!open || !lacks(told) || await takePast()) take(told);
+  show(told);
+  return LOGS.some((log) => told[log].more);
+}
+
+const firstOf = (log) => log.next - log.rows.length;
+const lacks = (told) => LOGS.some((log) => firstOf(told[log]) > known[log]);
+
+// Everything so far, from the beginning; whether it is of the same generation as the newest word.
+async function takePast() {
+  const past = await ask("past"), fits = past.generation === known.generation;
+  if (!fits) return false;
+  beginAnew(past.generation);
+  for (const log of LOGS) known[log] = firstOf(past[log]);
+  take(past);
+  return true;
+}
+
+// What is not known yet; a log may begin with rows that are.
+function take(told) {
+  for (const log of LOGS) {
+    const { rows, next } = told[log];
+    for (const row of rows.slice(Math.max(0, known[log] - firstOf(told[log])))) PUT[log](row);
+    known[log] = Math.max(known[log], next);
+  }
+}
+
+const PUT = {
+  commits([step, loss, tokens, seconds]) {
     known.loss.put(step, loss);
     if (seconds > 0 && tokens > 0) known.rate.put(step, tokens / seconds);
-  }
-  for (const [step, loss] of told.validations.rows) known.validation.put(step, loss);
-  for (const note of told.notes.rows) hear(note);
-  for (const log of ["commits", "validations", "notes"]) known[log] = told[log].next;
-  show(told);
-  return told.commits.more || told.validations.more || told.notes.more;
-}
+  },
+  validations([step, loss]) {
+    known.validation.put(step, loss);
+  },
+  notes: hear,
+};
 
 function hear([time, step, peer, kind, text]) {
   if (kind === "lost") mark(step + 1, text, false);
@@ -119,6 +164,7 @@ function show(told) {
   const status = told.status;
   showBanner(told);
   showAnnouncement(status);
+  showJoining(told.public);
   const since = clock(Date.now() / 1000 - told.age);
   say("source", told.source === "replay" ? "A replay of recorded traces" : told.silent ? `As of ${since}` : "Live");
   if (!status || !status.run) {
@@ -151,6 +197,15 @@ function showAnnouncement(status) {
   const text = status ? status.announcement : "";
   find("announcement").hidden = !text;
   say("announcement", text ? `The run's author says: ${text}` : "");
+}
+
+function showJoining(open) {
+  const ways = open && open.joining;
+  find("joining").hidden = !ways;
+  if (!ways) return;
+  say("join", ways.join);
+  say("watch", ways.watch);
+  find("listed").hidden = !ways.listed;
 }
 
 function showBanner(told) {
@@ -342,18 +397,38 @@ function showCredits(status) {
   }));
 }
 
+// Pages of many watchers that came at the same moment drift apart.
+function pauseMs() {
+  const pause = open ? open.seconds * 1000 * (0.8 + 0.4 * Math.random()) : LOOK_MS;
+  return document.hidden ? HIDDEN_TIMES * pause : pause;
+}
+
 async function lookForever() {
   let pause;
   try {
-    pause = await look() ? 0 : document.hidden ? HIDDEN_MS : LOOK_MS;
+    pause = await look() ? 0 : pauseMs();
   } catch (error) {
+    const own = `The dashboard's own process does not answer (${error.message}); is ftnode dashboard still running?`;
     find("banner").hidden = false;
-    say("banner", `The dashboard's own process does not answer (${error.message}); is ftnode dashboard still running?`);
-    pause = RETRY_MS;
+    say("banner", open ? `Nothing new comes: ${error.message}` : own);
+    pause = error instanceof Busy ? error.seconds * 1000 : RETRY_MS;
   }
   setTimeout(lookForever, pause);
 }
 
+// Without https there is no clipboard for pages: then the command is marked, to be copied by hand.
+for (const button of document.querySelectorAll("[data-copies]")) {
+  button.addEventListener("click", async () => {
+    const command = find(button.dataset.copies);
+    getSelection().selectAllChildren(command);
+    try {
+      await navigator.clipboard.writeText(command.textContent);
+      say(button, "Copied");
+    } catch {
+      say(button, "Marked");
+    }
+  });
+}
 find("only").addEventListener("change", () => find("log").classList.toggle("only", find("only").checked));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   curve.draw();

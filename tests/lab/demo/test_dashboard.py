@@ -9,28 +9,23 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trio
 
-from ftnode.lab.demo.browser import Page, find_chromium, open_browser
+from ftnode.lab.demo.browser import Page
 from ftnode.lab.demo.dashboard_replay import Replay, open_replay, read_recording, repeated
 from ftnode.lab.parts import dashboard
 from ftnode.node.watch import dashboard_feed
 from ftnode.node.watch.dashboard_feed import COMMITS_KEPT, Decision, Feed
-from ftnode.node.watch.dashboard_server import serve_in_background
 from ftnode.node.watch.history import CommitRow, ValidationRow
 from ftnode.node.watch.status import RecoveryRow, Speaker, StageRow, SwarmStatus
 from ftnode.protocol.words.errors import UserError
 from tests.lab.audit.miniature import NAMES, PEERS, Miniature
+from tests.lab.demo.browsing import in_browser, needs_chromium
 
-needs_chromium = pytest.mark.skipif(
-    find_chromium() is None, reason="there is no Chromium here; Debian: apt install chromium"
-)
 EVIL = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>"
 
 
@@ -107,7 +102,17 @@ sys.exit(code)
 """
 
 
-def test_a_replay_is_served_and_ends_by_ctrl_c(recorded: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ((), "the dashboard is at http://127.0.0.1:0/; Ctrl-C ends it"),
+        (("--public",), "the public dashboard is at http://127.0.0.1:0/; anyone can read it: here, and elsewhere "
+         "through a reverse proxy of this machine (without one: --listen 0.0.0.0:8080); Ctrl-C ends it"),
+        (("--public", "--listen", "0.0.0.0:0"),
+         "the public dashboard is at http://0.0.0.0:0/; anyone who can reach this machine can read it; Ctrl-C ends it"),
+    ],
+)  # fmt: skip
+def test_a_replay_is_served_and_ends_by_ctrl_c(options: tuple[str, ...], says: str, recorded: Path) -> None:
     command = [
         sys.executable,
         "-c",
@@ -119,41 +124,24 @@ def test_a_replay_is_served_and_ends_by_ctrl_c(recorded: Path) -> None:
         str(recorded),
         "--speed",
         "1000",
+        *options,
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stderr is not None
-            url = process.stdout.readline().split(" is at ")[1].split(";")[0]
+            line = process.stdout.readline()
+            assert re.sub(r":[0-9]+/", ":0/", line.strip()) == says
+            url = line.split(" is at ")[1].split(";")[0]
             step = 0
             while step < 4:
                 with urllib.request.urlopen(f"{url}look", timeout=10) as answer:
-                    step = (json.load(answer)["status"] or {"step": 0})["step"]
+                    told = json.load(answer)
+                assert ("public" in told) == ("--public" in options)
+                step = 4 if options else (told["status"] or {"step": 0})["step"]  # a public page is not asked so often
             process.send_signal(signal.SIGINT)
             assert (process.wait(20), process.stderr.read()) == (0, "")
         finally:
             process.kill()
-
-
-def in_browser(feed: Feed, test: Callable[[Page, str], Awaitable[None]]) -> None:
-    async def main() -> None:
-        server, close = serve_in_background("127.0.0.1", 0, feed)
-        try:
-            async with open_browser() as page:
-                await page.call("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
-                await test(page, server.url)
-                assert await page.evaluate("window.refused") == []
-        finally:
-            await trio.to_thread.run_sync(close)
-
-    trio.run(main)
-
-
-WATCH = """
-window.refused = [];
-addEventListener("securitypolicyviolation", (event) => window.refused.push(event.violatedDirective));
-addEventListener("error", (event) => window.refused.push(event.message));
-addEventListener("unhandledrejection", (event) => window.refused.push(String(event.reason)));
-"""
 
 
 @needs_chromium

@@ -9,7 +9,7 @@ import pytest
 
 from ftnode.node.home.identity import Identity
 from ftnode.node.manifests.authorship import announce, sign
-from ftnode.node.manifests.exchange import FORMAT, read_announcement
+from ftnode.node.manifests.exchange import FORMAT, announcement_of, read_signed_reply
 from ftnode.node.manifests.presets import PRESETS
 from ftnode.protocol.manifest.parse import parse, render
 from ftnode.protocol.words.errors import PeerError
@@ -29,7 +29,7 @@ def forged(text: str) -> str:
 
 def test_the_authors_word_comes_through(key: Identity) -> None:
     said = announce(sign(TEXT, key), "hello", key)
-    assert read_announcement(reply(said), parse(said).run_id) == "hello"
+    assert announcement_of(read_signed_reply(reply(said), parse(said).run_id)) == "hello"
 
 
 def test_nobody_else_can_speak(key: Identity) -> None:
@@ -38,12 +38,12 @@ def test_nobody_else_can_speak(key: Identity) -> None:
     assert parse(unsigned).run_id == run and "send money" in unsigned
     for text in (forged(said), unsigned):
         with pytest.raises(PeerError):
-            read_announcement(reply(text), run)
+            read_signed_reply(reply(text), run)
     with pytest.raises(PeerError):
-        read_announcement(reply(said), "0" * 32)
+        read_signed_reply(reply(said), "0" * 32)
 
 
 def test_a_run_without_an_author_has_nobody_who_speaks_for_it() -> None:
     manifest = parse(TEXT)
     said = render(replace(manifest, membership=replace(manifest.membership, message="hello")))
-    assert read_announcement(reply(said), manifest.run_id) == ""
+    assert announcement_of(read_signed_reply(reply(said), manifest.run_id)) == ""

@@ -27,6 +27,7 @@ from ftnode.protocol.words.errors import UserError
 from tests.node.cli.cli_runner import Seen
 
 ROOT = Path(__file__).parents[3]
+PEER = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWHUw3Tn3p4HGPuk8Zb1HmL2Zq8zVs3PJ5GZqNBwRoiF6q"
 
 
 @pytest.fixture
@@ -242,6 +243,11 @@ def test_uplot_is_as_its_package_has_it(name: str, digest: str) -> None:
         (["--replay", "{here}", "--peer", "x"], 64, "excludes"),
         (["--home", "{here}"], 64, "pass --peer ADDR"),
         (["--home", "{here}", "--peer", "x"], 64, "no multiaddr"),
+        (["--home", "{here}", "--public"], 64, "pass --peer ADDR"),
+        (["--home", "{here}", "--public", "--peer", "x"], 64, "no multiaddr"),
+        (["--home", "{here}", "--public", "ftnode:x"], 64, "is no ftnode: link"),
+        (["--home", "{here}", "--proxy", "10.0.0.2"], 64, "add --public"),
+        (["--home", "{here}", "--public", "--peer", PEER, "--proxy", "proxy.example"], 64, "is no network"),
     ],
 )
 def test_mistakes_are_one_line(
