@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 10.0
-AGAIN_SECONDS: Final = 10.0
-"""Until a peer is asked again that did not give what it should have."""
+AGAIN_SECONDS: Final = 30.0
+"""Until a peer is asked again that did not give what it should have: each question may hold a look up."""
 
 
 class AuthorsWords:
