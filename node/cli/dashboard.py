@@ -57,7 +57,7 @@ def dashboard(
         from ftnode.node.home.identity import home_directory
 
         peers, run = with_link(link, peers, run)
-        addresses = whom_to_ask(home_directory(home), peers)
+        addresses = whom_to_ask(home_directory(home), peers, run)
     else:
         replay = load("ftnode.lab.demo.dashboard_replay").open_replay(recorded, feed)
     server, close = serve_in_background(host, port, feed)

@@ -253,9 +253,12 @@ class Node:
         """Who watches with `ftnode status` cannot dial through a relay, and asks remembered peers then."""
         direct = [address for address in self.addresses if "/p2p-circuit" not in address]
         full = full_addresses(self.me.id, direct)
-        run = self.config.manifest.run_id
-        going, log = self.departure, str(self.config.log_directory)
-        self._noted.write(Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen, log))
+        run, going, log = self.config.manifest, self.departure, str(self.config.log_directory)
+        self._noted.write(
+            Running(
+                os.getpid(), self.me.id, run.run_id, full, going.leaving, going.keeps, going.frozen, log, run.run.name
+            )
+        )  # fmt: skip
 
     async def _invite(self, reachable: bool) -> None:
         """A link to this run, for the owner to pass on, once, and when the last one is of no use any more."""

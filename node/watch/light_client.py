@@ -11,7 +11,7 @@ import gc
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -89,6 +89,28 @@ def fetch_answer(
         return status, tuple(full for peer in who for full in full_addresses(peer.peer_id, peer.addresses))
 
     return with_host(fetch)
+
+
+def fetch_runs(
+    asked: Mapping[str, Sequence[str]], timeout: float
+) -> dict[str, SwarmStatus | UserError]:  # fmt: skip
+    """A status of each of several runs, by run id: `asked` has the full multiaddrs to ask about it. All are asked side
+    by side; of a run that nobody tells of within `timeout` s, why."""
+    found: dict[str, SwarmStatus | UserError] = {}
+
+    async def fetch(host: IHost) -> None:
+        async def one(run: str) -> None:
+            try:
+                _, found[run] = await _find(host, parse_peers(asked[run]), run, timeout)
+            except UserError as error:
+                found[run] = error
+
+        async with trio.open_nursery() as nursery:
+            for run in asked:
+                nursery.start_soon(one, run)
+
+    with_host(fetch)
+    return found
 
 
 def exchange(
