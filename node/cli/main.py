@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from traceback import walk_tb
 from typing import Any, NoReturn
@@ -247,7 +248,29 @@ cli = LazyGroup(
         "lab": ("ftnode.node.cli.main:lab_group", "Measure, audit and experiment on this machine."),
     },
 )
-click.version_option(package_name="ftnode", message="%(package)s %(version)s")(cli)
+
+
+def _version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """One line for scripts; on stderr what a node of this machine has seen to be newer. Asks nobody."""
+    if not wanted or context.resilient_parsing:
+        return
+    from ftnode.node.cli.config_file import home_among
+    from ftnode.node.home.identity import home_path
+    from ftnode.node.owner.service_homes import homes_beside
+    from ftnode.node.watch.versions import VERSION, read_note
+
+    click.echo(f"ftnode {VERSION}")
+    with suppress(UserError):  # a user without a home directory
+        found = [note for home in homes_beside(home_path(home_among((), ()))) if (note := read_note(home))]
+        if found:
+            click.echo(str(found[0]), err=True)
+    context.exit()
+
+
+click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version,
+    help="Show the version and exit. Says on stderr whether a node of this machine has met a newer one.",
+)(cli)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

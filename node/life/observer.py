@@ -31,9 +31,10 @@ from ftnode.node.watch.metrics_server import NONE, MetricsServer
 from ftnode.node.watch.own_work import OwnWork, summary
 from ftnode.node.watch.peer_latency import WHO_PROTOCOL, Acquaintances, credits_of, who_handler
 from ftnode.node.watch.progress import Progress
-from ftnode.node.watch.run_status import VERSION, Surroundings, look, run_status, undigested_rows
+from ftnode.node.watch.run_status import Surroundings, look, run_status, undigested_rows
 from ftnode.node.watch.status import PeerRow, Speaker, SwarmStatus
 from ftnode.node.watch.time_use import Glance, TimeRecord
+from ftnode.node.watch.versions import VERSION, VersionNews
 from ftnode.protocol.picture import Picture
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Observer:
         """What this node does."""
         self._told_end, self._alarmed = False, frozenset[str]()
         self._time, self._line = TimeRecord(), LineNews(config.manifest)
-        self._clocks = ClockNews(CLOCK_SKEW_MS_MAX / 1000)
+        self._clocks, self._versions = ClockNews(CLOCK_SKEW_MS_MAX / 1000), VersionNews(config.home)
         self._progress = Progress()
         self.book = CreditBook(config.home, config.manifest.run_id, lambda: look().history.credit)
         self._card = card
@@ -139,6 +140,8 @@ class Observer:
                 self._say("line", news)
             if news := self._clocks.look(self._acquaintances.known.values()):
                 self._say("clock", news)
+            if news := self._versions.look([met.version for met in self._acquaintances.known.values()]):
+                self._say("version", news)
             await trio.sleep(LOOK_SECONDS)
 
     def _tell_the_end(self, picture: Picture) -> None:

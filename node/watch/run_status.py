@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from statistics import median
 
 from ftnode.node.links.address_cards import bare
@@ -30,12 +29,12 @@ from ftnode.node.watch.status import (
 )
 from ftnode.node.watch.time_left import STEPS_SEEN, seconds_left
 from ftnode.node.watch.time_use import TimeUse
+from ftnode.node.watch.versions import VERSION
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.picture import Picture
 from ftnode.protocol.words.messages import HALTED
 from ftnode.protocol.words.types import Peer, Rung
 
-VERSION = version("ftnode")
 PACE_COMMITS = 8
 """Of the newest, for the speed."""
 SILENT_LEASES = 2
