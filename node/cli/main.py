@@ -69,13 +69,17 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in self.table.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`help` before a command asks for that command's, and alone for the group's own."""
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.table and not args[0].startswith("-"):
             from difflib import get_close_matches
 
-            near = get_close_matches(args[0], self.table, 1)
+            near = get_close_matches(args[0], [*self.table, "help"], 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.table)}"
             ctx.fail(f"no command is called {args[0]}; {hint}")
         name, command, rest = super().resolve_command(ctx, args)
@@ -276,8 +280,6 @@ click.option(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code, by sysexits. What goes wrong by the user's hand is one line on stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["help"]:
-        words = [*words[1:], "--help"]
     spell_out(sys.stdout, sys.stderr)
     try:
         result = cli.main(args=words, prog_name="ftnode", standalone_mode=False)
