@@ -425,6 +425,7 @@ class Node:
         fitting = capacity_of(ready, self.config.hold, self.settings.live_activations, copies)
         head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready)
         lines = describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, copies, head, why)
+        self.observer.no_head = "" if head else why
         for line in lines:
             self.speaking.say("compute", line)
         if slow := too_slow(self.config.manifest, self.config.limits.up, fitting, head, self.config.hand_over_seconds):

@@ -22,7 +22,7 @@ from ftnode.node.links.addresses import parse_peers
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.manifests.book import ManifestBook
 from ftnode.node.owner.join_options import JoinConfig
-from ftnode.node.watch.alarms import alarms
+from ftnode.node.watch.alarms import alarms, head_wanted
 from ftnode.node.watch.clock_news import ClockNews
 from ftnode.node.watch.credit_book import CreditBook
 from ftnode.node.watch.line_news import LineNews
@@ -63,6 +63,8 @@ class Observer:
         """How others reach us, in words."""
         self.trouble: Callable[[], str] = lambda: ""
         """What this node waits for, whatever its run does."""
+        self.no_head = ""
+        """Why this node cannot hold the head; empty when it can, or does not know yet."""
         self.glance: Callable[[], Glance] = lambda: Glance(False, False, False, 0.0)
         """What compute and the lines do at this moment."""
         self.work = OwnWork()
@@ -92,7 +94,7 @@ class Observer:
         nursery.start_soon(self._acquaintances.run)
         nursery.start_soon(self.book.run)
         nursery.start_soon(self._ask_for_names)
-        nursery.start_soon(tell_waits, lambda: self._look().waiting or self.trouble(), self._say)
+        nursery.start_soon(tell_waits, self._waits, self._say)
         nursery.start_soon(self._look_again_and_again)
         nursery.start_soon(self._glance_again_and_again)
 
@@ -106,13 +108,18 @@ class Observer:
             self._acquaintances.known,
             self.reach,
             time.time(),
-            self.trouble(),
+            self.trouble() or head_wanted(picture, self.no_head),
             undigested_rows(undigested.FAILURES),
             self._time.use(),
             self._manifests.manifest.membership.revision if self._manifests else 0,
             self.book.rows(),
         )
         return run_status(picture, self._config.manifest, around, now, curve)
+
+    def _waits(self) -> str:
+        """What this node waits for, that of which it can do something first."""
+        picture = self._look()
+        return head_wanted(picture, self.no_head) or picture.waiting or self.trouble()
 
     async def meet(self) -> tuple[PeerRow, ...]:
         """The peers of a status, just asked who they are."""
