@@ -28,8 +28,9 @@ from ftnode.node.watch.credit_book import CreditBook
 from ftnode.node.watch.line_news import LineNews
 from ftnode.node.watch.metrics_file import METRICS_NAME, MetricsFile
 from ftnode.node.watch.metrics_server import NONE, MetricsServer
+from ftnode.node.watch.old_recoveries import OldRecoveries
 from ftnode.node.watch.own_work import OwnWork, summary
-from ftnode.node.watch.peer_latency import WHO_PROTOCOL, Acquaintances, credits_of, who_handler
+from ftnode.node.watch.peer_latency import WHO_PROTOCOL, Acquaintances, status_of, who_handler
 from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.run_status import Surroundings, look, run_status, undigested_rows
 from ftnode.node.watch.status import PeerRow, Speaker, SwarmStatus
@@ -41,7 +42,8 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
 GLANCE_SECONDS: Final = 0.1
-NAMES_SECONDS: Final = 60.0
+FIRST_PAST_SECONDS: Final = 10.0
+PAST_SECONDS: Final = 60.0
 
 
 class Observer:
@@ -72,7 +74,7 @@ class Observer:
         self._told_end, self._alarmed = False, frozenset[str]()
         self._time, self._line = TimeRecord(), LineNews(config.manifest)
         self._clocks, self._versions = ClockNews(CLOCK_SKEW_MS_MAX / 1000), VersionNews(config.home)
-        self._progress = Progress()
+        self._progress, self._past = Progress(), OldRecoveries()
         self.book = CreditBook(config.home, config.manifest.run_id, lambda: look().history.credit)
         self._card = card
         if card is not None:
@@ -93,7 +95,7 @@ class Observer:
             self._say("metrics", server.line)
         nursery.start_soon(self._acquaintances.run)
         nursery.start_soon(self.book.run)
-        nursery.start_soon(self._ask_for_names)
+        nursery.start_soon(self._ask_for_the_past)
         nursery.start_soon(tell_waits, self._waits, self._say)
         nursery.start_soon(self._look_again_and_again)
         nursery.start_soon(self._glance_again_and_again)
@@ -113,6 +115,7 @@ class Observer:
             self._time.use(),
             self._manifests.manifest.membership.revision if self._manifests else 0,
             self.book.rows(),
+            self._past.filled,
         )
         return run_status(picture, self._config.manifest, around, now, curve)
 
@@ -171,13 +174,17 @@ class Observer:
             self._time.glance(self.glance(), trio.current_time())
             await trio.sleep(GLANCE_SECONDS)
 
-    async def _ask_for_names(self) -> None:
-        """Now and then a volunteer that we are connected to, for what those are called who have gone."""
+    async def _ask_for_the_past(self) -> None:
+        """Now and then a volunteer that we are connected to: what those are called who have gone, and what it saw of
+        recoveries of before our time."""
+        await trio.sleep(FIRST_PAST_SECONDS)
         while True:
-            await trio.sleep(NAMES_SECONDS)
             met = [peer for peer, known in self._acquaintances.known.items() if known.role == "volunteer"]
-            if met:
-                self.book.learn_from(await credits_of(self._p2pd, choice(met)))
+            told = await status_of(self._p2pd, choice(met)) if met else None
+            if told is not None and told.run == self._config.manifest.run_id:
+                self.book.learn_from(told.credits)
+                self._past.learn(told.recoveries, self._look().history.rebuilds)
+            await trio.sleep(PAST_SECONDS)
 
     def _speaker(self) -> Speaker:
         return Speaker(self._look().me.id, VERSION, self.device, "volunteer", self.reach)

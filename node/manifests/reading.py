@@ -23,7 +23,7 @@ def read_manifest(path: Path) -> tuple[Manifest, str]:
         with path.open("rb") as file:
             data = file.read(MANIFEST_BYTES_MAX + 1)
     except FileNotFoundError:
-        raise UserError(_meant(path), 66) from None
+        raise _what_is_meant(path) from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; name the manifest in it, a .toml file", 66) from None
     except OSError as error:
@@ -37,18 +37,22 @@ def read_manifest(path: Path) -> tuple[Manifest, str]:
     return parse(text, path.name), text
 
 
-def _meant(path: Path) -> str:
+def _what_is_meant(path: Path) -> UserError:
     """What to do with something that people take for a manifest, or when a file is not there."""
     text = str(path)
     if text.startswith(("http:/", "https:/")):
-        return "a manifest is a file of this machine, not a URL; save it first, or ask for the run's ftnode: link"
+        return UserError(
+            "a manifest is a file of this machine, not a URL; save it first, or ask for the run's ftnode: link", 66
+        )
     if text.startswith(("/ip4/", "/ip6/", "/dns")):
-        return "that is the address of a peer and no manifest; it belongs behind --peer"
+        return UserError("that is the address of a peer and no manifest; it belongs behind --peer", 66)
     if is_link(text):
-        return "that is a link and no file; get its manifest with: ftnode run fetch LINK FILE"
+        return UserError("that is a link and no file; get its manifest with: ftnode run fetch LINK FILE", 66)
     if text.startswith(PEER_ID_START) and len(text) == PEER_ID_LETTERS:
-        return "that is a PeerId and no manifest; --peer takes the peer's whole address, as /ip4/…/tcp/…/p2p/PEERID"
+        return UserError(
+            "that is a PeerId and no manifest; --peer takes the peer's whole address, as /ip4/…/tcp/…/p2p/PEERID", 66
+        )
     longer = Path(f"{text}.toml")
-    return f"there is no manifest {path}; " + (
-        f"there is one called {longer}" if longer.is_file() else f"write one with: ftnode run init {path}"
-    )
+    if longer.is_file():
+        return UserError(f"there is no manifest {path}; there is one called {longer}", 66)
+    return UserError(f"there is no manifest {path}; write one with: ftnode run init {path}", 66)

@@ -50,7 +50,7 @@ def test_a_manifest_is_asked_for_once_for_each_revision() -> None:
 
 def test_who_gives_no_manifest_holds_up_one_look_and_not_every_one() -> None:
     peers, host = Peers(), Any
-    words = AuthorsWords(peers.ask)
+    words, clock = AuthorsWords(peers.ask), MockClock()
 
     async def scenario() -> None:
         peers.says = {"one": None, "other": "hello"}
@@ -59,10 +59,10 @@ def test_who_gives_no_manifest_holds_up_one_look_and_not_every_one() -> None:
         assert peers.asked == ["one"]
         await words.added(host, ONE, replace(STATUS, revision=4))
         assert peers.asked == ["one", "one"], "a newer one may be had"
-        await trio.sleep(AGAIN_SECONDS)
+        clock.jump(AGAIN_SECONDS)
         await words.added(host, ONE, replace(STATUS, revision=4))
         assert peers.asked == ["one", "one", "one"]
         assert (await words.added(host, OTHER, replace(STATUS, revision=4))).announcement == "hello"
 
-    trio.run(scenario, clock=MockClock(autojump_threshold=0))
+    trio.run(scenario, clock=clock)
     assert peers.asked == ["one", "one", "one", "other"]
