@@ -293,11 +293,11 @@ def _recovery_line(row: RecoveryRow) -> str:
     why = f" ({printable(row.reason, REASON_SHOWN)})" if row.epoch >= 0 else ""
     losses = _figures([("validation before", row.validation_before, ".3f"), ("after", row.validation_after, ".3f")])
     end = f"; {losses}" if losses else ""
-    return f"{lost} at step {row.step}; {who} {verb} it from {_source(row.rung)}{took}{fetched}{why}{end}"
+    return f"{lost} at step {row.step}; {who} {verb} it from {spoken_rung(row.rung)}{took}{fetched}{why}{end}"
 
 
-def _source(rung: str) -> str:
-    """Newer versions may know other rungs."""
+def spoken_rung(rung: str) -> str:
+    """Where the weights of a stage come from, for people. Newer versions may know other rungs."""
     return Rung(rung).spoken if rung in {*Rung} else printable(rung)
 
 
