@@ -255,12 +255,12 @@ def test_who_comes_later_learns_what_others_saw_of_a_recovery() -> None:
     row = RecoveryRow(2, 4, "blend", 1, "gone", "here", "why\x1b[2J", 9.0)
     assert past.filled(row) == row
     past.learn([replace(row, epoch=-1, lost="liar"), replace(row, step=9)], chronicle.rebuilds)
-    past.learn([replace(row, stage=1, step=5, lost="liar")], chronicle.rebuilds)
+    past.learn([replace(row, stage=1, step=5, lost="liar"), replace(row, rung="copy")], chronicle.rebuilds)
     assert shown() == [(4, 2, "", "", BEFORE_US, 1.5), mine]
     past.learn([row, replace(row, stage=3, rung="snapshot")], chronicle.rebuilds)
     past.learn([replace(row, lost="late")], chronicle.rebuilds)
     assert shown() == [(4, 2, "gone", "here", "why [2J", 1.5), (4, 3, "gone", "here", "why [2J", 1.5), mine]
-    past.learn([], ())
+    past.learn([], {})
     assert shown() == [(4, 2, "", "", BEFORE_US, 1.5), mine], "bounded by what is remembered"
 
 
