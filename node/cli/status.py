@@ -50,23 +50,27 @@ def status(
 
     folder = home_directory(home)
     peers, run = with_link(link, peers, run)
-    if not peers:
-        _tell_of_others(folder)
 
     from ftnode.node.manifests.announcement import AuthorsWords
     from ftnode.node.watch import light_client
 
-    if interval is not None:
-        _watch(whom_to_ask(folder, peers, run), interval, timeout, run, as_json, verbose)
-        return
     try:
         addresses = whom_to_ask(folder, peers, run)
-        with spoken(_answers(addresses)):
-            found, answered = light_client.fetch_answer(addresses, timeout, run, AuthorsWords().added)
     except SeveralHere as several:
+        if interval is not None:
+            raise
+        _tell_of_others(folder)
         with spoken("an answer of a node of each run"):
             _show_runs(_told(several, light_client.fetch_runs(several.asked, timeout)), as_json)
         return
+    if not peers:
+        _tell_of_others(folder)
+    if interval is not None:
+        _watch(addresses, interval, timeout, run, as_json, verbose)
+        return
+    try:
+        with spoken(_answers(addresses)):
+            found, answered = light_client.fetch_answer(addresses, timeout, run, AuthorsWords().added)
     except light_client.SeveralRuns as several:
         _show_runs(several.statuses, as_json)
         return

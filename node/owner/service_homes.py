@@ -29,9 +29,15 @@ def nodes_here(home: Path) -> tuple[Running, ...]:
     for place in homes_beside(home):
         if found := running_nodes(place):
             return found
-    others = homes_of_processes() if _is_own(home) else ()
-    found = tuple(node for place in others for node in running_nodes(place))
+    found = tuple(node for place in other_homes(home) for node in running_nodes(place))
     return tuple(sorted(found, key=lambda node: not node.run))
+
+
+def other_homes(home: Path) -> tuple[Path, ...]:
+    """Where other nodes of this user run, when `home` is the user's own."""
+    if not _is_own(home):
+        return ()
+    return tuple(place for place in homes_of_processes() if place != home and running_nodes(place))
 
 
 def _is_own(home: Path) -> bool:

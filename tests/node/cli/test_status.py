@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ftnode.node.cli.leave import chosen
 from ftnode.node.cli.status import SeveralHere, whom_to_ask, with_link
 from ftnode.node.home.identity import home_directory, take_identity
 from ftnode.node.links.addresses import remember_peers
@@ -68,7 +69,9 @@ def test_nodes_of_another_home_are_found_by_what_they_hold_open(
         note_running(elsewhere, node)
         assert elsewhere in homes_of_processes()
         assert node in service_homes.nodes_here(tmp_path / "own")
-        assert service_homes.nodes_here(tmp_path / "named") == ()
+        assert service_homes.nodes_here(tmp_path / "named") == service_homes.other_homes(tmp_path / "named") == ()
+        with pytest.raises(UserError, match=f"choose one of .*{elsewhere}.* with --home"):
+            chosen(home_directory(str(tmp_path / "own")), None)
         ours = replace(node, peer="ours", run="")
         note_running(home_directory(str(tmp_path / "own")), ours)
         assert service_homes.nodes_here(tmp_path / "own") == (ours,)
