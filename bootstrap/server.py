@@ -12,7 +12,6 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import trio
@@ -35,6 +34,7 @@ from ftnode.node.owner.systemd import Supervisor, state_of
 from ftnode.node.watch.metrics_server import NONE, MetricsServer
 from ftnode.node.watch.peer_latency import WHO_PROTOCOL, who_handler
 from ftnode.node.watch.status import STATUS_PROTOCOL, Member, Speaker, SwarmStatus, status_handler
+from ftnode.node.watch.versions import VERSION
 from ftnode.protocol.words.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class MeetingPoint:
         return join_lines(shown_addresses(self.p2pd.peer_id, await self.p2pd.addresses()))
 
     def status(self) -> SwarmStatus:
-        speaker = Speaker(self.p2pd.peer_id, version("ftnode"), "none", "bootstrap")
+        speaker = Speaker(self.p2pd.peer_id, VERSION, "none", "bootstrap")
         waiting = "" if self.link.up.is_set() else self.link.trouble or "the directory to start"
         clock = time.time()
         return SwarmStatus(speaker, state="meeting point", waiting=waiting, members=self.members, clock=clock)

@@ -295,7 +295,7 @@ class Participant:
         self.chronicle.view(view)
         self._out.append(fx.PublishView(view))
         if self.leader is not None:
-            self._out.append(fx.Search("leads a new view"))
+            self._out.append(fx.Search("leads since a change of who holds what"))
 
     def _take_up(self, taken: TakeUp) -> None:
         before = self.certificate() if taken.both else None

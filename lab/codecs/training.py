@@ -25,7 +25,7 @@ def train(scale: Scale, row: Row, seed: int, corpus: Corpus, vocabulary: int, sl
     """
     size = scale.contestant(row, vocabulary)
     model = WholeModel(size, corpus, seed)
-    before = slice_.load()
+    before = slice_.load(f"{size} {size.optimiser()}, seed {seed}, text {corpus.sha256}, {scale.validate_every}")
     curve: list[list[float]] = [[0, model.validate()]] if before is None else before["curve"]
     seconds = 0.0
     if before is not None:

@@ -6,6 +6,7 @@ A GPU is often lent for minutes: the recovery lab's runs of a larger model take 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,15 +26,20 @@ class Slice:
     """
 
     def __init__(self, path: Path | None = None, is_over: Callable[[], bool] = lambda: False) -> None:
-        self._path, self._is_over = path, is_over
+        self._path, self._is_over, self._settings = path, is_over, ""
         self._seconds = 0.0
         self._began = time.monotonic()
 
-    def load(self) -> dict[str, Any] | None:
-        """What the slice before has left, None when this is the first."""
+    def load(self, settings: str = "") -> dict[str, Any] | None:
+        """What the slice before has left, None when this is the first. `settings`: all that decides what comes out of
+        the work; what was begun with others is not gone on with, and overwritten by the next `check`."""
+        self._settings = settings
         if self._path is None or not self._path.exists():
             return None
         found: dict[str, Any] = torch.load(self._path, map_location="cpu", weights_only=True)
+        if found.pop("settings", "") != settings:
+            print(f"{self._path} was begun with other settings; begins anew", file=sys.stderr, flush=True)
+            return None
         self._seconds = found.pop("seconds")
         return found
 
@@ -44,7 +50,7 @@ class Slice:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self._path.with_name(self._path.name + ".new")
-        torch.save(state() | {"seconds": self.seconds()}, temporary)
+        torch.save(state() | {"seconds": self.seconds(), "settings": self._settings}, temporary)
         os.replace(temporary, self._path)
         raise CutOff(reached)
 

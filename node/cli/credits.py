@@ -32,7 +32,7 @@ def list_credits(
     from ftnode.node.home.identity import home_directory
 
     peers, run = with_link(link, peers, run)
-    addresses = whom_to_ask(home_directory(home), peers)
+    addresses = whom_to_ask(home_directory(home), peers, run)
 
     from ftnode.node.watch.credit_table import credit_lines
     from ftnode.node.watch.status import to_mapping

@@ -75,7 +75,7 @@ def dashboard(
 
         joining = _joining(link, peers, words)
         peers, run = with_link(link, peers, run)
-        addresses = whom_to_ask(home_directory(home), peers)
+        addresses = whom_to_ask(home_directory(home), peers, run)
     else:
         replay = load("ftnode.lab.demo.dashboard_replay").open_replay(recorded, feed)
     anyone = Public(joining or (lambda: None), parse_proxies(proxies)) if public else None

@@ -67,7 +67,7 @@ def export(
     from ftnode.node.home.identity import home_directory
 
     known = find_tokenizer(manifest, tokenizer, home_directory(home))
-    addresses = whom_to_ask(home_directory(home), (*peers, *invited))
+    addresses = whom_to_ask(home_directory(home), (*peers, *invited), manifest.run_id)
     sizes = stage_sizes(manifest)
     wanted = WantedModel(manifest.run_id, manifest.run.steps, sizes, ModelConfig.of(manifest.model).number_bytes)
     started = time.monotonic()

@@ -103,12 +103,15 @@ def chosen(home: Path, wanted: str | None) -> list[Running]:
     the home is another user's."""
     from ftnode.node.home.identity import check_ours, is_taken
     from ftnode.node.owner.join_options import running_nodes
+    from ftnode.node.owner.service_homes import other_homes
 
     check_ours(home)
     # A process id may have been given to another program since; the lock on an identity goes with its owner.
     found = [running for running in running_nodes(home) if running.run and is_taken(home, running.peer)]
     if not found:
-        raise UserError(f"no volunteer runs here (home {home}); another home is chosen with --home", 69)
+        others = ", ".join(map(str, other_homes(home)))
+        where = f"choose one of {others} with --home" if others else "another home is chosen with --home"
+        raise UserError(f"no volunteer runs here (home {home}); {where}", 69)
     if wanted is None:
         return found
     chosen = [running for running in found if wanted in running.peer]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from traceback import walk_tb
 from typing import Any, NoReturn
@@ -68,13 +69,17 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in self.table.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`help` before a command asks for that command's, and alone for the group's own."""
+        return super().parse_args(ctx, [*args[1:], "--help"] if args[:1] == ["help"] else args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.table and not args[0].startswith("-"):
             from difflib import get_close_matches
 
-            near = get_close_matches(args[0], self.table, 1)
+            near = get_close_matches(args[0], [*self.table, "help"], 1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.table)}"
             ctx.fail(f"no command is called {args[0]}; {hint}")
         name, command, rest = super().resolve_command(ctx, args)
@@ -248,14 +253,34 @@ cli = LazyGroup(
         "lab": ("ftnode.node.cli.main:lab_group", "Measure, audit and experiment on this machine."),
     },
 )
-click.version_option(package_name="ftnode", message="%(package)s %(version)s")(cli)
+
+
+def _version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """One line for scripts; on stderr what a node of this machine has seen to be newer. Asks nobody."""
+    if not wanted or context.resilient_parsing:
+        return
+    from ftnode.node.cli.config_file import home_among
+    from ftnode.node.home.identity import home_path
+    from ftnode.node.owner.service_homes import homes_beside
+    from ftnode.node.watch.versions import VERSION, read_note
+
+    click.echo(f"ftnode {VERSION}")
+    with suppress(UserError):  # a user without a home directory
+        found = [note for home in homes_beside(home_path(home_among((), ()))) if (note := read_note(home))]
+        if found:
+            click.echo(str(found[0]), err=True)
+    context.exit()
+
+
+click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version,
+    help="Show the version and exit. Says on stderr whether a node of this machine has met a newer one.",
+)(cli)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code, by sysexits. What goes wrong by the user's hand is one line on stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["help"]:
-        words = [*words[1:], "--help"]
     spell_out(sys.stdout, sys.stderr)
     try:
         result = cli.main(args=words, prog_name="ftnode", standalone_mode=False)

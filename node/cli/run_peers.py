@@ -58,7 +58,7 @@ def push(manifest: Path, peers: tuple[str, ...], timeout: float, home: str | Non
         raise UserError(
             f"{manifest} is not signed, so no node would take it; sign it with: ftnode run sign {manifest}", 78
         )
-    _show(whom_to_ask(home_directory(home), peers), checked, text, timeout)
+    _show(whom_to_ask(home_directory(home), peers, checked.run_id), checked, text, timeout)
 
 
 @click.command()
@@ -84,7 +84,7 @@ def announce(manifest: Path, message: str, peers: tuple[str, ...], timeout: floa
         changed = announced(text, message, key, manifest.name)
     finally:
         key.release()
-    addresses = whom_to_ask(folder, peers)
+    addresses = whom_to_ask(folder, peers, parse(changed, manifest.name).run_id)
     if changed != text:
         replace_manifest(manifest, changed)
     _show(addresses, parse(changed, manifest.name), changed, timeout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from ftnode.node.home.waiting import spoken
 from ftnode.protocol.words.errors import UserError
 
 if TYPE_CHECKING:
+    from ftnode.node.owner.join_options import Running
     from ftnode.node.watch.status import SwarmStatus
 
 ERRORS = "cli_status"
@@ -43,19 +44,27 @@ def status(
     link: str, peers: tuple[str, ...], run: str, as_json: bool, interval: float | None, verbose: bool, timeout: float,
     home: str | None,
 ) -> None:  # fmt: skip
-    """Show a swarm: run, stages, recoveries. Without --peer and an ftnode: LINK: of this machine's node, else of peers
-    remembered. Of a meeting point that knows several runs: a line for each."""
+    """Show a swarm: run, stages, recoveries. Without --peer and an ftnode: LINK: of this machine's node or meeting
+    point, else of peers remembered. Where several runs are found: a line for each."""
     from ftnode.node.home.identity import home_directory
 
     folder = home_directory(home)
     peers, run = with_link(link, peers, run)
-    addresses = whom_to_ask(folder, peers)
-    if not peers:
-        _tell_of_rest(folder)
 
     from ftnode.node.manifests.announcement import AuthorsWords
     from ftnode.node.watch import light_client
 
+    try:
+        addresses = whom_to_ask(folder, peers, run)
+    except SeveralHere as several:
+        if interval is not None:
+            raise
+        _tell_of_others(folder)
+        with spoken("an answer of a node of each run"):
+            _show_runs(_told(several, light_client.fetch_runs(several.asked, timeout)), as_json)
+        return
+    if not peers:
+        _tell_of_others(folder)
     if interval is not None:
         _watch(addresses, interval, timeout, run, as_json, verbose)
         return
@@ -84,7 +93,7 @@ def list_peers(
 
     folder = home_directory(home)
     peers, run = with_link(link, peers, run)
-    addresses = whom_to_ask(folder, peers)
+    addresses = whom_to_ask(folder, peers, run)
 
     from ftnode.node.watch import light_client
     from ftnode.node.watch.status import to_mapping
@@ -115,14 +124,46 @@ def _remember(home: Path, given: tuple[str, ...], answered: tuple[str, ...]) -> 
         remember_peers(home, answered)
 
 
-def _tell_of_rest(home: Path) -> None:
-    """On stderr, beside the swarm: this machine's nodes that rest."""
+class SeveralHere(UserError):
+    """Nodes of several runs run on this machine, and nobody said which is meant. `asked`: by run id, the full
+    multiaddrs that tell of it."""
+
+    def __init__(self, named: Mapping[str, str], asked: Mapping[str, tuple[str, ...]]) -> None:
+        """`named`: run id → name."""
+        from ftnode.node.watch.status_table import printable
+
+        shown = ", ".join(f"{printable(name) or 'a run'} ({run[:12]})" for run, name in named.items())
+        super().__init__(f"nodes of several runs run here: {shown}; choose one with --run")
+        self.named, self.asked = named, asked
+
+
+def _told(several: SeveralHere, found: Mapping[str, SwarmStatus | UserError]) -> list[SwarmStatus]:
+    """Of those runs of which somebody told; of the others a line on stderr. Raises UserError when nobody did."""
+    from ftnode.node.watch.status import SwarmStatus
+    from ftnode.node.watch.status_table import printable
+
+    told = [status for status in found.values() if isinstance(status, SwarmStatus)]
+    failed = {run: why for run, why in found.items() if isinstance(why, UserError)}
+    if not told:
+        raise next(iter(failed.values()))
+    for run, why in failed.items():
+        click.echo(f"{printable(several.named[run]) or 'a run'} ({run[:12]}): {why}", err=True)
+    return sorted(told, key=lambda status: (status.name, status.run))
+
+
+def _tell_of_others(home: Path) -> None:
+    """On stderr, beside the swarm: this machine's nodes that rest, those of another home, and a meeting point that
+    may know more runs than the volunteers beside it."""
     from ftnode.node.owner.service_homes import nodes_here
     from ftnode.node.watch.status_table import printable
 
-    for node in nodes_here(home):
+    nodes = nodes_here(home)
+    for node in nodes:
         if node.paused:
             click.echo(f"this machine's node {node.peer} is paused: {printable(node.paused)}", err=True)
+    points = [node for node in nodes if not node.run and node.addresses]
+    if points and len(points) < len(nodes):
+        click.echo(f"a meeting point runs here, too: ftnode status --peer {points[0].addresses[0]}", err=True)
 
 
 def with_link(link: str, peers: tuple[str, ...], run: str) -> tuple[tuple[str, ...], str]:
@@ -137,17 +178,24 @@ def with_link(link: str, peers: tuple[str, ...], run: str) -> tuple[tuple[str, .
     return (*peers, *invitation.peers), run or invitation.run_id
 
 
-def whom_to_ask(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Full multiaddrs: those given, else of nodes that run here, of this home or of a service, else remembered. Raises
+def whom_to_ask(home: Path, given: tuple[str, ...], run: str = "") -> tuple[str, ...]:
+    """Full multiaddrs: those given, else of nodes that run on this machine (`nodes_here`), else remembered. `run`: what
+    a person calls the run that is meant, if anything. Raises SeveralHere where that fits several runs of such nodes;
     UserError: 64, 69 while the node rests, 77 when there is but a service that this user may not look into."""
     from ftnode.node.links.addresses import full_addresses, parse_peers, remembered_peers
     from ftnode.node.owner.service_homes import closed_homes, nodes_here
+    from ftnode.node.watch.peer_choice import is_meant
 
     if given:
         return tuple(full for peer in parse_peers(given) for full in full_addresses(peer.peer_id, peer.addresses))
     nodes = nodes_here(home)
-    running = tuple(address for node in nodes for address in node.addresses)
-    found = running or remembered_peers(home)
+    remembered = remembered_peers(home)
+    can_tell = [node for node in nodes if node.run and (node.addresses or remembered)]
+    meant = [node for node in can_tell if is_meant(run, node.run, node.name)]
+    named = {node.run: node.name for node in sorted(meant, key=lambda node: (node.name, node.run))}
+    if len(named) > 1:
+        raise SeveralHere(named, {one: _addresses(n for n in meant if n.run == one) or remembered for one in named})
+    found = _addresses(meant) or _addresses(nodes) or remembered
     resting = [node for node in nodes if node.paused]
     if not found and resting:
         raise UserError(f"this machine's node {resting[0].peer} is paused ({resting[0].paused}); pass --peer ADDR", 69)
@@ -156,6 +204,10 @@ def whom_to_ask(home: Path, given: tuple[str, ...]) -> tuple[str, ...]:
     if not found:
         raise UserError("no node runs here and no peer is remembered; pass --peer ADDR of any peer of the swarm")
     return found
+
+
+def _addresses(nodes: Iterable[Running]) -> tuple[str, ...]:
+    return tuple(address for node in nodes for address in node.addresses)
 
 
 def _watch(
@@ -206,4 +258,4 @@ def _show_runs(statuses: Sequence[SwarmStatus], as_json: bool) -> None:
         click.echo(json.dumps({"format": statuses[0].format, "runs": [to_mapping(one) for one in statuses]}))
         return
     click.echo("\n".join(run_table(statuses).lines()))
-    click.echo(f"{len(statuses)} runs; choose one with --run NAME, or --run and the beginning of its id")
+    click.echo("choose one with --run NAME, or --run and the beginning of its id")

@@ -14,6 +14,7 @@ from ftnode.node.export.checkpoint import checkpoint_bytes
 from ftnode.node.export.client import TakenModel
 from ftnode.node.watch.credit_table import OTHERS, shares
 from ftnode.node.watch.status import RecoveryRow, SwarmStatus
+from ftnode.node.watch.status_table import spoken_rung
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.wire.frames import clean_reason
 
@@ -57,9 +58,10 @@ stages and that of who trained it are as peer `{told_by}` told them.
 
 ## Stages
 
-A stage's epoch is the number of the view at which its sole ownership last changed; the hash is BLAKE2b of its weights.
+The change is the number of the one, of who holds what, since which a stage is with its holders; the hash is BLAKE2b of
+its weights.
 
-| stage | epoch | given by | hash |
+| stage | change | given by | hash |
 |---|---|---|---|
 {stages}
 
@@ -110,12 +112,12 @@ def recoveries(rows: tuple[RecoveryRow, ...]) -> str:
     if not rows:
         return "None that the peer knew of.\n"
     lines = [
-        "| stage | step | how | epoch | validation loss before | after | reason |",
+        "| stage | step | how | change | validation loss before | after | reason |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.stage} | {row.step} | {plain(row.rung)} | {row.epoch} | {figure(row.validation_before)} | "
-        f"{figure(row.validation_after)} | {plain(row.reason)} |"
+        f"| {row.stage} | {row.step} | {plain(spoken_rung(row.rung))} | {row.epoch} | "
+        f"{figure(row.validation_before)} | {figure(row.validation_after)} | {plain(row.reason)} |"
         for row in rows[-RECOVERIES_SHOWN:]
     ]
     if len(rows) > RECOVERIES_SHOWN:

@@ -147,7 +147,7 @@ class ExportServer:
         self._check_run(asked.run)
         holders = self._holders()
         if holders is None:
-            raise NotLent("no view of the run is known here yet", retry=True)
+            raise NotLent("nobody has told yet who holds what of the run", retry=True)
         with trio.fail_after(WRITE_SECONDS):
             await say(stream, holders)
 

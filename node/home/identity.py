@@ -60,7 +60,7 @@ class Identity:
 def home_directory(option: str | None) -> Path:
     """Where identities and remembered peers live: `--home`, else the platform's data directory. Created 0700.
     Raises UserError."""
-    home = whole_path(option) if option else platform_folder(user_data_path)
+    home = home_path(option)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -68,6 +68,11 @@ def home_directory(option: str | None) -> Path:
     except OSError as error:
         raise UserError(f"cannot create {home}: {error.strerror}; choose another with --home", 73) from None
     return home
+
+
+def home_path(option: str | None) -> Path:
+    """The same, whether it is there or not. Raises UserError."""
+    return whole_path(option) if option else platform_folder(user_data_path)
 
 
 def check_ours(home: Path) -> None:

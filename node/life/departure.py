@@ -169,7 +169,7 @@ class Departure:
             trouble = await self.keep(stages)
         if patience.cancelled_caught:
             trouble = f"not within {seconds:g} s"
-        self._say(kind, f"nothing was saved: {trouble}" if trouble else f"{names_of(stages)} is on this disk")
+        self._say(kind, f"nothing was saved: {trouble}" if trouble else f"this disk has {names_of(stages)}")
 
     def _last_copies(self) -> tuple[int, ...]:
         """Of stages of a model that nobody has exported."""

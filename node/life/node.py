@@ -253,9 +253,12 @@ class Node:
         """Who watches with `ftnode status` cannot dial through a relay, and asks remembered peers then."""
         direct = [address for address in self.addresses if "/p2p-circuit" not in address]
         full = full_addresses(self.me.id, direct)
-        run = self.config.manifest.run_id
-        going, log = self.departure, str(self.config.log_directory)
-        self._noted.write(Running(os.getpid(), self.me.id, run, full, going.leaving, going.keeps, going.frozen, log))
+        run, going, log = self.config.manifest, self.departure, str(self.config.log_directory)
+        self._noted.write(
+            Running(
+                os.getpid(), self.me.id, run.run_id, full, going.leaving, going.keeps, going.frozen, log, run.run.name
+            )
+        )  # fmt: skip
 
     async def _invite(self, reachable: bool) -> None:
         """A link to this run, for the owner to pass on, once, and when the last one is of no use any more."""
@@ -422,6 +425,7 @@ class Node:
         fitting = capacity_of(ready, self.config.hold, self.settings.live_activations, copies)
         head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready)
         lines = describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, copies, head, why)
+        self.observer.no_head = "" if head else why
         for line in lines:
             self.speaking.say("compute", line)
         if slow := too_slow(self.config.manifest, self.config.limits.up, fitting, head, self.config.hand_over_seconds):

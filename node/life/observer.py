@@ -22,25 +22,28 @@ from ftnode.node.links.addresses import parse_peers
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.manifests.book import ManifestBook
 from ftnode.node.owner.join_options import JoinConfig
-from ftnode.node.watch.alarms import alarms
+from ftnode.node.watch.alarms import alarms, head_wanted
 from ftnode.node.watch.clock_news import ClockNews
 from ftnode.node.watch.credit_book import CreditBook
 from ftnode.node.watch.line_news import LineNews
 from ftnode.node.watch.metrics_file import METRICS_NAME, MetricsFile
 from ftnode.node.watch.metrics_server import NONE, MetricsServer
+from ftnode.node.watch.old_recoveries import OldRecoveries
 from ftnode.node.watch.own_work import OwnWork, summary
-from ftnode.node.watch.peer_latency import WHO_PROTOCOL, Acquaintances, credits_of, who_handler
+from ftnode.node.watch.peer_latency import WHO_PROTOCOL, Acquaintances, status_of, who_handler
 from ftnode.node.watch.progress import Progress
-from ftnode.node.watch.run_status import VERSION, Surroundings, look, run_status, undigested_rows
+from ftnode.node.watch.run_status import Surroundings, look, run_status, undigested_rows
 from ftnode.node.watch.status import PeerRow, Speaker, SwarmStatus
 from ftnode.node.watch.time_use import Glance, TimeRecord
+from ftnode.node.watch.versions import VERSION, VersionNews
 from ftnode.protocol.picture import Picture
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS: Final = 1.0
 GLANCE_SECONDS: Final = 0.1
-NAMES_SECONDS: Final = 60.0
+FIRST_PAST_SECONDS: Final = 10.0
+PAST_SECONDS: Final = 60.0
 
 
 class Observer:
@@ -62,14 +65,16 @@ class Observer:
         """How others reach us, in words."""
         self.trouble: Callable[[], str] = lambda: ""
         """What this node waits for, whatever its run does."""
+        self.no_head = ""
+        """Why this node cannot hold the head; empty when it can, or does not know yet."""
         self.glance: Callable[[], Glance] = lambda: Glance(False, False, False, 0.0)
         """What compute and the lines do at this moment."""
         self.work = OwnWork()
         """What this node does."""
         self._told_end, self._alarmed = False, frozenset[str]()
         self._time, self._line = TimeRecord(), LineNews(config.manifest)
-        self._clocks = ClockNews(CLOCK_SKEW_MS_MAX / 1000)
-        self._progress = Progress()
+        self._clocks, self._versions = ClockNews(CLOCK_SKEW_MS_MAX / 1000), VersionNews(config.home)
+        self._progress, self._past = Progress(), OldRecoveries()
         self.book = CreditBook(config.home, config.manifest.run_id, lambda: look().history.credit)
         self._card = card
         if card is not None:
@@ -90,8 +95,8 @@ class Observer:
             self._say("metrics", server.line)
         nursery.start_soon(self._acquaintances.run)
         nursery.start_soon(self.book.run)
-        nursery.start_soon(self._ask_for_names)
-        nursery.start_soon(tell_waits, lambda: self._look().waiting or self.trouble(), self._say)
+        nursery.start_soon(self._ask_for_the_past)
+        nursery.start_soon(tell_waits, self._waits, self._say)
         nursery.start_soon(self._look_again_and_again)
         nursery.start_soon(self._glance_again_and_again)
 
@@ -105,13 +110,19 @@ class Observer:
             self._acquaintances.known,
             self.reach,
             time.time(),
-            self.trouble(),
+            self.trouble() or head_wanted(picture, self.no_head),
             undigested_rows(undigested.FAILURES),
             self._time.use(),
             self._manifests.manifest.membership.revision if self._manifests else 0,
             self.book.rows(),
+            self._past.filled,
         )
         return run_status(picture, self._config.manifest, around, now, curve)
+
+    def _waits(self) -> str:
+        """What this node waits for, that of which it can do something first."""
+        picture = self._look()
+        return head_wanted(picture, self.no_head) or picture.waiting or self.trouble()
 
     async def meet(self) -> tuple[PeerRow, ...]:
         """The peers of a status, just asked who they are."""
@@ -139,6 +150,8 @@ class Observer:
                 self._say("line", news)
             if news := self._clocks.look(self._acquaintances.known.values()):
                 self._say("clock", news)
+            if news := self._versions.look([met.version for met in self._acquaintances.known.values()]):
+                self._say("version", news)
             await trio.sleep(LOOK_SECONDS)
 
     def _tell_the_end(self, picture: Picture) -> None:
@@ -161,13 +174,17 @@ class Observer:
             self._time.glance(self.glance(), trio.current_time())
             await trio.sleep(GLANCE_SECONDS)
 
-    async def _ask_for_names(self) -> None:
-        """Now and then a volunteer that we are connected to, for what those are called who have gone."""
+    async def _ask_for_the_past(self) -> None:
+        """Now and then a volunteer that we are connected to: what those are called who have gone, and what it saw of
+        recoveries of before our time."""
+        await trio.sleep(FIRST_PAST_SECONDS)
         while True:
-            await trio.sleep(NAMES_SECONDS)
             met = [peer for peer, known in self._acquaintances.known.items() if known.role == "volunteer"]
-            if met:
-                self.book.learn_from(await credits_of(self._p2pd, choice(met)))
+            told = await status_of(self._p2pd, choice(met)) if met else None
+            if told is not None and told.run == self._config.manifest.run_id:
+                self.book.learn_from(told.credits)
+                self._past.learn(told.recoveries, self._look().history.rebuilds)
+            await trio.sleep(PAST_SECONDS)
 
     def _speaker(self) -> Speaker:
         return Speaker(self._look().me.id, VERSION, self.device, "volunteer", self.reach)

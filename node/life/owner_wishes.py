@@ -94,8 +94,9 @@ class OwnerWishes:
 
     def _note(self, paused: str) -> None:
         """While there is no node that says where it can be reached."""
-        run = self._config.manifest.run_id
-        self.running_note.write(Running(os.getpid(), self._peer, run, (), self.leaving, paused=paused))
+        run = self._config.manifest
+        note = Running(os.getpid(), self._peer, run.run_id, (), self.leaving, paused=paused, name=run.run.name)
+        self.running_note.write(note)
 
     async def left(self) -> None:
         """Wait until it is asked to leave."""

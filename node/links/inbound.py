@@ -166,7 +166,7 @@ class Intake:
             raise PeerError(f"a tensor on the {lane} lane")
         if not member:
             await reader.skip(payload_bytes)
-            return "it is in no view that we know"
+            return "it is no member of the run, as far as we know"
         if self._arena.free <= min(COMPUTE_RESERVE, self._arena.slots - 1):
             await reader.skip(payload_bytes)
             return f"no slot for it, {self._arena.free} of {self._arena.slots} are free"

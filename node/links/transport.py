@@ -164,7 +164,7 @@ class Transport:
         no offence. Raises PeerError for false signatures."""
         self._seals.check(sender, message)
         stranger = self._book.stranger_in(views_in(message)) if self._book is not None else ""
-        return f"a view that names {stranger}, who is not on the list that we have" if stranger else ""
+        return f"it names {stranger} as a member, who is not on the list that we have" if stranger else ""
 
     def handled(self, event: Received) -> None:
         """An event that we delivered is dealt with, or dropped. Once for every Received."""

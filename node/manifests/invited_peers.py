@@ -11,6 +11,8 @@ from ftnode.node.watch.status import PeerRow
 
 NAMED_MAX: Final = 3
 """Meeting points, this node and members together."""
+LOCALHOST: Final = "localhost"
+"""Another machine for everybody."""
 PUBLIC: Final = 1
 """By `rank`: what somebody on the Internet can dial."""
 
@@ -23,14 +25,14 @@ def inviting_peers(rows: Sequence[PeerRow], given: Sequence[PeerAddress], reacha
     is only remembered is not named: it may be gone, or of another run. Nor is an address that fewer people can use than
     another one here: on a private network beside a public one, of this machine alone beside both.
     """
-    told = {peer.peer_id: peer.addresses for peer in given}
+    told = {peer.peer_id: [text for text in peer.addresses if name_in(text) != LOCALHOST] for peer in given}
     met = [row for row in rows if row.path == "direct"]
     points = [row for row in met if row.role == "bootstrap"]
     ours = [row for row in rows if row.path == "self" and reachable]
     named: list[tuple[int, str]] = []
     for row in ([*points, *ours] or met)[:NAMED_MAX]:
-        known = told.get(row.peer, ()) if row.role == "bootstrap" else ()
-        names = tuple(text for text in known if name_in(text))  # which outlive the numbers where we met it
+        known = told.get(row.peer, []) if row.role == "bootstrap" else []
+        names = [text for text in known if name_in(text)]  # which outlive the numbers where we met it
         where = names or (row.addresses if not known or set(known) & set(row.addresses) else known)
         direct = [text for text in where if is_dialable(text) and "/p2p-circuit" not in text]
         if direct:

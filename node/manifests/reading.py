@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from ftnode.node.manifests.book import MANIFEST_BYTES_MAX
+from ftnode.node.manifests.invitation import is_link
 from ftnode.protocol.manifest.parse import Manifest, parse
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "cli_options"
 
+PEER_ID_START: Final = "12D3KooW"
+PEER_ID_LETTERS: Final = 52
+"""Of an Ed25519 key."""
+
 
 def read_manifest(path: Path) -> tuple[Manifest, str]:
     """A manifest and its text. Raises UserError: 66 when it cannot be read, 78 when it is wrong."""
-    _check_kind(path)
     try:
         with path.open("rb") as file:
             data = file.read(MANIFEST_BYTES_MAX + 1)
     except FileNotFoundError:
-        raise UserError(f"there is no manifest {path}; write one with: ftnode run init {path}", 66) from None
+        raise _what_is_meant(path) from None
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; name the manifest in it, a .toml file", 66) from None
     except OSError as error:
@@ -32,12 +37,22 @@ def read_manifest(path: Path) -> tuple[Manifest, str]:
     return parse(text, path.name), text
 
 
-def _check_kind(path: Path) -> None:
-    """Raises UserError (66) for something that people take for a manifest, with what to do with it."""
+def _what_is_meant(path: Path) -> UserError:
+    """What to do with something that people take for a manifest, or when a file is not there."""
     text = str(path)
     if text.startswith(("http:/", "https:/")):
-        raise UserError(
+        return UserError(
             "a manifest is a file of this machine, not a URL; save it first, or ask for the run's ftnode: link", 66
         )
     if text.startswith(("/ip4/", "/ip6/", "/dns")):
-        raise UserError("that is the address of a peer and no manifest; it belongs behind --peer", 66)
+        return UserError("that is the address of a peer and no manifest; it belongs behind --peer", 66)
+    if is_link(text):
+        return UserError("that is a link and no file; get its manifest with: ftnode run fetch LINK FILE", 66)
+    if text.startswith(PEER_ID_START) and len(text) == PEER_ID_LETTERS:
+        return UserError(
+            "that is a PeerId and no manifest; --peer takes the peer's whole address, as /ip4/…/tcp/…/p2p/PEERID", 66
+        )
+    longer = Path(f"{text}.toml")
+    if longer.is_file():
+        return UserError(f"there is no manifest {path}; there is one called {longer}", 66)
+    return UserError(f"there is no manifest {path}; write one with: ftnode run init {path}", 66)

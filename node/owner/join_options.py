@@ -106,6 +106,8 @@ class Running:
     """Why it rests, and until when; empty while it works."""
     log: str = ""
     """Folder of its log; empty for a meeting point."""
+    name: str = ""
+    """Of its run; empty for a meeting point."""
 
 
 def log_root(home_option: str | None) -> Path:
@@ -161,6 +163,7 @@ def _read_running(folder: int, name: str) -> Running | None:
         return Running(
             int(found["pid"]), str(found["peer"]), str(found["run"]), addresses, found.get("leaving") is True,
             tuple(map(int, found.get("keeps", ()))), str(found.get("paused", "")), str(found.get("log", "")),
+            str(found.get("name", "")),
         )  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

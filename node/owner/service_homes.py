@@ -1,5 +1,5 @@
-"""Where the nodes of this machine may have their home: the user's own, and those of the services that ftnode brings
-(`ftnode service`)."""
+"""Where the nodes of this machine may have their home: the user's own, those of the services that ftnode brings
+(`ftnode service`), and those of the user's other nodes that run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from platformdirs import user_data_path
 
 from ftnode.node.home.paths import platform_folder
 from ftnode.node.owner.join_options import Running, running_nodes
+from ftnode.node.owner.other_homes import homes_of_processes
 from ftnode.protocol.words.errors import UserError
 
 SERVICE_HOMES: tuple[Path, ...] = (Path("/var/lib/ftnode"), Path("/var/lib/ftnode-bootstrap"))
@@ -19,19 +20,31 @@ SERVICE_HOMES: tuple[Path, ...] = (Path("/var/lib/ftnode"), Path("/var/lib/ftnod
 
 def homes_beside(home: Path) -> tuple[Path, ...]:
     """`home`, and where that is the user's own, those of services that are here."""
-    try:
-        own = home == platform_folder(user_data_path)
-    except UserError:  # a user without a home directory, who named another folder
-        own = False
-    return (home, *(place for place in SERVICE_HOMES if os.path.lexists(place))) if own else (home,)
+    return (home, *(place for place in SERVICE_HOMES if os.path.lexists(place))) if _is_own(home) else (home,)
 
 
 def nodes_here(home: Path) -> tuple[Running, ...]:
-    """Those of `home` that run, else those of the services."""
+    """Those of `home` that run; where that is the user's own and none does, those of the services, else those of all
+    other homes."""
     for place in homes_beside(home):
         if found := running_nodes(place):
             return found
-    return ()
+    found = tuple(node for place in other_homes(home) for node in running_nodes(place))
+    return tuple(sorted(found, key=lambda node: not node.run))
+
+
+def other_homes(home: Path) -> tuple[Path, ...]:
+    """Where other nodes of this user run, when `home` is the user's own."""
+    if not _is_own(home):
+        return ()
+    return tuple(place for place in homes_of_processes() if place != home and running_nodes(place))
+
+
+def _is_own(home: Path) -> bool:
+    try:
+        return home == platform_folder(user_data_path)
+    except UserError:  # a user without a home directory, who named another folder
+        return False
 
 
 def closed_homes(home: Path) -> tuple[Path, ...]:

@@ -175,7 +175,7 @@ class Reductions:
         if (begun := self._begun(sender, request)) is not None:
             return begun
         if not self._allowed(sender.id):
-            raise TurnedAway("not a member of the view that we know", retry=True)
+            raise TurnedAway("no member of the run, as far as we know", retry=True)
         place = sender.id, request.stage
         if place in self._early:
             self._early[place].cancel()
@@ -198,7 +198,7 @@ class Reductions:
         if exchange is None or exchange.order < asked:
             return None
         if exchange.order > asked:
-            raise TurnedAway(f"by now view {exchange.task.view} reduces", retry=True)
+            raise TurnedAway(f"by now a sum of change {exchange.task.view} of who holds what is made", retry=True)
         return self._agreed(exchange, sender, request)
 
     def _agreed(self, exchange: Exchange, sender: Peer, request: ReduceRequest) -> Exchange:

@@ -9,7 +9,7 @@ from typing import Final
 
 from ftnode.protocol.picture import Picture
 from ftnode.protocol.recovery.rungs import LOSSY, Available, filled_from
-from ftnode.protocol.words.types import Peer, Rung, names_of
+from ftnode.protocol.words.types import HEAD, Peer, Rung, names_of
 
 WORSE: Final = 0.02
 """Of the validation loss before: by so much worse it still counts as not made good."""
@@ -29,6 +29,14 @@ def only_here(picture: Picture, leavers: Collection[Peer], now: float) -> tuple[
     groups = picture.view.holders if picture.view is not None else ()
     heard = [{peer for peer in group if peer == picture.me or not picture.signs.silent(peer, now)} for group in groups]
     return tuple(stage for stage, group in enumerate(heard) if group and group <= {*leavers})
+
+
+def head_wanted(picture: Picture, why_not: str) -> str:
+    """What a node waits for that would hold the head if it could: nobody does. `why_not`: why it cannot, and what to
+    do; empty where it can."""
+    if not why_not or picture.view is None or picture.view.holders[HEAD]:
+        return ""
+    return f"somebody to hold the head, which this node cannot: {why_not}"
 
 
 def what_would_be_lost(picture: Picture, stored: Mapping[int, int], now: float) -> str:

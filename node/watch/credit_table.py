@@ -10,6 +10,7 @@ from ftnode.node.watch.status_table import Table, printable, short_peer
 COLUMNS = ("peer", "visits", "share", "hours", "brought back", "name")
 """The name is last: letters that are read from the right move nothing but themselves there."""
 OTHERS = "others"
+VISIT = "a visit: one pass of a part of a step's batch through a stage, forward or backward"
 
 
 def shares(rows: Sequence[CreditRow]) -> list[float]:
@@ -45,4 +46,4 @@ def credit_lines(status: SwarmStatus) -> list[str]:
         return ["nobody is credited with anything yet: no step has been committed since this node takes part"]
     behind = "" if status.credits_step >= status.step else f"; the run is at step {status.step:,}"
     head = f"{printable(status.name)} ({printable(status.run[:12])}), steps 1 to {status.credits_step:,}{behind}"
-    return [head, *credit_table(status).lines()]
+    return [head, *credit_table(status).lines(), VISIT]

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any, Final, NamedTuple
 
+from ftnode.node.owner.announcements import PLAIN_KINDS
 from ftnode.node.watch.credit_table import first
 from ftnode.node.watch.history import CommitRow, History, ValidationRow
 from ftnode.node.watch.status import SwarmStatus
@@ -34,7 +35,7 @@ CREDITS_SHOWN: Final = 24
 
 
 class Decision(NamedTuple):
-    """A decision with its reason, as pages get it."""
+    """A decision with its reason. Pages get it with the kind's plain word behind it."""
 
     time: float
     """Unix time by our clock."""
@@ -145,7 +146,7 @@ class Feed:
                 before = self._said.get(key)
                 if before is None or abs(before - decision.time) > SAME_SECONDS:
                     _keep(self._said, key, decision.time, HEARD_MAX)
-                    self._notes.append(tuple(decision))
+                    self._notes.append((*decision, PLAIN_KINDS.get(decision.kind, decision.kind)))
 
     def tell_trouble(self, why: str) -> None:
         """Nothing new comes, for this reason; the page goes on showing what is known."""

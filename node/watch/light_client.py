@@ -11,8 +11,8 @@ import gc
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import trio
@@ -52,6 +52,7 @@ Completion = Callable[["Host", PeerAddress, SwarmStatus], Awaitable[SwarmStatus]
 DIALS_AT_ONCE = 8
 ADDRESSES_DIALLED = 8
 CIRCUIT_SECONDS = 10.0
+DNS_SECONDS = 5.0
 CIRCUIT_DELAY = 0.25
 """A peer that can be dialled is dialled (RFC 8305, for two kinds of address)."""
 BETTER_SECONDS = 1.0
@@ -89,6 +90,28 @@ def fetch_answer(
         return status, tuple(full for peer in who for full in full_addresses(peer.peer_id, peer.addresses))
 
     return with_host(fetch)
+
+
+def fetch_runs(
+    asked: Mapping[str, Sequence[str]], timeout: float
+) -> dict[str, SwarmStatus | UserError]:  # fmt: skip
+    """A status of each of several runs, by run id: `asked` has the full multiaddrs to ask about it. All are asked side
+    by side; of a run that nobody tells of within `timeout` s, why."""
+    found: dict[str, SwarmStatus | UserError] = {}
+
+    async def fetch(host: IHost) -> None:
+        async def one(run: str) -> None:
+            try:
+                _, found[run] = await _find(host, parse_peers(asked[run]), run, timeout)
+            except UserError as error:
+                found[run] = error
+
+        async with trio.open_nursery() as nursery:
+            for run in asked:
+                nursery.start_soon(one, run)
+
+    with_host(fetch)
+    return found
 
 
 def exchange(
@@ -135,7 +158,8 @@ def watch(
         while True:
             answering, status = await _find(host, known, wanted, timeout)
             wanted = status.run or wanted
-            known = tuple(dict.fromkeys([answering, *named(status, asked=peers), *known]))[: 2 * FOLLOWED_MAX]
+            told = named(status, asked=await _by_number(peers))
+            known = tuple(dict.fromkeys([answering, *told, *known]))[: 2 * FOLLOWED_MAX]
             show(await complete(host, answering, status))
             await _follow(host, answering, interval, timeout, show, complete)
 
@@ -212,10 +236,10 @@ async def _find(
     with trio.move_on_after(max(seconds, 0.1)):
         await _ask_all(host, peers, run, reasons, empty, found)
         if not found:
-            statuses = [status for _, status in empty]
+            statuses, asked = [status for _, status in empty], await _by_number(peers)
             async with trio.open_nursery() as nursery:
                 for one in runs_named(statuses, run):
-                    told = news([peer for status in statuses for peer in named(status, one, peers)], peers)
+                    told = news([peer for status in statuses for peer in named(status, one, asked)], peers)
                     nursery.start_soon(_ask_all, host, told[:FOLLOWED_MAX], one, reasons, empty, found)
     best: dict[str, tuple[PeerAddress, SwarmStatus]] = {}
     for peer, status in sorted(found, key=lambda one: unheard(one[1])):
@@ -231,6 +255,19 @@ async def _find(
     if empty and not run:
         return empty[0]
     raise _failure(peers, run, reasons, bool(empty))
+
+
+async def _by_number(peers: Sequence[PeerAddress]) -> list[PeerAddress]:
+    """These peers, whose names' IP addresses stand beside them: by these one sees which members are near them. A name
+    is looked up for `DNS_SECONDS` at most."""
+    found = []
+    for peer in peers:
+        numbered = list(peer.addresses)
+        with trio.move_on_after(DNS_SECONDS), suppress(OSError):
+            for address in filter(name_in, peer.addresses):
+                numbered += await look_up(address)
+        found.append(PeerAddress(peer.peer_id, tuple(numbered)))
+    return found
 
 
 async def find(host: IHost, peers: Sequence[PeerAddress], run: str, seconds: float) -> tuple[PeerAddress, SwarmStatus]:

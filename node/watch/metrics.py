@@ -55,7 +55,7 @@ def _run(status: SwarmStatus) -> Iterator[Metric]:
     figures: tuple[tuple[str, str, float | None], ...] = (
         ("step", "Last committed step.", status.step),
         ("steps", "Steps of the whole run.", status.steps),
-        ("view", "Number of the view, which changes with every join and loss.", status.view),
+        ("view", "Changes of who holds what, counted: every join and loss is one.", status.view),
         ("loss", "Training loss of the last committed step, nats per token.", status.loss),
         ("validation_loss", "Newest validation loss, nats per token.", status.validation),
         ("validation_perplexity", "e to the newest validation loss.", status.perplexity),
@@ -78,7 +78,11 @@ def _run(status: SwarmStatus) -> Iterator[Metric]:
 def _stages(status: SwarmStatus) -> Iterator[Metric]:
     figures: tuple[tuple[str, str, Callable[..., float | None]], ...] = (
         ("holders", "Peers that hold the stage.", lambda stage: stage.holders),
-        ("epoch", "View in which its sole ownership last changed.", lambda stage: stage.epoch),
+        (
+            "epoch",
+            "Number of the change since which it is with its holders.",
+            lambda stage: stage.epoch,
+        ),
         ("step", "Last step applied there.", lambda stage: stage.step),
         ("queue", "Microbatches that wait at its holders.", lambda stage: stage.queue),
         ("tokens_per_second", "What its holders can do together.", lambda stage: stage.tokens_per_second),

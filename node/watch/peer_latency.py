@@ -26,7 +26,7 @@ from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most
 from ftnode.node.links.undigested import asking
 from ftnode.node.watch.clock_offset import ClockOffset
 from ftnode.node.watch.status import FORMAT as STATUS_FORMAT
-from ftnode.node.watch.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, CreditRow, Speaker, decode_status
+from ftnode.node.watch.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, Speaker, SwarmStatus, decode_status
 from ftnode.node.watch.time_use import TimeUse, read_told, told
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.wire.frames import clean_reason
@@ -176,20 +176,20 @@ async def who(p2pd: P2pd, peer: str) -> tuple[float, Answer]:
         await trio.aclose_forcefully(stream)
 
 
-async def credits_of(p2pd: P2pd, peer: str) -> tuple[CreditRow, ...]:
-    """What a peer's status says of who gave what; nothing when it does not answer, or says nonsense."""
+async def status_of(p2pd: P2pd, peer: str) -> SwarmStatus | None:
+    """What a peer tells watchers; None when it does not answer, or says nonsense."""
     try:
         stream = await p2pd.open(peer, STATUS_PROTOCOL, ANSWER_SECONDS)
     except P2pdError as error:
         log.info("%s tells no status: %s", peer, error)
-        return ()
+        return None
     try:
         with asking(peer, STATUS_PROTOCOL), trio.fail_after(ANSWER_SECONDS):
             await write_frame(stream, msgpack.packb({"format": STATUS_FORMAT}))
-            return decode_status(await read_frame(stream.receive_some, REPLY_BYTES_MAX)).credits
+            return decode_status(await read_frame(stream.receive_some, REPLY_BYTES_MAX))
     except (PeerError, *STREAM_ERRORS) as error:
         log.info("%s tells no status: %s", peer, error or type(error).__name__)
-        return ()
+        return None
     finally:
         await trio.aclose_forcefully(stream)
 

@@ -95,7 +95,7 @@ LOOK: Final = fields(
 ROWS: Final[Mapping[str, tuple[Shape, ...]]] = {
     "commits": (number, number, number, number, bool),
     "validations": (number, number),
-    "notes": (number, number, peer, state, sentence),
+    "notes": (number, number, peer, state, sentence, sentence),
 }
 """Of each log, by column."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from statistics import median
 
 from ftnode.node.links.address_cards import bare
@@ -30,12 +29,12 @@ from ftnode.node.watch.status import (
 )
 from ftnode.node.watch.time_left import STEPS_SEEN, seconds_left
 from ftnode.node.watch.time_use import TimeUse
+from ftnode.node.watch.versions import VERSION
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.picture import Picture
 from ftnode.protocol.words.messages import HALTED
 from ftnode.protocol.words.types import Peer, Rung
 
-VERSION = version("ftnode")
 PACE_COMMITS = 8
 """Of the newest, for the speed."""
 SILENT_LEASES = 2
@@ -62,6 +61,8 @@ class Surroundings:
     revision: int = 0
     """Of the manifest that this node works by."""
     credits: tuple[CreditRow, ...] = ()
+    filled: Callable[[RecoveryRow], RecoveryRow] = lambda row: row
+    """A recovery with what others told of it (old_recoveries.py)."""
 
 
 def run_status(
@@ -99,7 +100,7 @@ def run_status(
         waiting=waiting,
         stages=rows,
         standbys=tuple(sorted(peer.id for peer in _present(picture, now) if peer not in picture.members)),
-        recoveries=_recoveries(picture, around.progress),
+        recoveries=_recoveries(picture, around),
         commits=_curve(picture) if curve else (),
         validation_step=last_validation,
         perplexity=perplexity_of(validation),
@@ -283,18 +284,18 @@ def _rows(picture: Picture, manifest: Manifest, now: float) -> tuple[StageRow, .
     return tuple(rows)
 
 
-def _recoveries(picture: Picture, progress: Progress) -> tuple[RecoveryRow, ...]:
+def _recoveries(picture: Picture, around: Surroundings) -> tuple[RecoveryRow, ...]:
     """Not those of a swarm that started again as a whole from its disks: nobody was lost then."""
-    return tuple(
+    rows = [
         RecoveryRow(
             rebuild.stage, rebuild.step, rebuild.rung.value, rebuild.epoch,
             rebuild.lost.id if rebuild.lost is not None else "",
             rebuild.newcomer.id if rebuild.newcomer is not None else "", rebuild.reason, rebuild.seconds,
-            progress.fetched.get(key, 0), *picture.history.around(rebuild),
+            around.progress.fetched.get(key, 0), *picture.history.around(rebuild),
         )
         for key, rebuild in sorted(picture.history.rebuilds.items())
-        if rebuild.rung is not Rung.SNAPSHOT or rebuild.lost is not None
-    )  # fmt: skip
+    ]  # fmt: skip
+    return tuple(row for row in map(around.filled, rows) if row.rung != Rung.SNAPSHOT.value or row.lost)
 
 
 def _note_fetched(picture: Picture, progress: Progress) -> None:

@@ -10,6 +10,7 @@ from ftnode.node.home.duration import duration
 from ftnode.node.owner.limits import rate_text
 from ftnode.node.watch.stage_summary import Circumstances, summarize
 from ftnode.node.watch.status import PeerRow, RecoveryRow, StageRow, StageSummary, SwarmStatus
+from ftnode.node.watch.versions import newer
 from ftnode.protocol.words.types import Rung, names_of, spoken_stage
 
 if TYPE_CHECKING:
@@ -230,11 +231,18 @@ def closing_lines(status: SwarmStatus) -> list[str]:
         lines.append(f"{short_peer(status.speaker.peer)}, who says this, waits for {printable(status.trouble)}")
     if status.undigested:
         lines.append(_undigested_line(status))
+    if found := newer(told_versions(status).values()):
+        lines.append(str(found))
     if status.state == "finished":
         lines.append(_end(status))
     if status.recoveries:
         lines.append(f"{_counted(len(status.recoveries), 'stage was', 'stages were')} lost and rebuilt so far")
     return lines + [_recovery_line(recovery) for recovery in status.recoveries[-RECOVERIES_SHOWN:]]
+
+
+def told_versions(status: SwarmStatus) -> dict[str, str]:
+    """PeerId → which ftnode it runs, of all that said so."""
+    return {row.peer: row.version for row in status.peers} | {status.speaker.peer: status.speaker.version}
 
 
 def _undigested_line(status: SwarmStatus) -> str:
@@ -285,11 +293,11 @@ def _recovery_line(row: RecoveryRow) -> str:
     why = f" ({printable(row.reason, REASON_SHOWN)})" if row.epoch >= 0 else ""
     losses = _figures([("validation before", row.validation_before, ".3f"), ("after", row.validation_after, ".3f")])
     end = f"; {losses}" if losses else ""
-    return f"{lost} at step {row.step}; {who} {verb} it from {_source(row.rung)}{took}{fetched}{why}{end}"
+    return f"{lost} at step {row.step}; {who} {verb} it from {spoken_rung(row.rung)}{took}{fetched}{why}{end}"
 
 
-def _source(rung: str) -> str:
-    """Newer versions may know other rungs."""
+def spoken_rung(rung: str) -> str:
+    """Where the weights of a stage come from, for people. Newer versions may know other rungs."""
     return Rung(rung).spoken if rung in {*Rung} else printable(rung)
 
 

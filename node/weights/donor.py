@@ -126,7 +126,7 @@ class StateDonor:
                 raise PeerError("a stream that does not begin with a proper StateRequest")
             try:
                 if not self._allowed(peer_id):
-                    raise NotLent("not a member of the view that we know", retry=True)
+                    raise NotLent("no member of the run, as far as we know", retry=True)
                 async with self.lend(request, peer_id) as reading:
                     await self._send(reading, stream)
                 if request.since >= 0:

@@ -114,9 +114,9 @@ def _refusal(s: Situation, sender: Peer, offer: Offer) -> str:
     view = s.view
     foreign = view is not None and view.lineage.id != offer.lineage
     if s.member and foreign:
-        return "I am a member of another lineage"
+        return "I am a member of another branch of the run"
     if s.member and view is not None and (sender != view.leader or view.number != offer.view):
-        return "I know another view"
+        return "I know of another change of who holds what"
     if s.leaving:
         return "I am leaving"
     if not s.own.compute_ready:

@@ -280,7 +280,7 @@ class Duty:
             if peer == s.me or last or not debt.items or in_time:
                 continue
             begin, (kind, first, second) = self.progress.begin, min(debt.items)
-            step = f"step {begin.step}" if begin is not None else f"view {self.view.number}"
+            step = f"step {begin.step}" if begin is not None else f"change {self.view.number} of who holds what"
             what = f"{kind} {first} at visit {second}" if _has_microbatches([min(debt.items)]) else kind
             self.losses.lose(s, out, peer, f"owes the next move of {step} for {owes:.1f} s: {what}")
             if debt.items == OF_A_SUM:

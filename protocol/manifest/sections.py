@@ -225,7 +225,9 @@ class Recovery:
     )  # fmt: skip
     shadow_encoding: str = key("Numbers of those copies.", 0, 0, "bfloat16", "int8")
     rate_factor: float = key("A rebuilt stage learns faster by this factor.", 0.1, 10.0)
-    minority_wait_seconds: float = key("Survivors without a quorum go on alone after this.", 0.1, 86400.0)
+    minority_wait_seconds: float = key(
+        "Survivors who hear too few of the others for a vote go on alone after this.", 0.1, 86400.0
+    )
     snapshot_every: int = key(
         "Steps between two snapshots that volunteers keep of their own stages, each on its own disk, for a swarm that "
         "is switched off as a whole; 0: none.", 0, 10_000_000, since=5, earlier=0,

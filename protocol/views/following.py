@@ -363,7 +363,7 @@ class Following:
         if self._revive(s, view, out):
             return
         if not s.liveness.alive(s.members, s.now):
-            out.append(Search("no member of the view is heard"))
+            out.append(Search("no member of the run is heard"))
         if self.given_up.is_over(s, view, self.quorate_at):
             self.given_up.over(view, s.now)
             self._give_up_view(out, view, "all of its members have begun another life")

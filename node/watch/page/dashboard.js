@@ -126,22 +126,22 @@ const PUT = {
   notes: hear,
 };
 
-function hear([time, step, peer, kind, text]) {
+function hear([time, step, peer, kind, text, word]) {
   if (kind === "lost") mark(step + 1, text, false);
   let at = known.said.length;
   while (at > 0 && known.said[at - 1].time > time) at -= 1;
   const older = at > 0 ? known.said[at - 1].item : null;
   if (at === 0 && known.said.length === NOTES_MAX) return;
   if (!known.said.length) find("log").replaceChildren();
-  const item = noteItem(time, step, peer, kind, text);
+  const item = noteItem(time, step, peer, kind, text, word);
   known.said.splice(at, 0, { time, item });
   find("log").insertBefore(item, older);
   if (known.said.length > NOTES_MAX) known.said.shift().item.remove();
 }
 
 // Newest first; what is not about losses and recoveries can be hidden.
-function noteItem(time, step, peer, kind, text) {
-  const item = make("li", TELLING.has(kind) ? "telling" : ""), words = make("div", "words"), what = make("span", "kind", kind);
+function noteItem(time, step, peer, kind, text, word) {
+  const item = make("li", TELLING.has(kind) ? "telling" : ""), words = make("div", "words"), what = make("span", "kind", word);
   what.dataset.kind = TONES[kind] || "";
   words.append(what, make("span", "", text), make("span", "by", `${short(peer)}, after step ${count(step)}`));
   item.append(make("time", "", clock(time)), words);

@@ -35,6 +35,30 @@ def test_a_run_that_is_cut_off_at_every_step_is_the_same(row: Row, tmp_path: Pat
     assert len(found["curve"]) == 7 and found["steps"] is None and found["steps_trained"] == 12
 
 
+@pytest.mark.parametrize("settings", ["a rate", "a subspace", "steps between validations", "a seed"])
+def test_a_run_of_other_settings_is_not_gone_on_with(
+    settings: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new target, or more steps, are no other settings."""
+    row, path = MICRO.rows[0], tmp_path / "one.pt"
+    with pytest.raises(CutOff, match="step 1"):
+        trained(row, Slice(path, lambda: True))
+    other, seed = MICRO, 0
+    if settings == "a rate":
+        other = replace(MICRO, rates={row.optimiser: 1e-3})
+    elif settings == "a subspace":
+        row = replace(row, subspace=8)
+    elif settings == "a seed":
+        seed = 1
+    else:
+        other = replace(MICRO, validate_every=3)
+    found = trained(row, Slice(path), other, seed)
+    expected = trained(row, None, other, seed)
+    assert found["curve"] == expected["curve"] and "other settings; begins anew" in capsys.readouterr().err
+    with pytest.raises(CutOff, match="step 2"):
+        trained(MICRO.rows[0], Slice(path, lambda: True), replace(MICRO, steps_max=20, target=0.1))
+
+
 def test_a_run_ends_when_it_has_come_down() -> None:
     row = MICRO.rows[0]
     curve = trained(row)["curve"]

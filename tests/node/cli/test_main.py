@@ -102,6 +102,10 @@ def test_the_table_of_a_group_matches_its_commands(group: LazyGroup) -> None:
 def test_help_is_a_command_too(ftnode: Callable[..., Seen]) -> None:
     assert ftnode("help").out == ftnode("--help").out
     assert ftnode("help", "run", "init").out == ftnode("run", "init", "--help").out
+    assert ftnode("run", "help", "init").out == ftnode("run", "init", "--help").out
+    assert ftnode("run", "help").out == ftnode("run", "--help").out
+    assert ftnode("hlep").refused(64, "did you mean help?")
+    assert ftnode("help", "jion").refused(64, "did you mean join?")
 
 
 def test_a_mistyped_command_is_answered_with_the_nearest(ftnode: Callable[..., Seen]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ftnode.node.cli.manifest import write_new
+from ftnode.node.home.identity import take_identity
 from ftnode.node.manifests.presets import PRESETS
 from ftnode.protocol.manifest.parse import parse
 from ftnode.protocol.words.errors import UserError
@@ -209,6 +210,12 @@ def test_a_folder_is_no_manifest(tmp_path: Path, ftnode: Callable[..., Seen]) ->
     assert ftnode("run", "show", tmp_path).refused(66, "is a folder")
     assert ftnode("run", "show", "https://example.org/run.toml").refused(66, "not a URL")
     assert ftnode("join", "/ip4/192.0.2.7/tcp/31337/p2p/12D3").refused(66, "belongs behind --peer")
+    peer_id = take_identity(tmp_path).peer_id
+    assert ftnode("join", peer_id).refused(66, "PeerId", "--peer")
+    assert ftnode("run", "show", f"ftnode:{'ab' * 16}?peer=x").refused(66, "ftnode run fetch LINK FILE")
+    (tmp_path / "tiny.toml").touch()
+    assert ftnode("run", "show", tmp_path / "tiny").refused(66, f"there is one called {tmp_path / 'tiny.toml'}")
+    assert ftnode("run", "show", tmp_path / "large").refused(66, "ftnode run init")
 
 
 def test_show_prints_true_sizes(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:

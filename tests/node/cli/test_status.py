@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ftnode.node.cli.status import whom_to_ask, with_link
+from ftnode.node.cli.leave import chosen
+from ftnode.node.cli.status import SeveralHere, whom_to_ask, with_link
 from ftnode.node.home.identity import home_directory, take_identity
 from ftnode.node.links.addresses import remember_peers
+from ftnode.node.owner import service_homes
 from ftnode.node.owner.join_options import Running, forget_running, note_running, running_nodes
+from ftnode.node.owner.other_homes import homes_of_processes
 from ftnode.protocol.words.errors import UserError
 
 
@@ -30,6 +34,50 @@ def test_given_then_running_then_remembered(tmp_path: Path) -> None:
     note_running(home, Running(os.getpid(), "peer", "run", (running,)))
     assert whom_to_ask(home, ()) == (running,)
     assert whom_to_ask(home, (given,)) == (given,)
+
+
+def test_nodes_of_several_runs_are_not_mixed_up(tmp_path: Path) -> None:
+    """Not even when they have the same name; a run that is named is asked of its own nodes."""
+    home = home_directory(str(tmp_path / "home"))
+    one, other, point, remembered = (address(tmp_path, name, 4000 + n) for n, name in enumerate("abcd"))
+    note_running(home, Running(os.getpid(), "a", "ab" * 16, (one,), name="tiny"))
+    note_running(home, Running(os.getpid(), "b", "ba" * 16, (other,), name="tiny"))
+    note_running(home, Running(os.getpid(), "c", "", (point,)))
+    for run in ("", "tiny"):
+        with pytest.raises(SeveralHere, match=r"tiny \(abababababab\), tiny \(babababababa\); choose one with --run"):
+            whom_to_ask(home, (), run)
+    assert whom_to_ask(home, (), "abab") == (one,)
+    assert set(whom_to_ask(home, (), "another")) == {one, other, point}
+    note_running(home, Running(os.getpid(), "b", "ba" * 16, (), paused="it is late", name="tiny"))
+    assert whom_to_ask(home, ()) == (one,)
+    remember_peers(home, [remembered])
+    with pytest.raises(SeveralHere) as several:
+        whom_to_ask(home, ())
+    assert several.value.asked == {"ab" * 16: (one,), "ba" * 16: (remembered,)}
+
+
+def test_nodes_of_another_home_are_found_by_what_they_hold_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the user's own home alone: who names a home means that one."""
+    monkeypatch.setattr(service_homes, "platform_folder", lambda of: tmp_path / "own")
+    monkeypatch.setattr(service_homes, "SERVICE_HOMES", ())
+    elsewhere = home_directory(str(tmp_path / "elsewhere"))
+    taken = take_identity(elsewhere)
+    node = Running(os.getpid(), taken.peer_id, "run", ("/there",))
+    try:
+        note_running(elsewhere, node)
+        assert elsewhere in homes_of_processes()
+        assert node in service_homes.nodes_here(tmp_path / "own")
+        assert service_homes.nodes_here(tmp_path / "named") == service_homes.other_homes(tmp_path / "named") == ()
+        with pytest.raises(UserError, match=f"choose one of .*{elsewhere}.* with --home"):
+            chosen(home_directory(str(tmp_path / "own")), None)
+        ours = replace(node, peer="ours", run="")
+        note_running(home_directory(str(tmp_path / "own")), ours)
+        assert service_homes.nodes_here(tmp_path / "own") == (ours,)
+    finally:
+        taken.release()
+    assert elsewhere not in homes_of_processes()
 
 
 def test_a_link_names_peers_and_a_run(tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_the_card_tells_where_the_model_comes_from() -> None:
         "| 2 | 6 | `peer2` |",
     ):
         assert part in card, part
-    assert "| 1 | 6 | blend | 3 | 2.6000 | 2.7000 | silent |" in card
+    assert "| 1 | 6 | a blend of both neighbours' weights | 3 | 2.6000 | 2.7000 | silent |" in card
     assert "| peer0 | 90 | 90.0% | 2.00 |  | O'Brien |\n" in card and "\n| others | 1 | 1.0% | 0.00 |  |  |" in card
     told = provenance(made, model())
     assert (told["run"], told["step"], told["commit"]) == (made.run_id, 7, "abc")

@@ -75,7 +75,7 @@ def test_who_is_frozen_can_be_told_to_leave() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize(("trouble", "says"), [("", "the head is on this disk"), ("it is full", "saved: it is full")])
+@pytest.mark.parametrize(("trouble", "says"), [("", "this disk has the head"), ("it is full", "saved: it is full")])
 def test_what_nobody_has_taken_over_is_saved_when_the_core_has_stopped(trouble: str, says: str) -> None:
     async def scenario() -> None:
         life = saving(trouble)

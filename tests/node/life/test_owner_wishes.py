@@ -49,7 +49,10 @@ class Voice:
 
 def owner_of(home: Path, rules: OwnerRules | None = None) -> tuple[OwnerWishes, Machine, Voice]:
     config: Any = SimpleNamespace(
-        home=home, rules=rules or OwnerRules(), hand_over_seconds=60.0, manifest=SimpleNamespace(run_id="r" * 64)
+        home=home,
+        rules=rules or OwnerRules(),
+        hand_over_seconds=60.0,
+        manifest=SimpleNamespace(run_id="r" * 64, run=SimpleNamespace(name="tiny")),
     )
     machine, voice = Machine(), Voice()
     return OwnerWishes(config, "me", voice, machine.read), machine, voice  # type: ignore[arg-type]

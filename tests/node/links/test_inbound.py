@@ -125,7 +125,7 @@ def test_no_more_is_read_from_a_peer_than_is_handled(frame: bytes, payload_bytes
     run(main)
 
 
-@pytest.mark.parametrize(("slots", "known", "why"), [(COMPUTE_RESERVE + 1, False, "no view"), (9, True, "no slot")])
+@pytest.mark.parametrize(("slots", "known", "why"), [(COMPUTE_RESERVE + 1, False, "no member"), (9, True, "no slot")])
 def test_an_unwanted_tensor_takes_no_slot_and_is_no_offence(
     slots: int, known: bool, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:

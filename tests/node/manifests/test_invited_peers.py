@@ -56,6 +56,11 @@ def test_a_name_that_was_given_is_better_than_the_address_behind_it() -> None:
         assert inviting_peers((POINT,), (PeerAddress("point", told),), True) == (f"{name}/p2p/point",)
 
 
+def test_the_name_of_every_machine_names_none() -> None:
+    here = PeerAddress("point", ("/dns4/localhost/tcp/31337",))
+    assert inviting_peers((POINT,), (here,), True) == (f"{POINT.addresses[0]}/p2p/point",)
+
+
 def test_a_link_stays_short() -> None:
     points = [POINT] * 9
     assert len(inviting_peers(points, (), True)) == NAMED_MAX

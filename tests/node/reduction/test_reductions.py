@@ -199,7 +199,7 @@ def test_what_is_not_of_the_reduction_is_refused() -> None:
             ("b", request_for(task(group((a, 1), (b, 2)), view=3), "run", 1, 0, 0), "another group"),
             ("b", request_for(task(members, view=3), "run", 1, 1, 0), "not ours"),
             ("b", request_for(task(members, view=3), "other", 1, 0, 0), "another run"),
-            ("b", request_for(task(members, view=2), "run", 1, 0, 0), "by now view 3"),
+            ("b", request_for(task(members, view=2), "run", 1, 0, 0), "of change 3"),
         ):
             answer = await hear(await request(wires, a, said, sender))
             assert isinstance(answer, Refusal) and words in answer.reason

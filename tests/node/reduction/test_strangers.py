@@ -87,7 +87,7 @@ def test_only_who_may_waits_for_a_reduction_that_has_not_begun() -> None:
         a.reductions._allowed = lambda peer_id: peer_id == "b"
         said = ReduceRequest("run", 1, STAGE, 1, Attempt(9, 9), 99, b"0" * 16, 0, 0)
         answer = await hear(await ask(wires, a, said, "stranger"))
-        assert isinstance(answer, Refusal) and answer.retry and "not a member" in answer.reason
+        assert isinstance(answer, Refusal) and answer.retry and "no member" in answer.reason
         await ask(wires, a, said, "b")
         await trio.testing.wait_all_tasks_blocked()
         assert list(a.reductions._early) == [("b", STAGE)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ftnode.node.watch.alarms import STEPS_ALARMED, alarms, only_here, what_would_be_lost
+from ftnode.node.watch.alarms import STEPS_ALARMED, alarms, head_wanted, only_here, what_would_be_lost
 from ftnode.protocol.chronicle import Chronicle, Rebuild
 from ftnode.protocol.liveness.liveness import SignsShown
 from ftnode.protocol.picture import Picture
@@ -67,6 +67,13 @@ def test_stages_of_one_holder() -> None:
 )  # fmt: skip
 def test_what_an_end_at_once_costs(picture: Picture, stored: dict[int, int], says: str) -> None:
     assert what_would_be_lost(picture, stored, NOW) == says
+
+
+def test_a_head_that_nobody_holds_and_this_node_cannot() -> None:
+    """It can be had where it is missing: with the run's text."""
+    why, vacant = "pass --data with the run's text", shown(((), (A,), (B,)))
+    assert head_wanted(vacant, why) == f"somebody to hold the head, which this node cannot: {why}"
+    assert head_wanted(vacant, "") == head_wanted(shown(), why) == head_wanted(vacant._replace(view=None), why) == ""
 
 
 def test_own_copies_go_with_us() -> None:

@@ -82,6 +82,14 @@ def test_a_decision_that_many_follow_is_told_once_and_again_when_it_is_taken_aga
     assert [(row[0], row[2]) for row in told] == [(99.0, "p"), (500.0, "p")]
 
 
+def test_a_decision_has_a_word_that_people_know() -> None:
+    """The kind stays, for the page's colours; a kind of a later version is its own word."""
+    feed = Feed("live")
+    feed.tell_decisions(Decision(1.0, 9, "p", kind, "text") for kind in ("void", "lost", "later"))
+    rows = Page(feed).look()["notes"]["rows"]
+    assert [(row[3], row[5]) for row in rows] == [("void", "alive"), ("lost", "lost"), ("later", "later")]
+
+
 def test_a_node_of_before_gives_the_curve_of_its_status() -> None:
     feed = Feed("live")
     page = Page(feed)

@@ -151,7 +151,7 @@ def test_the_past_of_several_peers_becomes_one(tmp_path: Path) -> None:
         told = await dashboard.look()
         fine = sorted(row[0] for row in told["commits"]["rows"] if row[2] == 64)
         assert (fine, told["validations"]["rows"]) == ([1, 2, 3], [[2, 1.5]])
-        assert sorted(row[3:] for row in told["notes"]["rows"]) == [["lost", EVIL], ["view", "view 1"]]
+        assert sorted(row[3:5] for row in told["notes"]["rows"]) == [["lost", EVIL], ["view", "view 1"]]
         assert told["status"]["stages"][0]["state"] == "training"
         assert told["trouble"] == ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ import trio
 from ftnode.node.home.identity import take_identity
 from ftnode.node.links.addresses import full_addresses
 from ftnode.node.links.p2pd import P2pd
+from ftnode.node.owner.join_options import Running, note_running
 from ftnode.node.watch.status import (
     STATUS_PROTOCOL,
     Member,
@@ -143,7 +145,8 @@ def test_a_meeting_point_leads_to_a_member(tmp_path: Path) -> None:
         assert [from_mapping(line) for line in await client("fetch", point)] == [peers.statuses["point"]]
         gone = Member("run1", "tiny", peers.p2pds["point"].peer_id, ("/ip4/127.0.0.1/tcp/1", "/nonsense"))
         peers.statuses["point"] = replace(peers.statuses["point"], members=(gone, peers.member(member)))
-        assert [from_mapping(line) for line in await client("fetch", point)] == [peers.statuses["member"]]
+        for given in (point, point.replace("/ip4/127.0.0.1/", "/dns4/localhost/")):
+            assert [from_mapping(line) for line in await client("fetch", given)] == [peers.statuses["member"]]
         assert [from_mapping(line) for line in await client("fetch", point, run="run1")] == [peers.statuses["member"]]
         (refused,) = await client("fetch", point, run="run2", timeout=3)
         assert isinstance(refused, dict)
@@ -200,6 +203,35 @@ def test_a_meeting_point_of_several_runs(tmp_path: Path) -> None:
         assert from_mapping(one) == peers.statuses["large"]
         peers.p2pds["large"].close()
         assert [from_mapping(line) for line in await client("fetch", point)] == [peers.statuses["tiny"]]
+
+    with_peers(tmp_path, test)
+
+
+def test_nodes_of_several_runs_on_this_machine(tmp_path: Path) -> None:
+    """The same list, by the notes of the nodes, also when one of them does not answer."""
+
+    async def cli(*arguments: str) -> tuple[int, str, str]:
+        command = [sys.executable, "-m", "ftnode.node.cli", *arguments, "--home", str(tmp_path)]
+        done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+        return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+    async def test(peers: Peers) -> None:
+        for name, run in (("tiny", "run1"), ("large", "beef1234")):
+            address = await peers.start(name, replace(TINY, run=run, name=name))
+            note_running(tmp_path, Running(os.getpid(), peers.p2pds[name].peer_id, run, (address,), name=name))
+        point = await peers.start("point", NOBODY)
+        note_running(tmp_path, Running(os.getpid(), peers.p2pds["point"].peer_id, "", (point,)))
+        code, table, beside = await cli("status")
+        assert [line.split()[:2] for line in table.splitlines()[1:3]] == [["large", "beef1234"], ["tiny", "run1"]]
+        assert code == 0 and "--run" in table.splitlines()[3] and f"ftnode status --peer {point}" in beside
+        assert [run["name"] for run in json.loads((await cli("status", "--json"))[1])["runs"]] == ["large", "tiny"]
+        assert json.loads((await cli("status", "--run", "beef", "--json"))[1])["name"] == "large"
+        for command in (["peers"], ["credits"], ["status", "--watch"]):
+            code, _, said = await cli(*command)
+            assert code == 64 and "large (beef1234), tiny (run1); choose one with --run" in said
+        peers.p2pds["large"].close()
+        code, table, said = await cli("status", "--timeout", "3")
+        assert code == 0 and table.splitlines()[1].split()[0] == "tiny" and "large (beef1234): " in said
 
     with_peers(tmp_path, test)
 

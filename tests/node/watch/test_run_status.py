@@ -10,13 +10,14 @@ import pytest
 
 from ftnode.node.links.undigested import Failures
 from ftnode.node.manifests.presets import preset
+from ftnode.node.watch.old_recoveries import OldRecoveries
 from ftnode.node.watch.peer_latency import Acquaintance
 from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.run_status import Surroundings, look, run_status, undigested_rows
-from ftnode.node.watch.status import SwarmStatus, decode_status, encode_status
+from ftnode.node.watch.status import RecoveryRow, SwarmStatus, decode_status, encode_status
 from ftnode.node.watch.status_table import peer_table, plain_lines
 from ftnode.node.watch.time_use import TimeUse
-from ftnode.protocol.chronicle import Rebuild
+from ftnode.protocol.chronicle import BEFORE_US, Rebuild
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer, Rung, names_of
@@ -230,6 +231,37 @@ def test_a_swarm_that_started_again_has_lost_nothing() -> None:
     assert status_of(sim, host, progress).recoveries == ()
     chronicle.rebuilds[5, 2] = rebuilt(2, 5, me, Rung.SNAPSHOT, Peer("gone", 1))
     assert [(row.step, row.lost) for row in status_of(sim, host, progress).recoveries] == [(5, "gone")]
+
+
+def test_who_comes_later_learns_what_others_saw_of_a_recovery() -> None:
+    """Only of recoveries that the commits told of, only what is missing, and whoever tells first."""
+    sim = world(4)
+    train(sim, None, 60.0, step=5)
+    host, past = leader(sim), OldRecoveries()
+    picture, chronicle = host.participant.picture, host.participant.chronicle
+    chronicle.rebuilds.clear()
+    ours = Rebuild(1, 5, Rung.BLEND, 2, Peer("a", 1), Peer("b", 1), "seen", 0.0, 1.0)
+    chronicle.rebuilds[4, 2] = Rebuild(2, 4, Rung.BLEND, -1, None, None, BEFORE_US, 0.0, 1.5)
+    chronicle.rebuilds[4, 3] = Rebuild(3, 4, Rung.SNAPSHOT, -1, None, None, BEFORE_US, 0.0, 1.5)
+    chronicle.rebuilds[5, 1] = ours
+
+    def shown() -> list[tuple[object, ...]]:
+        around = Surroundings("cpu", Progress(), filled=past.filled)
+        rows = run_status(picture, MANIFEST, around, sim.now).recoveries
+        return [(row.step, row.stage, row.lost, row.newcomer, row.reason, row.seconds) for row in rows]
+
+    mine = (5, 1, "a", "b", "seen", 1.0)
+    assert shown() == [(4, 2, "", "", BEFORE_US, 1.5), mine]
+    row = RecoveryRow(2, 4, "blend", 1, "gone", "here", "why\x1b[2J", 9.0)
+    assert past.filled(row) == row
+    past.learn([replace(row, epoch=-1, lost="liar"), replace(row, step=9)], chronicle.rebuilds)
+    past.learn([replace(row, stage=1, step=5, lost="liar"), replace(row, rung="copy")], chronicle.rebuilds)
+    assert shown() == [(4, 2, "", "", BEFORE_US, 1.5), mine]
+    past.learn([row, replace(row, stage=3, rung="snapshot")], chronicle.rebuilds)
+    past.learn([replace(row, lost="late")], chronicle.rebuilds)
+    assert shown() == [(4, 2, "gone", "here", "why [2J", 1.5), (4, 3, "gone", "here", "why [2J", 1.5), mine]
+    past.learn([], {})
+    assert shown() == [(4, 2, "", "", BEFORE_US, 1.5), mine], "bounded by what is remembered"
 
 
 def test_what_a_recovery_took_stays_when_the_next_one_takes_less() -> None:

@@ -373,7 +373,7 @@ def test_weights_are_lent_to_members_and_to_each_a_few_at_a_time() -> None:
                 pass
         assert host.donor._lendings == []
         host.members.clear()
-        assert await ask(nursery, host, wanted) == Refusal("not a member of the view that we know", True)
+        assert await ask(nursery, host, wanted) == Refusal("no member of the run, as far as we know", True)
         assert host.struck == []  # it may know a newer view
 
     run(main)

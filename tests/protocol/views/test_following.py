@@ -552,7 +552,7 @@ def test_a_view_that_nobody_answers_for_is_not_advertised_and_then_given_up(
     out = outside(seconds)
     assert (PublishView(None) not in out) == advertised
     assert (GiveViewUp() in out) == given_up
-    assert Search("no member of the view is heard") in out
+    assert Search("no member of the run is heard") in out
 
 
 @pytest.mark.parametrize(
