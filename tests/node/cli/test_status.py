@@ -62,6 +62,7 @@ def test_nodes_of_another_home_are_found_by_what_they_hold_open(
     """Of the user's own home alone: who names a home means that one."""
     monkeypatch.setattr(service_homes, "platform_folder", lambda of: tmp_path / "own")
     monkeypatch.setattr(service_homes, "SERVICE_HOMES", ())
+    monkeypatch.setattr(service_homes, "homes_of_processes", homes_of_processes)
     elsewhere = home_directory(str(tmp_path / "elsewhere"))
     taken = take_identity(elsewhere)
     node = Running(os.getpid(), taken.peer_id, "run", ("/there",))
@@ -78,6 +79,22 @@ def test_nodes_of_another_home_are_found_by_what_they_hold_open(
     finally:
         taken.release()
     assert elsewhere not in homes_of_processes()
+
+
+def test_a_node_in_another_network_is_not_of_this_machine(tmp_path: Path) -> None:
+    """As one in a container: its addresses lead nowhere from here."""
+    home = home_directory(str(tmp_path / "home"))
+    take_identity(home).release()
+    note_running(home, Running(os.getpid(), "peer", "run", ("/there",)))
+    holds = "import sys; file = open(sys.argv[1], 'rb'); print('open', flush=True); sys.stdin.read()"
+    for unshare in ([], ["unshare", "--map-root-user", "--net"]):
+        command = [*unshare, sys.executable, "-c", holds, str(home / "identity")]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            if not process.stdout.readline():
+                pytest.skip("no network namespace can be made here")
+            assert (home in homes_of_processes()) is (not unshare)
+            process.communicate()
 
 
 def test_a_link_names_peers_and_a_run(tmp_path: Path) -> None:
