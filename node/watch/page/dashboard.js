@@ -265,7 +265,7 @@ function showStages(status) {
       cells.delete(key);
     }
   }
-  const view = status.view < 0 ? "" : `view ${count(status.view)}, led by ${short(status.leader)}`;
+  const view = status.view < 0 ? "" : `change ${count(status.view)} of who holds what, led by ${short(status.leader)}`;
   say("view", view);
   const names = status.standbys.slice(0, 24).map(short).join(", ");
   say("limits", limitText(status, peers.get(status.limiting_peer)));
@@ -284,7 +284,7 @@ function stageLine(table, row, seen) {
     known.cells.set(key, line);
   }
   seen.add(key);
-  say(line.epoch, `epoch ${count(row.epoch)}`);
+  say(line.epoch, `change ${count(row.epoch)}`);
   return line;
 }
 
