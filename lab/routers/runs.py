@@ -83,3 +83,10 @@ def volunteers(count: int, router: str) -> dict[str, Home]:
 
 def names_in(homes: Mapping[str, Home], router: str) -> Sequence[str]:
     return [name for name, home in homes.items() if home.router == router]
+
+
+def said(trial: Trial, name: str, kind: str) -> str:
+    """What a node last said of this kind to its owner; empty when it has not."""
+    path = trial.swarm.processes[name].output
+    lines = [line.split(maxsplit=2) for line in path.read_text(errors="replace").splitlines()] if path.exists() else []
+    return next((line[2] for line in reversed(lines) if len(line) == 3 and line[1] == kind), "")

@@ -22,6 +22,8 @@ START_SECONDS: Final = 600.0
 SETTLE_SECONDS: Final = 60.0
 """Until everybody has found the best way: a punch is tried before the first step, other relays are found after it."""
 STEPS_MIN: Final = 4
+RATIOS: Final = {"none": 1.0, "port-restricted": 0.9, "symmetric": 0.5}
+"""Of the tokens a second without routers, what there should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +76,22 @@ def of_kind(folder: Path, router: str, relays: int, delay_seconds: float, second
 
 def figures_of(swarms: list[Swarm]) -> dict[str, Any]:
     """`ratio`: tokens a second of each, of those without routers."""
-    plain = next(swarm for swarm in swarms if swarm.router == "none")
-    return {
-        "swarms": [{**asdict(swarm), "ratio": swarm.tokens_per_second / plain.tokens_per_second} for swarm in swarms]
-    }
+    plain = next(swarm for swarm in swarms if swarm.router == "none").tokens_per_second
+    found = [{**asdict(swarm), "ratio": swarm.tokens_per_second / plain} for swarm in swarms]
+    missed = [
+        f"behind {swarm['router']} routers there are {swarm['ratio']:.2f} of the tokens, not {RATIOS[swarm['router']]}"
+        for swarm in found
+        if swarm["ratio"] < RATIOS[swarm["router"]]
+    ]
+    return {"swarms": found, "missed": missed}
 
 
-def table(figures: Mapping[str, Any]) -> str:
-    lines = [f"{'routers':<18}{'relays':>8}{'step':>10}{'tokens/s':>12}{'ratio':>8}{'meeting point up':>20}"]
+def lines(figures: Mapping[str, Any]) -> list[str]:
+    told = [f"{'routers':<18}{'relays':>8}{'step':>10}{'tokens/s':>12}{'ratio':>8}{'meeting point up':>20}"]
     for swarm in figures["swarms"]:
         point = swarm["carried"]["meeting point"] / 1e6
         step, tokens = f"{swarm['step_seconds']:.2f} s", f"{swarm['tokens_per_second']:.0f}"
-        lines.append(
+        told.append(
             f"{swarm['router']:<18}{swarm['relays']:>8}{step:>10}{tokens:>12}{swarm['ratio']:>8.2f}{point:>15.2f} MB/s"
         )
-    return "\n".join(lines)
+    return told

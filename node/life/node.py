@@ -39,6 +39,7 @@ from ftnode.node.links.address_cards import card_signer
 from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers, remember_peers
 from ftnode.node.links.attention import Attention
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.links.mover import Mover
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.peer_lines import PeerLines
 from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
@@ -192,6 +193,12 @@ class Node:
             self.speaking.say,
         )  # fmt: skip
 
+    def _mover(self) -> Mover:
+        return Mover(
+            self.p2pd, self.puncher, self.reachability.offers, lambda: [peer.id for peer in self._look().contacts],
+            self.transport.where, self.donor.next_advance, Random(),
+        )  # fmt: skip
+
     def _shards(self) -> RunShards:
         from ftnode.node.data.shards import run_shards  # numpy comes with it, which other runs do without
 
@@ -241,6 +248,7 @@ class Node:
         nursery.start_soon(self.directory.run)
         nursery.start_soon(self.reachability.run)
         nursery.start_soon(self.relaying.run)
+        nursery.start_soon(self._mover().run)
         nursery.start_soon(self.departure.watch_the_end)
         nursery.start_soon(self._give_up_alone)
         nursery.start_soon(self._watch_p2pd)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ftnode.node.links.dial_rules import endpoint_of
@@ -17,6 +17,8 @@ PLACE_SECONDS: Final = 0.02
 """What one more peer with a place there counts for, in seconds of latency."""
 STAY_SHARE: Final = 0.7
 """Of its cost, what a relay counts for at which we have a place."""
+MOVE_SHARE: Final = 0.8
+"""Of a relay's load, what another one may have at most with our circuit, that we move there."""
 RATE_STEP: Final = 32e3
 """Bytes a second: relays whose load differs by less are alike."""
 
@@ -24,11 +26,12 @@ RATE_STEP: Final = 32e3
 @dataclass(frozen=True, slots=True)
 class Offer:
     """Of a peer that relays. `latency`: seconds there and back; `places`: of others; `rate`: bytes a second that it
-    relays."""
+    relays; `ours`: of those what goes between us and another PeerId."""
 
     latency: float
     places: int
     rate: float
+    ours: Mapping[str, float] = field(default_factory=dict)
 
 
 def cost(offer: Offer) -> float:
@@ -65,6 +68,19 @@ def choose_way(
 
     best = min(relays, key=order)
     return tuple(address for address in addresses if relay_in(address) in ("", best))
+
+
+def worth_moving(peer: str, through: str, addresses: Iterable[str], offers: Mapping[str, Offer]) -> str:
+    """The relay over which a circuit to a peer would better go than `through`; empty when there is none. The larger
+    load of both relays has to become clearly smaller by that, or two who think so would change places for ever."""
+    now = offers.get(through)
+    if now is None:
+        return ""
+    own = now.ours.get(peer, 0.0)
+    others = [relay for relay in sorted(relays_in(addresses)) if relay in offers and relay != through]
+    best = min(others, key=lambda relay: offers[relay].rate, default="")
+    better = bool(best) and own > RATE_STEP and offers[best].rate + own < MOVE_SHARE * now.rate
+    return best if better else ""
 
 
 def relay_in(address: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from math import inf
 from typing import Final
 
 import trio
@@ -85,9 +86,9 @@ def read_offer(said: Offered, latency: float) -> Offer | None:
     """None when it does not relay. Raises PeerError for numbers that cannot be."""
     if said.why_not:
         return None
-    if not (said.places >= 0 and 0.0 <= said.rate < float("inf")):
+    if said.places < 0 or not all(0.0 <= rate < inf for rate in (said.rate, *(rate for _, rate in said.yours))):
         raise PeerError("it relays for a number of peers, or of bytes, that cannot be")
-    return Offer(latency, said.places, said.rate)
+    return Offer(latency, said.places, said.rate, dict(said.yours))
 
 
 def direct_peers(connections: Collection[tuple[str, str]]) -> list[str]:

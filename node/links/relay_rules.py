@@ -56,6 +56,21 @@ STRANGER: Final = Terms(False, 4, GIB / 2, HOUR / 6, 32, 4 * GIB)
 """At a volunteer: enough to look, to take a small model out, and to become a member."""
 
 
+class Lately:
+    """Bytes a second, the last ones more than earlier ones."""
+
+    def __init__(self) -> None:
+        self._rate, self._seen = 0.0, 0.0
+
+    def add(self, now: float, count: int) -> None:
+        self._rate = self.rate(now) + count / LATELY_SECONDS
+
+    def rate(self, now: float) -> float:
+        self._rate *= exp((self._seen - max(now, self._seen)) / LATELY_SECONDS)
+        self._seen = max(now, self._seen)
+        return self._rate
+
+
 class RelayRules:
     """What was given and used. `terms`: of a PeerId, as of now. `now`: seconds of a clock that does not go back."""
 
@@ -69,7 +84,9 @@ class RelayRules:
         self._circuits: Counter[str] = Counter()
         """PeerId → circuits that it has asked for and that are open."""
         self._kinds: Counter[Terms] = Counter()
-        self._rate, self._seen = 0.0, 0.0
+        self._all = Lately()
+        self._pairs: dict[frozenset[str], Lately] = {}
+        """Of those that have a circuit."""
 
     def place(self, now: float, peer_id: str, host: str) -> int:
         """The status of the answer to a peer that wants a place, or wants to keep it. `host`: its IP address."""
@@ -98,23 +115,27 @@ class RelayRules:
         own, every = self._left(now, caller, terms)
         return OK if own >= BACK_SHARE * terms.bytes_an_hour and every > 0 else NO_ROOM
 
-    def begin(self, caller: str) -> Terms:
+    def begin(self, caller: str, wanted: str) -> Terms:
         """A circuit is open. Give what this returns to `end`."""
         terms = self._terms(caller)
+        self._pairs.setdefault(frozenset((caller, wanted)), Lately())
         self._circuits[caller] += 1
         self._kinds[terms] += 1
         return terms
 
-    def end(self, caller: str, terms: Terms) -> None:
+    def end(self, caller: str, wanted: str, terms: Terms) -> None:
         """It is closed."""
+        self._pairs.pop(frozenset((caller, wanted)), None)
         self._circuits[caller] -= 1
         self._kinds[terms] -= 1
         if not self._circuits[caller]:
             del self._circuits[caller]
 
-    def spend(self, now: float, caller: str, count: int) -> str:
+    def spend(self, now: float, caller: str, wanted: str, count: int) -> str:
         """Bytes passed over a circuit that the peer has asked for. Why it is cut off; empty while it is not."""
-        self._rate = self.rate(now) + count / LATELY_SECONDS
+        for lately in (self._all, self._pairs.get(frozenset((caller, wanted)))):
+            if lately is not None:
+                lately.add(now, count)
         terms = self._terms(caller)
         own, every = self._left(now, caller, terms)
         self._used[caller][1].take(count)
@@ -125,9 +146,12 @@ class RelayRules:
 
     def rate(self, now: float) -> float:
         """Bytes a second, lately; those of both directions of a circuit together."""
-        self._rate *= exp((self._seen - max(now, self._seen)) / LATELY_SECONDS)
-        self._seen = max(now, self._seen)
-        return self._rate
+        return self._all.rate(now)
+
+    def rates_of(self, now: float, peer_id: str) -> dict[str, float]:
+        """PeerId → bytes a second of the circuits between that peer and this one."""
+        pairs = [(pair, lately) for pair, lately in self._pairs.items() if peer_id in pair]
+        return {next(iter(pair - {peer_id})): lately.rate(now) for pair, lately in pairs}
 
     def places(self, now: float, without: str = "") -> int:
         """How many others have a place."""

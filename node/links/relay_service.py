@@ -38,7 +38,9 @@ from ftnode.protocol.words.errors import PeerError
 log = logging.getLogger(__name__)
 
 OFFER_PROTOCOL: Final = "/ftnode/relays/1"
-OFFER_BYTES_MAX: Final = 1024
+OFFER_BYTES_MAX: Final = 1 << 14
+YOURS_MAX: Final = 128
+"""Circuits of one peer that are told."""
 OFFERS_AT_ONCE: Final = 64
 ANSWER_SECONDS: Final = 5.0
 PIECE_BYTES: Final = 1 << 17
@@ -54,11 +56,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """`why_not`: empty when we do. `places`: of others; `rate`: bytes a second that are relayed."""
+    """`why_not`: empty when we do. `places`: of others; `rate`: bytes a second that are relayed; `yours`: of those what
+    goes between the asker and these peers."""
 
     why_not: str
     places: int
     rate: float
+    yours: tuple[tuple[str, float], ...]
 
 
 KINDS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Asked, Offered)}
@@ -88,9 +92,9 @@ class RelayService:
             try:
                 with trio.fail_after(ANSWER_SECONDS):
                     await hear(stream, {"Asked": Asked}, OFFER_BYTES_MAX)
-                    await say(
-                        stream, Offered(self._why_not(), self.rules.places(now, without=peer_id), self.rules.rate(now))
-                    )
+                    places, rate = self.rules.places(now, without=peer_id), self.rules.rate(now)
+                    yours = tuple(self.rules.rates_of(now, peer_id).items())[:YOURS_MAX]
+                    await say(stream, Offered(self._why_not(), places, rate, yours))
             except STREAM_ERRORS as error:
                 log.info("%s asked whether we relay, without an answer: %s", peer_id, error or type(error).__name__)
             finally:
@@ -137,13 +141,13 @@ class RelayService:
         if status != OK:
             await _write(stream, messages.relay_status(status))
             return
-        terms, circuit = self.rules.begin(caller), trio.CancelScope()
+        terms, circuit = self.rules.begin(caller, wanted), trio.CancelScope()
         self._open.setdefault(caller, []).append(circuit)
         try:
             with circuit:
                 await self._carry(caller, wanted, stream, terms)
         finally:
-            self.rules.end(caller, terms)
+            self.rules.end(caller, wanted, terms)
             self._open[caller].remove(circuit)
             if not self._open[caller]:
                 del self._open[caller]
@@ -157,8 +161,9 @@ class RelayService:
             await _write(stream, messages.relay_status(OK))
             with trio.move_on_after(terms.seconds):
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._pump, caller, stream, other, nursery.cancel_scope)
-                    nursery.start_soon(self._pump, caller, other, stream, nursery.cancel_scope)
+                    pair = caller, wanted
+                    nursery.start_soon(self._pump, pair, stream, other, nursery.cancel_scope)
+                    nursery.start_soon(self._pump, pair, other, stream, nursery.cancel_scope)
         finally:
             await trio.aclose_forcefully(other)
 
@@ -183,14 +188,14 @@ class RelayService:
         return None
 
     async def _pump(
-        self, caller: str, source: trio.SocketStream, target: trio.SocketStream, both: trio.CancelScope
+        self, pair: tuple[str, str], source: trio.SocketStream, target: trio.SocketStream, both: trio.CancelScope
     ) -> None:
         """One direction of a circuit; its end is the end of both."""
         room = memoryview(bytearray(PIECE_BYTES))
         try:
             while count := await read_some(source, room):
-                if why := self.rules.spend(trio.current_time(), caller, count):
-                    self._cut_off(caller, why)
+                if why := self.rules.spend(trio.current_time(), *pair, count):
+                    self._cut_off(pair[0], why)
                 with trio.fail_after(WRITE_SECONDS) as patience:
                     await write_all(target, [room[:count]], patience)
                 await trio.lowlevel.checkpoint()  # neither call is one while there are bytes and room

@@ -125,7 +125,7 @@ class Transport:
         self._strikes = Strikes()
         self._told = PeerLog(log)
         self._nursery: trio.Nursery | None = None
-        self._dial = LinkDialer(p2pd, run, nonce, lambda: self._own_addresses, self._where, self._learn, punch, way)
+        self._dial = LinkDialer(p2pd, run, nonce, lambda: self._own_addresses, self.where, self._learn, punch, way)
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Serve until the nursery is cancelled. Calls before this are errors of ours."""
@@ -192,7 +192,7 @@ class Transport:
             self._cards.learn(peer_id, addresses)
             newest(self._named, peer_id, None, PEERS_MAX)
 
-    def _where(self, peer_id: str) -> tuple[str, ...]:
+    def where(self, peer_id: str) -> tuple[str, ...]:
         """Where the peer may be dialled; the gate has the last word."""
         known, gate = self._cards.addresses(peer_id), self._p2pd.gate
         if peer_id not in self._named:

@@ -13,7 +13,7 @@ import pytest
 
 from ftnode.lab.lines.network import open_network, read_counts
 from ftnode.lab.lines.switch import Homes
-from ftnode.lab.routers.routers import Asked, measure
+from ftnode.lab.routers.matrix import Asked, measure
 from ftnode.lab.swarms.swarm import Swarm
 from ftnode.lab.swarms.trial import Trial, small_manifest
 from ftnode.lab.traces.story import Story

@@ -15,6 +15,7 @@ from ftnode.node.links.relay_choice import (
     choose_way,
     relay_in,
     relays_in,
+    worth_moving,
 )
 
 IDS = [
@@ -74,6 +75,48 @@ def test_a_peer_is_dialled_through_its_least_loaded_relay() -> None:
     offers[IDS[1]] = Offer(0.09, 0, 5.5 * RATE_STEP)
     assert choose_way("me", (DIRECT, A, B), offers, set(IDS)) == (DIRECT, A), "alike but for the latency"
     assert choose_way("me", (DIRECT, A, B), offers, {IDS[1]}) == (DIRECT, B), "the other one is gone"
+
+
+def test_a_circuit_moves_to_a_relay_that_does_clearly_less() -> None:
+    own = 1e6
+
+    def verdict(here: float, there: float, third: float = 9e9) -> str:
+        offers = {
+            IDS[0]: Offer(0.1, 0, here, {"peer": own}),
+            IDS[1]: Offer(0.1, 0, there),
+            IDS[2]: Offer(0.1, 0, third),
+        }
+        return worth_moving("peer", IDS[0], (DIRECT, A, B, C), offers)
+
+    assert verdict(3e6, 1e6) == IDS[1]
+    assert verdict(3e6, 1e6, third=0.5e6) == IDS[2]
+    assert verdict(2e6, 1e6) == "", "the two would but change places"
+    assert verdict(1e6, 0.0) == "", "it is alone there"
+    assert worth_moving("peer", IDS[0], (A, B), {IDS[1]: Offer(0.1, 0, 0.0)}) == "", "nothing is known of its relay"
+    assert worth_moving("other", IDS[0], (A, B), {IDS[0]: Offer(0.1, 0, 3e6), IDS[1]: Offer(0.1, 0, 0)}) == "", "idle"
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_circuits_spread_over_relays_and_then_stay(seed: int) -> None:
+    """Each moves by what it knows, one at a time; no relay is left with 1.5 times what the best division gives it."""
+    chance = Random(seed)
+    relays, pairs = IDS[: chance.randrange(2, 4)], [f"pair {number}" for number in range(chance.randrange(4, 30))]
+    through = {pair: chance.choice(relays[: chance.randrange(1, 3)]) for pair in pairs}
+    moves = 0
+
+    def offers(pair: str) -> dict[str, Offer]:
+        loads = Counter(through.values())
+        return {one: Offer(0.1, 0, 1e6 * loads[one], {pair: 1e6 * (through[pair] == one)}) for one in relays}
+
+    for _ in range(20):
+        moves = 0
+        for pair in chance.sample(pairs, len(pairs)):
+            better = worth_moving(pair, through[pair], (A, B, C)[: len(relays)], offers(pair))
+            if better:
+                through[pair] = better
+                moves += 1
+    assert moves == 0
+    assert max(Counter(through.values()).values()) <= 1 + 1.25 * len(pairs) / len(relays)
 
 
 def test_where_nothing_is_known_all_are_dialled() -> None:

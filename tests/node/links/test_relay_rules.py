@@ -50,22 +50,22 @@ def test_places_of_one_host_and_of_all_are_bounded(monkeypatch: pytest.MonkeyPat
 def test_circuits_of_one_peer_and_of_its_kind_are_bounded() -> None:
     rules = rules_for()
     rules.place(0.0, "c", "192.0.2.1")
-    begun = [rules.begin("a"), rules.begin("a")]
+    begun = [rules.begin("a", "c"), rules.begin("a", "c")]
     assert rules.circuit(0.0, "a", "c") == NO_ROOM and rules.circuit(0.0, "b", "c") == OK
-    rules.begin("b")
+    rules.begin("b", "c")
     assert rules.circuit(0.0, "b", "c") == NO_ROOM, "members have three together"
     assert rules.circuit(0.0, "x", "c") == OK
-    rules.end("a", begun[0])
+    rules.end("a", "c", begun[0])
     assert rules.circuit(0.0, "a", "c") == OK
-    assert rules.begin("x") == NOBODY
+    assert rules.begin("x", "c") == NOBODY
     assert rules.circuit(0.0, "x", "c") == NO_ROOM and rules.circuit(0.0, "y", "c") == OK
 
 
 def test_who_has_used_up_its_bytes_is_cut_off_until_some_have_come_back() -> None:
     rules = rules_for()
     rules.place(0.0, "c", "192.0.2.1")
-    assert rules.spend(0.0, "a", 1000) == ""
-    assert "used up" in rules.spend(0.0, "a", 1)
+    assert rules.spend(0.0, "a", "c", 1000) == ""
+    assert "used up" in rules.spend(0.0, "a", "c", 1)
     assert rules.circuit(0.0, "a", "c") == NO_ROOM and rules.circuit(0.0, "b", "c") == OK
     back = HOUR * BACK_SHARE
     rules.place(0.9 * back, "c", "192.0.2.1")
@@ -76,8 +76,8 @@ def test_strangers_have_a_limit_together() -> None:
     """Or somebody with many PeerIds would have as much as all of them."""
     rules = rules_for()
     rules.place(0.0, "c", "192.0.2.1")
-    assert rules.spend(0.0, "x", 100) == "" and rules.spend(0.0, "y", 50) == ""
-    assert "together" in rules.spend(0.0, "z", 50)
+    assert rules.spend(0.0, "x", "c", 100) == "" and rules.spend(0.0, "y", "c", 50) == ""
+    assert "together" in rules.spend(0.0, "z", "c", 50)
     assert rules.circuit(0.0, "w", "c") == NO_ROOM and rules.circuit(0.0, "b", "c") == OK
 
 
@@ -85,10 +85,10 @@ def test_who_becomes_a_member_gets_what_members_get() -> None:
     members = set("c")
     rules = RelayRules(lambda peer: SMALL if peer in members else NOBODY)
     rules.place(0.0, "c", "192.0.2.1")
-    rules.spend(0.0, "x", 101)
+    rules.spend(0.0, "x", "c", 101)
     assert rules.circuit(0.0, "x", "c") == NO_ROOM
     members.add("x")
-    assert rules.circuit(0.0, "x", "c") == OK and rules.spend(0.0, "x", 500) == ""
+    assert rules.circuit(0.0, "x", "c") == OK and rules.spend(0.0, "x", "c", 500) == ""
 
 
 def test_who_asks_without_end_is_refused() -> None:
@@ -101,9 +101,21 @@ def test_who_asks_without_end_is_refused() -> None:
 def test_the_rate_follows_what_is_relayed() -> None:
     rules = RelayRules(lambda peer: MEMBER)
     for tick in range(600):
-        rules.spend(tick / 10, "a", 100_000)
+        rules.spend(tick / 10, "a", "c", 100_000)
     assert rules.rate(60.0) == pytest.approx(1e6, rel=0.05)
     assert rules.rate(120.0) < 1e4
+
+
+def test_an_asker_learns_the_rates_of_its_own_circuits_alone() -> None:
+    rules = RelayRules(lambda peer: MEMBER)
+    terms = rules.begin("a", "c")
+    rules.begin("b", "c")
+    for tick in range(600):
+        rules.spend(tick / 10, "a", "c", 100_000)
+    assert rules.rates_of(60.0, "c") == {"a": pytest.approx(1e6, rel=0.05), "b": 0.0}
+    assert list(rules.rates_of(60.0, "a")) == ["c"]
+    rules.end("a", "c", terms)
+    assert rules.rates_of(60.0, "a") == {}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -114,12 +126,12 @@ def test_no_stranger_gets_more_than_its_terms_whatever_it_does(seed: int) -> Non
     while now < 24 * HOUR:
         now += chance.expovariate(1 / 30.0)
         if rules.circuit(now, "x", "c") == OK:
-            open_.append(rules.begin("x"))
+            open_.append(rules.begin("x", "c"))
         for _ in open_:
             size = chance.randrange(1 << 26)
-            if rules.spend(now, "x", size):
+            if rules.spend(now, "x", "c", size):
                 for each in open_:
-                    rules.end("x", each)
+                    rules.end("x", "c", each)
                 open_ = []
                 break
             carried += size

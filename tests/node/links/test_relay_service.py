@@ -198,6 +198,8 @@ def test_nonsense_costs_its_stream_and_a_strike(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("places", "rate"), [(-1, 0.0), (0, -1.0), (0, float("nan")), (0, float("inf"))])
 def test_offers_that_cannot_be(places: int, rate: float) -> None:
     with pytest.raises(PeerError):
-        read_offer(Offered("", places, rate), 0.1)
-    assert read_offer(Offered("no", places, rate), 0.1) is None
-    assert read_offer(Offered("", 3, 5.0), 0.1) == Offer(0.1, 3, 5.0)
+        read_offer(Offered("", places, rate, ()), 0.1)
+    assert read_offer(Offered("no", places, rate, ()), 0.1) is None
+    assert read_offer(Offered("", 3, 5.0, (("p", 2.0),)), 0.1) == Offer(0.1, 3, 5.0, {"p": 2.0})
+    with pytest.raises(PeerError):
+        read_offer(Offered("", 3, 5.0, (("p", -2.0),)), 0.1)
