@@ -51,13 +51,13 @@ def _print_now(line: str) -> None:
 
 def run(
     listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_now, metrics: str = "none",
-    announce: Sequence[str] = (),
+    announce: Sequence[str] = (), map_ports: bool = False,
 ) -> int:  # fmt: skip
     """Serve until Ctrl-C or SIGTERM; 0 then. Raises UserError when it cannot start or its p2pd dies."""
     identity = take_identity(home, BOOTSTRAP_NAME)
     forget_running(home, identity.peer_id)  # of who had it before and was killed
     try:
-        failure = trio.run(_serve, identity, tuple(listen), home, say, metrics, tuple(announce))
+        failure = trio.run(_serve, identity, tuple(listen), home, say, metrics, tuple(announce), map_ports)
     finally:
         forget_running(home, identity.peer_id)
         identity.release()
@@ -73,6 +73,7 @@ async def _serve(
     say: Callable[[str], None],
     metrics: str,
     announce: Sequence[str],
+    map_ports: bool,
 ) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -80,7 +81,7 @@ async def _serve(
             note = RunningNote(home, lambda kind, line: say(line))
             nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(note.last))
             try:
-                p2pd = await P2pd.start(nursery, identity.path, listen=listen, announce=announce)
+                p2pd = await P2pd.start(nursery, identity.path, listen=listen, announce=announce, map_ports=map_ports)
             except UserError as error:
                 nursery.cancel_scope.cancel()
                 return error
