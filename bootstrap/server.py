@@ -1,4 +1,4 @@
-"""The meeting point: p2pd with its relay service, a directory, and answers for watchers. It trains nothing.
+"""The meeting point: p2pd, a relay, a directory, and answers for watchers. It trains nothing.
 
 Newcomers dial it first, find each other in the directory, and need it no longer: what it stores the others store too.
 Its identity stays in its home, so after a restart people's addresses of it still hold, and it dials the peers that it
@@ -27,7 +27,7 @@ from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.listening import from_here
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
-from ftnode.node.links.relay import start_relay
+from ftnode.node.links.relay_service import RelayService
 from ftnode.node.owner.join_options import Running, forget_running
 from ftnode.node.owner.running_note import RunningNote
 from ftnode.node.owner.systemd import Supervisor, state_of
@@ -51,13 +51,13 @@ def _print_now(line: str) -> None:
 
 def run(
     listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_now, metrics: str = "none",
-    announce: Sequence[str] = (),
+    announce: Sequence[str] = (), map_ports: bool = False,
 ) -> int:  # fmt: skip
     """Serve until Ctrl-C or SIGTERM; 0 then. Raises UserError when it cannot start or its p2pd dies."""
     identity = take_identity(home, BOOTSTRAP_NAME)
     forget_running(home, identity.peer_id)  # of who had it before and was killed
     try:
-        failure = trio.run(_serve, identity, tuple(listen), home, say, metrics, tuple(announce))
+        failure = trio.run(_serve, identity, tuple(listen), home, say, metrics, tuple(announce), map_ports)
     finally:
         forget_running(home, identity.peer_id)
         identity.release()
@@ -73,6 +73,7 @@ async def _serve(
     say: Callable[[str], None],
     metrics: str,
     announce: Sequence[str],
+    map_ports: bool,
 ) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
@@ -80,7 +81,7 @@ async def _serve(
             note = RunningNote(home, lambda kind, line: say(line))
             nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(note.last))
             try:
-                p2pd = await start_relay(nursery, identity.path, listen, announce)
+                p2pd = await P2pd.start(nursery, identity.path, listen=listen, announce=announce, map_ports=map_ports)
             except UserError as error:
                 nursery.cancel_scope.cancel()
                 return error
@@ -140,6 +141,7 @@ class MeetingPoint:
     async def start(self, nursery: trio.Nursery) -> None:
         """Answers watchers when this returns, and is noted as running where the disk takes it; the directory follows in
         a few seconds."""
+        await RelayService(self.p2pd).serve()
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         await self.p2pd.serve(PUNCH_PROTOCOL, Puncher(self.p2pd).handler)

@@ -11,9 +11,12 @@ Ports that the router chooses are never those of the machine behind it, so that 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from typing import Final
 
-from ftnode.lab.lines.headers import TCP, UDP, Endpoint, Flow, flow_of, rewritten
+from ftnode.lab.lines.headers import TCP, UDP, Endpoint, Flow, flow_of, rewritten, udp_answer, udp_payload
+from ftnode.lab.lines.port_mapping import PMP_PORT, answer_to
 
 PORTS: Final = range(20001, 65000)
 PORT_STRIDE: Final = 7919
@@ -25,11 +28,13 @@ REMEMBERED_SECONDS: Final = {UDP: 30.0, TCP: 7440.0}
 @dataclass(frozen=True, slots=True)
 class Kind:
     """`port_per`: endpoint or destination (RFC 4787, 4.1). `lets_in`: anybody, hosts or ports that were sent something
-    (RFC 4787, 5). `routers`: how many stand in a row."""
+    (RFC 4787, 5). `routers`: how many stand in a row. `keeps_open`: a machine inside can have a port kept open for
+    everybody (port_mapping.py)."""
 
     port_per: str
     lets_in: str
     routers: int = 1
+    keeps_open: bool = False
 
 
 KINDS: Final = {
@@ -42,6 +47,10 @@ KINDS: Final = {
 }
 """What a home may be behind; the names are those of RFC 3489."""
 
+MAPPING: Final = "mapping"
+ALL_KINDS: Final = {**KINDS, MAPPING: Kind("endpoint", "ports", keeps_open=True)}
+"""With what many routers at home are: port-restricted, until a machine behind them asks for a port."""
+
 Inside = tuple[int, Endpoint, Endpoint | None]
 """(protocol, who is inside, to whom): what one port of the router stands for."""
 
@@ -51,6 +60,8 @@ class _Port:
     inside: Inside
     sent: dict[Endpoint, float]
     """To whom, and when last."""
+    open_until: float = -inf
+    """For everybody."""
 
 
 class Router:
@@ -62,6 +73,8 @@ class Router:
         self._ports: dict[tuple[int, int], _Port] = {}
         """(protocol, port outside) → what it stands for."""
         self._chosen: dict[Inside, int] = {}
+        self._came_to: dict[Flow, int] = {}
+        """The flow of an answer → the port that was kept open, which what it answers came to."""
         self._next = 0
 
     def outward(self, now: float, packet: bytes) -> bytes | None:
@@ -69,7 +82,9 @@ class Router:
         flow = flow_of(packet)
         if flow is None:
             return None
-        number = self._port_of(now, flow)
+        number = self._came_to.get(flow, 0)
+        if self._living(now, flow.protocol, number) is None:
+            number = self._port_of(now, flow)
         self._ports[flow.protocol, number].sent[flow.target] = now
         return rewritten(packet, flow, source=(self._host, number))
 
@@ -81,12 +96,36 @@ class Router:
         port = self._living(now, flow.protocol, flow.target[1])
         if port is None or not self._lets_in(now, port, flow):
             return None
+        if now < port.open_until:
+            self._came_to[Flow(flow.protocol, port.inside[1], flow.source)] = flow.target[1]
         return rewritten(packet, flow, target=port.inside[1])
+
+    def asked(self, now: float, packet: bytes, host: int) -> bytes | None:
+        """The answer to a packet from inside to the router itself, which is `host` there; None: there is none."""
+        flow = flow_of(packet)
+        if not self._kind.keeps_open or flow is None or (flow.protocol, flow.target) != (UDP, (host, PMP_PORT)):
+            return None
+        port_for = partial(self._keep_open, now, flow.source[0])
+        payload = answer_to(udp_payload(packet), self._host, int(now) & 0xFFFF, port_for)
+        return udp_answer(flow, payload) if payload else None
+
+    def _keep_open(self, now: float, host: int, protocol: int, port: int, wanted: int, seconds: int) -> int:
+        """The port that is wanted, where nothing else has it."""
+        inside: Inside = protocol, (host, port), None
+        there = self._living(now, protocol, wanted)
+        if wanted and (there is None or there.inside == inside):
+            self._ports[protocol, wanted] = there or _Port(inside, {})
+            self._chosen.setdefault(inside, wanted)
+            number = wanted
+        else:
+            number = self._port_of(now, Flow(protocol, (host, port), (0, 0)))
+        self._ports[protocol, number].open_until = now + seconds if seconds else -inf
+        return number
 
     def _lets_in(self, now: float, port: _Port, flow: Flow) -> bool:
         since = now - REMEMBERED_SECONDS[flow.protocol]
         fresh = [endpoint for endpoint, when in port.sent.items() if when >= since]
-        if self._kind.lets_in == "anybody":
+        if self._kind.lets_in == "anybody" or now < port.open_until:
             return True
         if self._kind.lets_in == "hosts":
             return any(endpoint[0] == flow.source[0] for endpoint in fresh)
@@ -112,8 +151,11 @@ class Router:
 
     def _living(self, now: float, protocol: int, number: int) -> _Port | None:
         port = self._ports.get((protocol, number))
-        if port is None or now - max(port.sent.values(), default=now) <= REMEMBERED_SECONDS[protocol]:
+        if port is None or now < port.open_until:
+            return port
+        if now - max(port.sent.values(), default=now) <= REMEMBERED_SECONDS[protocol]:
             return port
         del self._ports[protocol, number]
-        self._chosen.pop(port.inside, None)
+        if self._chosen.get(port.inside) == number:
+            del self._chosen[port.inside]
         return None

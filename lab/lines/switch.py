@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from ftnode.lab.lines.headers import OFFLOAD_HEADER_BYTES
-from ftnode.lab.lines.router import KINDS, Kind, Router
+from ftnode.lab.lines.router import ALL_KINDS, Kind, Router
 
 CLONE_NEWNET: Final = 0x40000000
 TUNSETIFF: Final = 0x400454CA
@@ -53,6 +53,8 @@ NETWORK: Final = "44.77.0."
 that these are none."""
 BEHIND: Final = "192.168.{}.2"
 """Where a home behind a router believes itself to be."""
+ROUTER: Final = "192.168.{}.1"
+"""Where it sees its router, which answers to nothing but what port_mapping.py has."""
 BETWEEN: Final = "100.64.0.{}"
 """The address of a router behind another one (RFC 6598)."""
 QUEUE_SECONDS: Final = 0.25
@@ -74,11 +76,15 @@ class Homes:
     routers: tuple[str, ...] = ()
 
     def kind(self, home: int) -> Kind:
-        return KINDS[self.routers[home] if self.routers else "none"]
+        return ALL_KINDS[self.routers[home] if self.routers else "none"]
 
     def inside(self, home: int) -> str:
         """The address of the home's own interface."""
         return BEHIND.format(home + 1) if self.kind(home).routers else address(home)
+
+    def router(self, home: int) -> str:
+        """The address where the home sees its router; empty without one."""
+        return ROUTER.format(home + 1) if self.kind(home).routers else ""
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -124,9 +130,17 @@ class Switch:
         self._way: list[tuple[float, int, bool, int, int, bytes]] = []
         """(when, serial, is it at its home's door, from, to, packet)"""
         self._serial = itertools.count()
+        self._inside = [socket.inet_aton(ROUTER.format(home + 1)) for home in range(len(homes.rates))]
+        self._answers: list[tuple[int, bytes]] = []
+        """Of routers to those behind them."""
 
     def offer(self, now: float, source: int, packet: bytes) -> None:
         """A home sends a packet."""
+        if self._routers[source] and packet[DESTINATION] == self._inside[source]:
+            answer = self._routers[source][0].asked(now, packet, int.from_bytes(self._inside[source], "big"))
+            if answer is not None:
+                self._answers.append((source, answer))
+            return
         target, outside = self._home_at.get(packet[DESTINATION]), packet
         for router in self._routers[source] if target is not None else ():
             translated = router.outward(now, outside)
@@ -142,7 +156,7 @@ class Switch:
 
     def due(self, now: float) -> list[tuple[int, bytes]]:
         """(home, packet) that arrive by now."""
-        arrived = []
+        arrived, self._answers = self._answers, []
         while self._way and self._way[0][0] <= now:
             when, serial, at_door, source, target, packet = heapq.heappop(self._way)
             if at_door:
@@ -173,16 +187,16 @@ class Switch:
         return [(up.carried, down.carried) for up, down in zip(self._up, self._down)]
 
 
-def open_home(inside: str) -> tuple[int, int]:
-    """A namespace of its own, which becomes ours, with its interface at the address `inside`: descriptors of both.
-    Raises OSError."""
+def open_home(inside: str, router: str = "") -> tuple[int, int]:
+    """A namespace of its own, which becomes ours, with its interface at the address `inside`: descriptors of both. All
+    ways lead over the `router` where there is one. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     tunnel = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tunnel, TUNSETIFF, struct.pack("16sH22x", b"line", IFF_TUN | IFF_NO_PI | IFF_VNET_HDR))
     fcntl.ioctl(tunnel, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4)
-    way = "route add default dev line"
+    way = f"route add default{router and f' via {router}'} dev line"
     for words in ("link set lo up", f"address add {inside}/24 dev line", "link set line up", way):
         subprocess.run(("ip", *words.split()), check=True)
     return os.open("/proc/self/ns/net", os.O_RDONLY), tunnel
@@ -232,7 +246,7 @@ def waiting(tunnel: int) -> list[bytes]:
 
 def main() -> None:
     homes = Homes(**json.loads(sys.argv[1]))
-    opened = [open_home(homes.inside(home)) for home in range(len(homes.rates))]
+    opened = [open_home(homes.inside(home), homes.router(home)) for home in range(len(homes.rates))]
     with open(int(sys.argv[2]), "w", encoding="utf-8") as answer:
         answer.write(json.dumps([namespace for namespace, _ in opened]) + "\n")
     carry(homes, [tunnel for _, tunnel in opened])

@@ -55,8 +55,9 @@ class LabPeer:
         self.known: dict[str, tuple[str, ...]] = {}
         p2pd.gate.give([point])
         self.dialer = LinkDialer(
-            p2pd, "", 0, tuple, lambda peer_id: self.known.get(peer_id, ()), lambda *said: None, self.puncher.reach
-        )
+            p2pd, "", 0, tuple, lambda peer_id: self.known.get(peer_id, ()), lambda *said: None, self.puncher.reach,
+            self.reachability.offers.way,
+        )  # fmt: skip
 
     async def ready(self) -> Reach:
         """As soon as the meeting point has said whether it gets through, and has given a place if not."""

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from ftnode.node.cli.options import check_metrics, home_option, json_option, metrics_option
+from ftnode.node.cli.options import check_metrics, home_option, json_option, metrics_option, port_mapping_option
 
 
 @click.command()
@@ -18,9 +18,12 @@ from ftnode.node.cli.options import check_metrics, home_option, json_option, met
     "--announce", multiple=True, metavar="ADDR",
     help="Multiaddr or name where others reach it instead of where it listens, as behind a forwarded port; repeats.",
 )  # fmt: skip
+@port_mapping_option
 @metrics_option
 @home_option
-def bootstrap(listen: tuple[str, ...], announce: tuple[str, ...], metrics: str, home: str | None) -> int | None:
+def bootstrap(
+    listen: tuple[str, ...], announce: tuple[str, ...], port_mapping: bool, metrics: str, home: str | None
+) -> int | None:
     """Host a meeting point: newcomers dial it first. It trains nothing and holds nothing of a run. Ctrl-C ends it."""
     from ftnode.bootstrap.server import run
     from ftnode.node.home.identity import home_directory
@@ -29,7 +32,7 @@ def bootstrap(listen: tuple[str, ...], announce: tuple[str, ...], metrics: str, 
     check_metrics(metrics)
     check_listen(listen)
     check_announce(announce, listen)
-    return run(listen=listen, announce=announce, home=home_directory(home), metrics=metrics)
+    return run(listen=listen, announce=announce, home=home_directory(home), metrics=metrics, map_ports=port_mapping)
 
 
 @click.command("id")

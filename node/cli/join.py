@@ -17,6 +17,7 @@ from ftnode.node.cli.options import (
     json_option,
     metrics_option,
     peer_option,
+    port_mapping_option,
     readable_data,
     snapshot_limit_option,
 )
@@ -58,6 +59,11 @@ ERRORS = "cli_join"
 @click.option(
     "--announce", multiple=True, metavar="ADDR",
     help="Multiaddr where others reach us instead of where we listen, as behind a forwarded port; repeats.",
+)  # fmt: skip
+@port_mapping_option
+@click.option(
+    "--relay", type=click.Choice(["auto", "on", "off"]), default="auto", show_default=True,
+    help="Relay for volunteers whom nobody can dial, within --up; auto: not on a metered or slow line.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=FiniteRange(0, min_open=True), default=60.0, show_default=True,
@@ -123,7 +129,8 @@ ERRORS = "cli_join"
 def join(
     run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, data_limit: float,
     keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None, listen: tuple[str, ...],
-    announce: tuple[str, ...], timeout: float, log_dir: str | None, log_limit: float, dump_rebuilds: bool,
+    announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float, log_dir: str | None, log_limit: float,
+    dump_rebuilds: bool,
     until_exported: bool, hash_every: int, compute: str, paced_seconds: tuple[float, float], schedule: tuple[str, ...],
     max_temp: float | None, max_load: float | None, pause_on_battery: bool, pause_for_gpu: bool, hand_over: float,
     name: str, metrics: str, log_format: str, quiet: bool, as_json: bool, home: str | None, limits: Limits,
@@ -167,6 +174,8 @@ def join(
         threads=threads or os.cpu_count() or 1,
         listen=listen,
         announce=announce,
+        port_mapping=port_mapping,
+        relay=relay,
         home=folder,
         timeout=timeout,
         log_directory=_log_directory(log_dir, home, checked),

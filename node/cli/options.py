@@ -67,6 +67,10 @@ snapshot_limit_option = click.option(
     "--snapshot-limit", metavar="GB", type=FiniteRange(0, 1e9, min_open=True), default=20.0, show_default=True,
     help="Disk for all snapshots below --home.",
 )  # fmt: skip
+port_mapping_option = click.option(
+    "--port-mapping/--no-port-mapping", default=True, show_default=True,
+    help="Have the router keep a port open for this machine, where it offers that (UPnP, NAT-PMP).",
+)  # fmt: skip
 peer_option = click.option(
     "--peer", "peers", multiple=True, metavar="ADDR", help="Multiaddr of a peer, /ip4/…/p2p/12D3…; repeats."
 )

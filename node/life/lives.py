@@ -176,6 +176,7 @@ async def _life(
         try:
             p2pd = await P2pd.start(
                 nursery, identity.path, listen=config.listen, announce=config.announce,
+                map_ports=config.port_mapping,
                 log_path=config.log_directory / "p2pd.log", bandwidth=bandwidth_of(config.limits),
             )  # fmt: skip
         except UserError as error:

@@ -33,11 +33,13 @@ from ftnode.node.life.bottom_line import BottomLine
 from ftnode.node.life.departure import Departure
 from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
+from ftnode.node.life.relaying import Relaying
 from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, saver_for
 from ftnode.node.links.address_cards import card_signer
 from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers, remember_peers
 from ftnode.node.links.attention import Attention
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
+from ftnode.node.links.mover import Mover
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.peer_lines import PeerLines
 from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
@@ -128,9 +130,9 @@ class Node:
         self.transport = Transport(
             p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
             self._may_send_tensors, self.book, Attention(self._is_member, self._learns), identity.sign,
-            punch=self.puncher.reach,
+            punch=self.puncher.reach, way=lambda addresses: self.reachability.offers.way(addresses),
         )  # fmt: skip
-        self.spreading = Spreading(self.book, self.transport)
+        self.spreading, self.relaying = Spreading(self.book, self.transport), self._relaying()
         self.directory = SwarmDirectory(
             RecordKeeper(manifest.run_id, manifest.run.name, self.me, lifetime_of(self.settings.lease_seconds)),
             p2pd, identity.sign, parse_peers(config.peers), self._on_directory,
@@ -184,6 +186,19 @@ class Node:
         made.glance = lambda: Glance(self.compute.working, *self.transport.outbound, self.transport.line_rate)
         return made
 
+    def _relaying(self) -> Relaying:
+        up = self.config.limits.up
+        return Relaying(
+            self.p2pd, self.config.relay, lambda: up or self.transport.line_rate, self.transport.takes_part,
+            self.speaking.say,
+        )  # fmt: skip
+
+    def _mover(self) -> Mover:
+        return Mover(
+            self.p2pd, self.puncher, self.reachability.offers, lambda: [peer.id for peer in self._look().contacts],
+            self.transport.where, self.donor.next_advance, Random(),
+        )  # fmt: skip
+
     def _shards(self) -> RunShards:
         from ftnode.node.data.shards import run_shards  # numpy comes with it, which other runs do without
 
@@ -218,6 +233,7 @@ class Node:
         await self.p2pd.serve(HISTORY_PROTOCOL, history_handler(self.past.tell))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         await self.p2pd.serve(PUNCH_PROTOCOL, self.puncher.handler)
+        await self.relaying.service.serve()
         await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
         nursery.start_soon(self.spreading.run)
         if self.shards is not None:
@@ -231,6 +247,8 @@ class Node:
         await self.observer.start(nursery)
         nursery.start_soon(self.directory.run)
         nursery.start_soon(self.reachability.run)
+        nursery.start_soon(self.relaying.run)
+        nursery.start_soon(self._mover().run)
         nursery.start_soon(self.departure.watch_the_end)
         nursery.start_soon(self._give_up_alone)
         nursery.start_soon(self._watch_p2pd)
@@ -380,6 +398,7 @@ class Node:
     def _on_reach(self, reach: Reach) -> None:
         self.speaking.say("reachable", str(reach), reach=reach.kind)
         self.observer.reach = str(reach)
+        self.relaying.look(reach)
         if reach.addresses != self.addresses:
             self.addresses = reach.addresses
             self._signed = self._with_card(reach.addresses)

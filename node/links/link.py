@@ -205,6 +205,8 @@ class LinkDialer:
     """Called with (PeerId, nonce, addresses) of every Welcome."""
     punch: Callable[[str, Sequence[str]], Awaitable[None]]
     """Called with (PeerId, addresses) before a peer is dialled: it may have a direct connection then (punch.py)."""
+    way: Callable[[Sequence[str]], Awaitable[tuple[str, ...]]]
+    """Of a peer's addresses those to dial first (relay_choice.py)."""
 
     async def connect(self, peer_id: str) -> None:
         """Raises LinkBroken; `refused` when every address of the peer that may be dialled refuses TCP connections."""
@@ -215,13 +217,23 @@ class LinkDialer:
             raise LinkBroken(str(error)) from None
         try:
             await self.punch(peer_id, known)
-            await self.p2pd.connect(peer_id, known, DIAL_SECONDS)
+            await self._dial(peer_id, known)
         except P2pdError as error:
             # p2pd keeps its own counsel about an address that just failed ("dial backoff", 5 s), so we ask ourselves.
             met = all(self.p2pd.gate.has_met(peer_id, address) for address in error.dialled)
             pauses = REFUSAL_PAUSES_SECONDS if met else REFUSAL_PAUSES_SECONDS[:1]
             refused = error.another or await refuses(error.dialled, pauses)
             raise LinkBroken("its address refuses" if refused else clean_reason(str(error)), refused) from None
+
+    async def _dial(self, peer_id: str, known: tuple[str, ...]) -> None:
+        """Through one of its relays, and through any when that fails. Raises P2pdError."""
+        first = await self.way(known)
+        try:
+            await self.p2pd.connect(peer_id, first, DIAL_SECONDS)
+        except P2pdError:
+            if len(first) == len(known):
+                raise
+            await self.p2pd.connect(peer_id, known, DIAL_SECONDS)
 
     async def stream(self, peer: Peer, lane: str) -> trio.SocketStream:
         """A stream to this life of the peer, handshake done. Raises LinkBroken."""

@@ -90,6 +90,12 @@ def from_here(listen: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def on_loopback(listen: Sequence[str]) -> bool:
+    """Whether nobody but this machine can come in: it listens on loopback alone, or nowhere."""
+    targets = [socket_address(address) for address in listen]
+    return all(target is not None and ipaddress.ip_address(target[2]).is_loopback for target in targets)
+
+
 def _check_bind(address: str, family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int) -> None:
     with socket.socket(family, kind) as probe:
         if kind == socket.SOCK_STREAM:  # else the last owner's closing connections would count as in use

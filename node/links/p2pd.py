@@ -28,7 +28,7 @@ from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.bandwidth import Bandwidth
 from ftnode.node.links.dial_failures import DialFailures, is_another
 from ftnode.node.links.dial_gate import DialGate
-from ftnode.node.links.listening import address_bytes, address_text, check_listen
+from ftnode.node.links.listening import address_bytes, address_text, check_listen, on_loopback
 from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, read_exactly
 from ftnode.node.links.undigested import serving
@@ -49,15 +49,6 @@ SOCKET_BUFFER_BYTES = 1 << 21
 GO_ENVIRONMENT = {"GOGC": "400", "GOMEMLIMIT": "256MiB", "GOMAXPROCS": "1"}
 """p2pd allocates a buffer per tensor piece; collecting garbage less often leaves the cores to the tensors. One core
 carries more than 500 MB/s, above any volunteer's line, and with more it burns a sixth on looking for work."""
-RELAY_LIMITS = (
-    "-relayTimeLimit=87600h",
-    f"-relayDataLimit={1 << 62}",
-    f"-relayBufferSize={1 << 18}",
-    "-relayMaxCircuits=256",
-    "-relayMaxReservations=1024",
-)
-"""What a meeting point relays: circuits that last and carry tensors. By default p2pd ends one after half an hour or
-4 GB, gives a peer 16 of them and each two buffers of 16 MB; two of 256 KB carry as much."""
 DIRECTORY_PREFIX = "ftnode-"
 """Of the private folder for the sockets, whose paths may have 107 bytes at most."""
 
@@ -106,14 +97,15 @@ class P2pd:
         *,
         listen: Sequence[str] = LOOPBACK,
         announce: Sequence[str] = (),
-        relay_service: bool = False,
+        map_ports: bool = False,
         log_path: Path | None = None,
         bandwidth: Bandwidth | None = None,
     ) -> P2pd:
-        """Start p2pd with the key in `identity`. `relay_service`: relay for others without the usual small limits.
+        """Start p2pd with the key in `identity`.
 
         With no `listen` address we are reached through a relay only (relay.py). `announce`: told to others instead of
-        where we listen. `bandwidth`: limits of all our streams. Raises UserError when it cannot start.
+        where we listen. `map_ports`: have the router keep ports open for us, if it does that (UPnP, NAT-PMP).
+        `bandwidth`: limits of all our streams. Raises UserError when it cannot start.
         """
         check_listen(listen)
         folder, lock = _private_folder()
@@ -121,7 +113,7 @@ class P2pd:
             str(p2pd_binary()),
             f"-listen=/unix{folder}/control",
             f"-id={identity}",
-            *_host_flags(listen, announce, relay_service),
+            *_host_flags(listen, announce, map_ports),
         ]
         output = log_path or folder / "log"
         try:
@@ -315,12 +307,12 @@ def p2pd_binary() -> Path:
     raise UserError("hivemind's p2pd is not installed; install hivemind from a wheel that has it", 69)
 
 
-def _host_flags(listen: Sequence[str], announce: Sequence[str], relay_service: bool) -> list[str]:
+def _host_flags(listen: Sequence[str], announce: Sequence[str], map_ports: bool) -> list[str]:
     """TLS alone: with Noise on, p2pd prefers it, and AES in hardware is up to twice as fast. Every libp2p has TLS."""
-    flags = ["-tls=1", "-noise=0", "-connManager=0", f"-relayService={int(relay_service)}"]
+    flags = ["-tls=1", "-noise=0", "-connManager=0", "-relayService=0"]  # relay_service.py is ours
     flags += [f"-hostAddrs={','.join(listen)}"] if listen else ["-noListenAddrs=1"]
-    if relay_service:
-        flags += ["-forceReachabilityPublic=1", *RELAY_LIMITS]  # a host that doubts its reachability relays nothing
+    if map_ports and not announce and not on_loopback(listen):
+        flags.append("-natPortMap=1")
     if announce:
         flags.append(f"-announceAddrs={','.join(announce)}")
     return flags

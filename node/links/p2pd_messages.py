@@ -19,11 +19,14 @@ from ftnode.node.links.p2pd_wire_pb2 import (
     DisconnectRequest,
     HopMessage,
     Request,
+    StopMessage,
     StreamHandlerRequest,
     StreamOpenRequest,
 )
+from ftnode.node.links.p2pd_wire_pb2 import Reservation as ReservationOfRelay
 from ftnode.node.links.p2pd_wire_pb2 import Response as WireResponse
 from ftnode.node.links.p2pd_wire_pb2 import StreamInfo as WireStreamInfo
+from ftnode.node.links.relay_words import OK
 
 MESSAGE_BYTES_MAX: Final = 1 << 20
 """Far above any control message; guards the length that we allocate."""
@@ -65,6 +68,13 @@ class Reservation:
     duration_seconds: int
     data_bytes: int
     """What one circuit may carry each way."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOfRelay:
+    """What a peer wants of us as its relay: a circuit to `wanted`, or a place of its own when that is empty."""
+
+    wanted: bytes
 
 
 def identify() -> bytes:
@@ -110,6 +120,22 @@ def circuit(peer_id: bytes) -> bytes:
     return _framed(HopMessage(type=HopMessage.CONNECT, peer=CircuitPeer(id=peer_id)))
 
 
+def place_given(expires_unix_seconds: int, addresses: Sequence[bytes]) -> bytes:
+    """A relay's answer to `reserve`. Without limits in it, no circuit has any that its ends know of."""
+    given = ReservationOfRelay(expires_unix_seconds=expires_unix_seconds, addresses=addresses)
+    return _framed(HopMessage(type=HopMessage.STATUS, status=OK, reservation=given))
+
+
+def relay_status(status: int) -> bytes:
+    """A relay's answer to `circuit`, or its refusal of a place."""
+    return _framed(HopMessage(type=HopMessage.STATUS, status=status))
+
+
+def stop_connect(peer_id: bytes) -> bytes:
+    """A relay to who has a place there: this peer wants a circuit to you."""
+    return _framed(StopMessage(type=StopMessage.CONNECT, peer=CircuitPeer(id=peer_id)))
+
+
 async def read_message(read_exactly: Callable[[int], Awaitable[bytes | bytearray]]) -> bytes:
     """One varint-delimited message. Reads no byte beyond it, for those belong to the stream.
 
@@ -149,6 +175,21 @@ def read_reservation(data: bytes) -> Reservation:
         duration_seconds=answer.limit.duration_seconds,
         data_bytes=answer.limit.data_bytes,
     )
+
+
+def read_asked_of_relay(data: bytes) -> AskedOfRelay:
+    """Parse `reserve` or `circuit`. Raises ValueError when it is neither."""
+    asked = _parsed(HopMessage(), data)
+    if asked.type == HopMessage.RESERVE:
+        return AskedOfRelay(b"")
+    if asked.type != HopMessage.CONNECT or not asked.peer.id:
+        raise ValueError("a relay was asked for nothing that there is")
+    return AskedOfRelay(asked.peer.id)
+
+
+def read_stop_status(data: bytes) -> int:
+    """Parse the answer to `stop_connect`. Raises ValueError when it is none."""
+    return _parsed(StopMessage(), data).status
 
 
 def read_response(data: bytes) -> Response:

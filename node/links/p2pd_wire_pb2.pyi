@@ -166,3 +166,21 @@ class Limit(_message.Message):
     duration_seconds: int
     data_bytes: int
     def __init__(self, duration_seconds: _Optional[int] = ..., data_bytes: _Optional[int] = ...) -> None: ...
+
+class StopMessage(_message.Message):
+    __slots__ = ("type", "peer", "limit", "status")
+    class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CONNECT: _ClassVar[StopMessage.Type]
+        STATUS: _ClassVar[StopMessage.Type]
+    CONNECT: StopMessage.Type
+    STATUS: StopMessage.Type
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    type: StopMessage.Type
+    peer: CircuitPeer
+    limit: Limit
+    status: int
+    def __init__(self, type: _Optional[_Union[StopMessage.Type, str]] = ..., peer: _Optional[_Union[CircuitPeer, _Mapping]] = ..., limit: _Optional[_Union[Limit, _Mapping]] = ..., status: _Optional[int] = ...) -> None: ...

@@ -111,15 +111,16 @@ class Puncher:
         self._pairs: set[frozenset[str]] = set()
         """For whom we are the relay at this moment."""
 
-    async def reach(self, peer_id: str, addresses: Sequence[str]) -> None:
+    async def reach(self, peer_id: str, addresses: Sequence[str], instead: bool = False) -> None:
         """Have a direct connection to the peer, if a punch may bring one; returns within PUNCH_SECONDS in any case. Its
-        direct addresses are dialled beside. Raises P2pdError when our own p2pd does not answer."""
+        direct addresses are dialled beside. `instead`: also when there is a circuit, which ends as soon as it is known
+        that a direct connection comes through. Raises P2pdError when our own p2pd does not answer."""
         if peer_id in self._tried:
             with trio.move_on_after(PUNCH_SECONDS):
                 await self._tried[peer_id].wait()
             return
         connections, own = await self._p2pd.connections(), await self._p2pd.addresses()
-        relay, why = self.rules.choose(trio.current_time(), peer_id, addresses, connections, own)
+        relay, why = self.rules.choose(trio.current_time(), peer_id, addresses, connections, own, instead)
         if not relay:
             log.debug("no punch with %s: %s", peer_id, why)
             return
@@ -207,14 +208,28 @@ class Puncher:
         """Send a packet to where a peer is seen. Whether the gate lets us."""
         passed = self._p2pd.gate.admit(peer_id, [address])
         if passed.addresses and tcp_port(address):
-            await send_first_packet(own, address)
+            await shake_hands(own, address, PACKET_SECONDS)
         return bool(passed.addresses)
 
     async def _dial(self, peer_id: str, addresses: Sequence[str]) -> bool:
-        """Whether there is a direct connection to the peer in time."""
+        """Whether there is a direct connection to the peer in time. p2pd dials nobody to whom it has a circuit, so a
+        circuit ends first, but not before a handshake of our own has come through."""
         with suppress(P2pdError):
+            if not await self._way_to(peer_id) and await self._p2pd.is_connected(peer_id):
+                if not await self._comes_through(peer_id, addresses):
+                    return False
+                await self._p2pd.disconnect(peer_id)
             await self._p2pd.connect(peer_id, addresses, DIAL_SECONDS)
         return bool(await self._way_to(peer_id))
+
+    async def _comes_through(self, peer_id: str, addresses: Sequence[str]) -> bool:
+        """Whether somebody answers at one of the addresses, from where p2pd would dial them."""
+        passed, own = self._p2pd.gate.admit(peer_id, addresses), await self._p2pd.addresses()
+        for address in passed.addresses:
+            if tcp_port(address) and await shake_hands(own, address, DIAL_SECONDS):
+                self._p2pd.gate.found(passed)
+                return True
+        return False
 
     # -- who helps
 
@@ -287,21 +302,23 @@ async def _hear(stream: trio.SocketStream, *kinds: type) -> Any:
     return await hear(stream, {kind.__name__: kind for kind in kinds}, MESSAGE_BYTES_MAX)
 
 
-async def send_first_packet(own: Sequence[str], address: str) -> None:
-    """The first packet of a TCP handshake to `address`, from the port where we listen, and nothing after it. p2pd sets
-    SO_REUSEPORT where it listens, so that we may have the port beside it. While we dial, what comes from `address`
-    would be ours, so that we stop at once."""
+async def shake_hands(own: Sequence[str], address: str, seconds: float) -> bool:
+    """The first packet of a TCP handshake to `address`, from the port where we listen; whether there is an answer. We
+    hang up in any case. p2pd sets SO_REUSEPORT where it listens, so that we may have the port beside it. While we dial,
+    what comes from `address` would be ours, so that we stop soon."""
     target = socket_address(address)
     assert target is not None, address
     family, kind, host, port = target
     source = source_of(host)  # ours may be among those that the world sees, with ports that are the router's
     ports = [tcp_port(one) for one in own if tcp_port(one) and one.split("/")[2] == source]
     if not ports:
-        return
+        return False
     with trio.socket.socket(family, kind) as opener, suppress(OSError):
         opener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         opener.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # forget it when it is closed
         await opener.bind(("", ports[0]))
-        with trio.move_on_after(PACKET_SECONDS):
+        with trio.move_on_after(seconds):
             await opener.connect((host, port))
+            return True
+    return False

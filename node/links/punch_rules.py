@@ -85,14 +85,15 @@ class Punches:
         self._under_way = 0
 
     def choose(
-        self, now: float, peer_id: str, addresses: Iterable[str], connections: Connections, own: Iterable[str]
-    ) -> tuple[str, str]:
+        self, now: float, peer_id: str, addresses: Iterable[str], connections: Connections, own: Iterable[str],
+        instead: bool = False,
+    ) -> tuple[str, str]:  # fmt: skip
         """(relay to ask, "") when a punch is worth a try; else ("", why not). `addresses`: of the peer; `own`: where we
-        listen."""
+        listen; `instead`: also of a circuit that there is."""
         relays = relays_of(addresses)
         if not relays:
             return "", "it is behind no relay"
-        if any(owner == peer_id for owner, _ in connections):
+        if any(owner == peer_id and not (instead and CIRCUIT in end) for owner, end in connections):
             return "", "there is a connection"
         if not any(tcp_port(address) for address in own):
             return "", "we listen nowhere"

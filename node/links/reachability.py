@@ -19,6 +19,8 @@ from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.punch_rules import Punches
 from ftnode.node.links.relay import RelayPlace, reserve
+from ftnode.node.links.relay_choice import choose_places
+from ftnode.node.links.relay_offers import RelayOffers, direct_peers
 
 log = logging.getLogger(__name__)
 
@@ -28,9 +30,11 @@ ASK_SECONDS: Final = 60.0
 RENEW_SECONDS: Final = 60.0
 """A relay forgets who was disconnected for a moment, which we may not notice; a place lasts for an hour otherwise."""
 ASKED_MAX: Final = 4
-RELAYS_MAX: Final = 2
-"""Places to have, so that one meeting point may go."""
+RELAYS_MAX: Final = 3
+"""Places to have, so that a relay may go, and who dials us has a choice."""
 ANNOUNCED_MAX: Final = CARRIED_MAX
+DIRECT: Final = "direct"
+"""The kind of a Reach where all who were asked get through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def reach_of(
     those with other peers."""
     if own and answers and all(answers.values()):
         peer, address = next(iter(answers.items()))
-        return Reach("direct", own[:ANNOUNCED_MAX], f"{peer} got through to us at {address}")
+        return Reach(DIRECT, own[:ANNOUNCED_MAX], f"{peer} got through to us at {address}")
     if own and not answers:
         return Reach("unknown", own[:ANNOUNCED_MAX], f"nobody has tried yet{trouble and f' ({trouble})'}")
     deaf = next((peer for peer, address in answers.items() if not address), "")
@@ -67,7 +71,7 @@ def reach_of(
     if places:
         through = tuple(address for place in places for address in place.addresses)
         named = " and ".join(place.relay for place in places)
-        where = (*own[: ANNOUNCED_MAX // 2], *through)[:ANNOUNCED_MAX]
+        where = (*own[: ANNOUNCED_MAX // 3], *through)[:ANNOUNCED_MAX]
         if punches is not None and punches.punched:
             return Reach("punched", where, f"peers come through our router with a word from {named}; {why}")
         failed = f"; no way through the routers: {punches.trouble}" if punches is not None and punches.trouble else ""
@@ -76,13 +80,15 @@ def reach_of(
 
 
 class Reachability:
-    """Looks again and again; `on_change` gets every new verdict. `peers` are asked and may relay, in this order."""
+    """Looks again and again; `on_change` gets every new verdict. `peers` are asked whether they get through, and may
+    relay as everybody may that we are connected to."""
 
     def __init__(
         self, p2pd: P2pd, peers: Sequence[PeerAddress], on_change: Callable[[Reach], None],
         punches: Punches | None = None,
     ) -> None:  # fmt: skip
         self._p2pd, self._punches = p2pd, punches
+        self.offers = RelayOffers(p2pd)
         self._peers = tuple(peers[:ASKED_MAX])
         self._on_change = on_change
         self._own: tuple[str, ...] = ()
@@ -138,20 +144,25 @@ class Reachability:
         self._answers = answers or ({} if own != self._own else self._answers)
 
     async def _keep_places(self, now: float) -> None:
-        connected = {peer for peer, address in await self._p2pd.connections() if "p2p-circuit" not in address}
-        wanted = RELAYS_MAX if needs_relay(self._own, self._answers) else 0
-        for gone in [relay for relay in self._places if relay not in connected or not wanted]:
+        if needs_relay(self._own, self._answers):
+            await self.offers.look(now)
+            given = [peer.peer_id for peer in self._peers]
+            wanted = choose_places(self._p2pd.peer_id, self.offers.known, given, self._places, RELAYS_MAX)
+        else:
+            wanted = ()
+        connected = direct_peers(await self._p2pd.connections())
+        for gone in [relay for relay in self._places if relay not in connected or relay not in wanted]:
             del self._places[gone]
-        for peer in self._peers:
-            fresh = now - self._renewed.get(peer.peer_id, 0.0) < RENEW_SECONDS
-            held = peer.peer_id in self._places
-            if (held and fresh) or (not held and len(self._places) >= wanted):
+        for relay in wanted:
+            if relay in self._places and now - self._renewed.get(relay, 0.0) < RENEW_SECONDS:
                 continue
+            peer = next((peer for peer in self._peers if peer.peer_id == relay), PeerAddress(relay, ()))
             try:
-                self._places[peer.peer_id] = await reserve(self._p2pd, peer)
-                self._renewed[peer.peer_id] = now
+                self._places[relay] = await reserve(self._p2pd, peer)
+                self._renewed[relay] = now
             except P2pdError as error:
-                self._places.pop(peer.peer_id, None)
+                self._places.pop(relay, None)
+                self.offers.known.pop(relay, None)  # until it is asked again, another one may take its turn
                 self._complain(peer, error)
 
     def _complain(self, peer: PeerAddress, error: P2pdError) -> None:

@@ -65,6 +65,11 @@ async def _no_punch(_peer_id: str, _addresses: Sequence[str]) -> None:
     """Where nobody opens routers."""
 
 
+async def _any_way(addresses: Sequence[str]) -> tuple[str, ...]:
+    """Where nothing is known of relays."""
+    return tuple(addresses)
+
+
 class Transport:
     """The driver's door to other peers. All calls but `start` and `open` return at once.
 
@@ -88,6 +93,7 @@ class Transport:
         sign: Sign = cannot_sign,
         with_card: Callable[[tuple[str, ...]], tuple[str, ...]] = tuple,
         punch: Callable[[str, Sequence[str]], Awaitable[None]] = _no_punch,
+        way: Callable[[Sequence[str]], Awaitable[tuple[str, ...]]] = _any_way,
     ) -> None:
         self._p2pd = p2pd
         self._arena = arena
@@ -119,7 +125,7 @@ class Transport:
         self._strikes = Strikes()
         self._told = PeerLog(log)
         self._nursery: trio.Nursery | None = None
-        self._dial = LinkDialer(p2pd, run, nonce, lambda: self._own_addresses, self._where, self._learn, punch)
+        self._dial = LinkDialer(p2pd, run, nonce, lambda: self._own_addresses, self.where, self._learn, punch, way)
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Serve until the nursery is cancelled. Calls before this are errors of ours."""
@@ -159,6 +165,10 @@ class Transport:
         else:
             link.put(head)
 
+    def takes_part(self, peer_id: str) -> bool:
+        """Whether the peer has shaken hands with us for this run, and may."""
+        return peer_id in self._lives and (self._book is None or self._book.admits(peer_id))
+
     def _unheard(self, sender: Peer, message: Message) -> str:
         """Why a message is not heard, or nothing. A view may name somebody who is on a newer list than ours, so that is
         no offence. Raises PeerError for false signatures."""
@@ -182,7 +192,7 @@ class Transport:
             self._cards.learn(peer_id, addresses)
             newest(self._named, peer_id, None, PEERS_MAX)
 
-    def _where(self, peer_id: str) -> tuple[str, ...]:
+    def where(self, peer_id: str) -> tuple[str, ...]:
         """Where the peer may be dialled; the gate has the last word."""
         known, gate = self._cards.addresses(peer_id), self._p2pd.gate
         if peer_id not in self._named:

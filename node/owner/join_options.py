@@ -84,6 +84,10 @@ class JoinConfig:
     """Of `peers`, those that a person named."""
     log_bytes_max: int = 0
     """Of all logs beside this node's; 0: they stay as they are."""
+    port_mapping: bool = False
+    """Have the router keep a port open, where it offers that."""
+    relay: str = "auto"
+    """Whether to relay for volunteers whom nobody can dial: on, off, or auto, where the line has room for it."""
     name: str = ""
     """As the owner wants the node to be called; empty: nothing but its PeerId."""
 

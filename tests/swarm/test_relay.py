@@ -36,7 +36,7 @@ def test_a_volunteer_behind_a_relay_trains_and_can_be_replaced(open_swarm: OpenT
     hidden = trial.volunteer("hidden", options=("--listen", "none", "--data", str(other_text)))
     trial.wait("it to found the run", lambda story: stage_of(trial, "hidden") is not None)
     for number in range(1, STAGES + 2):
-        trial.volunteer(f"v{number}")
+        trial.volunteer(f"v{number}", options=("--relay", "off"))
     trial.wait_for_step(MORE_STEPS)
     stage = stage_of(trial, "hidden")
     assert stage is not None

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from ftnode.lab.lines.network import open_network, read_counts
+from ftnode.lab.lines.router import MAPPING
 from ftnode.lab.lines.switch import Homes
-from ftnode.lab.routers.routers import Asked, measure
+from ftnode.lab.routers.matrix import Asked, measure
 from ftnode.lab.swarms.swarm import Swarm
 from ftnode.lab.swarms.trial import Trial, small_manifest
 from ftnode.lab.traces.story import Story
@@ -27,13 +28,16 @@ RATE = 2.5e6
 DELAY = 0.015
 PACED = ("--compute", "paced", "--paced-seconds", "0.01", "0.02")
 STEPS = 5
+EVERYWHERE = ("--listen", "/ip4/0.0.0.0/tcp/4101")
+"""p2pd has no port mapped for a single address."""
 SAID_SECONDS = 20.0
 """The node looks at its reachability every five."""
 
 
 @contextmanager
-def behind(folder: Path, kinds: Sequence[str]) -> Iterator[Trial]:
-    """A run whose volunteers are behind routers of these kinds. Skips where there can be no namespaces."""
+def behind(folder: Path, kinds: Sequence[str], options: Mapping[str, Sequence[str]] | None = None) -> Iterator[Trial]:
+    """A run whose volunteers are behind routers of these kinds, with options by name. Skips where there can be no
+    namespaces."""
     names = [f"v{number}" for number in range(len(kinds))]
     homes = Homes(((RATE, RATE),) * (1 + len(kinds)), DELAY, str(folder / "counts.jsonl"), ("none", *kinds))
     path, before = folder / "manifest.toml", set(os.listdir("/sys/class/net"))
@@ -46,7 +50,7 @@ def behind(folder: Path, kinds: Sequence[str]) -> Iterator[Trial]:
             swarm.start_bootstrap(POINT)
             trial = Trial(swarm, Story())
             for name in names:
-                trial.volunteer(name)
+                trial.volunteer(name, options=(options or {}).get(name, ()))
             yield trial
     except UserError as error:
         if error.exit_code != 69:
@@ -83,6 +87,15 @@ def test_tensors_of_two_behind_port_restricted_routers_pass_by_the_meeting_point
         trial.kill(POINT)
         step = trial.story.committed
         trial.wait_for_step(step + STEPS)  # nobody needs the meeting point any more
+
+
+def test_a_router_that_keeps_a_port_open_is_asked_to_unless_its_owner_says_no(tmp_path: Path) -> None:
+    with behind(tmp_path, (MAPPING, MAPPING), {"v0": EVERYWHERE, "v1": (*EVERYWHERE, "--no-port-mapping")}) as trial:
+        trial.wait_for_step(1)
+        trial.wait("v0 to be dialled", lambda story: _says(trial, "v0", "direct"), SAID_SECONDS)
+        assert " at /ip4/44.77.0.2/tcp/" in reachable(trial, "v0"), "the router's address and not its own"
+        trial.wait("v1 to be asked", lambda story: reachable(trial, "v1") != "", SAID_SECONDS)
+        assert not _says(trial, "v1", "direct")
 
 
 def test_where_routers_cannot_be_opened_the_run_trains_through_the_meeting_point(tmp_path: Path) -> None:

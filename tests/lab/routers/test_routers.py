@@ -1,49 +1,40 @@
-"""What is told of pairs behind routers, and which of them could have had a direct connection."""
+"""What the parts say, and which of their targets they miss."""
 
 from __future__ import annotations
 
-import pytest
-
-from ftnode.lab.lines.router import KINDS
-from ftnode.lab.routers.routers import Asked, Cell, can_be_opened, figures_of, table
-
-ASKED = Asked(("port-restricted", "symmetric"), (2.5e6, 12.5e6), (2.5e6, 2.5e6), 0.03)
-
-
-def cell(dials: str, dialled: str, way: str, seconds: float = 0.5) -> Cell:
-    return Cell(dials, dialled, way, seconds, 1.5e6, "")
+from ftnode.lab.routers.relay_killed import Killed
+from ftnode.lab.routers.routers import killed_figures, table, trains_figures, watch_figures
+from ftnode.lab.routers.swarm import Swarm, figures_of
+from ftnode.lab.routers.trains import Trained
+from ftnode.lab.routers.watch import Watched
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_can_be_opened(kind: str) -> None:
-    assert can_be_opened(kind, "none") and can_be_opened("address-restricted", kind)
-    assert can_be_opened("port-restricted", kind) == can_be_opened(kind, "two") == (kind != "symmetric")
-    assert can_be_opened("symmetric", kind) == (kind in ("none", "full-cone", "address-restricted"))
+def swarm(router: str, relays: int, tokens: float) -> Swarm:
+    return Swarm(router, relays, 1000 / tokens, 9, tokens, {"meeting point": 2.5e5})
 
 
-def test_a_relayed_pair_that_could_be_direct_is_missed() -> None:
-    cells = [
-        cell("port-restricted", "port-restricted", "relayed", 3.0),
-        cell("port-restricted", "symmetric", "relayed"),
-        cell("symmetric", "port-restricted", "none"),
-        cell("symmetric", "symmetric", "relayed"),
-    ]
-    figures = figures_of(ASKED, cells)
-    assert figures["missed"] == [["port-restricted", "port-restricted"]]
-    assert figures["punched_seconds"] is None
-    assert "RFC 5128 allows one: port-restricted to port-restricted" in table(figures)
+def test_swarms_are_held_against_the_one_without_routers() -> None:
+    figures = figures_of([swarm("none", 0, 200), swarm("port-restricted", 0, 182), swarm("symmetric", 3, 90)])
+    assert [one["ratio"] for one in figures["swarms"]] == [1.0, 0.91, 0.45]
+    assert figures["missed"] == ["behind symmetric routers there are 0.45 of the tokens, not 0.5"]
+    assert "0.91           0.25 MB/s" in table("swarm", figures)
 
 
-def test_the_table_says_ways_seconds_and_rates() -> None:
-    cells = [
-        cell("port-restricted", "port-restricted", "punched", 0.25),
-        cell("port-restricted", "symmetric", "relayed", 3.5),
-        cell("symmetric", "port-restricted", "punched", 0.75),
-        cell("symmetric", "symmetric", "direct"),
-    ]
-    figures = figures_of(ASKED, cells)
-    assert figures["ways"] == {"direct": 1, "punched": 2, "relayed": 1, "none": 0}
-    assert (figures["punched_seconds"], figures["missed"]) == (0.5, [])
-    text = table(figures)
-    assert "punched 0.25 s 1.50" in text and "relayed 3.50 s 1.50" in text
-    assert text.endswith("a punch takes 0.50 s (median)")
+def test_a_pair_that_does_not_train_is_missed_with_its_reason() -> None:
+    figures = trains_figures([Trained("none", "two", True, 4.0, ""), Trained("two", "two", False, 90.0, "no step")])
+    assert figures["missed"] == ["no training between two and two: no step"]
+    assert "trains          4.0 s" in table("trains", figures)
+
+
+def test_the_median_of_the_looks_counts() -> None:
+    figures = watch_figures(
+        [Watched("full-cone", (1.0, 9.0, 2.0), (1, 2, 3)), Watched("two", (1.0, 4.0, 5.0), (1, 2, 3))]
+    )
+    assert figures["missed"] == ["a status behind two routers took more than 3 s"]
+    assert "1.00, 9.00, 2.00 s (median 2.00 s)" in table("watch", figures)
+
+
+def test_a_relay_whose_end_costs_too_much_is_missed() -> None:
+    figures = killed_figures([Killed("bootstrap", 5_000_000, 1.5, 1.0), Killed("relay-1", 5_000_000, 5.5, 1.0)])
+    assert figures["missed"] == ["after relay-1 the next commit took more than 5 s"]
+    assert "bootstrap, which carried 5.0 MB in 10 steps" in table("relay-killed", figures)

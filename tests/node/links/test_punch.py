@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from ftnode.node.links import punch
 from ftnode.node.links.addresses import PeerAddress
-from ftnode.node.links.punch import PUNCH_PROTOCOL, Ask, No, Opened, Puncher, Wanted, send_first_packet
+from ftnode.node.links.punch import PUNCH_PROTOCOL, Ask, No, Opened, Puncher, Wanted, shake_hands
+from ftnode.node.links.relay import reserve
+from ftnode.node.links.relay_service import RelayService
 from ftnode.node.links.side_messages import hear, say
 from ftnode.protocol.words.events import LinkUp
 from tests.node.links.linked_node import Node, limited, node
@@ -84,6 +87,49 @@ def test_when_nothing_comes_through_it_ends_and_is_not_tried_again(
     limited(main)
 
 
+@asynccontextmanager
+async def a_circuit(folder: Path) -> AsyncIterator[tuple[Node, Node, str]]:
+    """Between two that could have a direct connection."""
+    async with three(folder) as (point, one, other):
+        await RelayService(point.p2pd).serve()
+        await reserve(other.p2pd, PeerAddress(point.peer.id, await point.p2pd.addresses()))
+        circuit = await circuit_of(point)
+        await one.p2pd.connect(other.peer.id, (circuit,), 5)
+        assert await ends(one, other) == [circuit]
+        yield one, other, circuit
+
+
+def test_a_circuit_gives_way_to_a_direct_connection_when_it_may(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_circuit(tmp_path) as (one, other, circuit):
+            await one.puncher.reach(other.peer.id, [circuit])
+            assert await ends(one, other) == [circuit], "not unasked, in the middle of a step"
+            await one.puncher.reach(other.peer.id, [circuit], instead=True)
+            assert await ends(one, other) == [(await other.p2pd.addresses())[0]]
+            assert one.puncher.rules.punched == {other.peer.id}
+
+    limited(main)
+
+
+def test_a_circuit_stays_as_long_as_nothing_comes_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def dropped(*_arguments: object) -> bool:
+        await trio.lowlevel.checkpoint()
+        return False
+
+    monkeypatch.setattr(punch, "shake_hands", dropped)
+
+    async def main() -> None:
+        async with a_circuit(tmp_path) as (one, other, circuit):
+            broken: list[str] = []
+            for each in (one, other):
+                monkeypatch.setattr(each.p2pd, "disconnect", broken.append)
+            await one.puncher.reach(other.peer.id, [circuit], instead=True)
+            assert await ends(one, other) == [circuit] and broken == []
+            assert one.puncher.rules.trouble == "neither router let the other's packets in"
+
+    limited(main)
+
+
 def test_a_stranger_learns_nothing_and_has_nobody_dialled(tmp_path: Path) -> None:
     async def main() -> None:
         async with three(tmp_path) as (point, one, other):
@@ -126,7 +172,7 @@ def test_a_first_packet_comes_from_the_port_where_we_listen_and_nothing_follows(
         async with node(tmp_path) as here:
             own = await here.p2pd.addresses()
             with socket.create_server(("127.0.0.1", 0)) as there:
-                await send_first_packet(own, f"/ip4/127.0.0.1/tcp/{there.getsockname()[1]}")
+                assert await shake_hands(own, f"/ip4/127.0.0.1/tcp/{there.getsockname()[1]}", 0.15)
                 there.settimeout(2)
                 opened, who = there.accept()
                 assert who[1] == int(own[0].split("/")[4])

@@ -22,7 +22,8 @@ from ftnode.node.links.link import refuses
 from ftnode.node.links.listening import address_bytes
 from ftnode.node.links.p2pd import LOOPBACK, P2pd, P2pdError
 from ftnode.node.links.reachability import ANNOUNCED_MAX, Reach, Reachability, needs_relay, reach_of
-from ftnode.node.links.relay import RelayPlace, circuits, reserve, start_relay
+from ftnode.node.links.relay import RelayPlace, circuits, reserve
+from ftnode.node.links.relay_service import RelayService
 from ftnode.protocol.words.events import LinkDown, LinkUp, Received
 from tests.node.links.linked_node import BOUNDARY_BYTES, Node, limited, node, send_tensor, word
 
@@ -34,13 +35,14 @@ PLACE = RelayPlace(ID, (RELAYED,))
 
 
 @asynccontextmanager
-async def peer(home: Path, relay_service: bool = False, listen: Sequence[str] = LOOPBACK) -> AsyncIterator[P2pd]:
+async def peer(home: Path, relays: bool = False, listen: Sequence[str] = LOOPBACK) -> AsyncIterator[P2pd]:
     """Somebody who answers knocks; a meeting point relays as well."""
     identity = take_identity(home)
     async with trio.open_nursery() as nursery:
-        start = start_relay if relay_service else P2pd.start
-        p2pd = await start(nursery, identity.path, listen=listen)
+        p2pd = await P2pd.start(nursery, identity.path, listen=listen)
         try:
+            if relays:
+                await RelayService(p2pd).serve()
             await p2pd.serve(KNOCK_PROTOCOL, knock_handler(p2pd))
             yield p2pd
         finally:
@@ -262,4 +264,4 @@ def test_a_relays_answer_as_the_spec_has_it() -> None:
 def test_addresses_of_others_in_a_relays_answer_are_left_out() -> None:
     relay = PeerAddress(ID, ("/ip4/192.0.2.2/tcp/2",))
     public = (address_bytes(f"/ip4/198.51.100.1/tcp/9/p2p/{ID}"), address_bytes(f"/ip4/1.1.1.1/tcp/1/p2p/{OTHER}"))
-    assert circuits(relay, (*public, b"\xff")) == (f"/ip4/198.51.100.1/tcp/9/p2p/{ID}/p2p-circuit", RELAYED)
+    assert circuits(relay, (*public, b"\xff")) == (RELAYED, f"/ip4/198.51.100.1/tcp/9/p2p/{ID}/p2p-circuit")
