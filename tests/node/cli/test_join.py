@@ -71,7 +71,8 @@ def test_join_tells_the_daemon_everything(
     assert daemon == [
         JoinConfig(
             manifest=parse(text), manifest_text=text, peers=(peer,), hold=2, data=text_file, device="cuda:1", threads=3,
-            listen=("/ip4/127.0.0.1/tcp/0",), announce=("/ip4/192.0.2.9/tcp/4001",), home=tmp_path / "home",
+            listen=("/ip4/127.0.0.1/tcp/0",), announce=("/ip4/192.0.2.9/tcp/4001",), port_mapping=True,
+            home=tmp_path / "home",
             timeout=7.0, log_directory=tmp_path / "log", dump_rebuilds=True, hash_every=7, compute_backend="paced",
             forward_seconds=0.1, backward_seconds=0.2, json=True,
                 metrics="auto", log_format="text", given=(peer,),
