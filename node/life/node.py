@@ -37,6 +37,7 @@ from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, saver
 from ftnode.node.links.address_cards import card_signer
 from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers, remember_peers
 from ftnode.node.links.attention import Attention
+from ftnode.node.links.dead_connections import SEEN_PROTOCOL, DeadConnections, seen_handler
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.peer_lines import PeerLines
@@ -74,7 +75,7 @@ from ftnode.protocol.picture import Picture
 from ftnode.protocol.wire.frames import STATE_PROTOCOL
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.errors import UserError
-from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, Moved
+from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, LinkDown, Moved, Received
 from ftnode.protocol.words.types import Peer, Version, names_of
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ class Node:
         self._ready: dict[str, Any] = {}
         """What compute said when it began; empty while there is none."""
         self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach, self.puncher.rules)
+        self.dead_connections = self._dead_connections()
         borrower = Borrower(
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
@@ -173,6 +175,12 @@ class Node:
             self.past.known.known_up_to, dumps,
         )  # fmt: skip
         self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver)
+
+    def _dead_connections(self) -> DeadConnections:
+        return DeadConnections(
+            self.p2pd, parse_peers(self.config.peers), self.settings.heartbeat_seconds, self._members,
+            lambda: self.reachability.relays, self.reachability.renew,
+        )  # fmt: skip
 
     def _observer(self, card: NameCard | None) -> Observer:
         punches = self.puncher.rules
@@ -218,6 +226,7 @@ class Node:
         await self.p2pd.serve(HISTORY_PROTOCOL, history_handler(self.past.tell))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         await self.p2pd.serve(PUNCH_PROTOCOL, self.puncher.handler)
+        await self.p2pd.serve(SEEN_PROTOCOL, seen_handler(self.p2pd))
         await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
         nursery.start_soon(self.spreading.run)
         if self.shards is not None:
@@ -231,6 +240,7 @@ class Node:
         await self.observer.start(nursery)
         nursery.start_soon(self.directory.run)
         nursery.start_soon(self.reachability.run)
+        nursery.start_soon(self.dead_connections.run)
         nursery.start_soon(self.departure.watch_the_end)
         nursery.start_soon(self._give_up_alone)
         nursery.start_soon(self._watch_p2pd)
@@ -320,6 +330,10 @@ class Node:
     # -- what adapters tell
 
     def _deliver(self, event: Any) -> None:
+        if isinstance(event, Received):
+            self.dead_connections.silences.heard(event.sender.id, trio.current_time())
+        if isinstance(event, LinkDown) and not event.refused:
+            self.dead_connections.silences.broken(event.peer.id)
         self.driver.deliver(event)
 
     def _may_send_tensors(self, peer: Peer) -> bool:
@@ -329,6 +343,9 @@ class Node:
 
     def _is_member(self, peer: Peer) -> bool:
         return peer in self.driver.members
+
+    def _members(self) -> frozenset[str]:
+        return frozenset(peer.id for peer in self.driver.members)
 
     def _learns(self, peer: Peer) -> bool:
         return any(peer == learner for _, learner in self._look().learners)

@@ -214,6 +214,7 @@ class LinkDialer:
         except ValueError as error:
             raise LinkBroken(str(error)) from None
         try:
+            await self.p2pd.arrival(peer_id)
             await self.punch(peer_id, known)
             await self.p2pd.connect(peer_id, known, DIAL_SECONDS)
         except P2pdError as error:

@@ -16,6 +16,7 @@ import trio
 from ftnode.node.links import dial_back
 from ftnode.node.links.address_cards import CARRIED_MAX
 from ftnode.node.links.addresses import PeerAddress
+from ftnode.node.links.dead_connections import ask_place
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.punch_rules import Punches
 from ftnode.node.links.relay import RelayPlace, reserve
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 5.0
 ASK_SECONDS: Final = 60.0
 """Between questions whether a peer gets through; routers change their minds seldom."""
+ASK_PLACE_SECONDS: Final = 2.0
 RENEW_SECONDS: Final = 60.0
 """A relay forgets who was disconnected for a moment, which we may not notice; a place lasts for an hour otherwise."""
 ASKED_MAX: Final = 4
@@ -92,6 +94,7 @@ class Reachability:
         self._renewed: dict[str, float] = {}
         self._trouble = ""
         self._last: Reach | None = None
+        self._soon, self._anew = trio.Event(), False
 
     @property
     def relays(self) -> frozenset[str]:
@@ -104,10 +107,20 @@ class Reachability:
                 await self.look()
             except P2pdError as error:
                 log.warning("cannot tell whether we are reachable: %s", error)
-            await trio.sleep(LOOK_SECONDS)
+            with trio.move_on_after(LOOK_SECONDS):
+                await self._soon.wait()
+
+    def renew(self) -> None:
+        """The way out of here has changed: ask and take places anew, at once."""
+        self._anew = True
+        self._soon.set()
 
     async def look(self) -> Reach:
         """One round. Raises P2pdError when our own p2pd does not answer."""
+        self._soon = trio.Event()
+        if self._anew:
+            self._anew = False
+            await self._begin_anew()
         own = await self._p2pd.addresses()
         now = trio.current_time()
         if own and (own != self._own or self._asked is None or now - self._asked >= ASK_SECONDS):
@@ -121,6 +134,15 @@ class Reachability:
             self._last = reach
             self._on_change(reach)
         return reach
+
+    async def _begin_anew(self) -> None:
+        """Peers hold dead connections of ours, where they would go on to look for us."""
+        self._asked = None
+        self._renewed.clear()
+
+        async with trio.open_nursery() as nursery:
+            for peer in self._peers:
+                nursery.start_soon(ask_place, self._p2pd, peer, ASK_PLACE_SECONDS)
 
     async def _ask(self, own: tuple[str, ...]) -> None:
         """All at once. Old answers stay when nobody answers now: a peer that is gone proves nothing about us."""
