@@ -52,7 +52,7 @@ PLACE_BYTES_MAX: Final = 512
 PLACE_LIMITS: Final = Limits(size=PLACE_BYTES_MAX, depth=1)
 BACK_SECONDS: Final = 2.0
 """For relays to be there again, before the members that are reached with their help are dialled."""
-QUIET_BEATS: Final = 1.5
+QUIET_BEATS: Final = 1.25
 """A member that is heard so much later than it should be is looked after."""
 LOST_BEATS: Final = 5.0
 """A whole lease. From then on it is the core's business."""
@@ -193,9 +193,11 @@ class DeadConnections:
         known = self._ours | in_use(self._p2pd.gate.own, sources)
         ours = frozenset(host for host in known if is_ours(host))
         gone, self._ours = self._ours - ours, ours
-        changed, self._sources = sources != self._sources and bool(self._sources or gone), sources or self._sources
-        if changed and sources and not gone:
-            self._on_move()
+        self._p2pd.offline = bool(self._sources) and not sources
+        if sources and sources != self._sources:
+            if self._sources and not gone:
+                self._on_move()
+            self._sources = sources
         return gone
 
     async def _tests(self, peers: Collection[str], relays: Collection[PeerAddress]) -> dict[str, Echo]:

@@ -86,6 +86,8 @@ class P2pd:
         self.died = trio.Event()
         self.strike: Callable[[str, str], None] = _say_only
         """Told of (PeerId, reason) when what a peer sends on a stream is worth a strike."""
+        self.offline = False
+        """This machine has no way to anybody now."""
         self.gate = DialGate(trio.current_time)
         """p2pd is told no address that did not pass it."""
         self._failures = DialFailures()

@@ -7,7 +7,7 @@ we listen nowhere), does one of them relay for us? `reach_of` turns the answers 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,8 +15,9 @@ import trio
 
 from ftnode.node.links import dial_back
 from ftnode.node.links.address_cards import CARRIED_MAX
-from ftnode.node.links.addresses import PeerAddress
+from ftnode.node.links.addresses import PeerAddress, rank
 from ftnode.node.links.dead_connections import ask_place
+from ftnode.node.links.hosts import family_of, is_loopback
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.punch_rules import Punches
 from ftnode.node.links.relay import RelayPlace, reserve
@@ -33,6 +34,7 @@ ASKED_MAX: Final = 4
 RELAYS_MAX: Final = 2
 """Places to have, so that one meeting point may go."""
 ANNOUNCED_MAX: Final = CARRIED_MAX
+KINDS: Final = {"ip4": "IPv4", "ip6": "IPv6"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,20 @@ def needs_relay(own: Sequence[str], answers: Mapping[str, str]) -> bool:
     return not own or not all(answers.values())
 
 
+def lacking(own: Iterable[str]) -> str:
+    """ip4 or ip6, when we have addresses of the other kind alone: whoever has only this one comes through a relay that
+    has both. Empty when we have both, or none."""
+    hosts = [dial_back.host_of(address) for address in own]
+    kinds = {family_of(host) for host in hosts if not is_loopback(host)} - {""}
+    return {"ip4": "ip6", "ip6": "ip4"}[kinds.pop()] if len(kinds) == 1 else ""
+
+
+def across(own: Sequence[str], places: Iterable[RelayPlace]) -> tuple[str, ...]:
+    """Our addresses through relays, for those who have only the kind of IP that we lack."""
+    kind = lacking(own)
+    return tuple(one for place in places for one in place.addresses if kind and one.startswith(f"/{kind}/"))
+
+
 def reach_of(
     own: tuple[str, ...], answers: Mapping[str, str], places: Sequence[RelayPlace], trouble: str,
     punches: Punches | None = None,
@@ -61,7 +77,10 @@ def reach_of(
     those with other peers."""
     if own and answers and all(answers.values()):
         peer, address = next(iter(answers.items()))
-        return Reach("direct", own[:ANNOUNCED_MAX], f"{peer} got through to us at {address}")
+        others = across(own, places)
+        where = (*own[: ANNOUNCED_MAX - min(len(others), ANNOUNCED_MAX // 2)], *others)[:ANNOUNCED_MAX]
+        bridge = f"; a relay passes on who has {KINDS[lacking(own)]} alone" if others else ""
+        return Reach("direct", where, f"{peer} got through to us at {address}{bridge}")
     if own and not answers:
         return Reach("unknown", own[:ANNOUNCED_MAX], f"nobody has tried yet{trouble and f' ({trouble})'}")
     deaf = next((peer for peer, address in answers.items() if not address), "")
@@ -92,6 +111,8 @@ class Reachability:
         self._asked: float | None = None
         self._places: dict[str, RelayPlace] = {}
         self._renewed: dict[str, float] = {}
+        self._alike: set[str] = set()
+        """PeerIds of relays that have the same kind of IP as we, and no other."""
         self._trouble = ""
         self._last: Reach | None = None
         self._soon, self._anew = trio.Event(), False
@@ -121,7 +142,7 @@ class Reachability:
         if self._anew:
             self._anew = False
             await self._begin_anew()
-        own = await self._p2pd.addresses()
+        own = tuple(sorted(await self._p2pd.addresses(), key=rank))
         now = trio.current_time()
         if own and (own != self._own or self._asked is None or now - self._asked >= ASK_SECONDS):
             await self._ask(own)
@@ -139,6 +160,7 @@ class Reachability:
         """Peers hold dead connections of ours, where they would go on to look for us."""
         self._asked = None
         self._renewed.clear()
+        self._alike.clear()
 
         async with trio.open_nursery() as nursery:
             for peer in self._peers:
@@ -161,17 +183,25 @@ class Reachability:
 
     async def _keep_places(self, now: float) -> None:
         connected = {peer for peer, address in await self._p2pd.connections() if "p2p-circuit" not in address}
-        wanted = RELAYS_MAX if needs_relay(self._own, self._answers) else 0
+        all_come = not needs_relay(self._own, self._answers)
+        wanted = RELAYS_MAX if not all_come or lacking(self._own) else 0
         for gone in [relay for relay in self._places if relay not in connected or not wanted]:
             del self._places[gone]
         for peer in self._peers:
             fresh = now - self._renewed.get(peer.peer_id, 0.0) < RENEW_SECONDS
             held = peer.peer_id in self._places
+            if all_come and peer.peer_id in self._alike:
+                continue
             if (held and fresh) or (not held and len(self._places) >= wanted):
                 continue
             try:
-                self._places[peer.peer_id] = await reserve(self._p2pd, peer)
+                place = await reserve(self._p2pd, peer)
                 self._renewed[peer.peer_id] = now
+                if all_come and not across(self._own, [place]):
+                    self._alike.add(peer.peer_id)
+                    self._places.pop(peer.peer_id, None)
+                    continue
+                self._places[peer.peer_id] = place
             except P2pdError as error:
                 self._places.pop(peer.peer_id, None)
                 self._complain(peer, error)

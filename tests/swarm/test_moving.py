@@ -125,3 +125,14 @@ def test_a_volunteer_whose_router_gets_another_address_goes_on(tmp_path: Path, o
     """Behind a router of their own others do not answer to what comes from nowhere, so that there is only silence."""
     with run_of_two(tmp_path, ("4", "4", "4"), kinds=("none", "port-restricted", others)) as place:
         goes_on_within_a_lease(place, lambda: place.network.move("v0", MOVED_4))
+
+
+@pytest.mark.parametrize("families", [("46", "46", "46"), ("46", "4", "6")], ids=["both", "one each"])
+def test_a_run_over_both_kinds_of_ip(tmp_path: Path, families: tuple[str, ...]) -> None:
+    """Two who have no kind of IP in common talk through a meeting point that has both."""
+    with run_of_two(tmp_path, families) as place:
+        place.trial.wait("their word", lambda story: all(place.says(name, "direct: ") for name in ("v0", "v1")), 20)
+        step = place.trial.story.committed
+        place.trial.wait_for_step(step + STEPS)
+        assert place.says("v0", "a relay passes on who has IPv6 alone") == (families[1] == "4")
+        assert place.says("v1", "a relay passes on who has IPv4 alone") == (families[2] == "6")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,6 +29,9 @@ from ftnode.node.links.dead_connections import (
     seen_handler,
 )
 from ftnode.node.links.p2pd import P2pd, P2pdError
+from ftnode.protocol.words.events import LinkUp, Received
+from tests.node.links.line import Line
+from tests.node.links.linked_node import limited, node, word
 
 BEAT = 2.0
 RELAY = "12D3KooWQPgLiPPAdpzcmTiKSHRZk2X9t1kqiKU67Va7BBDCBpMf"
@@ -186,6 +188,8 @@ def test_a_peer_that_asks_hears_where_it_is_seen_and_p2pd_answers_by_itself(iden
                 assert test.answered and not test.dead
                 other.process.send_signal(signal.SIGSTOP)
                 try:
+                    while await answers(one, other.peer_id, 0.2):
+                        await trio.sleep(0.01)  # until all of its threads have stopped
                     test = await dead_connections.test_connection(one, other.peer_id, ends, 0.5)
                     assert test == PAUSED
                 finally:
@@ -229,34 +233,29 @@ def test_a_connection_that_carries_nothing_is_told_from_a_peer_that_is_paused(id
     trio.run(main)
 
 
-class Line:
-    """Carries connections to a port of ::1. Those that there are when it is cut stay open and carry nothing."""
+def test_who_dials_anew_has_the_old_connection_closed_on_the_other_side(tmp_path: Path) -> None:
+    """p2pd would go on to use the old one there, which carries nothing."""
 
-    def __init__(self, port: int, listener: trio.SocketListener) -> None:
-        self._port, self._scopes = port, list[trio.CancelScope]()
-        self.address = f"/ip6/::1/tcp/{listener.socket.getsockname()[1]}"
+    async def main() -> None:
+        async with (
+            node(tmp_path, listen=V6_LOOPBACK) as mover,
+            node(tmp_path, 2, listen=V6_LOOPBACK) as stayer,
+            trio.open_nursery() as nursery,
+        ):
+            where = await stayer.p2pd.addresses()
+            line = await Line.open(nursery, int(where[0].split("/")[4]))
+            mover.p2pd.gate.give([PeerAddress(stayer.peer.id, (line.address, *where))])
+            await mover.p2pd.connect(stayer.peer.id, (line.address,), 5.0)
+            await mover.meet(stayer)
+            await stayer.meet(mover)
+            line.cut()
+            await mover.p2pd.disconnect(stayer.peer.id)
+            assert await mover.next(LinkUp) == LinkUp(stayer.peer)
+            with trio.fail_after(4):
+                await stayer.next(LinkUp)
+                stayer.transport.send(mover.peer, word("here you are"), None)
+                assert (await mover.next(Received)).message == word("here you are")
+            assert len(await stayer.p2pd.connections()) == 1
+            nursery.cancel_scope.cancel()
 
-    @classmethod
-    async def open(cls, nursery: trio.Nursery, port: int) -> Line:
-        (listener,) = await trio.open_tcp_listeners(0, host="::1")
-        line = cls(port, listener)
-        nursery.start_soon(trio.serve_listeners, line._carry, [listener])
-        return line
-
-    def cut(self) -> None:
-        for scope in self._scopes:
-            scope.cancel()
-
-    async def _carry(self, stream: trio.SocketStream) -> None:
-        far = await trio.open_tcp_stream("::1", self._port)
-        with trio.CancelScope() as scope:
-            self._scopes.append(scope)
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._copy, stream, far)
-                nursery.start_soon(self._copy, far, stream)
-        await trio.sleep_forever()
-
-    async def _copy(self, source: trio.SocketStream, target: trio.SocketStream) -> None:
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-            async for piece in source:
-                await target.send_all(piece)
+    limited(main)
