@@ -108,8 +108,7 @@ class Node:
         self._met_somebody, self._last_trouble = False, ""
         self._nursery: trio.Nursery | None = None
         self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
-        self._invited: tuple[str, ...] = ()
-        self._announced = ""
+        self._invited, self._announced = tuple[str, ...](), ""
         """Whom the last link names, and what the author says, as they were last said."""
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes.largest, manifest.slots(config.hold))

@@ -44,6 +44,8 @@ START_SECONDS = 60.0
 CONTROL_SECONDS = 5.0
 """For requests that p2pd answers by itself."""
 LOOK_SECONDS = 0.1
+OWN_DIAL_SECONDS = 0.25
+"""Between a connection and p2pd's word that it has made it; without one, the peer has."""
 COMING_SECONDS = 1.0
 COMING_MAX = 256
 INBOUND_STREAMS_MAX = 1024
@@ -217,6 +219,7 @@ class P2pd:
             nursery.start_soon(ask, nursery.cancel_scope)
             with suppress(P2pdError):  # which `ask` meets as well
                 await self._await(peer_id)
+                await trio.sleep(OWN_DIAL_SECONDS)
                 nursery.cancel_scope.cancel()
         if failure is not None and not await self.is_connected(peer_id):
             raise failure

@@ -171,6 +171,7 @@ class Puncher:
     async def _stop_when_direct(self, peer_id: str, scope: trio.CancelScope) -> None:
         """However the connection came about."""
         await self._await_direct(peer_id)
+        await trio.sleep(SETTLE_SECONDS / 2)  # the try itself may be what has made it
         scope.cancel()
 
     # -- who is asked

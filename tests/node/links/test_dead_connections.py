@@ -189,7 +189,7 @@ def test_a_peer_that_asks_hears_where_it_is_seen_and_p2pd_answers_by_itself(iden
                 other.process.send_signal(signal.SIGSTOP)
                 try:
                     while await answers(one, other.peer_id, 0.2):
-                        await trio.sleep(0.01)  # until all of its threads have stopped
+                        pass  # until all of its threads have stopped
                     test = await dead_connections.test_connection(one, other.peer_id, ends, 0.5)
                     assert test == PAUSED
                 finally:
@@ -197,7 +197,7 @@ def test_a_peer_that_asks_hears_where_it_is_seen_and_p2pd_answers_by_itself(iden
                 other.close()
                 with trio.fail_after(5):
                     while await one.connections():
-                        await trio.sleep(0.02)
+                        await trio.lowlevel.checkpoint()
                 assert await dead_connections.test_connection(one, other.peer_id, [], 0.5) == PAUSED
                 assert await ask_place(one, peer, 0.5) == ""
             finally:

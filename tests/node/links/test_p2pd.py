@@ -275,16 +275,18 @@ def test_the_identity_fixture_is_what_p2pd_reads(tmp_path: Path) -> None:
 def test_a_peer_that_comes_while_it_is_dialled_in_vain_counts_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with daemon(tmp_path, listen=("/ip6/::1/tcp/0",)) as here, daemon(tmp_path) as there:
-            with socket.create_server(("127.0.0.1", 0)) as silent:  # takes the connection, and says nothing
-                old = f"/ip4/127.0.0.1/tcp/{silent.getsockname()[1]}"
-                there.gate.give([PeerAddress(here.peer_id, (old,))])
-                here.gate.give([PeerAddress(there.peer_id, await there.addresses())])
-                began = trio.current_time()
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(there.connect, here.peer_id, (old,), SECONDS)
-                    await trio.sleep(0.2)
-                    await here.connect(there.peer_id, await there.addresses(), SECONDS)
-                assert trio.current_time() - began < SECONDS / 2
+            (silent,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            old = f"/ip4/127.0.0.1/tcp/{silent.socket.getsockname()[1]}"
+            there.gate.give([PeerAddress(here.peer_id, (old,))])
+            here.gate.give([PeerAddress(there.peer_id, await there.addresses())])
+            began = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(there.connect, here.peer_id, (old,), SECONDS)
+                taken = await silent.accept()  # and says nothing
+                await here.connect(there.peer_id, await there.addresses(), SECONDS)
+            assert trio.current_time() - began < SECONDS / 2
+            await trio.aclose_forcefully(taken)
+            await silent.aclose()
 
     limited(main)
 
@@ -296,7 +298,7 @@ def test_who_is_about_to_come_is_waited_for_and_not_for_long(tmp_path: Path) -> 
             await here.connect(there.peer_id, await there.addresses(), SECONDS)
             await there.disconnect(here.peer_id, it_comes=True)
             while await here.is_connected(there.peer_id):
-                await trio.sleep(0.01)
+                await trio.lowlevel.checkpoint()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(there.arrival, here.peer_id)
                 await here.connect(there.peer_id, await there.addresses(), SECONDS)
