@@ -37,7 +37,7 @@ HEALTHCHECK --interval=30s --timeout=20s --start-period=3m --retries=3 CMD ["ftn
 
 FROM base AS bootstrap
 EXPOSE 31337/tcp
-CMD ["bootstrap", "--listen", "/ip4/0.0.0.0/tcp/31337", "--metrics", "none", "--home", "/data"]
+CMD ["bootstrap", "--metrics", "none", "--home", "/data"]
 
 FROM base AS volunteer
 EXPOSE 31338/tcp

@@ -23,6 +23,7 @@ from ftnode.node.directory.records import RUNS_KEY, RunNotice, Statement
 from ftnode.node.home.identity import BOOTSTRAP_NAME, Identity, take_identity
 from ftnode.node.home.waiting import tell_waits
 from ftnode.node.links.addresses import PeerAddress, parse_peers, remember_peers, remembered_peers
+from ftnode.node.links.dead_connections import SEEN_PROTOCOL, seen_handler
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.listening import from_here
 from ftnode.node.links.p2pd import P2pd
@@ -145,6 +146,7 @@ class MeetingPoint:
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         await self.p2pd.serve(PUNCH_PROTOCOL, Puncher(self.p2pd).handler)
+        await self.p2pd.serve(SEEN_PROTOCOL, seen_handler(self.p2pd))
         await self.p2pd.serve(WHO_PROTOCOL, who_handler(lambda: self.status().speaker))
         addresses = shown_addresses(self.p2pd.peer_id, (*await self.p2pd.addresses(), *self._here))
         self._note.write(Running(os.getpid(), self.p2pd.peer_id, "", addresses))

@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,16 +56,35 @@ def read_counts(path: Path) -> Counts:
     )
 
 
+class Network(dict[str, Place]):
+    """A home for each name. `order`: where the switch takes orders from."""
+
+    def __init__(self, places: Mapping[str, Place], order: int) -> None:
+        super().__init__(places)
+        self._order = order
+
+    def move(self, name: str, outside: str) -> None:
+        """The home's router has another address from now on."""
+        os.write(self._order, f"{json.dumps([list(self).index(name), outside])}\n".encode())
+
+    def inside(self, name: str, *argv: str) -> None:
+        """Run a command in a home. Raises CalledProcessError."""
+        subprocess.run((*self[name].enter, *argv), check=True)
+
+
 @contextmanager
-def open_network(names: Sequence[str], homes: Homes) -> Iterator[dict[str, Place]]:
+def open_network(names: Sequence[str], homes: Homes) -> Iterator[Network]:
     """A home for each name, which sees all the others and nothing else. Raises UserError (69) where there can be
     none."""
     ready, told = os.pipe()
+    taken, order = os.pipe()
     log = Path(homes.counts).with_suffix(".log")
     try:
-        switch = start_child([sys.executable, "-m", SWITCH, homes.text(), str(told)], log=log, pass_fds=[told])
+        argv = [sys.executable, "-m", SWITCH, homes.text(), str(told), str(taken)]
+        switch = start_child(argv, log=log, pass_fds=[told, taken])
     finally:
         os.close(told)
+        os.close(taken)
     try:
         with os.fdopen(ready, encoding="utf-8") as answer:
             text = answer.readline()
@@ -75,11 +94,15 @@ def open_network(names: Sequence[str], homes: Homes) -> Iterator[dict[str, Place
                 f"no network namespaces can be made here: {said[0]}; run it as root, or after `unshare -rn`", 69
             )
         inside = zip(names, json.loads(text))
-        yield {name: _place(switch, homes.inside(home), namespace) for home, (name, namespace) in enumerate(inside)}
+        places = {
+            name: _place(switch, homes.addresses(home), namespace) for home, (name, namespace) in enumerate(inside)
+        }
+        yield Network(places, order)
     finally:
+        os.close(order)
         stop_child(switch)
 
 
-def _place(switch: subprocess.Popen[bytes], host: str, namespace: int) -> Place:
+def _place(switch: subprocess.Popen[bytes], hosts: Sequence[str], namespace: int) -> Place:
     enter = ("nsenter", f"--net=/proc/{switch.pid}/fd/{namespace}")
-    return Place(enter, f"/ip4/{host}/tcp/{PORT}")
+    return Place(enter, tuple(f"/ip{6 if ':' in host else 4}/{host}/tcp/{PORT}" for host in hosts))

@@ -77,6 +77,12 @@ class Router:
         """The flow of an answer → the port that was kept open, which what it answers came to."""
         self._next = 0
 
+    def move(self, host: int) -> None:
+        """It has another address outside from now on; connections that went by the old one are forgotten."""
+        self._host = host
+        self._ports.clear()
+        self._chosen.clear()
+
     def outward(self, now: float, packet: bytes) -> bytes | None:
         """A packet from inside as it goes on; None: dropped."""
         flow = flow_of(packet)

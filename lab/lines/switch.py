@@ -26,6 +26,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -43,14 +44,16 @@ TUN_F_TSO4: Final = 0x02
 """From linux/sched.h and linux/if_tun.h."""
 OFFLOAD_SIZES: Final = struct.Struct("<HH")
 """At its third byte: how long the headers are, and how much of the rest one segment has; 0: it is one."""
-DESTINATION: Final = slice(OFFLOAD_HEADER_BYTES + 16, OFFLOAD_HEADER_BYTES + 20)
-"""Of an IPv4 header."""
+SOURCE: Final = {4: slice(12, 16), 6: slice(8, 24)}
+DESTINATION: Final = {4: slice(16, 20), 6: slice(24, 40)}
+"""In the header of a packet, by the version of IP."""
 PACKET_BYTES_MAX: Final = OFFLOAD_HEADER_BYTES + (1 << 16)
 PACKETS_AT_ONCE: Final = 32
 """Of one home, before the others have their turn."""
 NETWORK: Final = "44.77.0."
 """Of the lines. libp2p and our own rules (dial_rules.py) treat addresses of private networks in ways of their own, so
 that these are none."""
+NETWORK_6: Final = "2a44:77::"
 BEHIND: Final = "192.168.{}.2"
 """Where a home behind a router believes itself to be."""
 ROUTER: Final = "192.168.{}.1"
@@ -68,31 +71,54 @@ TICK_SECONDS: Final = 0.002
 class Homes:
     """`rates`: bytes a second of each home's line, up and down. `delay_seconds`: one way from any home to another.
     `counts`: the file for bytes carried, one line each COUNT_SECONDS: [monotonic time, [up, down] of each home].
-    `routers`: the kind of router that each home is behind (router.py); empty: nobody is behind any."""
+    `routers`: the kind of router that each home is behind (router.py); empty: nobody is behind any. `families`: the
+    versions of IP that each home speaks, "4", "6" or "46"; empty: all 4. Routers translate IPv4 alone."""
 
     rates: tuple[tuple[float, float], ...]
     delay_seconds: float
     counts: str
     routers: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
 
     def kind(self, home: int) -> Kind:
         return ALL_KINDS[self.routers[home] if self.routers else "none"]
 
     def inside(self, home: int) -> str:
-        """The address of the home's own interface."""
+        """The IPv4 address of the home's own interface, if it has one."""
         return BEHIND.format(home + 1) if self.kind(home).routers else address(home)
 
     def router(self, home: int) -> str:
         """The address where the home sees its router; empty without one."""
         return ROUTER.format(home + 1) if self.kind(home).routers else ""
 
+    def addresses(self, home: int) -> tuple[str, ...]:
+        """All of its own interface."""
+        every = {"4": self.inside(home), "6": address_6(home)}
+        return tuple(every[family] for family in (self.families[home] if self.families else "4"))
+
     def text(self) -> str:
         return json.dumps(asdict(self))
+
+
+def packed(host: str) -> bytes:
+    return ipaddress.ip_address(host).packed
+
+
+def part(packet: bytes, places: Mapping[int, slice]) -> bytes:
+    """Of the header behind the offload header; nothing when it is no packet."""
+    header = packet[OFFLOAD_HEADER_BYTES:]
+    place = places.get(header[0] >> 4) if header else None
+    return header[place] if place is not None else b""
 
 
 def address(home: int) -> str:
     """Where the home of this number, or its router, is reached by the others."""
     return f"{NETWORK}{home + 1}"
+
+
+def address_6(home: int) -> str:
+    """The same in IPv6."""
+    return f"{NETWORK_6}{home + 1:x}"
 
 
 def routers_of(homes: Homes, home: int) -> tuple[Router, ...]:
@@ -123,7 +149,9 @@ class Switch:
 
     def __init__(self, homes: Homes) -> None:
         self._delay = homes.delay_seconds
-        self._home_at = {socket.inet_aton(address(home)): home for home in range(len(homes.rates))}
+        self._home_at = {
+            packed(one): home for home in range(len(homes.rates)) for one in (address(home), *homes.addresses(home))
+        }
         self._routers = [routers_of(homes, home) for home in range(len(homes.rates))]
         self._up = [Queue(up) for up, _ in homes.rates]
         self._down = [Queue(down) for _, down in homes.rates]
@@ -134,14 +162,22 @@ class Switch:
         self._answers: list[tuple[int, bytes]] = []
         """Of routers to those behind them."""
 
+    def move(self, home: int, outside: str) -> None:
+        """The home's outermost router has another address from now on, and has forgotten all connections."""
+        self._routers[home][-1].move(int(ipaddress.IPv4Address(outside)))
+        self._home_at = {host: one for host, one in self._home_at.items() if one != home}
+        self._home_at[packed(outside)] = home
+
     def offer(self, now: float, source: int, packet: bytes) -> None:
-        """A home sends a packet."""
-        if self._routers[source] and packet[DESTINATION] == self._inside[source]:
+        """A home sends a packet. Without a router it is reached from now on wherever its packets come from."""
+        if not self._routers[source]:
+            self._home_at[part(packet, SOURCE)] = source
+        elif part(packet, DESTINATION) == self._inside[source]:
             answer = self._routers[source][0].asked(now, packet, int.from_bytes(self._inside[source], "big"))
             if answer is not None:
                 self._answers.append((source, answer))
             return
-        target, outside = self._home_at.get(packet[DESTINATION]), packet
+        target, outside = self._home_at.get(part(packet, DESTINATION)), packet
         for router in self._routers[source] if target is not None else ():
             translated = router.outward(now, outside)
             if translated is None:
@@ -187,33 +223,41 @@ class Switch:
         return [(up.carried, down.carried) for up, down in zip(self._up, self._down)]
 
 
-def open_home(inside: str, router: str = "") -> tuple[int, int]:
-    """A namespace of its own, which becomes ours, with its interface at the address `inside`: descriptors of both. All
-    ways lead over the `router` where there is one. Raises OSError."""
+def open_home(hosts: Sequence[str], router: str = "") -> tuple[int, int]:
+    """A namespace of its own, which becomes ours, with its interface at the addresses `hosts`: descriptors of both. All
+    ways of IPv4 lead over the `router` where there is one. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     tunnel = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tunnel, TUNSETIFF, struct.pack("16sH22x", b"line", IFF_TUN | IFF_NO_PI | IFF_VNET_HDR))
     fcntl.ioctl(tunnel, TUNSETOFFLOAD, TUN_F_CSUM | TUN_F_TSO4)
-    way = f"route add default{router and f' via {router}'} dev line"
-    for words in ("link set lo up", f"address add {inside}/24 dev line", "link set line up", way):
+    at = [f"address add {one}/64 dev line nodad" if ":" in one else f"address add {one}/24 dev line" for one in hosts]
+    over = {"-4": router and f" via {router}", "-6": ""}
+    kinds = ["-6" if ":" in one else "-4" for one in hosts]
+    ways = [f"{kind} route add default{over[kind]} dev line" for kind in kinds]
+    for words in ("link set lo up", *at, "link set line up", *ways):
         subprocess.run(("ip", *words.split()), check=True)
     return os.open("/proc/self/ns/net", os.O_RDONLY), tunnel
 
 
-def carry(homes: Homes, tunnels: list[int]) -> None:
-    """Carry packets until we are ended."""
+def carry(homes: Homes, tunnels: list[int], orders: int) -> None:
+    """Carry packets until we are ended. `orders`: a descriptor, from which orders come as `Switch.move` takes them,
+    one a line."""
     switch, home_of = Switch(homes), {tunnel: home for home, tunnel in enumerate(tunnels)}
     ready, next_count = select.epoll(), 0.0
     for tunnel in tunnels:
         ready.register(tunnel, select.EPOLLIN)
+    ready.register(orders, select.EPOLLIN)
     with open(homes.counts, "w", buffering=1, encoding="utf-8") as counts:
         while True:
             time.sleep(TICK_SECONDS)
             found = ready.poll(switch.next_seconds(time.monotonic()))
             now = time.monotonic()
             for tunnel, _ in found:
+                if tunnel == orders:
+                    obey(switch, ready, orders)
+                    continue
                 for packet in waiting(tunnel):
                     switch.offer(now, home_of[tunnel], packet)
             for target, packet in switch.due(now):
@@ -224,6 +268,14 @@ def carry(homes: Homes, tunnels: list[int]) -> None:
             if now >= next_count:
                 next_count = now + COUNT_SECONDS
                 print(json.dumps([now, switch.carried()]), file=counts)
+
+
+def obey(switch: Switch, ready: select.epoll, orders: int) -> None:
+    lines = os.read(orders, select.PIPE_BUF)
+    for line in lines.splitlines():
+        switch.move(*json.loads(line))
+    if not lines:  # who gave orders has gone
+        ready.unregister(orders)
 
 
 def bytes_on_the_line(packet: bytes) -> int:
@@ -246,10 +298,10 @@ def waiting(tunnel: int) -> list[bytes]:
 
 def main() -> None:
     homes = Homes(**json.loads(sys.argv[1]))
-    opened = [open_home(homes.inside(home), homes.router(home)) for home in range(len(homes.rates))]
+    opened = [open_home(homes.addresses(home), homes.router(home)) for home in range(len(homes.rates))]
     with open(int(sys.argv[2]), "w", encoding="utf-8") as answer:
         answer.write(json.dumps([namespace for namespace, _ in opened]) + "\n")
-    carry(homes, [tunnel for _, tunnel in opened])
+    carry(homes, [tunnel for _, tunnel in opened], int(sys.argv[3]))
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def open_peers(folder: Path, places: Mapping[str, Place], point: str) -> Iterato
         for name, place in places.items():
             home, log = folder / name, folder / f"{name}.log"
             home.mkdir(mode=0o700)
-            argv = [*place.enter, sys.executable, "-m", PEER, str(home), place.listen, point]
+            argv = [*place.enter, sys.executable, "-m", PEER, str(home), place.listen[0], point]
             with log.open("wb") as errors:
                 process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
             stack.callback(stop_child, process)

@@ -40,7 +40,7 @@ class Place:
     becomes the program, and where it listens."""
 
     enter: tuple[str, ...] = ()
-    listen: str = LOOPBACK
+    listen: tuple[str, ...] = (LOOPBACK,)
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Swarm:
 
     def start_bootstrap(self, name: str = "bootstrap", listen: str = "") -> Process:
         """Start a meeting point and wait for its address. Raises UserError (69) when it does not come up."""
-        process = self._start(name, ["bootstrap", "--listen", listen or self._place(name).listen])
+        process = self._start(name, ["bootstrap", *self._listening(name, listen)])
         deadline = time.monotonic() + BOOTSTRAP_SECONDS
         while time.monotonic() < deadline and process.alive:
             running = [node for node in running_nodes(process.home) if node.addresses]
@@ -124,7 +124,7 @@ class Swarm:
             "--dump-rebuilds", "--hash-every", str(self.hash_every), "--run-on-battery", "--share-gpu", "--nice", "0",
         ]  # fmt: skip
         if "--listen" not in options:
-            arguments += ["--listen", self._place(name).listen]
+            arguments += self._listening(name)
         if self.data is not None:
             arguments += ["--data", str(self.data)]
         return self._start(name, [*arguments, *self.options, *options], program)
@@ -139,6 +139,10 @@ class Swarm:
         process = Process(name, started, home, log)
         self.processes[name] = process
         return process
+
+    def _listening(self, name: str, listen: str = "") -> list[str]:
+        where = (listen,) if listen else self._place(name).listen
+        return [word for address in where for word in ("--listen", address)]
 
     def _place(self, name: str) -> Place:
         return self.places.get(name, Place())

@@ -8,11 +8,13 @@ import click
 
 from ftnode.node.cli.options import check_metrics, home_option, json_option, metrics_option, port_mapping_option
 
+PORT = 31337
+
 
 @click.command()
 @click.option(
-    "--listen", multiple=True, metavar="ADDR", default=("/ip4/0.0.0.0/tcp/31337",), show_default=True,
-    help="Multiaddr to listen on; repeats.",
+    "--listen", multiple=True, metavar="ADDR",
+    help="Multiaddr to listen on; repeats. Default: port 31337 of all addresses of this machine, IPv4 and IPv6.",
 )  # fmt: skip
 @click.option(
     "--announce", multiple=True, metavar="ADDR",
@@ -27,9 +29,10 @@ def bootstrap(
     """Host a meeting point: newcomers dial it first. It trains nothing and holds nothing of a run. Ctrl-C ends it."""
     from ftnode.bootstrap.server import run
     from ftnode.node.home.identity import home_directory
-    from ftnode.node.links.listening import check_announce, check_listen
+    from ftnode.node.links.listening import check_announce, check_listen, everywhere
 
     check_metrics(metrics)
+    listen = listen or everywhere(PORT)
     check_listen(listen)
     check_announce(announce, listen)
     return run(listen=listen, announce=announce, home=home_directory(home), metrics=metrics, map_ports=port_mapping)

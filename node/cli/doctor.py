@@ -32,8 +32,8 @@ NVIDIA = Path("/dev/nvidiactl")
 @click.command()
 @peer_option
 @click.option(
-    "--listen", multiple=True, metavar="ADDR", default=("/ip4/0.0.0.0/tcp/0",), show_default=True,
-    help="Multiaddr that ftnode join would listen on; repeats. none: nowhere.",
+    "--listen", multiple=True, metavar="ADDR",
+    help="Multiaddr that ftnode join would listen on; repeats. Default: all of this machine. none: nowhere.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=FiniteRange(0, min_open=True), default=15.0, show_default=True,

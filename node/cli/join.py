@@ -53,8 +53,9 @@ ERRORS = "cli_join"
 @click.option("--threads", type=click.IntRange(1, 1024), help="Processor cores to use; default: all.")
 @limits_options
 @click.option(
-    "--listen", multiple=True, metavar="ADDR", default=("/ip4/0.0.0.0/tcp/0",), show_default=True,
-    help="Multiaddr to listen on; repeats. none: nowhere, others reach us through a relay.",
+    "--listen", multiple=True, metavar="ADDR",
+    help="Multiaddr to listen on; repeats. Default: all of this machine, IPv4 and IPv6. none: nowhere, others reach us "
+    "through a relay.",
 )  # fmt: skip
 @click.option(
     "--announce", multiple=True, metavar="ADDR",
@@ -218,9 +219,11 @@ def _check_data(manifest: Manifest, path: Path | None, url: str) -> None:
 
 
 def listen_addresses(given: tuple[str, ...]) -> tuple[str, ...]:
-    """`none`, by itself, is no address. Raises UserError (64)."""
+    """`none`, by itself, is no address; without any, all of this machine are meant. Raises UserError (64)."""
     if "none" not in given:
-        return given
+        from ftnode.node.links.listening import everywhere
+
+        return given or everywhere(0)
     if len(given) > 1:
         raise UserError("--listen none stands alone; leave the other --listen out, or none", 64)
     return ()

@@ -55,6 +55,9 @@ class Dialer(Protocol):
     @property
     def control_maddr(self) -> str: ...
 
+    @property
+    def offline(self) -> bool: ...
+
     async def connect(self, peer_id: str, addresses: Sequence[str], seconds: float) -> None: ...
 
     async def is_connected(self, peer_id: str) -> bool: ...
@@ -128,6 +131,8 @@ class DirectoryLink:
         stream = self._stream
         if stream is None:
             raise DirectoryDown("the directory process is not up")
+        if self._dialer.offline:  # it would dial in vain, after which p2pd dials nobody for some seconds
+            raise DirectoryDown("this machine has no network")
         self._last_id += 1
         number = self._last_id
         send, receive = trio.open_memory_channel[dict[str, Any]](1)

@@ -38,6 +38,7 @@ from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, saver
 from ftnode.node.links.address_cards import card_signer
 from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers, remember_peers
 from ftnode.node.links.attention import Attention
+from ftnode.node.links.dead_connections import SEEN_PROTOCOL, DeadConnections, seen_handler
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.mover import Mover
 from ftnode.node.links.p2pd import P2pd
@@ -76,7 +77,7 @@ from ftnode.protocol.picture import Picture
 from ftnode.protocol.wire.frames import STATE_PROTOCOL
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.errors import UserError
-from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, Moved
+from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, LinkDown, Moved, Received
 from ftnode.protocol.words.types import Peer, Version, names_of
 
 if TYPE_CHECKING:
@@ -109,8 +110,7 @@ class Node:
         self._met_somebody, self._last_trouble = False, ""
         self._nursery: trio.Nursery | None = None
         self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
-        self._invited: tuple[str, ...] = ()
-        self._announced = ""
+        self._invited, self._announced = tuple[str, ...](), ""
         """Whom the last link names, and what the author says, as they were last said."""
         seed = secrets.randbits(NONCE_BITS)
         self.arena = Arena(manifest.boundary_bytes.largest, manifest.slots(config.hold))
@@ -160,6 +160,7 @@ class Node:
         self._ready: dict[str, Any] = {}
         """What compute said when it began; empty while there is none."""
         self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach, self.puncher.rules)
+        self.dead_connections = self._dead_connections()
         borrower = Borrower(
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
@@ -175,6 +176,12 @@ class Node:
             self.past.known.known_up_to, dumps,
         )  # fmt: skip
         self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver)
+
+    def _dead_connections(self) -> DeadConnections:
+        return DeadConnections(
+            self.p2pd, parse_peers(self.config.peers), self.settings.heartbeat_seconds, self._members,
+            lambda: self.reachability.relays, self.reachability.renew,
+        )  # fmt: skip
 
     def _observer(self, card: NameCard | None) -> Observer:
         punches = self.puncher.rules
@@ -234,6 +241,7 @@ class Node:
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         await self.p2pd.serve(PUNCH_PROTOCOL, self.puncher.handler)
         await self.relaying.service.serve()
+        await self.p2pd.serve(SEEN_PROTOCOL, seen_handler(self.p2pd))
         await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
         nursery.start_soon(self.spreading.run)
         if self.shards is not None:
@@ -249,6 +257,7 @@ class Node:
         nursery.start_soon(self.reachability.run)
         nursery.start_soon(self.relaying.run)
         nursery.start_soon(self._mover().run)
+        nursery.start_soon(self.dead_connections.run)
         nursery.start_soon(self.departure.watch_the_end)
         nursery.start_soon(self._give_up_alone)
         nursery.start_soon(self._watch_p2pd)
@@ -341,6 +350,10 @@ class Node:
     # -- what adapters tell
 
     def _deliver(self, event: Any) -> None:
+        if isinstance(event, Received):
+            self.dead_connections.silences.heard(event.sender.id, trio.current_time())
+        if isinstance(event, LinkDown) and not event.refused:
+            self.dead_connections.silences.broken(event.peer.id)
         self.driver.deliver(event)
 
     def _may_send_tensors(self, peer: Peer) -> bool:
@@ -350,6 +363,9 @@ class Node:
 
     def _is_member(self, peer: Peer) -> bool:
         return peer in self.driver.members
+
+    def _members(self) -> frozenset[str]:
+        return frozenset(peer.id for peer in self.driver.members)
 
     def _learns(self, peer: Peer) -> bool:
         return any(peer == learner for _, learner in self._look().learners)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ftnode.node.home.files import folder_of, write_file
 from ftnode.node.home.identity import peer_id_bytes
-from ftnode.node.links.listening import address_bytes
+from ftnode.node.links.hosts import ip_of
+from ftnode.node.links.listening import address_bytes, address_text
 from ftnode.protocol.words.errors import UserError
 
 EXAMPLE = "/ip4/192.0.2.7/tcp/31337/p2p/12D3KooW…"
@@ -19,6 +19,8 @@ REMEMBERED_FILE = "peers.json"
 REMEMBERED_MAX = 64
 REMEMBERED_BYTES_MAX = 64 * 1024
 ADDRESS_BYTES_MAX = 256
+THIS_MACHINE = 3
+"""Of ranks."""
 DIALABLE = ("/ip4/", "/ip6/", "/dns/", "/dns4/", "/dns6/", "/dnsaddr/")
 
 
@@ -44,15 +46,25 @@ def rank(address: str) -> int:
     parts = address.split("/")
     if "p2p-circuit" in parts or len(parts) < 3:
         return 4
-    try:
-        host = ipaddress.ip_address(parts[2])
-    except ValueError:
+    host = ip_of(parts[2])
+    if host is None:
         return 0  # a name, which somebody chose for strangers
     if host.is_loopback:
-        return 3
+        return THIS_MACHINE
     if host.is_link_local:
         return 4
     return 1 if host.is_global else 2
+
+
+def best_of_each(addresses: Sequence[str]) -> tuple[str, ...]:
+    """Those likeliest to be reachable by a stranger, the first of each version of IP: some people have one alone. Where
+    nobody but this machine gets there, one."""
+    best = min(map(rank, addresses), default=0)
+    first: dict[str, str] = {}
+    for address in addresses:
+        if rank(address) == best:
+            first.setdefault(address.split("/")[1] if best < THIS_MACHINE else "", address)
+    return tuple(first.values())
 
 
 def parse_peer(text: str) -> PeerAddress:
@@ -67,7 +79,7 @@ def parse_peer(text: str) -> PeerAddress:
         peer_id_bytes(peer_id)
     except ValueError:
         raise UserError(f"{shown} does not end in a PeerId; copy the whole address that the peer printed") from None
-    return PeerAddress(peer_id, (address,))
+    return PeerAddress(peer_id, (address_text(address_bytes(address)),))
 
 
 def is_dialable(address: str) -> bool:

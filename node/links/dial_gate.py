@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 from ftnode.node.links.addresses import PeerAddress, full_addresses
 from ftnode.node.links.dial_rules import Endpoint, Neighbourhood, endpoint_of, source_of
+from ftnode.node.links.hosts import household, ip_of
 from ftnode.node.links.newest import newest
 from ftnode.node.links.tokens import Tokens
 
@@ -44,7 +45,7 @@ class Rate:
 ENDPOINT: Final = Rate(2, 30.0)
 """One port of one host: a peer that did not answer there is tried again, others that claim to be there share it."""
 HOST: Final = Rate(16, 10.0)
-"""One IP address: the unmet peers of a household that are tried at once."""
+"""One household (hosts.py): its unmet peers that are tried at once."""
 EVERYBODY: Final = Rate(128, 0.5)
 """A swarm of some hundred volunteers is met within a minute by a node that has just joined."""
 
@@ -154,8 +155,8 @@ class DialGate:
         if endpoint is None:
             return ()
         needed = (
-            _tokens(self._endpoints, (endpoint.host, endpoint.port), ENDPOINT, now),
-            _tokens(self._hosts, endpoint.host, HOST, now),
+            _tokens(self._endpoints, (str(ip_of(endpoint.host)), endpoint.port), ENDPOINT, now),
+            _tokens(self._hosts, household(endpoint.host), HOST, now),
             self._everybody,
         )
         if not all(tokens.left(now) >= 1 for tokens in needed):

@@ -9,10 +9,10 @@ from __future__ import annotations
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from ftnode.node.links.hosts import Ip, ip_of
 from ftnode.node.links.listening import address_bytes
 
 PRIVILEGED_MAX: Final = 1023
@@ -31,7 +31,6 @@ CIRCUIT: Final = "p2p-circuit"
 FAMILIES: Final = ("ip4", "ip6")
 NAMES: Final = ("dns", "dns4", "dns6", "dnsaddr")
 TRANSPORTS: Final = ("tcp", "udp")
-NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 NEAR_ONLY: Final = tuple(
     map(
         ipaddress.ip_network,
@@ -39,8 +38,6 @@ NEAR_ONLY: Final = tuple(
     )
 )
 """RFC 1918, carrier-grade NAT, link-local, unique local: in each only somebody who is in it himself."""
-
-Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +83,7 @@ class Neighbourhood:
         endpoint = endpoint_of(address)
         if endpoint is None:
             return "no address that can be dialled"
-        ip = _ip(endpoint.host)
+        ip = ip_of(endpoint.host)
         if ip is None:
             return "a name instead of an IP address"
         if endpoint.port <= PRIVILEGED_MAX:
@@ -109,10 +106,8 @@ class Neighbourhood:
         return ip in given or (ip in own and (alone or any(one.is_loopback for one in given)))
 
     def _is_in(self, network: ipaddress.IPv4Network | ipaddress.IPv6Network, ip: Ip) -> bool:
-        here = [*_ips(self.own), *_ips(self.given)]
-        with suppress(ValueError):
-            here.append(_plain(ipaddress.ip_address(self.source_of(str(ip)).partition("%")[0])))
-        return any(one.version == network.version and one in network for one in here)
+        here = [*_ips(self.own), *_ips(self.given), ip_of(self.source_of(str(ip)))]
+        return any(one is not None and one.version == network.version and one in network for one in here)
 
 
 def may_be_told(address: str, given: Sequence[str]) -> bool:
@@ -133,24 +128,15 @@ def source_of(host: str) -> str:
     return name
 
 
+def has_way(address: str) -> bool:
+    """Whether this machine can send anything there now: a host with IPv4 alone has no way to an IPv6 address. True for
+    a name."""
+    endpoint = endpoint_of(address)
+    return endpoint is None or ip_of(endpoint.host) is None or bool(source_of(endpoint.host))
+
+
 def _ips(addresses: Iterable[str]) -> list[Ip]:
     """Of the direct ones."""
     endpoints = (endpoint_of(address) for address in addresses)
-    found = (_ip(endpoint.host) for endpoint in endpoints if endpoint is not None and not endpoint.relay)
+    found = (ip_of(endpoint.host) for endpoint in endpoints if endpoint is not None and not endpoint.relay)
     return [ip for ip in found if ip is not None]
-
-
-def _ip(host: str) -> Ip | None:
-    try:
-        return _plain(ipaddress.ip_address(host))
-    except ValueError:
-        return None
-
-
-def _plain(ip: Ip) -> Ip:
-    """The IPv4 address that an IPv6 one leads to, if it does."""
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip in NAT64:
-            return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-        return ip.ipv4_mapped or ip.sixtofour or ip
-    return ip

@@ -216,6 +216,7 @@ class LinkDialer:
         except ValueError as error:
             raise LinkBroken(str(error)) from None
         try:
+            await self.p2pd.arrival(peer_id)
             await self.punch(peer_id, known)
             await self._dial(peer_id, known)
         except P2pdError as error:

@@ -51,6 +51,21 @@ def socket_address(address: str) -> tuple[socket.AddressFamily, socket.SocketKin
     return FAMILIES[parts[0]], KINDS[parts[2]], parts[1], int(parts[3])
 
 
+def everywhere(port: int) -> tuple[str, ...]:
+    """All addresses of this machine, of each version of IP that it has; 0: ports that the system chooses."""
+    every = (("/ip4/0.0.0.0", socket.AF_INET, "127.0.0.1"), ("/ip6/::", socket.AF_INET6, "::1"))
+    return tuple(f"{unspecified}/tcp/{port}" for unspecified, family, loopback in every if _speaks(family, loopback))
+
+
+def _speaks(family: socket.AddressFamily, loopback: str) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((loopback, 0))
+    except OSError:
+        return False
+    return True
+
+
 def check_listen(addresses: Iterable[str]) -> None:
     """Raises UserError when an address is no multiaddr to listen on, or cannot be bound now."""
     for address in addresses:
@@ -97,7 +112,9 @@ def on_loopback(listen: Sequence[str]) -> bool:
 
 
 def _check_bind(address: str, family: socket.AddressFamily, kind: socket.SocketKind, host: str, port: int) -> None:
-    with socket.socket(family, kind) as probe:
+    with _socket(address, family, kind) as probe:
+        if family == socket.AF_INET6:  # as p2pd does: who listens on IPv4 alone has another port
+            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         if kind == socket.SOCK_STREAM:  # else the last owner's closing connections would count as in use
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -106,11 +123,19 @@ def _check_bind(address: str, family: socket.AddressFamily, kind: socket.SocketK
             raise UserError(*_bind_error(address, port, error)) from None
 
 
+def _socket(address: str, family: socket.AddressFamily, kind: socket.SocketKind) -> socket.socket:
+    try:
+        return socket.socket(family, kind)
+    except OSError:
+        raise UserError(f"{address}: this machine has no such addresses; leave it out", 69) from None
+
+
 def _bind_error(address: str, port: int, error: OSError) -> tuple[str, int]:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} of {address} is in use; choose another, or 0 for any free one", 69
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{address} is no address of this machine; use /ip4/0.0.0.0/tcp/{port} for all of them", 69
+        everything = "/ip6/::" if address.startswith("/ip6/") else "/ip4/0.0.0.0"
+        return f"{address} is no address of this machine; use {everything}/tcp/{port} for all of them", 69
     if error.errno == errno.EACCES:
         return f"no permission to listen on {address}; choose a port above 1023", 77
     return f"cannot listen on {address}: {error.strerror}", 69

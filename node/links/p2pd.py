@@ -6,18 +6,17 @@ listening socket of ours, each behind a StreamInfo. p2pd authenticates: the Peer
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import shutil
 import socket
 import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 
 import trio
@@ -28,7 +27,10 @@ from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.bandwidth import Bandwidth
 from ftnode.node.links.dial_failures import DialFailures, is_another
 from ftnode.node.links.dial_gate import DialGate
+from ftnode.node.links.dial_rules import has_way
 from ftnode.node.links.listening import address_bytes, address_text, check_listen, on_loopback
+from ftnode.node.links.newest import newest
+from ftnode.node.links.p2pd_folder import private_folder
 from ftnode.node.links.peer_lines import PeerLog
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, read_exactly
 from ftnode.node.links.undigested import serving
@@ -41,6 +43,11 @@ LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 START_SECONDS = 60.0
 CONTROL_SECONDS = 5.0
 """For requests that p2pd answers by itself."""
+LOOK_SECONDS = 0.1
+OWN_DIAL_SECONDS = 0.25
+"""Between a connection and p2pd's word that it has made it; without one, the peer has."""
+COMING_SECONDS = 1.0
+COMING_MAX = 256
 INBOUND_STREAMS_MAX = 1024
 PEER_STREAMS_MAX = 128
 """Of one peer: a lane or two, and a reduction for each stage that we both hold."""
@@ -49,8 +56,6 @@ SOCKET_BUFFER_BYTES = 1 << 21
 GO_ENVIRONMENT = {"GOGC": "400", "GOMEMLIMIT": "256MiB", "GOMAXPROCS": "1"}
 """p2pd allocates a buffer per tensor piece; collecting garbage less often leaves the cores to the tensors. One core
 carries more than 500 MB/s, above any volunteer's line, and with more it burns a sixth on looking for work."""
-DIRECTORY_PREFIX = "ftnode-"
-"""Of the private folder for the sockets, whose paths may have 107 bytes at most."""
 
 
 class P2pdError(FtnodeError):
@@ -74,6 +79,8 @@ class P2pd:
         self.died = trio.Event()
         self.strike: Callable[[str, str], None] = _say_only
         """Told of (PeerId, reason) when what a peer sends on a stream is worth a strike."""
+        self.offline = False
+        """This machine has no way to anybody now."""
         self.gate = DialGate(trio.current_time)
         """p2pd is told no address that did not pass it."""
         self._failures = DialFailures()
@@ -85,6 +92,8 @@ class P2pd:
         self._streams: Counter[str] = Counter()
         """PeerId → its inbound streams."""
         self._inbound = 0
+        self._coming: dict[str, float] = {}
+        """PeerId → until when it is not dialled, since it dials us."""
         self._lifeline: trio.SocketStream | None = None
         """p2pd lives as long as somebody holds a persistent connection. Without ours it would die with the directory
         process, which holds the other one; and with ours it dies with us, also where there is no death signal."""
@@ -108,7 +117,7 @@ class P2pd:
         `bandwidth`: limits of all our streams. Raises UserError when it cannot start.
         """
         check_listen(listen)
-        folder, lock = _private_folder()
+        folder, lock = private_folder()
         argv = [
             str(p2pd_binary()),
             f"-listen=/unix{folder}/control",
@@ -160,22 +169,57 @@ class P2pd:
         Raises P2pdError, with the reason in plain words, when there is none after `seconds`. When the gate lets nothing
         through, p2pd is not asked, for it would dial what the peer itself has told it (libp2p's identify).
         """
-        binary_id = peer_id_bytes(peer_id)
         if await self.is_connected(peer_id):
             return
         passed = self.gate.admit(peer_id, addresses)
         if not passed.addresses:
             raise P2pdError(f"no address of {peer_id} may be dialled: {passed.reason}")
-        binary = [address_bytes(address) for address in passed.addresses]
+        ways = tuple(address for address in passed.addresses if has_way(address))
+        if not ways:  # p2pd would try, and then not again for a while
+            self.gate.found(passed)
+            raise P2pdError("network is unreachable")
         try:
-            await self._ask(messages.connect(binary_id, binary, ceil(seconds)), seconds)
+            await self._dial(peer_id, [address_bytes(way) for way in ways], seconds)
         except P2pdError as error:
             failure = P2pdError(self._failures.words(peer_id, str(error)))
-            failure.dialled = passed.addresses if len(passed.addresses) == passed.judged else ()
+            failure.dialled = ways if len(passed.addresses) == passed.judged else ()
             failure.another = is_another(str(error))
             raise failure from None
         self.gate.found(passed)
         await self.is_connected(peer_id)
+
+    async def arrival(self, peer_id: str) -> None:
+        """Wait for a moment for a peer that is about to dial us."""
+        with trio.move_on_at(self._coming.pop(peer_id, -inf)):
+            await self._await(peer_id)
+
+    async def _dial(self, peer_id: str, addresses: Sequence[bytes], seconds: float) -> None:
+        """Done as soon as there is a connection, also when the peer comes to us while p2pd still tries old
+        addresses."""
+        request = messages.connect(peer_id_bytes(peer_id), addresses, ceil(seconds))
+        failure: P2pdError | None = None
+
+        async def ask(scope: trio.CancelScope) -> None:
+            nonlocal failure
+            try:
+                await self._ask(request, seconds)
+            except P2pdError as error:
+                failure = error
+            scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask, nursery.cancel_scope)
+            with suppress(P2pdError):  # which `ask` meets as well
+                await self._await(peer_id)
+                await trio.sleep(OWN_DIAL_SECONDS)
+                nursery.cancel_scope.cancel()
+        if failure is not None and not await self.is_connected(peer_id):
+            raise failure
+
+    async def _await(self, peer_id: str) -> None:
+        """Until there is a connection to the peer."""
+        while not await self.is_connected(peer_id):
+            await trio.sleep(LOOK_SECONDS)
 
     async def is_connected(self, peer_id: str) -> bool:
         """Whether there is a connection to the peer; the gate learns where it is met."""
@@ -205,8 +249,11 @@ class P2pd:
         response = await self._ask(messages.list_peers(), CONTROL_SECONDS)
         return tuple((peer_id_text(peer), "".join(_texts([address]))) for peer, address in response.connections)
 
-    async def disconnect(self, peer_id: str) -> None:
-        """Close all connections to a peer."""
+    async def disconnect(self, peer_id: str, it_comes: bool = False) -> None:
+        """Close all connections to a peer. `it_comes`: it will dial us, and where we know it may be somebody else by
+        now (see `arrival`)."""
+        if it_comes:
+            newest(self._coming, peer_id, trio.current_time() + COMING_SECONDS, COMING_MAX)
         await self._ask(messages.disconnect(peer_id_bytes(peer_id)), CONTROL_SECONDS)
 
     async def _ask(self, request: bytes, seconds: float) -> messages.Response:
@@ -316,38 +363,6 @@ def _host_flags(listen: Sequence[str], announce: Sequence[str], map_ports: bool)
     if announce:
         flags.append(f"-announceAddrs={','.join(announce)}")
     return flags
-
-
-def _private_folder() -> tuple[Path, int]:
-    """A new folder that only we can enter, locked as long as we live; those of dead nodes are removed on the way."""
-    root = Path(tempfile.gettempdir())
-    for stale in root.glob(f"{DIRECTORY_PREFIX}*/lock"):
-        _remove_if_unlocked(stale)
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=DIRECTORY_PREFIX, dir=root))
-    except OSError as error:
-        raise UserError(f"cannot create a folder in {root}: {error.strerror}; make room, or set TMPDIR", 73) from None
-    if len(os.fsencode(folder)) > 90:
-        raise UserError(f"{root} is too long for the path of a unix socket; set TMPDIR to a shorter one", 73)
-    # The lock gets its name when it is already held, so that nobody takes the folder for a dead node's.
-    lock = os.open(folder / "lock.new", os.O_RDWR | os.O_CREAT, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    (folder / "lock.new").rename(folder / "lock")
-    return folder, lock
-
-
-def _remove_if_unlocked(path: Path) -> None:
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-    except OSError:  # another user's, or just removed
-        return
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(path.parent, ignore_errors=True)
-    except BlockingIOError:
-        pass
-    finally:
-        os.close(lock)
 
 
 def _last_line(path: Path) -> str:

@@ -127,6 +127,7 @@ class Puncher:
         with trio.move_on_after(PUNCH_SECONDS):
             async with self._trying(peer_id, addresses) as outcome, trio.open_nursery() as nursery:
                 nursery.start_soon(self._dial, peer_id, [address for address in addresses if tcp_port(address)])
+                nursery.start_soon(self._stop_when_direct, peer_id, nursery.cancel_scope)
                 outcome.why = await self._ask(relay, peer_id, own)
                 nursery.cancel_scope.cancel()
 
@@ -167,6 +168,12 @@ class Puncher:
         while not await self._way_to(peer_id):
             await trio.sleep(LOOK_SECONDS)
         return ""
+
+    async def _stop_when_direct(self, peer_id: str, scope: trio.CancelScope) -> None:
+        """However the connection came about."""
+        await self._await_direct(peer_id)
+        await trio.sleep(SETTLE_SECONDS / 2)  # the try itself may be what has made it
+        scope.cancel()
 
     # -- who is asked
 

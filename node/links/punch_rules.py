@@ -14,6 +14,7 @@ from typing import Final
 
 from ftnode.node.links.dial_gate import Rate
 from ftnode.node.links.dial_rules import CIRCUIT, endpoint_of
+from ftnode.node.links.hosts import is_loopback
 from ftnode.node.links.listening import KINDS, socket_address
 from ftnode.node.links.newest import newest
 from ftnode.node.links.tokens import Tokens
@@ -52,6 +53,14 @@ def seen_at(peer_id: str, connections: Connections) -> str:
     return next((address for owner, address in connections if owner == peer_id and tcp_port(address)), "")
 
 
+def kinds_of(addresses: Iterable[str]) -> frozenset[str]:
+    """ip4, ip6 or both: of the direct TCP addresses, those of one machine alone aside."""
+    direct = [address.split("/") for address in addresses if tcp_port(address)]
+    return frozenset(kind for _, kind, host, *_ in direct if not is_loopback(host)) or frozenset(
+        kind for _, kind, *_ in direct
+    )
+
+
 def tcp_port(address: str) -> int:
     """Of a direct TCP address; 0 for any other."""
     try:
@@ -85,7 +94,7 @@ class Punches:
         self._under_way = 0
 
     def choose(
-        self, now: float, peer_id: str, addresses: Iterable[str], connections: Connections, own: Iterable[str],
+        self, now: float, peer_id: str, addresses: Sequence[str], connections: Connections, own: Iterable[str],
         instead: bool = False,
     ) -> tuple[str, str]:  # fmt: skip
         """(relay to ask, "") when a punch is worth a try; else ("", why not). `addresses`: of the peer; `own`: where we
@@ -95,8 +104,11 @@ class Punches:
             return "", "it is behind no relay"
         if any(owner == peer_id and not (instead and CIRCUIT in end) for owner, end in connections):
             return "", "there is a connection"
-        if not any(tcp_port(address) for address in own):
+        ours, theirs = kinds_of(own), kinds_of(addresses)
+        if not ours:
             return "", "we listen nowhere"
+        if theirs and not ours & theirs:
+            return "", "it has IPv4 alone and we IPv6, or the other way round"
         before = self._outcomes.get(peer_id)
         if before is not None and now < before.again_at:
             return "", before.why

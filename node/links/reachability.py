@@ -7,7 +7,7 @@ we listen nowhere), does one of them relay for us? `reach_of` turns the answers 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,9 @@ import trio
 
 from ftnode.node.links import dial_back
 from ftnode.node.links.address_cards import CARRIED_MAX
-from ftnode.node.links.addresses import PeerAddress
+from ftnode.node.links.addresses import PeerAddress, rank
+from ftnode.node.links.dead_connections import ask_place
+from ftnode.node.links.hosts import family_of, is_loopback
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.punch_rules import Punches
 from ftnode.node.links.relay import RelayPlace, reserve
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 5.0
 ASK_SECONDS: Final = 60.0
 """Between questions whether a peer gets through; routers change their minds seldom."""
+ASK_PLACE_SECONDS: Final = 2.0
 RENEW_SECONDS: Final = 60.0
 """A relay forgets who was disconnected for a moment, which we may not notice; a place lasts for an hour otherwise."""
 ASKED_MAX: Final = 4
@@ -35,6 +38,7 @@ RELAYS_MAX: Final = 3
 ANNOUNCED_MAX: Final = CARRIED_MAX
 DIRECT: Final = "direct"
 """The kind of a Reach where all who were asked get through."""
+KINDS: Final = {"ip4": "IPv4", "ip6": "IPv6"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,20 @@ def needs_relay(own: Sequence[str], answers: Mapping[str, str]) -> bool:
     return not own or not all(answers.values())
 
 
+def lacking(own: Iterable[str]) -> str:
+    """ip4 or ip6, when we have addresses of the other kind alone: whoever has only this one comes through a relay that
+    has both. Empty when we have both, or none."""
+    hosts = [dial_back.host_of(address) for address in own]
+    kinds = {family_of(host) for host in hosts if not is_loopback(host)} - {""}
+    return {"ip4": "ip6", "ip6": "ip4"}[kinds.pop()] if len(kinds) == 1 else ""
+
+
+def across(own: Sequence[str], places: Iterable[RelayPlace]) -> tuple[str, ...]:
+    """Our addresses through relays, for those who have only the kind of IP that we lack."""
+    kind = lacking(own)
+    return tuple(one for place in places for one in place.addresses if kind and one.startswith(f"/{kind}/"))
+
+
 def reach_of(
     own: tuple[str, ...], answers: Mapping[str, str], places: Sequence[RelayPlace], trouble: str,
     punches: Punches | None = None,
@@ -63,7 +81,10 @@ def reach_of(
     those with other peers."""
     if own and answers and all(answers.values()):
         peer, address = next(iter(answers.items()))
-        return Reach(DIRECT, own[:ANNOUNCED_MAX], f"{peer} got through to us at {address}")
+        others = across(own, places)
+        where = (*own[: ANNOUNCED_MAX - min(len(others), ANNOUNCED_MAX // 2)], *others)[:ANNOUNCED_MAX]
+        bridge = f"; a relay passes on who has {KINDS[lacking(own)]} alone" if others else ""
+        return Reach(DIRECT, where, f"{peer} got through to us at {address}{bridge}")
     if own and not answers:
         return Reach("unknown", own[:ANNOUNCED_MAX], f"nobody has tried yet{trouble and f' ({trouble})'}")
     deaf = next((peer for peer, address in answers.items() if not address), "")
@@ -96,8 +117,11 @@ class Reachability:
         self._asked: float | None = None
         self._places: dict[str, RelayPlace] = {}
         self._renewed: dict[str, float] = {}
+        self._alike: set[str] = set()
+        """PeerIds of relays that have the same kind of IP as we, and no other."""
         self._trouble = ""
         self._last: Reach | None = None
+        self._soon, self._anew = trio.Event(), False
 
     @property
     def relays(self) -> frozenset[str]:
@@ -110,11 +134,21 @@ class Reachability:
                 await self.look()
             except P2pdError as error:
                 log.warning("cannot tell whether we are reachable: %s", error)
-            await trio.sleep(LOOK_SECONDS)
+            with trio.move_on_after(LOOK_SECONDS):
+                await self._soon.wait()
+
+    def renew(self) -> None:
+        """The way out of here has changed: ask and take places anew, at once."""
+        self._anew = True
+        self._soon.set()
 
     async def look(self) -> Reach:
         """One round. Raises P2pdError when our own p2pd does not answer."""
-        own = await self._p2pd.addresses()
+        self._soon = trio.Event()
+        if self._anew:
+            self._anew = False
+            await self._begin_anew()
+        own = tuple(sorted(await self._p2pd.addresses(), key=rank))
         now = trio.current_time()
         if own and (own != self._own or self._asked is None or now - self._asked >= ASK_SECONDS):
             await self._ask(own)
@@ -127,6 +161,16 @@ class Reachability:
             self._last = reach
             self._on_change(reach)
         return reach
+
+    async def _begin_anew(self) -> None:
+        """Peers hold dead connections of ours, where they would go on to look for us."""
+        self._asked = None
+        self._renewed.clear()
+        self._alike.clear()
+
+        async with trio.open_nursery() as nursery:
+            for peer in self._peers:
+                nursery.start_soon(ask_place, self._p2pd, peer, ASK_PLACE_SECONDS)
 
     async def _ask(self, own: tuple[str, ...]) -> None:
         """All at once. Old answers stay when nobody answers now: a peer that is gone proves nothing about us."""
@@ -144,10 +188,13 @@ class Reachability:
         self._answers = answers or ({} if own != self._own else self._answers)
 
     async def _keep_places(self, now: float) -> None:
-        if needs_relay(self._own, self._answers):
+        given = [peer.peer_id for peer in self._peers]
+        all_come = not needs_relay(self._own, self._answers)
+        if not all_come:
             await self.offers.look(now)
-            given = [peer.peer_id for peer in self._peers]
             wanted = choose_places(self._p2pd.peer_id, self.offers.known, given, self._places, RELAYS_MAX)
+        elif lacking(self._own):
+            wanted = tuple(relay for relay in given if relay not in self._alike)[:RELAYS_MAX]
         else:
             wanted = ()
         connected = direct_peers(await self._p2pd.connections())
@@ -158,8 +205,13 @@ class Reachability:
                 continue
             peer = next((peer for peer in self._peers if peer.peer_id == relay), PeerAddress(relay, ()))
             try:
-                self._places[relay] = await reserve(self._p2pd, peer)
+                place = await reserve(self._p2pd, peer)
                 self._renewed[relay] = now
+                if all_come and not across(self._own, [place]):
+                    self._alike.add(relay)
+                    self._places.pop(relay, None)
+                    continue
+                self._places[relay] = place
             except P2pdError as error:
                 self._places.pop(relay, None)
                 self.offers.known.pop(relay, None)  # until it is asked again, another one may take its turn

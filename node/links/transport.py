@@ -22,6 +22,7 @@ import trio
 from ftnode.node.links.address_cards import CardBook
 from ftnode.node.links.attention import Attention, Flood
 from ftnode.node.links.bans import BAN_SECONDS, Strikes
+from ftnode.node.links.dead_connections import drop_doubled
 from ftnode.node.links.inbound import Intake
 from ftnode.node.links.link import HANDSHAKE_SECONDS, Link, LinkBroken, LinkDialer, describe
 from ftnode.node.links.newest import newest
@@ -393,6 +394,8 @@ class Transport:
             await write_frame(stream, Refusal(self._book.refusal, retry=True))
             return None
         self._learn(peer_id, hello.nonce, hello.addresses)
+        if (peer_id, hello.lane) in self._inbound and await drop_doubled(self._p2pd, peer_id):
+            return None  # it has left this connection's streams for those of a new one
         await self._note_where(peer_id)
         await write_frame(stream, Welcome(self._me.nonce, self._own_addresses))
         return hello

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ftnode.node.links.addresses import PeerAddress, full_addresses, is_dialable, rank
+from ftnode.node.links.addresses import PeerAddress, best_of_each, full_addresses, is_dialable, rank
 from ftnode.node.links.names import name_in
 from ftnode.node.watch.status import PeerRow
 
@@ -18,8 +18,9 @@ PUBLIC: Final = 1
 
 
 def inviting_peers(rows: Sequence[PeerRow], given: Sequence[PeerAddress], reachable: bool) -> tuple[str, ...]:
-    """Full multiaddrs, one of each peer: of meeting points that we are connected to, since they outlive volunteers,
-    then our own when others reach us directly. Members that we are connected to are named where there is neither.
+    """Full multiaddrs, of each peer one for each version of IP: of meeting points that we are connected to, since they
+    outlive volunteers, then our own when others reach us directly. Members that we are connected to are named where
+    there is neither.
 
     `rows`: the peers as our status has them. `given`: what we were told of meeting points, among it old addresses. What
     is only remembered is not named: it may be gone, or of another run. Nor is an address that fewer people can use than
@@ -33,11 +34,12 @@ def inviting_peers(rows: Sequence[PeerRow], given: Sequence[PeerAddress], reacha
     for row in ([*points, *ours] or met)[:NAMED_MAX]:
         known = told.get(row.peer, []) if row.role == "bootstrap" else []
         names = [text for text in known if name_in(text)]  # which outlive the numbers where we met it
-        where = names or (row.addresses if not known or set(known) & set(row.addresses) else known)
+        elsewhere = bool(known) and not set(known) & set(row.addresses)
+        where = names or (known if elsewhere else [*row.addresses, *known])
         direct = [text for text in where if is_dialable(text) and "/p2p-circuit" not in text]
         if direct:
-            best = min(direct, key=rank)
-            named.append((max(rank(best), PUBLIC), full_addresses(row.peer, [best])[0]))
+            best = best_of_each(direct)
+            named += [(max(rank(best[0]), PUBLIC), full) for full in full_addresses(row.peer, best)]
     reach = min((reach for reach, _ in named), default=PUBLIC)
     return tuple(text for found, text in named if found == reach)
 

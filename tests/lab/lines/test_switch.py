@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
 import struct
@@ -11,18 +12,22 @@ from pathlib import Path
 
 import pytest
 
+from ftnode.lab.lines.headers import UDP, flow_of
 from ftnode.lab.lines.network import Counts, open_network, read_counts
 from ftnode.lab.lines.switch import QUEUE_SECONDS, Homes, Switch, address, bytes_on_the_line
 from ftnode.node.machine.child_processes import is_running
 from ftnode.protocol.words.errors import UserError
+from tests.lab.lines.test_router import packet_of
 
 UP, DOWN, DELAY = 1e5, 1e6, 0.03
+HOME = (int(ipaddress.IPv4Address("192.168.2.2")), 4101)
 OFFLOAD = struct.Struct("<BBHHHH")
 
 
-def packet(target: int, size: int, headers: int = 0, segment: int = 0) -> bytes:
+def packet(target: int | str, size: int, headers: int = 0, segment: int = 0, source: str = "0.0.0.0") -> bytes:
+    target = address(target) if isinstance(target, int) else target
     head = OFFLOAD.pack(0, 0, headers, segment, 0, 0)
-    return head + bytes(16) + socket.inet_aton(address(target)) + bytes(size - 20)
+    return head + b"\x45" + bytes(11) + socket.inet_aton(source) + socket.inet_aton(target) + bytes(size - 20)
 
 
 def homes(*rates: tuple[float, float]) -> Homes:
@@ -59,6 +64,31 @@ def test_a_packet_to_nobody_is_dropped() -> None:
     switch.offer(0.0, 0, packet(7, 1000))
     switch.offer(0.0, 0, b"")
     assert switch.due(10.0) == []
+
+
+def test_a_home_without_a_router_is_reached_where_its_packets_come_from() -> None:
+    switch = Switch(homes())
+    switch.offer(0.0, 0, packet("44.77.0.99", 100))
+    assert switch.due(1.0) == []
+    switch.offer(1.0, 1, packet(0, 100, source="44.77.0.99"))
+    switch.offer(1.0, 0, packet("44.77.0.99", 100))
+    assert sorted(home for home, _ in switch.due(2.0)) == [0, 1]
+
+
+def test_a_router_that_moves_is_reached_at_its_new_address_alone() -> None:
+    switch = Switch(Homes(((UP, DOWN), (UP, DOWN)), DELAY, "", ("none", "full-cone")))
+    out = packet_of(UDP, HOME, (int(ipaddress.IPv4Address(address(0))), 4101))
+    switch.offer(0.0, 1, out)
+    ((_, before),) = switch.due(1.0)
+    switch.move(1, "44.77.0.99")
+    switch.offer(1.0, 1, out)
+    ((_, after),) = switch.due(2.0)
+    seen = [flow_of(before), flow_of(after)]
+    assert [str(ipaddress.IPv4Address(flow.source[0])) for flow in seen if flow] == [address(1), "44.77.0.99"]
+    for flow in seen:
+        assert flow is not None
+        switch.offer(2.0, 0, packet_of(UDP, flow.target, flow.source))
+    assert [home for home, _ in switch.due(3.0)] == [1], "what comes to the old address is lost"
 
 
 def test_segments_that_pass_as_one_packet_count_with_a_header_each() -> None:

@@ -239,6 +239,7 @@ def test_an_empty_directory_proves_nothing_while_nobody_is_met() -> None:
 
 class NoDialer:
     control_maddr = "/unix/none"
+    offline = False
 
     async def connect(self, peer_id: str, addresses: object, seconds: float) -> None:
         raise AssertionError("there is nobody to dial")
@@ -460,6 +461,22 @@ def test_a_life_of_some_minutes_ends_the_growth_of_the_wait(monkeypatch: pytest.
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
     steady = link_module.STEADY_SECONDS
     assert [round(later - earlier, 3) for earlier, later in pairwise(at)] == [2.0, 3.0, steady + 2, 3.0]
+
+
+def test_without_network_it_is_not_asked(tmp_path: Path) -> None:
+    """It would dial in vain, and p2pd would then refuse for some seconds to dial again."""
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery, real_node(tmp_path, nursery, "a") as node:
+            await node.wait_for(lambda event: isinstance(event, Directory))
+            node.p2pd.offline = True
+            with pytest.raises(DirectoryDown, match="no network"):
+                await node.directory.link.call("status")
+            node.p2pd.offline = False
+            assert await node.directory.link.call("status")
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 def test_a_real_one_that_is_killed_six_times_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import pytest
 from ftnode.node.home import identity
 from ftnode.node.home.identity import home_directory, take_identity
 from ftnode.node.home.log_format import LogFile
-from ftnode.node.links import p2pd
+from ftnode.node.links import p2pd_folder
 from ftnode.node.machine.child_processes import start_child
 from ftnode.node.owner.announcements import Speaking
 from ftnode.protocol.words.errors import UserError
@@ -86,7 +86,7 @@ def test_a_child_whose_log_cannot_be_opened_starts_without_one(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("where", "name", "begin", "code"),
     [
-        (tempfile, "mkdtemp", lambda home: p2pd._private_folder(), "E73-p2pd"),
+        (tempfile, "mkdtemp", lambda home: p2pd_folder.private_folder(), "E73-p2pd_folder"),
         (os, "write", take_identity, "E73-identity"),
         (os, "fsync", take_identity, "E73-identity"),
     ],

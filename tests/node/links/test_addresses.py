@@ -9,6 +9,7 @@ import pytest
 from ftnode.node.links import addresses
 from ftnode.node.links.addresses import (
     PeerAddress,
+    best_of_each,
     is_dialable,
     parse_peer,
     parse_peers,
@@ -96,3 +97,16 @@ def test_a_spoiled_file_is_as_good_as_empty(text: str, tmp_path: Path) -> None:
 def test_a_home_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     remember_peers(tmp_path / "missing", [full(1)])
     assert remembered_peers(tmp_path / "missing") == ()
+
+
+def test_the_best_of_each_kind_of_ip() -> None:
+    public, public_6, lan = "/ip4/8.8.8.8/tcp/1", "/ip6/2606:4700::1/tcp/1", "/ip4/192.168.1.2/tcp/1"
+    assert best_of_each((lan, public, public_6, "/ip6/2606:4700::2/tcp/1")) == (public, public_6)
+    assert best_of_each((lan, public_6)) == (public_6,), "who has IPv4 alone and is elsewhere gets nowhere by the other"
+    assert best_of_each(("/ip4/127.0.0.1/tcp/1", "/ip6/::1/tcp/1")) == ("/ip4/127.0.0.1/tcp/1",)
+    assert best_of_each(("/dns/example.org/tcp/1", public)) == ("/dns/example.org/tcp/1",)
+    assert best_of_each(()) == ()
+
+
+def test_an_address_has_one_spelling_however_it_is_typed() -> None:
+    assert parse_peer(f"/ip6/2A44:0077:0:0::9/tcp/4101/p2p/{ID}").addresses == ("/ip6/2a44:77::9/tcp/4101",)

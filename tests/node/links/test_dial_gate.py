@@ -208,3 +208,24 @@ def test_the_gate_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         here.dials("x", at(number))
         here.gate.met(f"{number}", [at(number)])
     assert len(here.gate._met) == len(here.gate._hosts) == len(here.gate._endpoints) == 10
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        [f"/ip6/2606:4700::{number:x}/tcp/31337" for number in range(1, 101)],
+        [f"/ip{kind}/tcp/{31337 + number}" for number in range(40) for kind in ("4/8.8.8.8", "6/::ffff:8.8.8.8")],
+    ],
+    ids=["a household's many IPv6 addresses", "an IPv4 address in IPv6's spelling"],
+)
+def test_no_spelling_and_no_other_address_of_a_household_buys_more_dials(addresses: list[str]) -> None:
+    gate = DialGate(lambda: 0.0)
+    passed = [address for address in addresses if gate.admit(OTHER, [address]).addresses]
+    assert len(passed) == HOST.at_once
+
+
+def test_an_endpoint_is_the_same_in_every_spelling() -> None:
+    gate = DialGate(lambda: 0.0)
+    spellings = ("/ip4/8.8.8.8", "/ip6/::ffff:8.8.8.8", "/ip6/64:ff9b::808:808", "/ip6/2002:808:808::1")
+    passed = [one for one in spellings if gate.admit(OTHER, [f"{one}/tcp/31337"]).addresses]
+    assert len(passed) == ENDPOINT.at_once

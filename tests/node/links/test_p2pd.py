@@ -13,9 +13,11 @@ import pytest
 import trio
 
 from ftnode.node.home.identity import Identity, take_identity
+from ftnode.node.links import p2pd
 from ftnode.node.links import p2pd_messages as messages
+from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.listening import check_listen, socket_address
-from ftnode.node.links.p2pd import P2pd, P2pdError
+from ftnode.node.links.p2pd import COMING_SECONDS, P2pd, P2pdError
 from ftnode.protocol.words.errors import LocalError, UserError
 from tests.node.links.linked_node import limited
 
@@ -266,5 +268,62 @@ def test_the_identity_fixture_is_what_p2pd_reads(tmp_path: Path) -> None:
     async def main() -> None:
         async with daemon(tmp_path) as here:
             assert here.peer_id == identity.peer_id
+
+    limited(main)
+
+
+def test_a_peer_that_comes_while_it_is_dialled_in_vain_counts_at_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path, listen=("/ip6/::1/tcp/0",)) as here, daemon(tmp_path) as there:
+            (silent,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            old = f"/ip4/127.0.0.1/tcp/{silent.socket.getsockname()[1]}"
+            there.gate.give([PeerAddress(here.peer_id, (old,))])
+            here.gate.give([PeerAddress(there.peer_id, await there.addresses())])
+            began = trio.current_time()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(there.connect, here.peer_id, (old,), SECONDS)
+                taken = await silent.accept()  # and says nothing
+                await here.connect(there.peer_id, await there.addresses(), SECONDS)
+            assert trio.current_time() - began < SECONDS / 2
+            await trio.aclose_forcefully(taken)
+            await silent.aclose()
+
+    limited(main)
+
+
+def test_who_is_about_to_come_is_waited_for_and_not_for_long(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with daemon(tmp_path) as here, daemon(tmp_path) as there:
+            here.gate.give([PeerAddress(there.peer_id, await there.addresses())])
+            await here.connect(there.peer_id, await there.addresses(), SECONDS)
+            await there.disconnect(here.peer_id, it_comes=True)
+            while await here.is_connected(there.peer_id):
+                await trio.lowlevel.checkpoint()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(there.arrival, here.peer_id)
+                await here.connect(there.peer_id, await there.addresses(), SECONDS)
+            assert await there.is_connected(here.peer_id)
+            await there.disconnect(here.peer_id, it_comes=True)
+            began = trio.current_time()
+            await there.arrival(here.peer_id)
+            assert COMING_SECONDS / 2 < trio.current_time() - began < 3 * COMING_SECONDS
+            began = trio.current_time()
+            await there.arrival(here.peer_id)
+            assert trio.current_time() - began < COMING_SECONDS / 2, "once"
+
+    limited(main)
+
+
+def test_where_there_is_no_way_p2pd_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fail, and then refuse for some seconds to try again."""
+
+    async def main() -> None:
+        async with daemon(tmp_path) as here, daemon(tmp_path) as there:
+            here.gate.give([PeerAddress(there.peer_id, await there.addresses())])
+            monkeypatch.setattr(p2pd, "has_way", lambda address: False)
+            with pytest.raises(P2pdError, match="network is unreachable"):
+                await here.connect(there.peer_id, await there.addresses(), SECONDS)
+            monkeypatch.undo()
+            await here.connect(there.peer_id, await there.addresses(), SECONDS)
 
     limited(main)

@@ -45,6 +45,7 @@ def test_a_peer_behind_a_relay_that_we_are_connected_to_is_worth_a_try() -> None
     [
         ((HOME,), MET, OWN, "behind no relay"),
         ((HOME, CIRCUIT), (), OWN, "not connected to its relay"),
+        ((HOME, CIRCUIT), MET, ("/ip6/2606:4700::2/tcp/4101", "/ip4/127.0.0.1/tcp/4101"), "IPv4 alone and we IPv6"),
         (
             (HOME, CIRCUIT),
             ((RELAY, f"/ip4/192.0.2.3/tcp/9/p2p/{PEER}/p2p-circuit"),),

@@ -21,7 +21,7 @@ from ftnode.node.links.dial_back import KNOCK_PROTOCOL, ask, host_of, knock, kno
 from ftnode.node.links.link import refuses
 from ftnode.node.links.listening import address_bytes
 from ftnode.node.links.p2pd import LOOPBACK, P2pd, P2pdError
-from ftnode.node.links.reachability import ANNOUNCED_MAX, Reach, Reachability, needs_relay, reach_of
+from ftnode.node.links.reachability import ANNOUNCED_MAX, Reach, Reachability, across, needs_relay, reach_of
 from ftnode.node.links.relay import RelayPlace, circuits, reserve
 from ftnode.node.links.relay_service import RelayService
 from ftnode.protocol.words.events import LinkDown, LinkUp, Received
@@ -241,6 +241,37 @@ def test_what_the_answers_mean(
     assert (reach.kind, reach.addresses) == (kind, announced)
     assert needs_relay(own, answers) == (kind in ("relay", "nobody"))
     assert str(reach).startswith(f"{kind}: ")
+
+
+FOUR, SIX = ("/ip4/192.0.2.1/tcp/4101", "/ip4/127.0.0.1/tcp/4101"), ("/ip6/2606:4700::2/tcp/4101",)
+BRIDGE = f"/ip6/2606:4700::1/tcp/2/p2p/{ID}/p2p-circuit"
+BOTH = RelayPlace(ID, (RELAYED, BRIDGE))
+
+
+@pytest.mark.parametrize(
+    ("own", "places", "found"),
+    [
+        (FOUR, (BOTH,), (BRIDGE,)),
+        (SIX, (BOTH,), (RELAYED,)),
+        ((*FOUR, *SIX), (BOTH,), ()),
+        (FOUR, (PLACE,), ()),
+        ((), (BOTH,), ()),
+        (("/ip4/127.0.0.1/tcp/4101", "/ip6/::1/tcp/4101"), (BOTH,), ()),
+    ],
+)
+def test_who_has_one_kind_of_ip_is_reached_by_the_other_through_a_relay_that_has_both(
+    own: tuple[str, ...], places: tuple[RelayPlace, ...], found: tuple[str, ...]
+) -> None:
+    assert across(own, places) == found
+    if own:
+        reach = reach_of(own, {ID: own[0]}, places, "")
+        assert (reach.kind, reach.addresses) == ("direct", (*own, *found))
+        assert ("alone" in reach.reason) == bool(found)
+
+
+def test_the_way_across_stays_among_many_addresses() -> None:
+    reach = reach_of(tuple(f"/ip4/192.0.2.1/tcp/{port}" for port in range(1, 40)), {ID: "x"}, (BOTH,), "")
+    assert len(reach.addresses) == ANNOUNCED_MAX and BRIDGE in reach.addresses
 
 
 def test_what_is_announced_fits_a_record() -> None:

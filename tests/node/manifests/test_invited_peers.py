@@ -39,6 +39,14 @@ def test_what_others_cannot_use_is_not_named() -> None:
     assert inviting_peers((at(here, near), point), (), True) == ("/ip4/1.1.1.1/tcp/31337/p2p/point",)
 
 
+def test_people_with_one_kind_of_ip_alone_can_use_the_link() -> None:
+    four, six = "/ip4/8.8.8.8/tcp/31337", "/ip6/2606:4700::1/tcp/31337"
+    assert inviting_peers((at(six, four),), (), True) == (f"{six}/p2p/me", f"{four}/p2p/me")
+    point = replace(POINT, addresses=(four,))
+    told = PeerAddress("point", (six, four))
+    assert inviting_peers((point,), (told,), True) == (f"{four}/p2p/point", f"{six}/p2p/point")
+
+
 def test_a_link_is_shown_again_only_when_the_last_one_is_of_no_use() -> None:
     assert is_news(("a",), ()) and not is_news((), ())
     assert not is_news(("a", "b"), ("a",)) and not is_news((), ("a",))
