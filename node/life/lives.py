@@ -21,6 +21,7 @@ from ftnode.node.life.bottom_line import BottomLine, terminal_for
 from ftnode.node.life.node import Node
 from ftnode.node.life.owner_wishes import OwnerWishes
 from ftnode.node.links.bandwidth import Bandwidth, Gate
+from ftnode.node.links.dead_connections import PING_PROTOCOL, SEEN_PROTOCOL
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.punch import PUNCH_PROTOCOL
@@ -88,7 +89,15 @@ def bandwidth_of(limits: Limits) -> Bandwidth | None:
     return Bandwidth(
         up=Gate(limits.up) if limits.up else None,
         down=Gate(limits.down) if limits.down else None,
-        urgent=(STEP_PROTOCOL, KNOCK_PROTOCOL, WHO_PROTOCOL, MANIFEST_PROTOCOL, PUNCH_PROTOCOL),
+        urgent=(
+            STEP_PROTOCOL,
+            KNOCK_PROTOCOL,
+            WHO_PROTOCOL,
+            MANIFEST_PROTOCOL,
+            PUNCH_PROTOCOL,
+            SEEN_PROTOCOL,
+            PING_PROTOCOL,
+        ),
     )
 
 
