@@ -29,6 +29,8 @@ ASK_SECONDS: Final = 60.0
 """Between questions whether a peer gets through; routers change their minds seldom."""
 RENEW_SECONDS: Final = 60.0
 """A relay forgets who was disconnected for a moment, which we may not notice; a place lasts for an hour otherwise."""
+AGAIN_SECONDS: Final = 10.0
+"""After a peer has given no place; until then the others are not kept waiting for it."""
 ASKED_MAX: Final = 4
 RELAYS_MAX: Final = 3
 """Places to have, so that a relay may go, and who dials us has a choice."""
@@ -71,7 +73,7 @@ def reach_of(
     if places:
         through = tuple(address for place in places for address in place.addresses)
         named = " and ".join(place.relay for place in places)
-        where = (*own[: ANNOUNCED_MAX // 3], *through)[:ANNOUNCED_MAX]
+        where = (*through[: 2 * ANNOUNCED_MAX // 3], *own)[:ANNOUNCED_MAX]  # who looks tries the first few
         if punches is not None and punches.punched:
             return Reach("punched", where, f"peers come through our router with a word from {named}; {why}")
         failed = f"; no way through the routers: {punches.trouble}" if punches is not None and punches.trouble else ""
@@ -96,6 +98,7 @@ class Reachability:
         self._asked: float | None = None
         self._places: dict[str, RelayPlace] = {}
         self._renewed: dict[str, float] = {}
+        self._refused: dict[str, float] = {}
         self._trouble = ""
         self._last: Reach | None = None
 
@@ -154,7 +157,8 @@ class Reachability:
         for gone in [relay for relay in self._places if relay not in connected or relay not in wanted]:
             del self._places[gone]
         for relay in wanted:
-            if relay in self._places and now - self._renewed.get(relay, 0.0) < RENEW_SECONDS:
+            fresh = relay in self._places and now - self._renewed.get(relay, 0.0) < RENEW_SECONDS
+            if fresh or now < self._refused.get(relay, now - AGAIN_SECONDS) + AGAIN_SECONDS:
                 continue
             peer = next((peer for peer in self._peers if peer.peer_id == relay), PeerAddress(relay, ()))
             try:
@@ -162,6 +166,7 @@ class Reachability:
                 self._renewed[relay] = now
             except P2pdError as error:
                 self._places.pop(relay, None)
+                self._refused[relay] = trio.current_time()
                 self.offers.known.pop(relay, None)  # until it is asked again, another one may take its turn
                 self._complain(peer, error)
 

@@ -77,6 +77,8 @@ class Session:
             "XDG_STATE_HOME": str(home / "state"),
             "XDG_CONFIG_HOME": str(home / "config"),
             "FTNODE_HOME": str(self.home),
+            "FTNODE_JOIN_PORT_MAPPING": "false",
+            "FTNODE_BOOTSTRAP_PORT_MAPPING": "false",
             **PATIENT,
         }
 
