@@ -19,8 +19,9 @@ from ftnode.lab.routers.runs import Home, open_run, step_seconds, step_tokens, t
 VOLUNTEERS: Final = 5
 RELAYS: Final = 3
 START_SECONDS: Final = 600.0
-SETTLE_SECONDS: Final = 60.0
-"""Until everybody has found the best way: a punch is tried before the first step, other relays are found after it."""
+SETTLE_SECONDS: Final = {0: 30.0, RELAYS: 150.0}
+"""By the number of relays, until everybody has found the best way: a punch is tried before the first step, circuits
+move to other relays one at a time."""
 STEPS_MIN: Final = 4
 RATIOS: Final = {"none": 1.0, "port-restricted": 0.9, "symmetric": 0.5}
 """Of the tokens a second without routers, what there should be."""
@@ -55,8 +56,8 @@ def of_kind(folder: Path, router: str, relays: int, delay_seconds: float, second
         trial.wait_for_step(1, START_SECONDS)
         for name in names[VOLUNTEERS:]:
             trial.volunteer(name, options=("--relay", "on"))
-        settled = time.monotonic() + SETTLE_SECONDS
-        trial.wait("it to settle", lambda story: time.monotonic() > settled, 2 * SETTLE_SECONDS)
+        settled = time.monotonic() + SETTLE_SECONDS[relays]
+        trial.wait("it to settle", lambda story: time.monotonic() > settled, 2 * SETTLE_SECONDS[relays])
         after = trial.story.committed
         began = time.monotonic()
         trial.wait(

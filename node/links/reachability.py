@@ -32,6 +32,8 @@ ASK_SECONDS: Final = 60.0
 ASK_PLACE_SECONDS: Final = 2.0
 RENEW_SECONDS: Final = 60.0
 """A relay forgets who was disconnected for a moment, which we may not notice; a place lasts for an hour otherwise."""
+AGAIN_SECONDS: Final = 10.0
+"""After a peer has given no place; until then the others are not kept waiting for it."""
 ASKED_MAX: Final = 4
 RELAYS_MAX: Final = 3
 """Places to have, so that a relay may go, and who dials us has a choice."""
@@ -92,7 +94,7 @@ def reach_of(
     if places:
         through = tuple(address for place in places for address in place.addresses)
         named = " and ".join(place.relay for place in places)
-        where = (*own[: ANNOUNCED_MAX // 3], *through)[:ANNOUNCED_MAX]
+        where = (*through[: 2 * ANNOUNCED_MAX // 3], *own)[:ANNOUNCED_MAX]  # who looks tries the first few
         if punches is not None and punches.punched:
             return Reach("punched", where, f"peers come through our router with a word from {named}; {why}")
         failed = f"; no way through the routers: {punches.trouble}" if punches is not None and punches.trouble else ""
@@ -119,6 +121,7 @@ class Reachability:
         self._renewed: dict[str, float] = {}
         self._alike: set[str] = set()
         """PeerIds of relays that have the same kind of IP as we, and no other."""
+        self._refused: dict[str, float] = {}
         self._trouble = ""
         self._last: Reach | None = None
         self._soon, self._anew = trio.Event(), False
@@ -166,6 +169,7 @@ class Reachability:
         """Peers hold dead connections of ours, where they would go on to look for us."""
         self._asked = None
         self._renewed.clear()
+        self._refused.clear()
         self._alike.clear()
 
         async with trio.open_nursery() as nursery:
@@ -200,8 +204,10 @@ class Reachability:
         connected = direct_peers(await self._p2pd.connections())
         for gone in [relay for relay in self._places if relay not in connected or relay not in wanted]:
             del self._places[gone]
+        self._renewed = {relay: when for relay, when in self._renewed.items() if now - when < RENEW_SECONDS}
+        self._refused = {relay: when for relay, when in self._refused.items() if now - when < AGAIN_SECONDS}
         for relay in wanted:
-            if relay in self._places and now - self._renewed.get(relay, 0.0) < RENEW_SECONDS:
+            if (relay in self._places and relay in self._renewed) or relay in self._refused:
                 continue
             peer = next((peer for peer in self._peers if peer.peer_id == relay), PeerAddress(relay, ()))
             try:
@@ -214,6 +220,7 @@ class Reachability:
                 self._places[relay] = place
             except P2pdError as error:
                 self._places.pop(relay, None)
+                self._refused[relay] = trio.current_time()
                 self.offers.known.pop(relay, None)  # until it is asked again, another one may take its turn
                 self._complain(peer, error)
 

@@ -23,7 +23,7 @@ import trio
 
 from ftnode.node.home.identity import peer_id_bytes, peer_id_text
 from ftnode.node.links import p2pd_messages as messages
-from ftnode.node.links.addresses import full_addresses
+from ftnode.node.links.addresses import full_addresses, rank
 from ftnode.node.links.dial_rules import CIRCUIT, endpoint_of
 from ftnode.node.links.listening import address_bytes
 from ftnode.node.links.p2pd import P2pd, P2pdError, read_message
@@ -43,7 +43,8 @@ YOURS_MAX: Final = 128
 """Circuits of one peer that are told."""
 OFFERS_AT_ONCE: Final = 64
 ANSWER_SECONDS: Final = 5.0
-PIECE_BYTES: Final = 1 << 17
+PIECE_BYTES: Final = 1 << 16
+"""p2pd hands over 32 KB at a time."""
 WRITE_SECONDS: Final = 60.0
 """Who reads nothing of a circuit for so long is not there any more."""
 ADDRESSES_TOLD: Final = 2
@@ -127,7 +128,8 @@ class RelayService:
             status = self.rules.place(trio.current_time(), peer_id, endpoint.host)
         answer = messages.relay_status(status)
         if status == OK:
-            own = full_addresses(self._p2pd.peer_id, self._p2pd.gate.own[:ADDRESSES_TOLD])
+            told = sorted(self._p2pd.gate.own, key=rank)[:ADDRESSES_TOLD]
+            own = full_addresses(self._p2pd.peer_id, told)
             answer = messages.place_given(int(time.time() + PLACE_SECONDS), [address_bytes(one) for one in own])
         await _write(stream, answer)
 

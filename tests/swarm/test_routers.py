@@ -14,6 +14,7 @@ import pytest
 from ftnode.lab.lines.network import open_network, read_counts
 from ftnode.lab.lines.router import MAPPING
 from ftnode.lab.lines.switch import Homes
+from ftnode.lab.routers import relay_killed
 from ftnode.lab.routers.matrix import Asked, measure
 from ftnode.lab.swarms.swarm import Swarm
 from ftnode.lab.swarms.trial import Trial, small_manifest
@@ -35,6 +36,16 @@ SAID_SECONDS = 20.0
 
 
 @contextmanager
+def skipped_without_namespaces() -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        if error.exit_code != 69:
+            raise
+        pytest.skip(f"needs namespaces: {error}")
+
+
+@contextmanager
 def behind(folder: Path, kinds: Sequence[str], options: Mapping[str, Sequence[str]] | None = None) -> Iterator[Trial]:
     """A run whose volunteers are behind routers of these kinds, with options by name. Skips where there can be no
     namespaces."""
@@ -42,20 +53,16 @@ def behind(folder: Path, kinds: Sequence[str], options: Mapping[str, Sequence[st
     homes = Homes(((RATE, RATE),) * (1 + len(kinds)), DELAY, str(folder / "counts.jsonl"), ("none", *kinds))
     path, before = folder / "manifest.toml", set(os.listdir("/sys/class/net"))
     path.write_text(manifest_text(small_manifest(None, len(kinds) - 1)), encoding="utf-8")
-    try:
-        with (
-            open_network((POINT, *names), homes) as places,
-            Swarm(folder, path, options=PACED, places=places) as swarm,
-        ):
-            swarm.start_bootstrap(POINT)
-            trial = Trial(swarm, Story())
-            for name in names:
-                trial.volunteer(name, options=(options or {}).get(name, ()))
-            yield trial
-    except UserError as error:
-        if error.exit_code != 69:
-            raise
-        pytest.skip(f"needs namespaces: {error}")
+    with (
+        skipped_without_namespaces(),
+        open_network((POINT, *names), homes) as places,
+        Swarm(folder, path, options=PACED, places=places) as swarm,
+    ):
+        swarm.start_bootstrap(POINT)
+        trial = Trial(swarm, Story())
+        for name in names:
+            trial.volunteer(name, options=(options or {}).get(name, ()))
+        yield trial
     assert set(os.listdir("/sys/class/net")) == before
 
 
@@ -115,14 +122,18 @@ def _says(trial: Trial, name: str, kind: str) -> bool:
     return reachable(trial, name).startswith(f"{kind}: ")
 
 
+def test_a_relay_that_is_killed_in_mid_step_costs_a_redial(tmp_path: Path) -> None:
+    """First the one that carries everything, then the next: each time another one takes over."""
+    with skipped_without_namespaces():
+        kills = relay_killed.measure(tmp_path, DELAY)
+    assert len({kill.relay for kill in kills}) == 2 and all(kill.carried > 1e6 for kill in kills)
+    assert all(kill.commit_seconds < relay_killed.COMMIT_SECONDS for kill in kills), kills
+
+
 def test_some_pairs_of_the_matrix(tmp_path: Path) -> None:
     began = time.monotonic()
-    try:
+    with skipped_without_namespaces():
         cells = measure(Asked(("address-restricted", "symmetric"), (RATE, RATE), (RATE, RATE), DELAY), tmp_path)
-    except UserError as error:
-        if error.exit_code != 69:
-            raise
-        pytest.skip(f"needs namespaces: {error}")
     ways = {(cell.dials, cell.dialled): cell.way for cell in cells}
     assert ways == {
         ("address-restricted", "address-restricted"): "punched",

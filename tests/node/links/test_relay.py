@@ -230,8 +230,8 @@ def test_the_host_of_an_address() -> None:
         (OURS, {ID: OURS[0]}, (), "direct", OURS),
         (OURS, {ID: OURS[0], OTHER: OURS[0]}, (PLACE,), "direct", OURS),
         (OURS, {ID: ""}, (), "nobody", OURS),
-        (OURS, {ID: ""}, (PLACE,), "relay", (*OURS, RELAYED)),
-        (OURS, {ID: OURS[0], OTHER: ""}, (PLACE,), "relay", (*OURS, RELAYED)),
+        (OURS, {ID: ""}, (PLACE,), "relay", (RELAYED, *OURS)),
+        (OURS, {ID: OURS[0], OTHER: ""}, (PLACE,), "relay", (RELAYED, *OURS)),
     ],
 )
 def test_what_the_answers_mean(
