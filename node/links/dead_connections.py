@@ -4,8 +4,8 @@ A machine gets another address: it moves to another network, or its router is gi
 goes on for minutes with what has no way back. Three things give such connections away:
 
 - *An address of ours has gone.* All connections are made anew.
-- *A member is silent*, and its p2pd answers on a new connection, but not on the one that there is. A peer that is
-  paused, or gone, answers on neither, and nothing is done about it here. No new connection passes a router between us
+- *A member is silent*, and its p2pd answers on a new connection, but not on the one that there is, where TCP gets no
+  acknowledgements either. A peer that is paused, or gone, answers on neither, and nothing is done about it here. No new connection passes a router between us
   and a member. So the relays at which we have a place are asked, too, and tell where they see us. When that is
   somewhere else than before, members whose p2pd does not answer are dialled anew.
 - *The other side begins anew*, and there are several connections with it. p2pd prefers the one with the most streams,
@@ -34,6 +34,7 @@ from ftnode.node.links.listening import KINDS, socket_address
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, at_most, read_exactly
+from ftnode.node.links.unacknowledged import acknowledged
 from ftnode.node.links.undigested import asking
 from ftnode.node.links.who_listens import listens
 from ftnode.protocol.wire.decoder import Limits, decode
@@ -70,10 +71,12 @@ class Echo:
     answered: bool
     found: bool
     place: str = ""
+    acknowledged: bool = False
+    """By TCP, on the connection that there is: the answer may only wait behind tensors."""
 
     @property
     def dead(self) -> bool:
-        return self.found and not self.answered
+        return self.found and not self.answered and not self.acknowledged
 
 
 class Silences:
@@ -117,7 +120,11 @@ def dead_ones(
     its word says, the way to all who do not answer is another one now."""
     gone = tuple(peer_id for peer_id, test in relays.items() if test.dead)
     moved = moved or bool(gone)
-    return gone, tuple(peer_id for peer_id, test in members.items() if test.dead or (moved and not test.answered))
+    return gone, tuple(
+        peer_id
+        for peer_id, test in members.items()
+        if test.dead or (moved and not (test.answered or test.acknowledged))
+    )
 
 
 def in_use(own: Iterable[str], sources: Iterable[str]) -> frozenset[str]:
@@ -261,7 +268,8 @@ async def test_connection(p2pd: P2pd, peer_id: str, ends: Iterable[str], seconds
             target = socket_address(end) if end else None
             if target is not None and target[1] == KINDS["tcp"]:
                 nursery.start_soon(knock, *target[2:])
-    return Echo(answered, found)
+    here = any(acknowledged(*target[2:]) for target in map(socket_address, known) if target is not None)
+    return Echo(answered, found, acknowledged=here)
 
 
 async def answers(p2pd: P2pd, peer_id: str, seconds: float) -> bool:

@@ -36,6 +36,7 @@ from tests.node.links.linked_node import limited, node, word
 BEAT = 2.0
 RELAY = "12D3KooWQPgLiPPAdpzcmTiKSHRZk2X9t1kqiKU67Va7BBDCBpMf"
 DEAD, PAUSED, FINE = Echo(answered=False, found=True), Echo(answered=False, found=False), Echo(True, False)
+FULL_LINE = Echo(answered=False, found=True, acknowledged=True)
 V6_LOOPBACK = ("/ip6/::1/tcp/0",)
 
 
@@ -67,6 +68,8 @@ def test_a_broken_link_is_reason_enough_and_strangers_are_none() -> None:
     [
         ({"a": DEAD}, {}, False, ((), ("a",))),
         ({"a": PAUSED}, {}, False, ((), ())),
+        ({"a": FULL_LINE}, {}, False, ((), ())),
+        ({"a": FULL_LINE}, {RELAY: DEAD}, False, ((RELAY,), ())),
         ({"a": FINE}, {}, False, ((), ())),
         ({"a": PAUSED}, {RELAY: FINE}, False, ((), ())),
         ({"a": PAUSED, "b": FINE}, {RELAY: DEAD}, False, ((RELAY,), ("a",))),
@@ -191,7 +194,7 @@ def test_a_peer_that_asks_hears_where_it_is_seen_and_p2pd_answers_by_itself(iden
                     while await answers(one, other.peer_id, 0.2):
                         pass  # until all of its threads have stopped
                     test = await dead_connections.test_connection(one, other.peer_id, ends, 0.5)
-                    assert test == PAUSED
+                    assert not test.answered and not test.found and not test.dead
                 finally:
                     other.process.send_signal(signal.SIGCONT)
                 other.close()
@@ -208,8 +211,11 @@ def test_a_peer_that_asks_hears_where_it_is_seen_and_p2pd_answers_by_itself(iden
     trio.run(main)
 
 
-def test_a_connection_that_carries_nothing_is_told_from_a_peer_that_is_paused(identities: list[Path]) -> None:
-    """Between the two stands a line that stops carrying; the listener answers on any new connection."""
+def test_a_connection_that_carries_nothing_is_told_from_a_peer_that_is_paused(
+    identities: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the two stands a line that stops carrying; the listener answers on any new connection. The line's own end
+    still acknowledges, as the kernel of a peer does whose line is full."""
 
     async def main() -> None:
         async with trio.open_nursery() as nursery:
@@ -224,6 +230,8 @@ def test_a_connection_that_carries_nothing_is_told_from_a_peer_that_is_paused(id
                 assert ends == [line.address]
                 assert not (await dead_connections.test_connection(one, other.peer_id, ends, 2.0)).dead
                 line.cut()
+                assert await dead_connections.test_connection(one, other.peer_id, ends, 2.0) == FULL_LINE
+                monkeypatch.setattr(dead_connections, "acknowledged", lambda host, port: False)
                 assert (await dead_connections.test_connection(one, other.peer_id, ends, 2.0)).dead
             finally:
                 one.close()
