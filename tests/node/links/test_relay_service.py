@@ -182,16 +182,15 @@ def test_what_a_relay_offers(tmp_path: Path) -> None:
 def test_nonsense_costs_its_stream_and_a_strike(tmp_path: Path) -> None:
     async def main() -> None:
         async with relayed(tmp_path, lambda peer: MEMBER) as (relay, hidden, caller, _):
-            struck: list[str] = []
-            relay.strike = lambda peer, reason: struck.append(peer)
+            strikes, struck = trio.open_memory_channel[str](4)
+            relay.strike = lambda peer, reason: strikes.send_nowait(peer)
             for sent in (b"\x02\x08\x05", b"\x03abc", b"\xff\xff\xff\xff\xff\xff", b"\x02\x08\x01"):
                 stream = await caller.open(relay.peer_id, HOP_PROTOCOL, 5)
                 await stream.send_all(sent)
                 assert await stream.receive_some(10) == b""
                 await stream.aclose()
-            while len(struck) < 4:  # the stream ends a moment before
-                await trio.sleep(0.01)
-            assert struck == [caller.peer_id] * 4
+                assert await struck.receive() == caller.peer_id
+            assert not strikes.statistics().current_buffer_used
             await caller.connect(hidden.peer_id, await place_of(hidden, relay), 5)
 
     limited(main)
