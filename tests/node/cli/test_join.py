@@ -64,7 +64,7 @@ def test_join_tells_the_daemon_everything(
         "join", manifest_file, "--peer", peer, "--hold", 2, "--data", text_file, "--device", "cuda:1", "--threads", 3,
         "--listen", "/ip4/127.0.0.1/tcp/0", "--announce", "/ip4/192.0.2.9/tcp/4001", "--timeout", 7,
         "--log-dir", tmp_path / "log", "--dump-rebuilds", "--hash-every", 7, "--compute", "paced",
-        "--paced-seconds", 0.1, 0.2, "--json", "--home", tmp_path / "home",
+        "--paced-seconds", 0.1, 0.2, "--relay", "off", "--json", "--home", tmp_path / "home",
     )  # fmt: skip
     assert seen.code == 0, seen
     text = manifest_file.read_text()
@@ -72,6 +72,7 @@ def test_join_tells_the_daemon_everything(
         JoinConfig(
             manifest=parse(text), manifest_text=text, peers=(peer,), hold=2, data=text_file, device="cuda:1", threads=3,
             listen=("/ip4/127.0.0.1/tcp/0",), announce=("/ip4/192.0.2.9/tcp/4001",), home=tmp_path / "home",
+            port_mapping=True, relay="off",
             timeout=7.0, log_directory=tmp_path / "log", dump_rebuilds=True, hash_every=7, compute_backend="paced",
             forward_seconds=0.1, backward_seconds=0.2, json=True,
                 metrics="auto", log_format="text", given=(peer,),
