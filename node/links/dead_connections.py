@@ -5,9 +5,9 @@ goes on for minutes with what has no way back. Three things give such connection
 
 - *An address of ours has gone.* All connections are made anew.
 - *A member is silent*, and its p2pd answers on a new connection, but not on the one that there is, where TCP gets no
-  acknowledgements either. A peer that is paused, or gone, answers on neither, and nothing is done about it here. No new
-  connection passes a router between us and a member. So the relays at which we have a place are asked, too, and tell
-  where they see us. When that is somewhere else than before, members whose p2pd does not answer are dialled anew.
+  acknowledgements either. A peer that is paused, or gone, answers on neither, and nothing is done about it here. No
+  new connection passes a router between us and a member. So the relays at which we have a place are asked, too, and
+  tell where they see us. When that is somewhere else than before, members whose p2pd does not answer are dialled anew.
 - *The other side begins anew*, and there are several connections with it. p2pd prefers the one with the most streams,
   which is the dead one, and can only close all of them. So all are closed, and whoever dials first makes the next.
 """
@@ -120,11 +120,8 @@ def dead_ones(
     its word says, the way to all who do not answer is another one now."""
     gone = tuple(peer_id for peer_id, test in relays.items() if test.dead)
     moved = moved or bool(gone)
-    return gone, tuple(
-        peer_id
-        for peer_id, test in members.items()
-        if test.dead or (moved and not (test.answered or test.acknowledged))
-    )
+    lost = [peer_id for peer_id, test in members.items() if not (test.answered or test.acknowledged)]
+    return gone, tuple(peer_id for peer_id in lost if moved or members[peer_id].dead)
 
 
 def in_use(own: Iterable[str], sources: Iterable[str]) -> frozenset[str]:

@@ -100,6 +100,13 @@ def too_many_words(page: Page) -> Iterator[str]:
         yield f"{page.path.name}: {words} words, and {README_WORDS_MAX} are allowed"
 
 
+def merge_marks(page: Page) -> Iterator[str]:
+    """Of a merge that nobody finished."""
+    for line, text in enumerate(page.path.read_text(encoding="utf-8").splitlines(), 1):
+        if text.startswith(("<<<<<<< ", ">>>>>>> ")):
+            yield f"{page.path.name}:{line}: what a merge left"
+
+
 def long_lines(page: Page) -> Iterator[str]:
     """Of prose. A row of a table cannot be wrapped, nor can a line that is nothing but a link."""
     for line, text in page.prose:

@@ -43,6 +43,11 @@ def test_blocks_say_what_they_are_and_their_commands_exist(check: Check, path: P
     assert list(check(read_page(path))) == []
 
 
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_no_merge_is_left_unfinished(path: Path) -> None:
+    assert list(checks.merge_marks(read_page(path))) == []
+
+
 def test_the_readme_is_short() -> None:
     assert list(checks.too_many_words(read_page(ROOT / "README.md"))) == []
 
@@ -81,6 +86,7 @@ def test_every_page_is_in_the_index() -> None:
         (checks.wrong_commands, "```sh\nftnode join x \\\n    --no-such 3\n```", "takes no --no-such"),
         (checks.too_many_words, "word " * 901, "901 words"),
         (checks.long_lines, "x" * 121, "121 characters"),
+        (checks.merge_marks, "text\n<<<<<<< HEAD\ntext", "page.md:2: what a merge left"),
     ],
 )  # fmt: skip
 def test_a_planted_fault_is_found(check: Check, text: str, finding: str, tmp_path: Path) -> None:
