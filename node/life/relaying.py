@@ -16,7 +16,6 @@ from ftnode.node.machine.metered import is_metered
 LOOK_SECONDS: Final = 60.0
 SLOW_RATE: Final = 0.5e6
 """Bytes a second up, 4 Mbit/s: what is slower has nothing to spare beside its own tensors."""
-"""auto, on or off."""
 
 
 def why_not(wish: str, reach: Reach | None, up: float, metered: bool) -> str:

@@ -13,7 +13,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 
@@ -24,6 +24,7 @@ from ftnode.node.links.names import look_up, name_in
 from ftnode.node.links.relay_words import HOP_PROTOCOL
 from ftnode.node.links.side_messages import read_frame
 from ftnode.node.watch.circuits import ask_for_circuit
+from ftnode.node.watch.early_proposal import early
 from ftnode.node.watch.peer_choice import FOLLOWED_MAX, is_meant, named, news, runs_named, unheard
 from ftnode.node.watch.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, SwarmStatus, decode_status
 from ftnode.node.watch.status_table import printable
@@ -349,6 +350,10 @@ async def open_host() -> AsyncIterator[IHost]:
         muxer_opt={TProtocol(YAMUX_ID): Yamux},
         negotiate_timeout=10,
     )
+    network: Any = host.get_network()
+    selecting: list[Any] = [host, network.upgrader.security_multistream, network.upgrader.muxer_multistream]
+    for who in selecting:
+        who.multiselect_client.select_one_of = early(who.multiselect_client.select_one_of)
     async with host.run(listen_addrs=[]):
         yield host
 
