@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from ftnode.node.watch.public_page import Joining
 
 ERRORS = "cli_dashboard"
+
+ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+"""What ends the page."""
 
 
 @click.command()
@@ -79,21 +83,32 @@ def dashboard(
     else:
         replay = load("ftnode.lab.demo.dashboard_replay").open_replay(recorded, feed)
     anyone = Public(joining or (lambda: None), parse_proxies(proxies)) if public else None
-    server, close = serve_in_background(host, port, feed, anyone)
-    try:
-        _say_where(server.url, host, public)
-        if public and recorded is None and joining is None:
-            hint = "pass an ftnode: link, or --peer with an address that the Internet can dial"
-            click.echo(f"ftnode: warning: the page cannot say how to join; {hint}", err=True)
-        if recorded is None:
-            _observe(addresses, run, feed, words)
-        else:
-            trio.run(_until_asked, partial(replay.run, speed))
-    except KeyboardInterrupt:
-        pass  # before or after the signals are ours
-    finally:
-        close()
+    with suppress(KeyboardInterrupt), _signals_wait():  # a second one, while it ends
+        server, close = serve_in_background(host, port, feed, anyone)
+        try:
+            _say_where(server.url, host, public)
+            if public and recorded is None and joining is None:
+                hint = "pass an ftnode: link, or --peer with an address that the Internet can dial"
+                click.echo(f"ftnode: warning: the page cannot say how to join; {hint}", err=True)
+            if recorded is None:
+                _observe(addresses, run, feed, words)
+            else:
+                trio.run(_until_asked, partial(replay.run, speed))
+        finally:
+            close()
     return 0
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Until somebody hears them (`_until_asked`), for who ends the page as soon as it is there: Python raises
+    KeyboardInterrupt wherever it is, also where nobody expects it, and loses it in some places. The server's thread
+    never gets them."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 def _say_where(url: str, host: str, public: bool) -> None:
@@ -139,9 +154,11 @@ async def _until_asked(work: Callable[[], Awaitable[None]]) -> None:
     """Work until Ctrl-C or SIGTERM."""
     import trio
 
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with trio.open_signal_receiver(*ENDING) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(work)
             async for _ in signals:
+                signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
                 nursery.cancel_scope.cancel()
                 return
