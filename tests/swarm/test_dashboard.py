@@ -7,10 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +50,15 @@ def dashboard(home: Path, *options: str) -> Iterator[Callable[..., Look]]:
         url = process.stdout.readline().split(" is at ")[1].split(";")[0]
 
         def look(path: str = "look") -> Look:
-            with urllib.request.urlopen(f"{url}{path}", timeout=10) as answer:
-                found: Look = json.load(answer)
-                return found
+            while True:
+                try:
+                    with urllib.request.urlopen(f"{url}{path}", timeout=10) as answer:
+                        found: Look = json.load(answer)
+                        return found
+                except urllib.error.HTTPError as error:
+                    if error.code != HTTPStatus.TOO_MANY_REQUESTS:
+                        raise
+                    time.sleep(float(error.headers["Retry-After"]))  # a public page is not asked so often
 
         yield look
         os.kill(process.pid, signal.SIGINT)
