@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -83,7 +83,7 @@ def dashboard(
     else:
         replay = load("ftnode.lab.demo.dashboard_replay").open_replay(recorded, feed)
     anyone = Public(joining or (lambda: None), parse_proxies(proxies)) if public else None
-    with suppress(KeyboardInterrupt), _signals_wait():  # a second one, while it ends
+    with _noted() as came:
         server, close = serve_in_background(host, port, feed, anyone)
         try:
             _say_where(server.url, host, public)
@@ -91,24 +91,26 @@ def dashboard(
                 hint = "pass an ftnode: link, or --peer with an address that the Internet can dial"
                 click.echo(f"ftnode: warning: the page cannot say how to join; {hint}", err=True)
             if recorded is None:
-                _observe(addresses, run, feed, words)
+                _observe(addresses, run, feed, words, came)
             else:
-                trio.run(_until_asked, partial(replay.run, speed))
+                trio.run(_until_asked, partial(replay.run, speed), came)
         finally:
             close()
     return 0
 
 
 @contextmanager
-def _signals_wait() -> Iterator[None]:
-    """Until somebody hears them (`_until_asked`), for who ends the page as soon as it is there: Python raises
-    KeyboardInterrupt wherever it is, also where nobody expects it, and loses it in some places. The server's thread
-    never gets them."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+def _noted() -> Iterator[list[int]]:
+    """Signals that come while nobody hears them (`_until_asked`), as from who ends the page as soon as it is there.
+    Without a handler Python raises KeyboardInterrupt wherever it is, and where a shell has a command in the background
+    they would be lost."""
+    came: list[int] = []
+    before = {one: signal.signal(one, lambda number, _: came.append(number)) for one in ENDING}
     try:
-        yield
+        yield came
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        for one, handler in before.items():
+            signal.signal(one, handler or signal.SIG_DFL)
 
 
 def _say_where(url: str, host: str, public: bool) -> None:
@@ -136,7 +138,7 @@ def _joining(link: str, peers: tuple[str, ...], words: AuthorsWords) -> Callable
     return (lambda: ways_to_join(words.manifest, invitation, named)) if invitation or named else None
 
 
-def _observe(addresses: tuple[str, ...], run: str, feed: Feed, words: AuthorsWords) -> None:
+def _observe(addresses: tuple[str, ...], run: str, feed: Feed, words: AuthorsWords, came: list[int]) -> None:
     """Look at the swarm until Ctrl-C or SIGTERM."""
     from ftnode.node.links.addresses import parse_peers
     from ftnode.node.watch.dashboard_live import SwarmWatcher
@@ -145,20 +147,20 @@ def _observe(addresses: tuple[str, ...], run: str, feed: Feed, words: AuthorsWor
     peers = parse_peers(addresses)
 
     async def observe(host: Host) -> None:
-        await _until_asked(SwarmWatcher(host, peers, feed, run, words.added).run)
+        await _until_asked(SwarmWatcher(host, peers, feed, run, words.added).run, came)
 
     with_host(observe)
 
 
-async def _until_asked(work: Callable[[], Awaitable[None]]) -> None:
-    """Work until Ctrl-C or SIGTERM."""
+async def _until_asked(work: Callable[[], Awaitable[None]], came: list[int]) -> None:
+    """Work until Ctrl-C or SIGTERM; not at all where one `came` already."""
     import trio
 
     with trio.open_signal_receiver(*ENDING) as signals:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        if came:
+            return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(work)
             async for _ in signals:
-                signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
                 nursery.cancel_scope.cancel()
                 return
