@@ -15,11 +15,11 @@ from typing import Final
 
 import trio
 
-from ftnode.node.links.dial_rules import CIRCUIT
+from ftnode.node.links.connections import circuits_of
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.punch import Puncher
 from ftnode.node.links.relay_choice import relay_in, worth_moving
-from ftnode.node.links.relay_offers import RelayOffers, direct_peers
+from ftnode.node.links.relay_offers import RelayOffers
 
 log = logging.getLogger(__name__)
 
@@ -66,10 +66,3 @@ class Mover:
                 log.info("the circuit to %s moves from %s, which does more, to %s", peer, through, better)
                 await self._p2pd.disconnect(peer)
                 return
-
-
-def circuits_of(connections: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """PeerId → address at the other end, of those to whom there is a circuit and nothing else."""
-    listed = list(connections)
-    direct = direct_peers(listed)
-    return {peer: end for peer, end in listed if CIRCUIT in end and peer not in direct}

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from ftnode.node.links.connections import Connection, direct_ends
 from ftnode.node.links.dial_gate import Rate
-from ftnode.node.links.dial_rules import CIRCUIT, endpoint_of
+from ftnode.node.links.dial_rules import CIRCUIT
 from ftnode.node.links.hosts import is_loopback
 from ftnode.node.links.listening import KINDS, socket_address
 from ftnode.node.links.newest import newest
+from ftnode.node.links.relay_choice import relays_in
 from ftnode.node.links.tokens import Tokens
 
 PUNCH_SECONDS: Final = 5.0
@@ -29,20 +31,18 @@ PEERS_MAX: Final = 1024
 ASKED: Final = Rate(128, 0.5)
 """How often one peer may have us take part in a punch: as often as we dial whom we have not met (dial_gate.py)."""
 
-Connections = Sequence[tuple[str, str]]
-"""(PeerId, address at the other end), as p2pd lists them."""
+Connections = Sequence[Connection]
 
 
 def relays_of(addresses: Iterable[str]) -> tuple[str, ...]:
     """PeerIds of the relays in a peer's addresses, in an order that is the same for everybody."""
-    endpoints = (endpoint_of(address) for address in addresses)
-    return tuple(sorted({endpoint.relay for endpoint in endpoints if endpoint is not None and endpoint.relay}))
+    return tuple(sorted(relays_in(addresses)))
 
 
 def way_to(peer_id: str, connections: Connections, addresses: Collection[str] = ()) -> str:
     """The best way of those that there are: direct, to one of the `addresses` that the peer announces; punched, to
     another one; or empty. A circuit is none of them."""
-    ends = [address for owner, address in connections if owner == peer_id and CIRCUIT not in address]
+    ends = direct_ends(peer_id, connections)
     if any(end in addresses for end in ends):
         return "direct"
     return "punched" if ends else ""

@@ -16,13 +16,14 @@ import trio
 from ftnode.node.links import dial_back
 from ftnode.node.links.address_cards import CARRIED_MAX
 from ftnode.node.links.addresses import PeerAddress, rank
+from ftnode.node.links.connections import direct_peers
 from ftnode.node.links.dead_connections import ask_place
 from ftnode.node.links.hosts import family_of, is_loopback
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.punch_rules import Punches
 from ftnode.node.links.relay import RelayPlace, reserve
 from ftnode.node.links.relay_choice import choose_places
-from ftnode.node.links.relay_offers import RelayOffers, direct_peers
+from ftnode.node.links.relay_offers import RelayOffers
 
 log = logging.getLogger(__name__)
 

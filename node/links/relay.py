@@ -14,6 +14,7 @@ import trio
 
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.addresses import PeerAddress, full_addresses
+from ftnode.node.links.connections import direct_ends
 from ftnode.node.links.dial_rules import CIRCUIT
 from ftnode.node.links.listening import address_text
 from ftnode.node.links.p2pd import P2pd, P2pdError, read_message
@@ -77,5 +78,5 @@ async def _by_number(p2pd: P2pd, relay: PeerAddress) -> PeerAddress:
     numbers = [address for address in relay.addresses if not address.startswith("/dns")]
     if numbers and len(numbers) == len(relay.addresses):
         return relay
-    ends = [address for owner, address in await p2pd.connections() if owner == relay.peer_id and CIRCUIT not in address]
+    ends = direct_ends(relay.peer_id, await p2pd.connections())
     return PeerAddress(relay.peer_id, tuple(dict.fromkeys([*numbers, *ends])))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Final
 
 import trio
 
-from ftnode.node.links.dial_rules import CIRCUIT
+from ftnode.node.links.connections import direct_peers
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.relay_choice import Offer, choose_way, relays_in
 from ftnode.node.links.relay_service import ANSWER_SECONDS, KINDS, OFFER_BYTES_MAX, OFFER_PROTOCOL, Asked, Offered
@@ -89,8 +89,3 @@ def read_offer(said: Offered, latency: float) -> Offer | None:
     if said.places < 0 or not all(0.0 <= rate < inf for rate in (said.rate, *(rate for _, rate in said.yours))):
         raise PeerError("it relays for a number of peers, or of bytes, that cannot be")
     return Offer(latency, said.places, said.rate, dict(said.yours))
-
-
-def direct_peers(connections: Collection[tuple[str, str]]) -> list[str]:
-    """PeerIds of those with a connection that is no circuit."""
-    return list(dict.fromkeys(peer for peer, end in connections if CIRCUIT not in end))

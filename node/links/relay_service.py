@@ -24,7 +24,8 @@ import trio
 from ftnode.node.home.identity import peer_id_bytes, peer_id_text
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links.addresses import full_addresses, rank
-from ftnode.node.links.dial_rules import CIRCUIT, endpoint_of
+from ftnode.node.links.connections import direct_ends
+from ftnode.node.links.dial_rules import endpoint_of
 from ftnode.node.links.listening import address_bytes
 from ftnode.node.links.p2pd import P2pd, P2pdError, read_message
 from ftnode.node.links.peer_lines import PeerLog
@@ -212,7 +213,7 @@ class RelayService:
 
     async def _ends(self, peer_id: str) -> Sequence[str]:
         """Addresses at the other end of direct connections with a peer."""
-        return [end for owner, end in await self._p2pd.connections() if owner == peer_id and CIRCUIT not in end]
+        return direct_ends(peer_id, await self._p2pd.connections())
 
 
 async def _write(stream: trio.SocketStream, message: bytes) -> None:

@@ -14,12 +14,12 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from ftnode.node.links.hosts import Ip, household
 from ftnode.node.links.newest import newest
 from ftnode.node.links.tokens import Tokens
 from ftnode.protocol.words.errors import UserError
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 PER_SECOND: Final = 10.0
 """Twenty pages at a time, as behind the router of a school."""
@@ -33,7 +33,6 @@ HOPS_MAX: Final = 8
 CONNECTIONS_MAX: Final = 512
 CONNECTIONS_EACH: Final = 16
 """A browser opens six."""
-HOME_BITS: Final = 64
 THIS_MACHINE: Final[tuple[Network, ...]] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 
 
@@ -58,9 +57,7 @@ def client_of(sender: str, forwarded: str, proxies: Sequence[Network]) -> str:
         if named is None:
             break
         found = named
-    if found is None:
-        return ""
-    return str(found if found.version == 4 else ipaddress.ip_network((found, HOME_BITS), strict=False))
+    return "" if found is None else household(str(found))
 
 
 class PublicClients:
@@ -94,7 +91,8 @@ class PublicClients:
         return CONNECTIONS_MAX if shared else CONNECTIONS_EACH
 
 
-def _address(text: str) -> Address | None:
+def _address(text: str) -> Ip | None:
+    """What a header says is not led further than to ::ffff:, so that nothing else passes for a proxy of ours."""
     try:
         found = ipaddress.ip_address(text.strip())
     except ValueError:
@@ -102,5 +100,5 @@ def _address(text: str) -> Address | None:
     return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
 
 
-def _is_among(address: Address, networks: Sequence[Network]) -> bool:
+def _is_among(address: Ip, networks: Sequence[Network]) -> bool:
     return any(address.version == network.version and address in network for network in networks)

@@ -12,7 +12,8 @@ import trio
 import trio.testing
 
 from ftnode.node.links.addresses import PeerAddress
-from ftnode.node.links.mover import LOOK_SECONDS, Mover, circuits_of
+from ftnode.node.links.connections import circuits_of
+from ftnode.node.links.mover import LOOK_SECONDS, Mover
 from ftnode.node.links.p2pd import P2pdError
 from ftnode.node.links.relay import reserve
 from ftnode.node.links.relay_choice import Offer, relay_in
