@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ftnode.lab.lines.lines import REPLICA, Asked, measure
-from ftnode.protocol.words.errors import UserError
+from tests.namespaces import skipped_without_namespaces
 
 ASKED = Asked(3, (20e6 / 8, 100e6 / 8), 0.03, (0.02, 0.04), 1.0, "tiny", 20, 6)
 """Tensors of half a megabyte: 0.2 s each, 3.6 s a step at best."""
@@ -26,12 +26,8 @@ JOINING = replace(ASKED, sequences=10, microbatches=12, replica=(4e6 / 8, 20e6 /
 def measured(asked: Asked, folder: Path) -> dict[str, Any]:
     """Skips where no namespaces can be made. Nothing is left behind."""
     before = set(os.listdir("/sys/class/net"))
-    try:
+    with skipped_without_namespaces():
         figures = measure(asked, folder)
-    except UserError as error:
-        if error.exit_code != 69:
-            raise
-        pytest.skip(f"needs namespaces: {error}")
     assert set(os.listdir("/sys/class/net")) == before
     return figures
 

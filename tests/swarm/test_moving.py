@@ -17,7 +17,7 @@ from ftnode.lab.swarms.swarm import Swarm
 from ftnode.lab.swarms.trial import LEASE_SECONDS, Trial, small_manifest
 from ftnode.lab.traces.story import Story
 from ftnode.node.cli.manifest import manifest_text
-from ftnode.protocol.words.errors import UserError
+from tests.namespaces import skipped_without_namespaces
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -61,21 +61,17 @@ def run_of_two(
     manifest = replace(manifest, liveness=replace(manifest.liveness, lease_seconds=lease))
     path.write_text(manifest_text(manifest), encoding="utf-8")
     options = [word for one in listen for word in ("--listen", one)]
-    try:
-        with (
-            open_network((POINT, *names), homes) as network,
-            Swarm(folder, path, options=PACED, places=network) as swarm,
-        ):
-            swarm.start_bootstrap(POINT)
-            trial = Trial(swarm, Story())
-            for name in names:
-                trial.volunteer(name, options=(*options, *other_addresses(swarm)))
-            trial.wait_for_step(SETTLE_STEPS)
-            yield Place(trial, network)
-    except UserError as error:
-        if error.exit_code != 69:
-            raise
-        pytest.skip(f"needs namespaces: {error}")
+    with (
+        skipped_without_namespaces(),
+        open_network((POINT, *names), homes) as network,
+        Swarm(folder, path, options=PACED, places=network) as swarm,
+    ):
+        swarm.start_bootstrap(POINT)
+        trial = Trial(swarm, Story())
+        for name in names:
+            trial.volunteer(name, options=(*options, *other_addresses(swarm)))
+        trial.wait_for_step(SETTLE_STEPS)
+        yield Place(trial, network)
     assert set(os.listdir("/sys/class/net")) == before
 
 

@@ -20,7 +20,7 @@ from ftnode.lab.swarms.swarm import Swarm
 from ftnode.lab.swarms.trial import Trial, small_manifest
 from ftnode.lab.traces.story import Story
 from ftnode.node.cli.manifest import manifest_text
-from ftnode.protocol.words.errors import UserError
+from tests.namespaces import skipped_without_namespaces
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -33,16 +33,6 @@ EVERYWHERE = ("--listen", "/ip4/0.0.0.0/tcp/4101")
 """p2pd has no port mapped for a single address."""
 SAID_SECONDS = 20.0
 """The node looks at its reachability every five."""
-
-
-@contextmanager
-def skipped_without_namespaces() -> Iterator[None]:
-    try:
-        yield
-    except UserError as error:
-        if error.exit_code != 69:
-            raise
-        pytest.skip(f"needs namespaces: {error}")
 
 
 @contextmanager

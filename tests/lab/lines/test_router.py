@@ -26,7 +26,7 @@ from ftnode.lab.lines.network import open_network
 from ftnode.lab.lines.port_mapping import PMP_PORT
 from ftnode.lab.lines.router import ALL_KINDS, KINDS, MAPPING, REMEMBERED_SECONDS, Router
 from ftnode.lab.lines.switch import Homes, address
-from ftnode.protocol.words.errors import UserError
+from tests.namespaces import skipped_without_namespaces
 
 ROUTER = int(ipaddress.IPv4Address("44.77.0.1"))
 HOME = (int(ipaddress.IPv4Address("192.168.1.2")), 4101)
@@ -147,22 +147,19 @@ def test_kernels_on_both_sides_of_two_routers_take_what_they_pass_on(
 ) -> None:
     rate = 1e7
     wanted = Homes(((rate, rate), (rate, rate)), 0.001, str(tmp_path / "counts.jsonl"), ("none", "two"))
-    try:
-        with open_network(("point", "home"), wanted) as places:
-            opened = ECHO.format(kind=kind, host=address(0))
-            point = subprocess.Popen(
-                [*places["point"].enter, sys.executable, "-c", f"{opened}; {serve}"], stdout=subprocess.PIPE
-            )
-            assert point.stdout is not None
-            point.stdout.readline()
-            said = f"{ECHO.format(kind=kind, host=wanted.inside(1))}; s.settimeout(9); {ask.format(host=address(0))}"
-            told = subprocess.run(
-                [*places["home"].enter, sys.executable, "-c", said], check=True, capture_output=True, text=True
-            )
-            assert told.stdout.strip() == address(1), "the outer router's address, not the home's"
-            assert point.wait(timeout=9) == 0
-    except UserError as error:
-        pytest.skip(f"needs namespaces: {error}")
+    with skipped_without_namespaces(), open_network(("point", "home"), wanted) as places:
+        opened = ECHO.format(kind=kind, host=address(0))
+        point = subprocess.Popen(
+            [*places["point"].enter, sys.executable, "-c", f"{opened}; {serve}"], stdout=subprocess.PIPE
+        )
+        assert point.stdout is not None
+        point.stdout.readline()
+        said = f"{ECHO.format(kind=kind, host=wanted.inside(1))}; s.settimeout(9); {ask.format(host=address(0))}"
+        told = subprocess.run(
+            [*places["home"].enter, sys.executable, "-c", said], check=True, capture_output=True, text=True
+        )
+        assert told.stdout.strip() == address(1), "the outer router's address, not the home's"
+        assert point.wait(timeout=9) == 0
 
 
 INSIDE = int(ipaddress.IPv4Address("192.168.1.1"))

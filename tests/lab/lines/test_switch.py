@@ -10,14 +10,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from ftnode.lab.lines.headers import UDP, flow_of
 from ftnode.lab.lines.network import Counts, open_network, read_counts
 from ftnode.lab.lines.switch import QUEUE_SECONDS, Homes, Switch, address, bytes_on_the_line
 from ftnode.node.machine.child_processes import is_running
-from ftnode.protocol.words.errors import UserError
 from tests.lab.lines.test_router import packet_of
+from tests.namespaces import skipped_without_namespaces
 
 UP, DOWN, DELAY = 1e5, 1e6, 0.03
 HOME = (int(ipaddress.IPv4Address("192.168.2.2")), 4101)
@@ -105,27 +103,22 @@ def test_a_program_inside_reaches_another_home_at_the_rate_of_its_line_and_nothi
     rate, seconds = 2.5e6, 2.0
     wanted = Homes(((rate, rate), (rate, rate)), 0.01, str(tmp_path / "counts.jsonl"))
     before = set(os.listdir("/sys/class/net"))
-    try:
-        with open_network(("near", "far"), wanted) as places:
-            switch = int(places["near"].enter[1].split("/")[2])
-            listen = (
-                f"import socket; s = socket.create_server(('{address(1)}', 4101)); print(flush=True); c = s.accept()"
-            )
-            take = "n = 0\nwhile d := c[0].recv(1 << 20): n += len(d)\nprint(n)"
-            far = subprocess.Popen(
-                [*places["far"].enter, sys.executable, "-c", f"{listen}\n{take}"], stdout=subprocess.PIPE, text=True
-            )
-            assert far.stdout is not None
-            far.stdout.readline()
-            connect = f"import socket, time; s = socket.create_connection(('{address(1)}', 4101))"
-            give = f"{connect}; end = time.time() + {seconds}\nwhile time.time() < end: s.sendall(bytes(4096))"
-            subprocess.run([*places["near"].enter, sys.executable, "-c", give], check=True)
-            got = int(far.communicate(timeout=20)[0])
-            counts = read_counts(Path(wanted.counts))
-            first, last = counts.moments[0], counts.moments[-1]
-            assert counts.between(0, first, last)[0] >= 0.9 * got
-            assert 0.3 * rate * seconds < got < 1.5 * rate * seconds + 1e6
-    except UserError as error:
-        pytest.skip(f"needs namespaces: {error}")
+    with skipped_without_namespaces(), open_network(("near", "far"), wanted) as places:
+        switch = int(places["near"].enter[1].split("/")[2])
+        listen = f"import socket; s = socket.create_server(('{address(1)}', 4101)); print(flush=True); c = s.accept()"
+        take = "n = 0\nwhile d := c[0].recv(1 << 20): n += len(d)\nprint(n)"
+        far = subprocess.Popen(
+            [*places["far"].enter, sys.executable, "-c", f"{listen}\n{take}"], stdout=subprocess.PIPE, text=True
+        )
+        assert far.stdout is not None
+        far.stdout.readline()
+        connect = f"import socket, time; s = socket.create_connection(('{address(1)}', 4101))"
+        give = f"{connect}; end = time.time() + {seconds}\nwhile time.time() < end: s.sendall(bytes(4096))"
+        subprocess.run([*places["near"].enter, sys.executable, "-c", give], check=True)
+        got = int(far.communicate(timeout=20)[0])
+        counts = read_counts(Path(wanted.counts))
+        first, last = counts.moments[0], counts.moments[-1]
+        assert counts.between(0, first, last)[0] >= 0.9 * got
+        assert 0.3 * rate * seconds < got < 1.5 * rate * seconds + 1e6
     assert not is_running(switch)
     assert set(os.listdir("/sys/class/net")) == before
