@@ -64,7 +64,7 @@ def run(config: JoinConfig) -> int:
     logging.basicConfig(handlers=[log_file], level=logging.INFO)
     for gone in clear(config.log_directory.parents[1], config.log_bytes_max) if config.log_bytes_max else ():
         log.info("removed old logs: %s", gone)
-    identity = take_identity(config.home)
+    identity = take_identity(config.home, run=config.manifest.run_id)
     forget_running(config.home, identity.peer_id)  # of who had it before and was killed
     try:
         failure = trio.run(_live, admitted(config, identity.peer_id), identity)
