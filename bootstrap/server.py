@@ -11,7 +11,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import trio
@@ -28,8 +29,11 @@ from ftnode.node.links.dial_back import KNOCK_PROTOCOL, knock_handler
 from ftnode.node.links.listening import from_here
 from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
-from ftnode.node.links.relay_service import RelayService
+from ftnode.node.links.reachability import DIRECT, Reach
+from ftnode.node.links.relaying import Relaying
 from ftnode.node.owner.join_options import Running, forget_running
+from ftnode.node.owner.limits import NO_LIMITS, Limits
+from ftnode.node.owner.line_limits import bandwidth_of
 from ftnode.node.owner.running_note import RunningNote
 from ftnode.node.owner.systemd import Supervisor, state_of
 from ftnode.node.watch.metrics_server import NONE, MetricsServer
@@ -44,52 +48,59 @@ LOOK_SECONDS = 2.0
 """How often the directory is read for runs, while nobody has to wait for it."""
 MEET_SECONDS = 30.0
 MEMBERS_MAX = 64
+URGENT = (STATUS_PROTOCOL, KNOCK_PROTOCOL, PUNCH_PROTOCOL, SEEN_PROTOCOL, WHO_PROTOCOL)
+"""Its own answers never wait behind what it relays."""
 
 
 def _print_now(line: str) -> None:
     print(line, flush=True)
 
 
-def run(
-    listen: Sequence[str], home: Path, say: Callable[[str], None] = _print_now, metrics: str = "none",
-    announce: Sequence[str] = (), map_ports: bool = False,
-) -> int:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What its owner typed; each as `JoinConfig` has it."""
+
+    listen: tuple[str, ...]
+    home: Path
+    metrics: str = NONE
+    announce: tuple[str, ...] = ()
+    port_mapping: bool = False
+    relay: str = "auto"
+    limits: Limits = NO_LIMITS
+
+
+def run(wishes: Wishes, say: Callable[[str], None] = _print_now) -> int:
     """Serve until Ctrl-C or SIGTERM; 0 then. Raises UserError when it cannot start or its p2pd dies."""
-    identity = take_identity(home, BOOTSTRAP_NAME)
-    forget_running(home, identity.peer_id)  # of who had it before and was killed
+    identity = take_identity(wishes.home, BOOTSTRAP_NAME)
+    forget_running(wishes.home, identity.peer_id)  # of who had it before and was killed
     try:
-        failure = trio.run(_serve, identity, tuple(listen), home, say, metrics, tuple(announce), map_ports)
+        failure = trio.run(_serve, identity, wishes, say)
     finally:
-        forget_running(home, identity.peer_id)
+        forget_running(wishes.home, identity.peer_id)
         identity.release()
     if failure is not None:
         raise failure
     return 0
 
 
-async def _serve(
-    identity: Identity,
-    listen: Sequence[str],
-    home: Path,
-    say: Callable[[str], None],
-    metrics: str,
-    announce: Sequence[str],
-    map_ports: bool,
-) -> UserError | None:
+async def _serve(identity: Identity, wishes: Wishes, say: Callable[[str], None]) -> UserError | None:
     """Errors for the user are returned, since nurseries would wrap them."""
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            note = RunningNote(home, lambda kind, line: say(line))
+            note = RunningNote(wishes.home, lambda kind, line: say(line))
             nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(note.last))
             try:
-                p2pd = await P2pd.start(nursery, identity.path, listen=listen, announce=announce, map_ports=map_ports)
+                p2pd = await P2pd.start(
+                    nursery, identity.path, listen=wishes.listen, announce=wishes.announce,
+                    map_ports=wishes.port_mapping, bandwidth=bandwidth_of(wishes.limits, URGENT),
+                )  # fmt: skip
             except UserError as error:
                 nursery.cancel_scope.cancel()
                 return error
             try:
-                point = MeetingPoint(p2pd, home, note, here=from_here(listen) if announce else ())
-                if metrics != NONE:
-                    server = MetricsServer(metrics, point.status)
+                point = MeetingPoint(p2pd, wishes, note, say)
+                if wishes.metrics != NONE:
+                    server = MetricsServer(wishes.metrics, point.status)
                     nursery.start_soon(server.run)
                     say(f"metrics: {server.line}")
                 await point.start(nursery)
@@ -127,22 +138,25 @@ async def _until_asked(signals: AsyncIterator[int], died: trio.Event) -> str:
 class MeetingPoint:
     """What runs on the p2pd: the directory, a cache of the runs that it knows of, answers for watchers."""
 
-    def __init__(
-        self, p2pd: P2pd, home: Path, note: RunningNote, link: DirectoryLink | None = None, here: Sequence[str] = ()
-    ) -> None:
-        """`here`: where this machine itself reaches it, if not where others do."""
+    def __init__(self, p2pd: P2pd, wishes: Wishes, note: RunningNote, say: Callable[[str], None]) -> None:
+        home = wishes.home
         self.p2pd = p2pd
         self.home = home
-        self._note, self._here = note, here
+        self._note, self._here = note, from_here(wishes.listen) if wishes.announce else ()
+        """Where this machine itself reaches it, if not where others do."""
         self.members: tuple[Member, ...] = ()
         remembered = parse_peers(remembered_peers(home))
         p2pd.gate.remember(remembered)
-        self.link = link or DirectoryLink(p2pd, remembered, log_path=home / "directory.log", on_lost=self._lost)
+        self.link = DirectoryLink(p2pd, remembered, log_path=home / "directory.log", on_lost=self._lost)
+        self._relaying = Relaying(
+            p2pd, wishes.relay, lambda: wishes.limits.up, takes_part=lambda peer: True,
+            say=lambda kind, line: say(line), reach=Reach(DIRECT, (), "newcomers dial it"),
+        )  # fmt: skip
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Answers watchers when this returns, and is noted as running where the disk takes it; the directory follows in
         a few seconds."""
-        await RelayService(self.p2pd).serve()
+        await self._relaying.service.serve()
         await self.p2pd.serve(STATUS_PROTOCOL, status_handler(self.status))
         await self.p2pd.serve(KNOCK_PROTOCOL, knock_handler(self.p2pd))
         await self.p2pd.serve(PUNCH_PROTOCOL, Puncher(self.p2pd).handler)
@@ -150,6 +164,7 @@ class MeetingPoint:
         await self.p2pd.serve(WHO_PROTOCOL, who_handler(lambda: self.status().speaker))
         addresses = shown_addresses(self.p2pd.peer_id, (*await self.p2pd.addresses(), *self._here))
         self._note.write(Running(os.getpid(), self.p2pd.peer_id, "", addresses))
+        nursery.start_soon(self._relaying.run)
         nursery.start_soon(self._note.keep)
         nursery.start_soon(self.link.run)
         nursery.start_soon(self._meet_forever)

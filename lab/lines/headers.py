@@ -9,7 +9,6 @@ from typing import Final
 TCP: Final = 6
 UDP: Final = 17
 IP_BYTES: Final = 20
-UDP_BYTES: Final = 8
 ADDRESSES: Final = slice(12, 20)
 IP_CHECKSUM: Final = 10
 FRAGMENT: Final = 0x3FFF
@@ -70,23 +69,6 @@ def rewritten(packet: bytes, flow: Flow, source: Endpoint | None = None, target:
         _add(data, place, hosts, inverted=False)
     elif flow.protocol == TCP or data[place : place + 2] != b"\0\0":  # without one, UDP has 0
         _add(data, place, hosts + ports)
-    return bytes(data)
-
-
-def udp_payload(packet: bytes) -> bytes:
-    """Of a packet of UDP, of which there is a flow."""
-    start = OFFLOAD_HEADER_BYTES
-    return packet[start + 4 * (packet[start] & 0xF) + UDP_BYTES :]
-
-
-def udp_answer(flow: Flow, payload: bytes) -> bytes:
-    """A packet back to where this one came from."""
-    size = IP_BYTES + UDP_BYTES + len(payload)
-    (source, port), (target, to) = flow.target, flow.source
-    data = bytearray(OFFLOAD_HEADER_BYTES) + struct.pack("!BBHHHBBHII", 0x45, 0, size, 0, 0, 64, UDP, 0, source, target)
-    data += struct.pack("!HHHH", port, to, UDP_BYTES + len(payload), 0) + payload  # without a checksum
-    total = _sum(data[OFFLOAD_HEADER_BYTES : OFFLOAD_HEADER_BYTES + IP_BYTES])
-    struct.pack_into("!H", data, OFFLOAD_HEADER_BYTES + IP_CHECKSUM, (total % 0xFFFF) ^ 0xFFFF)
     return bytes(data)
 
 

@@ -11,12 +11,10 @@ Ports that the router chooses are never those of the machine behind it, so that 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from math import inf
 from typing import Final
 
-from ftnode.lab.lines.headers import TCP, UDP, Endpoint, Flow, flow_of, rewritten, udp_answer, udp_payload
-from ftnode.lab.lines.port_mapping import PMP_PORT, answer_to
+from ftnode.lab.lines.headers import TCP, UDP, Endpoint, Flow, flow_of, rewritten
 
 PORTS: Final = range(20001, 65000)
 PORT_STRIDE: Final = 7919
@@ -28,13 +26,13 @@ REMEMBERED_SECONDS: Final = {UDP: 30.0, TCP: 7440.0}
 @dataclass(frozen=True, slots=True)
 class Kind:
     """`port_per`: endpoint or destination (RFC 4787, 4.1). `lets_in`: anybody, hosts or ports that were sent something
-    (RFC 4787, 5). `routers`: how many stand in a row. `keeps_open`: a machine inside can have a port kept open for
-    everybody (port_mapping.py)."""
+    (RFC 4787, 5). `routers`: how many stand in a row. `keeps_open`: how a machine inside can have a port kept open for
+    everybody (door.py); empty: not at all."""
 
     port_per: str
     lets_in: str
     routers: int = 1
-    keeps_open: bool = False
+    keeps_open: str = ""
 
 
 KINDS: Final = {
@@ -47,8 +45,10 @@ KINDS: Final = {
 }
 """What a home may be behind; the names are those of RFC 3489."""
 
-MAPPING: Final = "mapping"
-ALL_KINDS: Final = {**KINDS, MAPPING: Kind("endpoint", "ports", keeps_open=True)}
+NAT_PMP: Final = "nat-pmp"
+UPNP: Final = "upnp"
+MAPPINGS: Final = (NAT_PMP, UPNP)
+ALL_KINDS: Final = {**KINDS, **{way: Kind("endpoint", "ports", keeps_open=way) for way in MAPPINGS}}
 """With what many routers at home are: port-restricted, until a machine behind them asks for a port."""
 
 Inside = tuple[int, Endpoint, Endpoint | None]
@@ -69,7 +69,7 @@ class Router:
 
     def __init__(self, kind: Kind, host: int) -> None:
         self._kind = kind
-        self._host = host
+        self.host = host
         self._ports: dict[tuple[int, int], _Port] = {}
         """(protocol, port outside) → what it stands for."""
         self._chosen: dict[Inside, int] = {}
@@ -79,7 +79,7 @@ class Router:
 
     def move(self, host: int) -> None:
         """It has another address outside from now on; connections that went by the old one are forgotten."""
-        self._host = host
+        self.host = host
         self._ports.clear()
         self._chosen.clear()
 
@@ -92,12 +92,12 @@ class Router:
         if self._living(now, flow.protocol, number) is None:
             number = self._port_of(now, flow)
         self._ports[flow.protocol, number].sent[flow.target] = now
-        return rewritten(packet, flow, source=(self._host, number))
+        return rewritten(packet, flow, source=(self.host, number))
 
     def inward(self, now: float, packet: bytes) -> bytes | None:
         """A packet from outside as it goes on; None: dropped, without a word, as routers do."""
         flow = flow_of(packet)
-        if flow is None or flow.target[0] != self._host:
+        if flow is None or flow.target[0] != self.host:
             return None
         port = self._living(now, flow.protocol, flow.target[1])
         if port is None or not self._lets_in(now, port, flow):
@@ -106,27 +106,36 @@ class Router:
             self._came_to[Flow(flow.protocol, port.inside[1], flow.source)] = flow.target[1]
         return rewritten(packet, flow, target=port.inside[1])
 
-    def asked(self, now: float, packet: bytes, host: int) -> bytes | None:
-        """The answer to a packet from inside to the router itself, which is `host` there; None: there is none."""
-        flow = flow_of(packet)
-        if not self._kind.keeps_open or flow is None or (flow.protocol, flow.target) != (UDP, (host, PMP_PORT)):
-            return None
-        port_for = partial(self._keep_open, now, flow.source[0])
-        payload = answer_to(udp_payload(packet), self._host, int(now) & 0xFFFF, port_for)
-        return udp_answer(flow, payload) if payload else None
+    @property
+    def keeps_open(self) -> str:
+        """How a machine inside can have a port kept open; empty: not at all."""
+        return self._kind.keeps_open
 
-    def _keep_open(self, now: float, host: int, protocol: int, port: int, wanted: int, seconds: int) -> int:
-        """The port that is wanted, where nothing else has it."""
-        inside: Inside = protocol, (host, port), None
+    def is_free(self, now: float, protocol: int, endpoint: Endpoint, wanted: int) -> bool:
+        """Whether who is inside may have this port outside: nothing else has it."""
         there = self._living(now, protocol, wanted)
-        if wanted and (there is None or there.inside == inside):
-            self._ports[protocol, wanted] = there or _Port(inside, {})
+        return there is None or there.inside == (protocol, endpoint, None)
+
+    def keep_open(self, now: float, protocol: int, endpoint: Endpoint, wanted: int, seconds: int) -> int:
+        """The port outside that everybody reaches who is inside by, for so long; 0 s end it. It is the one that is
+        wanted where that is free; 0: any."""
+        inside: Inside = protocol, endpoint, None
+        number = wanted
+        if wanted and self.is_free(now, protocol, endpoint, wanted):
+            self._ports.setdefault((protocol, wanted), _Port(inside, {}))
             self._chosen.setdefault(inside, wanted)
-            number = wanted
         else:
-            number = self._port_of(now, Flow(protocol, (host, port), (0, 0)))
+            number = self._port_of(now, Flow(protocol, endpoint, (0, 0)))
         self._ports[protocol, number].open_until = now + seconds if seconds else -inf
         return number
+
+    def shut(self, now: float, protocol: int, host: int, number: int) -> bool:
+        """End what keeps this port open for the host inside; False: nothing does."""
+        port = self._living(now, protocol, number)
+        if port is None or port.inside[1][0] != host or now >= port.open_until:
+            return False
+        port.open_until = -inf
+        return True
 
     def _lets_in(self, now: float, port: _Port, flow: Flow) -> bool:
         since = now - REMEMBERED_SECONDS[flow.protocol]
@@ -150,7 +159,7 @@ class Router:
     def _free_port(self, now: float, protocol: int) -> int:
         for _ in PORTS:
             self._next += PORT_STRIDE
-            number = PORTS[(self._host + self._next) % len(PORTS)]
+            number = PORTS[(self.host + self._next) % len(PORTS)]
             if self._living(now, protocol, number) is None:
                 return number
         raise ValueError("the router has no port left")

@@ -21,15 +21,16 @@ import itertools
 import json
 import os
 import select
-import socket
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Final, TextIO
 
+from ftnode.lab.lines.door import Door
 from ftnode.lab.lines.headers import OFFLOAD_HEADER_BYTES
 from ftnode.lab.lines.router import ALL_KINDS, Kind, Router
 
@@ -57,7 +58,7 @@ NETWORK_6: Final = "2a44:77::"
 BEHIND: Final = "192.168.{}.2"
 """Where a home behind a router believes itself to be."""
 ROUTER: Final = "192.168.{}.1"
-"""Where it sees its router, which answers to nothing but what port_mapping.py has."""
+"""Where it sees its router, which answers to nothing but what door.py has."""
 BETWEEN: Final = "100.64.0.{}"
 """The address of a router behind another one (RFC 6598)."""
 QUEUE_SECONDS: Final = 0.25
@@ -158,9 +159,10 @@ class Switch:
         self._way: list[tuple[float, int, bool, int, int, bytes]] = []
         """(when, serial, is it at its home's door, from, to, packet)"""
         self._serial = itertools.count()
-        self._inside = [socket.inet_aton(ROUTER.format(home + 1)) for home in range(len(homes.rates))]
-        self._answers: list[tuple[int, bytes]] = []
-        """Of routers to those behind them."""
+
+    def router(self, home: int) -> Router:
+        """The innermost one of a home that is behind any."""
+        return self._routers[home][0]
 
     def move(self, home: int, outside: str) -> None:
         """The home's outermost router has another address from now on, and has forgotten all connections."""
@@ -172,11 +174,6 @@ class Switch:
         """A home sends a packet. Without a router it is reached from now on wherever its packets come from."""
         if not self._routers[source]:
             self._home_at[part(packet, SOURCE)] = source
-        elif part(packet, DESTINATION) == self._inside[source]:
-            answer = self._routers[source][0].asked(now, packet, int.from_bytes(self._inside[source], "big"))
-            if answer is not None:
-                self._answers.append((source, answer))
-            return
         target, outside = self._home_at.get(part(packet, DESTINATION)), packet
         for router in self._routers[source] if target is not None else ():
             translated = router.outward(now, outside)
@@ -192,7 +189,7 @@ class Switch:
 
     def due(self, now: float) -> list[tuple[int, bytes]]:
         """(home, packet) that arrive by now."""
-        arrived, self._answers = self._answers, []
+        arrived = []
         while self._way and self._way[0][0] <= now:
             when, serial, at_door, source, target, packet = heapq.heappop(self._way)
             if at_door:
@@ -241,41 +238,62 @@ def open_home(hosts: Sequence[str], router: str = "") -> tuple[int, int]:
     return os.open("/proc/self/ns/net", os.O_RDONLY), tunnel
 
 
-def carry(homes: Homes, tunnels: list[int], orders: int) -> None:
-    """Carry packets until we are ended. `orders`: a descriptor, from which orders come as `Switch.move` takes them,
-    one a line."""
-    switch, home_of = Switch(homes), {tunnel: home for home, tunnel in enumerate(tunnels)}
-    ready, next_count = select.epoll(), 0.0
-    for tunnel in tunnels:
-        ready.register(tunnel, select.EPOLLIN)
-    ready.register(orders, select.EPOLLIN)
-    with open(homes.counts, "w", buffering=1, encoding="utf-8") as counts:
+class Carrier:
+    """Carries packets between the homes whose interfaces end in `tunnels`. `doors`: by home, of those whose router has
+    one; `orders`: a descriptor, from which orders come as `Switch.move` takes them, one a line."""
+
+    def __init__(
+        self, switch: Switch, tunnels: Sequence[int], doors: Mapping[int, Door], ready: select.epoll, orders: int
+    ) -> None:
+        self._switch, self._tunnels, self._doors, self._ready, self._orders = switch, tunnels, doors, ready, orders
+        self._home_of = {tunnel: home for home, tunnel in enumerate(tunnels)}
+        self._behind = {door.tunnel: home for home, door in doors.items()}
+        for descriptor in (*tunnels, *self._behind, orders):
+            ready.register(descriptor, select.EPOLLIN)
+
+    def run(self, counts: TextIO) -> None:
+        """Until we are ended."""
+        next_count = 0.0
         while True:
             time.sleep(TICK_SECONDS)
-            found = ready.poll(switch.next_seconds(time.monotonic()))
+            found = self._ready.poll(self._switch.next_seconds(time.monotonic()))
             now = time.monotonic()
-            for tunnel, _ in found:
-                if tunnel == orders:
-                    obey(switch, ready, orders)
-                    continue
-                for packet in waiting(tunnel):
-                    switch.offer(now, home_of[tunnel], packet)
-            for target, packet in switch.due(now):
-                try:
-                    os.write(tunnels[target], packet)
-                except OSError:  # its queue is full: lost
-                    continue
+            for descriptor, _ in found:
+                self._serve(descriptor, now)
+            for target, packet in self._switch.due(now):
+                give(self._tunnels[target], packet)
             if now >= next_count:
                 next_count = now + COUNT_SECONDS
-                print(json.dumps([now, switch.carried()]), file=counts)
+                print(json.dumps([now, self._switch.carried()]), file=counts)
+
+    def _serve(self, descriptor: int, now: float) -> None:
+        if descriptor == self._orders:
+            self._obey()
+        elif descriptor in self._home_of:
+            home = self._home_of[descriptor]
+            door = self._doors.get(home)
+            for packet in waiting(descriptor):
+                if door is not None and part(packet, DESTINATION) in door.hosts:
+                    give(door.tunnel, packet)
+                else:
+                    self._switch.offer(now, home, packet)
+        elif descriptor in self._behind:
+            for packet in waiting(descriptor):
+                give(self._tunnels[self._behind[descriptor]], packet)
+        else:
+            any(door.serve(descriptor, now) for door in self._doors.values())
+
+    def _obey(self) -> None:
+        lines = os.read(self._orders, select.PIPE_BUF)
+        for line in lines.splitlines():
+            self._switch.move(*json.loads(line))
+        if not lines:  # who gave orders has gone
+            self._ready.unregister(self._orders)
 
 
-def obey(switch: Switch, ready: select.epoll, orders: int) -> None:
-    lines = os.read(orders, select.PIPE_BUF)
-    for line in lines.splitlines():
-        switch.move(*json.loads(line))
-    if not lines:  # who gave orders has gone
-        ready.unregister(orders)
+def give(tunnel: int, packet: bytes) -> None:
+    with suppress(OSError):  # its queue is full: lost
+        os.write(tunnel, packet)
 
 
 def bytes_on_the_line(packet: bytes) -> int:
@@ -298,10 +316,18 @@ def waiting(tunnel: int) -> list[bytes]:
 
 def main() -> None:
     homes = Homes(**json.loads(sys.argv[1]))
-    opened = [open_home(homes.addresses(home), homes.router(home)) for home in range(len(homes.rates))]
+    switch, ready, count = Switch(homes), select.epoll(), len(homes.rates)
+    opened = [open_home(homes.addresses(home), homes.router(home)) for home in range(count)]
+    doors: dict[int, Door] = {}
+    for home in range(count):
+        if homes.kind(home).keeps_open:
+            _, tunnel = open_home([homes.router(home)])
+            doors[home] = Door(switch.router(home), homes.router(home), tunnel, ready)
     with open(int(sys.argv[2]), "w", encoding="utf-8") as answer:
         answer.write(json.dumps([namespace for namespace, _ in opened]) + "\n")
-    carry(homes, [tunnel for _, tunnel in opened], int(sys.argv[3]))
+    carrier = Carrier(switch, [tunnel for _, tunnel in opened], doors, ready, int(sys.argv[3]))
+    with open(homes.counts, "w", buffering=1, encoding="utf-8") as counts:
+        carrier.run(counts)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,16 @@ import json
 
 import click
 
-from ftnode.node.cli.options import check_metrics, home_option, json_option, metrics_option, port_mapping_option
+from ftnode.node.cli.limits import down_option, up_option
+from ftnode.node.cli.options import (
+    check_metrics,
+    home_option,
+    json_option,
+    metrics_option,
+    port_mapping_option,
+    relay_option,
+)
+from ftnode.node.owner.limits import Limits
 
 PORT = 31337
 
@@ -21,13 +30,17 @@ PORT = 31337
     help="Multiaddr or name where others reach it instead of where it listens, as behind a forwarded port; repeats.",
 )  # fmt: skip
 @port_mapping_option
+@relay_option
+@up_option
+@down_option
 @metrics_option
 @home_option
 def bootstrap(
-    listen: tuple[str, ...], announce: tuple[str, ...], port_mapping: bool, metrics: str, home: str | None
-) -> int | None:
+    listen: tuple[str, ...], announce: tuple[str, ...], port_mapping: bool, relay: str, up: float, down: float,
+    metrics: str, home: str | None,
+) -> int | None:  # fmt: skip
     """Host a meeting point: newcomers dial it first. It trains nothing and holds nothing of a run. Ctrl-C ends it."""
-    from ftnode.bootstrap.server import run
+    from ftnode.bootstrap.server import Wishes, run
     from ftnode.node.home.identity import home_directory
     from ftnode.node.links.listening import check_announce, check_listen, everywhere
 
@@ -35,7 +48,7 @@ def bootstrap(
     listen = listen or everywhere(PORT)
     check_listen(listen)
     check_announce(announce, listen)
-    return run(listen=listen, announce=announce, home=home_directory(home), metrics=metrics, map_ports=port_mapping)
+    return run(Wishes(listen, home_directory(home), metrics, announce, port_mapping, relay, Limits(up=up, down=down)))
 
 
 @click.command("id")

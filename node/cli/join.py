@@ -19,6 +19,7 @@ from ftnode.node.cli.options import (
     peer_option,
     port_mapping_option,
     readable_data,
+    relay_option,
     snapshot_limit_option,
 )
 from ftnode.node.home.paths import whole_path
@@ -62,10 +63,7 @@ ERRORS = "cli_join"
     help="Multiaddr where others reach us instead of where we listen, as behind a forwarded port; repeats.",
 )  # fmt: skip
 @port_mapping_option
-@click.option(
-    "--relay", type=click.Choice(["auto", "on", "off"]), default="auto", show_default=True,
-    help="Relay for volunteers whom nobody can dial, within --up; auto: not on a metered or slow line.",
-)  # fmt: skip
+@relay_option
 @click.option(
     "--timeout", type=FiniteRange(0, min_open=True), default=60.0, show_default=True,
     help="Seconds to look for a peer before giving up.",

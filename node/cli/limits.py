@@ -1,4 +1,4 @@
-"""Options that say what a volunteer gives at most."""
+"""Options that say what a volunteer or a meeting point gives at most."""
 
 from __future__ import annotations
 
@@ -31,19 +31,21 @@ class Limit(click.ParamType):  # type: ignore[type-arg]  # of what it makes; old
 
 
 RATE = Limit("rate", lambda text: Rate(parse_rate(text)))
+up_option = click.option(
+    "--up", type=RATE, default="none", show_default=True, metavar="RATE",
+    help="Send at most this to peers, as 20Mbit or 2.5MB/s.",
+)  # fmt: skip
+down_option = click.option(
+    "--down", type=RATE, default="none", show_default=True, metavar="RATE",
+    help="Take at most this from peers, as 100Mbit or 12MB/s.",
+)  # fmt: skip
 OPTIONS = (
     click.option(
         "--vram", type=Limit("memory", parse_memory), default="none", show_default=True, metavar="SHARE|AMOUNT",
         help="Memory of the device to use at most, as 0.7 or 12GiB; with --device cpu that of the compute process.",
     ),
-    click.option(
-        "--up", type=RATE, default="none", show_default=True, metavar="RATE",
-        help="Send at most this to peers, as 20Mbit or 2.5MB/s.",
-    ),
-    click.option(
-        "--down", type=RATE, default="none", show_default=True, metavar="RATE",
-        help="Take at most this from peers, as 100Mbit or 12MB/s.",
-    ),
+    up_option,
+    down_option,
     click.option(
         "--nice", type=click.IntRange(0, 19), default=NICE, show_default=True,
         help="How far to step back when other programs want the processor; 0: not at all.",

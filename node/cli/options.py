@@ -71,6 +71,10 @@ port_mapping_option = click.option(
     "--port-mapping/--no-port-mapping", default=True, show_default=True,
     help="Have the router keep a port open for this machine, where it offers that (UPnP, NAT-PMP).",
 )  # fmt: skip
+relay_option = click.option(
+    "--relay", type=click.Choice(["auto", "on", "off"]), default="auto", show_default=True,
+    help="Relay for volunteers whom nobody can dial, within --up; auto: not on a metered or slow line.",
+)  # fmt: skip
 peer_option = click.option(
     "--peer", "peers", multiple=True, metavar="ADDR", help="Multiaddr of a peer, /ip4/…/p2p/12D3…; repeats."
 )

@@ -1,7 +1,8 @@
 """Who this node is: an Ed25519 key in a file, in the format that p2pd reads, locked while it is in use.
 
 The PeerId is the public key, so a signature is checked with nothing but the id of its maker. One home holds several
-identities: a second node on the machine takes `identity-2`, since one identity in two places confuses every peer.
+identities: a second node on the machine takes `identity-2`, since one identity in two places confuses every peer. Who
+comes back to a run takes the one that it had there (last_runs.py).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from platformdirs import user_data_path
 
+from ftnode.node.home.last_runs import note_run, rank
 from ftnode.node.home.paths import platform_folder, whole_path
 from ftnode.protocol.words.errors import UserError
 
@@ -87,16 +89,20 @@ def check_ours(home: Path) -> None:
     raise UserError(f"{home} is {name}'s, whose nodes listen to {name} and root alone; ask as one of them, by sudo", 77)
 
 
-def take_identity(home: Path, name: str = VOLUNTEER_NAME) -> Identity:
-    """The first identity of `home` that nobody uses, made when there is none: `name`, `name-2`, `name-3`, ...
+def take_identity(home: Path, name: str = VOLUNTEER_NAME, run: str = "") -> Identity:
+    """An identity of `home` that nobody uses: the last one that was used for this run, else the first of `name`,
+    `name-2`, `name-3`, ..., made when there is none. It is noted for the run, unless that is empty.
 
     Raises UserError when its file is corrupt, readable by others or cannot be written; nothing is overwritten.
     """
-    for path in _places(home, name):
+    places = _places(home, name)
+    for path in sorted(places, key=lambda path: rank(path, run)) if run else places:
         if not path.exists():
             _create(path)
         identity = _lock_and_load(path)
         if identity is not None:
+            if run:
+                note_run(path, run)
             return identity
     raise UserError(f"all {IDENTITIES_MAX} identities in {home} are in use; choose another folder with --home", 75)
 

@@ -20,7 +20,6 @@ from ftnode.node.home.log_format import LogFile, formatter
 from ftnode.node.life.bottom_line import BottomLine, terminal_for
 from ftnode.node.life.node import Node
 from ftnode.node.life.owner_wishes import OwnerWishes
-from ftnode.node.links.bandwidth import Bandwidth, Gate
 from ftnode.node.links.dead_connections import PING_PROTOCOL, SEEN_PROTOCOL
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL
 from ftnode.node.links.p2pd import P2pd
@@ -30,7 +29,8 @@ from ftnode.node.manifests.joining import admitted, newest_kept
 from ftnode.node.owner.announcements import Speaking
 from ftnode.node.owner.control_socket import ControlServer, socket_path
 from ftnode.node.owner.join_options import JoinConfig, forget_running
-from ftnode.node.owner.limits import Limits, limits_text
+from ftnode.node.owner.limits import limits_text
+from ftnode.node.owner.line_limits import bandwidth_of
 from ftnode.node.owner.machine_use import MachineUse
 from ftnode.node.owner.systemd import Supervisor, state_of
 from ftnode.node.snapshots.save_request import SnapshotRequests
@@ -49,6 +49,9 @@ AGAIN_SECONDS: Final = 30.0
 """After a pause nobody may answer at first, as when a laptop wakes up elsewhere: it tries again instead of ending."""
 UNAVAILABLE: Final = 69
 
+URGENT = (STEP_PROTOCOL, KNOCK_PROTOCOL, WHO_PROTOCOL, MANIFEST_PROTOCOL, PUNCH_PROTOCOL, SEEN_PROTOCOL, PING_PROTOCOL)
+"""Greetings and heartbeats never wait behind tensors."""
+
 
 def run(config: JoinConfig) -> int:
     """Be a node until Ctrl-C, SIGTERM or an error. 0 after a clean leave. Raises UserError."""
@@ -64,7 +67,7 @@ def run(config: JoinConfig) -> int:
     logging.basicConfig(handlers=[log_file], level=logging.INFO)
     for gone in clear(config.log_directory.parents[1], config.log_bytes_max) if config.log_bytes_max else ():
         log.info("removed old logs: %s", gone)
-    identity = take_identity(config.home)
+    identity = take_identity(config.home, run=config.manifest.run_id)
     forget_running(config.home, identity.peer_id)  # of who had it before and was killed
     try:
         failure = trio.run(_live, admitted(config, identity.peer_id), identity)
@@ -80,25 +83,6 @@ def run(config: JoinConfig) -> int:
 def _on_stderr(line: str) -> None:
     with suppress(OSError):  # it may be on the same disk
         print(f"ftnode: {line}", file=sys.stderr, flush=True)
-
-
-def bandwidth_of(limits: Limits) -> Bandwidth | None:
-    """The gates of a life; None where nothing is limited. Greetings and heartbeats never wait behind tensors."""
-    if not limits.up and not limits.down:
-        return None
-    return Bandwidth(
-        up=Gate(limits.up) if limits.up else None,
-        down=Gate(limits.down) if limits.down else None,
-        urgent=(
-            STEP_PROTOCOL,
-            KNOCK_PROTOCOL,
-            WHO_PROTOCOL,
-            MANIFEST_PROTOCOL,
-            PUNCH_PROTOCOL,
-            SEEN_PROTOCOL,
-            PING_PROTOCOL,
-        ),
-    )
 
 
 async def _live(config: JoinConfig, identity: Identity) -> UserError | None:
@@ -186,7 +170,7 @@ async def _life(
             p2pd = await P2pd.start(
                 nursery, identity.path, listen=config.listen, announce=config.announce,
                 map_ports=config.port_mapping,
-                log_path=config.log_directory / "p2pd.log", bandwidth=bandwidth_of(config.limits),
+                log_path=config.log_directory / "p2pd.log", bandwidth=bandwidth_of(config.limits, URGENT),
             )  # fmt: skip
         except UserError as error:
             nursery.cancel_scope.cancel()

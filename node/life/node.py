@@ -33,7 +33,6 @@ from ftnode.node.life.bottom_line import BottomLine
 from ftnode.node.life.departure import Departure
 from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
-from ftnode.node.life.relaying import Relaying
 from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, saver_for
 from ftnode.node.links.address_cards import card_signer
 from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers, remember_peers
@@ -45,6 +44,7 @@ from ftnode.node.links.p2pd import P2pd
 from ftnode.node.links.peer_lines import PeerLines
 from ftnode.node.links.punch import PUNCH_PROTOCOL, Puncher
 from ftnode.node.links.reachability import Reach, Reachability
+from ftnode.node.links.relaying import Relaying
 from ftnode.node.links.streams import at_most
 from ftnode.node.links.transport import Transport
 from ftnode.node.machine.gradient_memory import GradientMemory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from typing import Final
 
@@ -20,7 +21,9 @@ async def is_metered() -> bool:
     """False where nobody knows."""
     with trio.move_on_after(ANSWER_SECONDS):
         try:
-            asked = await trio.run_process(ASK, capture_stdout=True, stderr=subprocess.DEVNULL, check=False)
+            # busctl would tell its own errors to the service manager, as if they were ours
+            quiet = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
+            asked = await trio.run_process(ASK, capture_stdout=True, stderr=subprocess.DEVNULL, check=False, env=quiet)
         except OSError:
             return False
         return says_metered(asked.stdout.decode(errors="replace"))

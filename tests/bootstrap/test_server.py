@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -44,9 +44,10 @@ class Point:
 
 
 async def start_point(
-    nursery: trio.Nursery, home: Path, listen: str = "/ip4/127.0.0.1/tcp/0", notify: str = "", announce: str = ""
-) -> Point:
-    command = [sys.executable, "-m", "ftnode.node.cli", "bootstrap", "--listen", listen, "--home", str(home)]
+    nursery: trio.Nursery, home: Path, listen: str = "/ip4/127.0.0.1/tcp/0", notify: str = "", announce: str = "",
+    options: Sequence[str] = (),
+) -> Point:  # fmt: skip
+    command = [sys.executable, "-m", "ftnode.node.cli", "bootstrap", "--listen", listen, "--home", str(home), *options]
     command += ["--announce", announce] if announce else []
     environment = {**os.environ, "NOTIFY_SOCKET": notify}
     process: trio.Process = await nursery.start(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from ftnode.lab.lines.network import open_network, read_counts
-from ftnode.lab.lines.router import MAPPING
+from ftnode.lab.lines.router import MAPPINGS
 from ftnode.lab.lines.switch import Homes
 from ftnode.lab.routers import relay_killed
 from ftnode.lab.routers.matrix import Asked, measure
-from ftnode.lab.swarms.swarm import Swarm
+from ftnode.lab.swarms.swarm import NODE, Swarm
 from ftnode.lab.swarms.trial import Trial, small_manifest
 from ftnode.lab.traces.story import Story
 from ftnode.node.cli.manifest import manifest_text
@@ -86,13 +88,27 @@ def test_tensors_of_two_behind_port_restricted_routers_pass_by_the_meeting_point
         trial.wait_for_step(step + STEPS)  # nobody needs the meeting point any more
 
 
-def test_a_router_that_keeps_a_port_open_is_asked_to_unless_its_owner_says_no(tmp_path: Path) -> None:
-    with behind(tmp_path, (MAPPING, MAPPING), {"v0": EVERYWHERE, "v1": (*EVERYWHERE, "--no-port-mapping")}) as trial:
+@pytest.mark.parametrize("kind", MAPPINGS)
+def test_a_router_that_keeps_a_port_open_is_asked_to_unless_its_owner_says_no(tmp_path: Path, kind: str) -> None:
+    with behind(tmp_path, (kind, kind), {"v0": EVERYWHERE, "v1": (*EVERYWHERE, "--no-port-mapping")}) as trial:
         trial.wait_for_step(1)
         trial.wait("v0 to be dialled", lambda story: _says(trial, "v0", "direct"), SAID_SECONDS)
-        assert " at /ip4/44.77.0.2/tcp/" in reachable(trial, "v0"), "the router's address and not its own"
+        address = reachable(trial, "v0").split(" at ")[1].split()[0]
+        assert address.startswith("/ip4/44.77.0.2/tcp/"), "the router's address and not its own"
+        assert _answers(trial, address, "v0"), "a stranger dials it there, whom it has sent nothing"
         trial.wait("v1 to be asked", lambda story: reachable(trial, "v1") != "", SAID_SECONDS)
         assert not _says(trial, "v1", "direct")
+        asked = (tmp_path / "counts.log").read_text()
+        assert "was asked by 192.168.2.2" in asked and "was asked by 192.168.3.2" not in asked
+
+
+def _answers(trial: Trial, address: str, name: str) -> bool:
+    """Whether a watcher in the meeting point's namespace has the node's status from this address."""
+    peer, enter = trial.story.peers[name].id, trial.swarm.places[POINT].enter
+    argv = [*enter, sys.executable, "-m", *NODE, "status", "--peer", f"{address}/p2p/{peer}", "--json"]
+    home = trial.swarm.directory / "watcher"
+    asked = subprocess.run([*argv, "--home", str(home)], capture_output=True, timeout=SAID_SECONDS, check=True)
+    return bool(json.loads(asked.stdout)["speaker"]["peer"] == peer)
 
 
 def test_where_routers_cannot_be_opened_the_run_trains_through_the_meeting_point(tmp_path: Path) -> None:

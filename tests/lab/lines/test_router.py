@@ -16,15 +16,11 @@ from ftnode.lab.lines.headers import (
     TCP,
     UDP,
     Endpoint,
-    Flow,
     flow_of,
     rewritten,
-    udp_answer,
-    udp_payload,
 )  # fmt: skip
 from ftnode.lab.lines.network import open_network
-from ftnode.lab.lines.port_mapping import PMP_PORT
-from ftnode.lab.lines.router import ALL_KINDS, KINDS, MAPPING, REMEMBERED_SECONDS, Router
+from ftnode.lab.lines.router import KINDS, REMEMBERED_SECONDS, Router
 from ftnode.lab.lines.switch import Homes, address
 from tests.namespaces import skipped_without_namespaces
 
@@ -160,54 +156,3 @@ def test_kernels_on_both_sides_of_two_routers_take_what_they_pass_on(
         )
         assert told.stdout.strip() == address(1), "the outer router's address, not the home's"
         assert point.wait(timeout=9) == 0
-
-
-INSIDE = int(ipaddress.IPv4Address("192.168.1.1"))
-ASKING = Flow(UDP, (INSIDE, PMP_PORT), (HOME[0], 50_000))
-"""What `udp_answer` turns round into a request."""
-
-
-def asked(router: Router, request: bytes, now: float = 0.0) -> bytes:
-    """The router's answer to a request of NAT-PMP; empty when it gives none."""
-    answer = router.asked(now, udp_answer(ASKING, request), INSIDE)
-    if answer is None:
-        return b""
-    assert flow_of(answer) == ASKING
-    assert total(answer[OFFLOAD_HEADER_BYTES : OFFLOAD_HEADER_BYTES + 20]) == 0xFFFF
-    return udp_payload(answer)
-
-
-def test_a_port_is_kept_open_for_everybody_as_long_as_was_asked_for() -> None:
-    """Requests and answers as RFC 6886 has them, 3.2 and 3.3."""
-    router = Router(ALL_KINDS[MAPPING], ROUTER)
-    assert asked(router, bytes.fromhex("0000"), now=7.0) == bytes.fromhex("0080 0000 00000007 2c4d0001")
-    request = struct.pack("!BBHHHI", 0, 2, 0, HOME[1], 0, 60)
-    answer = asked(router, request, now=0.0)
-    kind, code, inside, outside, seconds = struct.unpack("!xBH4xHHI", answer)
-    assert (kind, code, inside, seconds) == (130, 0, HOME[1], 60)
-    assert comes_in(router, PEER, (ROUTER, outside), TCP, now=59.0)
-    assert not comes_in(router, PEER, (ROUTER, outside), TCP, now=61.0)
-    assert asked(router, request, now=61.0) == struct.pack("!BBHIHHI", 0, 130, 0, 61, HOME[1], outside, 60)
-    assert comes_in(router, PEER, (ROUTER, outside), TCP, now=62.0)
-    asked(router, request[:-4] + bytes(4), now=63.0)
-    assert not comes_in(router, PEER, (ROUTER, outside), TCP, now=64.0), "0 s end it"
-
-
-def test_a_port_that_is_wanted_is_given_where_it_is_free() -> None:
-    router = Router(ALL_KINDS[MAPPING], ROUTER)
-    taken = sent(router, POINT, TCP)[1]
-    for wanted, given in ((40_000, 40_000), (40_000, 40_000), (taken, taken)):
-        answer = asked(router, struct.pack("!BBHHHI", 0, 2, 0, HOME[1], wanted, 60))
-        assert struct.unpack("!H", answer[10:12]) == (given,) and comes_in(router, PEER, (ROUTER, given), TCP)
-    assert sent(router, PEER, TCP)[1] == taken, "the last port that a packet of this peer came to"
-    comes_in(router, PEER, (ROUTER, 40_000), TCP)
-    assert sent(router, PEER, TCP)[1] == 40_000 and sent(router, OTHER_PORT, TCP)[1] == taken
-    answer = asked(router, struct.pack("!BBHHHI", 0, 2, 0, HOME[1] + 1, 40_000, 60))
-    assert struct.unpack("!H", answer[10:12]) != (40_000,), "another one has it"
-
-
-def test_what_is_no_request_and_routers_that_keep_nothing_open() -> None:
-    router = Router(ALL_KINDS[MAPPING], ROUTER)
-    assert asked(router, b"\x00\x09" + bytes(10)) == struct.pack("!BBHI", 0, 137, 5, 0)
-    assert asked(router, b"\x01\x02" + bytes(10)) == asked(router, b"") == b""
-    assert asked(Router(KINDS["port-restricted"], ROUTER), b"\x00\x00") == b""

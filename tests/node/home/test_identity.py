@@ -16,6 +16,7 @@ from ftnode.node.home.identity import (
     take_identity,
     verify,
 )
+from ftnode.node.home.last_runs import NOTE_BYTES_MAX, RUNS_MAX, runs_of
 from ftnode.protocol.words.errors import UserError
 
 # libp2p's peer-ids spec, test vector of an Ed25519 key: the public key and its PeerId in base58.
@@ -43,6 +44,47 @@ def test_a_taken_identity_leaves_the_next(tmp_path: Path) -> None:
     assert third.peer_id == first.peer_id
     third.release()
     second.release()
+
+
+def restarted(home: Path, *runs: str) -> list[str]:
+    """PeerIds of nodes that start in this order, one for each run, and end together."""
+    taken = [take_identity(home, run=run) for run in runs]
+    for identity in taken:
+        identity.release()
+    return [identity.peer_id for identity in taken]
+
+
+def test_who_comes_back_to_a_run_has_the_identity_that_it_had_there(tmp_path: Path) -> None:
+    ours, theirs = restarted(tmp_path, "ours", "theirs")
+    assert restarted(tmp_path, "theirs", "ours") == [theirs, ours]
+    assert restarted(tmp_path, "theirs") == [theirs]
+    assert restarted(tmp_path, "ours", "ours") == [ours, theirs], "two in one run are two"
+    assert restarted(tmp_path, "new", "ours") == [ours, theirs], "the last one that was used and is free"
+    assert restarted(tmp_path, "ours", "new") == [theirs, ours]
+
+
+def test_without_a_note_of_runs_the_first_free_identity_is_taken(tmp_path: Path) -> None:
+    first, second = restarted(tmp_path, "", "")
+    note = tmp_path / "identity-2.runs"
+    for text in ("", "{", "[]", '{"runs": 7}', '{"runs": "ours"}', "[" * 9_000, '{"runs": [' + '"ours",' * 9_000):
+        note.write_text(text)
+        assert restarted(tmp_path, "ours") == [first], text[:20]
+    (tmp_path / "identity.runs").unlink()
+    note.unlink()
+    note.symlink_to(tmp_path / "other")
+    (tmp_path / "other").write_text('{"runs": ["ours"]}')
+    assert restarted(tmp_path, "ours") == [first], "links are not followed"
+    note.unlink()
+    os.mkfifo(note)
+    assert restarted(tmp_path, "ours", "ours") == [first, second], "nothing waits for a pipe"
+
+
+def test_runs_that_an_identity_was_used_for_are_bounded(tmp_path: Path) -> None:
+    for number in range(RUNS_MAX + 3):
+        restarted(tmp_path, f"run-{number}")
+    assert runs_of(tmp_path / "identity") == tuple(f"run-{number}" for number in range(RUNS_MAX + 2, 2, -1))
+    note = tmp_path / "identity.runs"
+    assert note.stat().st_mode & 0o777 == 0o600 and note.stat().st_size < NOTE_BYTES_MAX
 
 
 def test_kinds_of_nodes_have_names_of_their_own(tmp_path: Path) -> None:

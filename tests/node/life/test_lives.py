@@ -76,7 +76,10 @@ def test_the_note_of_who_had_the_identity_before_goes_first(monkeypatch: pytest.
 
     monkeypatch.setattr(lives_module, "_live", live)
     monkeypatch.setattr(lives_module, "admitted", lambda config, peer: config)
-    config: Any = SimpleNamespace(home=tmp_path, log_directory=tmp_path / "logs", log_format="text", log_bytes_max=0)
+    config: Any = SimpleNamespace(
+        home=tmp_path, log_directory=tmp_path / "logs", log_format="text", log_bytes_max=0,
+        manifest=SimpleNamespace(run_id="run"),
+    )  # fmt: skip
     assert lives_module.run(config) == 0
     assert noted == [()]
 

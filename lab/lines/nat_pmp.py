@@ -1,14 +1,14 @@
-"""What a router answers to the machines behind it that want a port of its own kept open for them: NAT-PMP (RFC 6886),
-the few bytes of it that ask for the router's address, or for a port.
+"""NAT-PMP (RFC 6886): what a router answers to a machine behind it that asks for the router's address, or that wants a
+port of its own kept open.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Final
 
 from ftnode.lab.lines.headers import TCP, UDP
+from ftnode.lab.lines.router import Router
 
 PMP_PORT: Final = 5351
 ADDRESS: Final = 0
@@ -21,16 +21,16 @@ REQUEST: Final = struct.Struct("!BBHHHI")
 """Version, opcode, nothing, port inside, port wanted outside, seconds."""
 
 
-def answer_to(request: bytes, host: int, seconds: int, port_for: Callable[[int, int, int, int], int]) -> bytes:
-    """`host`: the router's address outside; `seconds`: for which it has run; `port_for`: the port outside that it keeps
-    open for (protocol, port inside, port wanted, seconds); 0 s end it. Empty for what is no request."""
+def answer_to(request: bytes, router: Router, asker: int, now: float) -> bytes:
+    """`asker`: the host inside that asks. Where another has the port that it wants, it is given one that is free. Empty
+    for what is no request."""
     if len(request) < 2 or request[0] != 0:
         return b""
-    opcode = request[1]
+    opcode, seconds = request[1], int(now) & 0xFFFF
     if opcode == ADDRESS:
-        return struct.pack("!BBHII", 0, ANSWER, OK, seconds, host)
+        return struct.pack("!BBHII", 0, ANSWER, OK, seconds, router.host)
     if opcode not in PROTOCOLS or len(request) < REQUEST.size:
         return struct.pack("!BBHI", 0, (ANSWER + opcode) & 0xFF, UNSUPPORTED, seconds)
     _, _, _, inside, wanted, lifetime = REQUEST.unpack_from(request)
-    outside = port_for(PROTOCOLS[opcode], inside, wanted, lifetime)
+    outside = router.keep_open(now, PROTOCOLS[opcode], (asker, inside), wanted, lifetime)
     return struct.pack("!BBHIHHI", 0, ANSWER + opcode, OK, seconds, inside, outside, lifetime)

@@ -33,13 +33,13 @@ def why_not(wish: str, reach: Reach | None, up: float, metered: bool) -> str:
 
 class Relaying:
     """`up`: bytes a second of our line, 0 when that is not known; `takes_part`: whether a PeerId does, in this run;
-    `say` gets each new verdict."""
+    `say` gets each new verdict. `reach`: how others reach us, where nobody is asked for it."""
 
     def __init__(
         self, p2pd: P2pd, wish: str, up: Callable[[], float], takes_part: Callable[[str], bool],
-        say: Callable[[str, str], None],
+        say: Callable[[str, str], None], reach: Reach | None = None,
     ) -> None:  # fmt: skip
-        self.reach: Reach | None = None
+        self.reach = reach
         self.service = RelayService(p2pd, self._why_not, self._terms)
         self._wish, self._up, self._takes_part, self._say = wish, up, takes_part, say
         self._metered = False

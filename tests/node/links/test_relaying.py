@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ftnode.node.life.relaying import SLOW_RATE, why_not
 from ftnode.node.links.reachability import Reach
+from ftnode.node.links.relaying import SLOW_RATE, why_not
 from ftnode.node.machine.metered import says_metered
 
 REACHED, BEHIND, UNSEEN = (Reach(kind, (), "") for kind in ("direct", "punched", "unknown"))
