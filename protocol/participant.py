@@ -380,7 +380,7 @@ class Participant:
     def _hear(self, event: ev.Event) -> None:
         match event:
             case ev.Received():
-                self._receive(event.sender, event.message, event.handle)
+                self._receive(event.sender, event.message, event.handle, event.relay)
             case ev.Done():
                 self.carry_out(self.holder.on_done(self.situation, event))
             case ev.Wake():
@@ -423,7 +423,7 @@ class Participant:
             case _:
                 assert_never(event)
 
-    def _receive(self, sender: Peer, message: ms.Message, handle: Handle | None) -> None:
+    def _receive(self, sender: Peer, message: ms.Message, handle: Handle | None, relay: str = "") -> None:
         if sender != self.me:
             reason = objection(sender, message, self.view, self.settings)
             if reason:
@@ -438,7 +438,7 @@ class Participant:
         match message:
             case ms.Boundary():
                 assert handle is not None
-                self.carry_out(self.holder.on_boundary(self.situation, sender, message, handle))
+                self.carry_out(self.holder.on_boundary(self.situation, sender, message, handle, relay))
             case ms.Stored():
                 self.carry_out(self.holder.on_stored(self.situation, sender, message))
             case ms.Heartbeat():

@@ -27,8 +27,8 @@ ASKED_MAX = 8
 def list_credits(
     link: str, peers: tuple[str, ...], run: str, as_json: bool, timeout: float, home: str | None
 ) -> None:  # fmt: skip
-    """Who gave what to a run: visits in committed steps, hours, stages brought back. Members count it of each other,
-    nobody of itself. Whom to ask: as for `ftnode status`."""
+    """Who gave what to a run: visits in committed steps, hours, stages brought back, bytes relayed. Members count it
+    of each other, nobody of itself. Whom to ask: as for `ftnode status`."""
     from ftnode.node.home.identity import home_directory
 
     peers, run = with_link(link, peers, run)

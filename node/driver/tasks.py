@@ -117,7 +117,8 @@ class TaskRunner:
                 return
             norm, fault = _number(answer, "norm_squared")
             self.covered[task] = [list(pair) for pair in answer["covered"]]
-            self._deliver(Done(task, None, norm, 0, str(answer["gradient"]), fault))
+            relayed = tuple(sorted(answer.get("relayed", {}).items()))
+            self._deliver(Done(task, None, norm, 0, str(answer["gradient"]), fault, relayed))
 
         if task.group:
             assert self.reductions is not None

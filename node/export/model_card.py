@@ -12,6 +12,7 @@ from typing import Any, Final
 from ftnode.models.config import ModelConfig
 from ftnode.node.export.checkpoint import checkpoint_bytes
 from ftnode.node.export.client import TakenModel
+from ftnode.node.home.size import size_text
 from ftnode.node.watch.credit_table import OTHERS, shares
 from ftnode.node.watch.status import RecoveryRow, SwarmStatus
 from ftnode.node.watch.status_table import spoken_rung
@@ -133,13 +134,14 @@ def givers(status: SwarmStatus) -> str:
         "Visits are passes of a microbatch through a stage, forward and backward, "
         f"in steps 1 to {status.credits_step:,}.",
         "Hours are those of steps in which the volunteer held a stage.",
+        "Relayed are tensors that it carried between others who could not reach each other.",
         "",
-        "| peer | visits | share | hours | stages brought back | name |",
-        "|---|---|---|---|---|---|",
+        "| peer | visits | share | hours | stages brought back | relayed | name |",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [
         f"| {plain(row.peer) or OTHERS} | {row.visits:,} | {share:.1%} | {row.seconds / 3600:,.2f} | "
-        f"{row.rebuilt or ''} | {plain(row.name)} |"
+        f"{row.rebuilt or ''} | {size_text(row.relayed_bytes) if row.relayed_bytes else ''} | {plain(row.name)} |"
         for row, share in zip(status.credits, shares(status.credits))
     ]
     return "\n".join(lines)
@@ -177,7 +179,10 @@ def provenance(manifest: Manifest, model: TakenModel) -> dict[str, Any]:
         ],
         "credits_step": status.credits_step,
         "credits": [
-            {"peer": row.peer, "visits": row.visits, "seconds": row.seconds, "rebuilt": row.rebuilt, "name": row.name}
+            {
+                "peer": row.peer, "visits": row.visits, "seconds": row.seconds, "rebuilt": row.rebuilt,
+                "relayed_bytes": row.relayed_bytes, "name": row.name,
+            }
             for row in status.credits
         ],
     }  # fmt: skip

@@ -147,8 +147,10 @@ class Node:
         self.departure = Departure(
             self._look, self.driver.clock, self.compute, self._deliver, self.speaking.say, self._note_running
         )
-        run, sums = manifest.run_id, manifest.pipeline.sums
-        self.reductions = Reductions(run, self.me, self.gradients, self.compute, self.transport, self._may_borrow, sums)
+        self.reductions = Reductions(
+            manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow,
+            manifest.pipeline.sums, p2pd.relay_of,
+        )  # fmt: skip
         self.driver.tasks.reductions = self.reductions
         dumps = config.log_directory if config.dump_rebuilds else None
         self.donor = StateDonor(

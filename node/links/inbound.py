@@ -114,9 +114,9 @@ class Intake:
         self._told = PeerLog(log)
         self._check = check
 
-    async def receive_all(self, sender: Peer, lane: str, reader: FrameReader) -> None:
-        """Deliver frames until the stream ends. Raises PeerError (Flood, when a stranger says too much), and one of
-        STREAM_ERRORS at the end."""
+    async def receive_all(self, sender: Peer, lane: str, reader: FrameReader, relay: str = "") -> None:
+        """Deliver frames until the stream ends. `relay`: PeerId of who carries it, if anybody does. Raises PeerError
+        (Flood, when a stranger says too much), and one of STREAM_ERRORS at the end."""
         frames, turn_ends, told = 0, trio.current_time() + TURN_SECONDS, False
         with trio.CancelScope() as scope:
             while True:
@@ -135,7 +135,7 @@ class Intake:
                 scope.deadline = inf
                 await self._turn(sender, lane, *announced)
                 scope.deadline = trio.current_time() + FRAME_SECONDS + sum(announced) / SLOW_BYTES_A_SECOND
-                dropped = await self._receive(sender, lane, reader)
+                dropped = await self._receive(sender, lane, reader, relay)
                 frames += 1
                 if dropped and not told:
                     told = True
@@ -149,7 +149,7 @@ class Intake:
         elif not self._attention.knows(sender):
             await self._attention.stranger_tensor(header_bytes + payload_bytes)
 
-    async def _receive(self, sender: Peer, lane: str, reader: FrameReader) -> str:
+    async def _receive(self, sender: Peer, lane: str, reader: FrameReader, relay: str) -> str:
         """One frame; a tensor goes straight into a slot. Why it was dropped instead, or ""."""
         member = self._may_send_tensors(sender)
         header, payload_bytes = await reader.header(HEADER_BYTES_MAX if member else STRANGER_HEADER_MAX)
@@ -178,9 +178,9 @@ class Intake:
         except BaseException:
             self._arena.release(handle)
             raise
-        self._deliver(sender, message, handle, cost + TENSOR_COST)
+        self._deliver(sender, message, handle, cost + TENSOR_COST, relay)
         return ""
 
-    def _deliver(self, sender: Peer, message: Message, handle: int | None, cost: int) -> None:
+    def _deliver(self, sender: Peer, message: Message, handle: int | None, cost: int, relay: str = "") -> None:
         self.backlog.add(sender.id, cost)
-        self._deliver_event(Received(sender, message, handle))
+        self._deliver_event(Received(sender, message, handle, relay))

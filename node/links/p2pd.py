@@ -18,6 +18,7 @@ from functools import partial
 from importlib.util import find_spec
 from math import ceil, inf
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import trio
 
@@ -32,6 +33,7 @@ from ftnode.node.links.listening import address_bytes, address_text, check_liste
 from ftnode.node.links.newest import newest
 from ftnode.node.links.p2pd_folder import private_folder
 from ftnode.node.links.peer_lines import PeerLog
+from ftnode.node.links.relay_choice import relay_in
 from ftnode.node.links.streams import STREAM_ERRORS, StreamHandler, read_exactly
 from ftnode.node.links.undigested import serving
 from ftnode.node.machine.child_processes import child_ended, start_child
@@ -94,6 +96,8 @@ class P2pd:
         self._inbound = 0
         self._coming: dict[str, float] = {}
         """PeerId → until when it is not dialled, since it dials us."""
+        self._relays: WeakKeyDictionary[trio.SocketStream, str] = WeakKeyDictionary()
+        """Streams that are circuits, and the PeerIds of those who carry them."""
         self._lifeline: trio.SocketStream | None = None
         """p2pd lives as long as somebody holds a persistent connection. Without ours it would die with the directory
         process, which holds the other one; and with ours it dies with us, also where there is no death signal."""
@@ -230,10 +234,20 @@ class P2pd:
     async def open(self, peer_id: str, protocol: str, seconds: float) -> trio.SocketStream:
         """A stream to a connected peer that speaks `protocol`. Raises P2pdError."""
         request = messages.stream_open(peer_id_bytes(peer_id), protocol, ceil(seconds))
-        return self._limited(await self._request(request, seconds), protocol)
+        stream, response = await self._exchange(request, seconds)
+        return self._ours(stream, protocol, response.address)
 
-    def _limited(self, stream: trio.SocketStream, protocol: str) -> trio.SocketStream:
-        return stream if self.bandwidth is None else self.bandwidth.limited(stream, protocol)
+    def relay_of(self, stream: trio.SocketStream) -> str:
+        """PeerId of the relay that carries this stream to or from a peer; empty for a direct one."""
+        return self._relays.get(stream, "")
+
+    def _ours(self, stream: trio.SocketStream, protocol: str, address: bytes) -> trio.SocketStream:
+        """Within the limits; `address`: at the other end, as p2pd says."""
+        limited = stream if self.bandwidth is None else self.bandwidth.limited(stream, protocol)
+        relay = relay_in("".join(_texts([address])))
+        if relay:
+            self._relays[limited] = relay
+        return limited
 
     async def serve(self, protocol: str, handler: StreamHandler) -> None:
         """From now on give every inbound stream of `protocol` to `handler`."""
@@ -323,17 +337,19 @@ class P2pd:
         except (*STREAM_ERRORS, ValueError, KeyError) as error:
             self._told.say(logging.INFO, "", f"inbound stream dropped: {error}")
         else:
-            await self._hand_over(peer_id, info.protocol, handler, stream)
+            await self._hand_over(peer_id, info, handler, stream)
         finally:
             self._inbound -= 1
             await trio.aclose_forcefully(stream)
 
-    async def _hand_over(self, peer_id: str, protocol: str, handler: StreamHandler, stream: trio.SocketStream) -> None:
+    async def _hand_over(
+        self, peer_id: str, info: messages.StreamInfo, handler: StreamHandler, stream: trio.SocketStream
+    ) -> None:
         self._streams[peer_id] += 1
         try:
-            with serving(peer_id, protocol, self.strike, partial(self._told.say, logging.INFO, peer_id)):
+            with serving(peer_id, info.protocol, self.strike, partial(self._told.say, logging.INFO, peer_id)):
                 _enlarge_buffers(stream)
-                await handler(peer_id, self._limited(stream, protocol))
+                await handler(peer_id, self._ours(stream, info.protocol, info.address))
         finally:
             self._streams[peer_id] -= 1
             if not self._streams[peer_id]:

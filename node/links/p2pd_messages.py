@@ -47,14 +47,17 @@ class Response:
     addresses: tuple[bytes, ...]
     connections: tuple[tuple[bytes, bytes], ...]
     """(PeerId, address at the other end) of each."""
+    address: bytes
+    """At the other end of the stream that was opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """First message on an inbound stream: who opened it, authenticated by p2pd, and for which protocol."""
+    """First message on a stream: who is at the other end, authenticated by p2pd, where, and for which protocol."""
 
     peer_id: bytes
     protocol: str
+    address: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +204,7 @@ def read_response(data: bytes) -> Response:
         peer_id=answer.identify.peer,
         addresses=tuple(answer.identify.addresses),
         connections=tuple((peer.peer, next(iter(peer.addresses), b"")) for peer in answer.peers),
+        address=answer.stream.address,
     )
 
 
@@ -209,7 +213,7 @@ def read_stream_info(data: bytes) -> StreamInfo:
     info = _parsed(WireStreamInfo(), data)
     if not info.peer or not info.protocol:
         raise ValueError("stream without a peer or a protocol")
-    return StreamInfo(info.peer, info.protocol.decode())
+    return StreamInfo(info.peer, info.protocol.decode(), info.address)
 
 
 def _framed(message: Message) -> bytes:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0fp2pd_wire.proto\x12\x0b\x66tnode.p2pd\"\x8a\x03\n\x07Request\x12\'\n\x04type\x18\x01 \x02(\x0e\x32\x19.ftnode.p2pd.Request.Type\x12,\n\x07\x63onnect\x18\x02 \x01(\x0b\x32\x1b.ftnode.p2pd.ConnectRequest\x12\x33\n\x0bstream_open\x18\x03 \x01(\x0b\x32\x1e.ftnode.p2pd.StreamOpenRequest\x12\x39\n\x0estream_handler\x18\x04 \x01(\x0b\x32!.ftnode.p2pd.StreamHandlerRequest\x12\x32\n\ndisconnect\x18\x07 \x01(\x0b\x32\x1e.ftnode.p2pd.DisconnectRequest\"\x83\x01\n\x04Type\x12\x0c\n\x08IDENTIFY\x10\x00\x12\x0b\n\x07\x43ONNECT\x10\x01\x12\x0f\n\x0bSTREAM_OPEN\x10\x02\x12\x12\n\x0eSTREAM_HANDLER\x10\x03\x12\x0e\n\nLIST_PEERS\x10\x05\x12\x0e\n\nDISCONNECT\x10\x07\x12\x1b\n\x17PERSISTENT_CONN_UPGRADE\x10\t\"J\n\x0e\x43onnectRequest\x12\x0c\n\x04peer\x18\x01 \x02(\x0c\x12\x11\n\taddresses\x18\x02 \x03(\x0c\x12\x17\n\x0ftimeout_seconds\x18\x03 \x01(\x03\"M\n\x11StreamOpenRequest\x12\x0c\n\x04peer\x18\x01 \x02(\x0c\x12\x11\n\tprotocols\x18\x02 \x03(\t\x12\x17\n\x0ftimeout_seconds\x18\x03 \x01(\x03\"L\n\x14StreamHandlerRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x02(\x0c\x12\x11\n\tprotocols\x18\x02 \x03(\t\x12\x10\n\x08\x62\x61lanced\x18\x03 \x02(\x08\"!\n\x11\x44isconnectRequest\x12\x0c\n\x04peer\x18\x01 \x02(\x0c\"\xd1\x01\n\x08Response\x12(\n\x04type\x18\x01 \x02(\x0e\x32\x1a.ftnode.p2pd.Response.Type\x12)\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1a.ftnode.p2pd.ErrorResponse\x12/\n\x08identify\x18\x04 \x01(\x0b\x32\x1d.ftnode.p2pd.IdentifyResponse\x12$\n\x05peers\x18\x06 \x03(\x0b\x32\x15.ftnode.p2pd.PeerInfo\"\x19\n\x04Type\x12\x06\n\x02OK\x10\x00\x12\t\n\x05\x45RROR\x10\x01\"\x1d\n\rErrorResponse\x12\x0c\n\x04text\x18\x01 \x01(\x0c\"3\n\x10IdentifyResponse\x12\x0c\n\x04peer\x18\x01 \x02(\x0c\x12\x11\n\taddresses\x18\x02 \x03(\x0c\"+\n\x08PeerInfo\x12\x0c\n\x04peer\x18\x01 \x02(\x0c\x12\x11\n\taddresses\x18\x02 \x03(\x0c\"=\n\nStreamInfo\x12\x0c\n\x04peer\x18\x01 \x02(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\x0c\x12\x10\n\x08protocol\x18\x03 \x02(\x0c\"\xf0\x01\n\nHopMessage\x12*\n\x04type\x18\x01 \x02(\x0e\x32\x1c.ftnode.p2pd.HopMessage.Type\x12&\n\x04peer\x18\x02 \x01(\x0b\x32\x18.ftnode.p2pd.CircuitPeer\x12-\n\x0breservation\x18\x03 \x01(\x0b\x32\x18.ftnode.p2pd.Reservation\x12!\n\x05limit\x18\x04 \x01(\x0b\x32\x12.ftnode.p2pd.Limit\x12\x0e\n\x06status\x18\x05 \x01(\r\",\n\x04Type\x12\x0b\n\x07RESERVE\x10\x00\x12\x0b\n\x07\x43ONNECT\x10\x01\x12\n\n\x06STATUS\x10\x02\"\x19\n\x0b\x43ircuitPeer\x12\n\n\x02id\x18\x01 \x02(\x0c\">\n\x0bReservation\x12\x1c\n\x14\x65xpires_unix_seconds\x18\x01 \x01(\x04\x12\x11\n\taddresses\x18\x02 \x03(\x0c\"5\n\x05Limit\x12\x18\n\x10\x64uration_seconds\x18\x01 \x01(\r\x12\x12\n\ndata_bytes\x18\x02 \x01(\x04\"\xb6\x01\n\x0bStopMessage\x12+\n\x04type\x18\x01 \x02(\x0e\x32\x1d.ftnode.p2pd.StopMessage.Type\x12&\n\x04peer\x18\x02 \x01(\x0b\x32\x18.ftnode.p2pd.CircuitPeer\x12!\n\x05limit\x18\x03 \x01(\x0b\x32\x12.ftnode.p2pd.Limit\x12\x0e\n\x06status\x18\x04 \x01(\r\"\x1f\n\x04Type\x12\x0b\n\x07\x43ONNECT\x10\x00\x12\n\n\x06STATUS\x10\x01')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x0fp2pd_wire.proto\x12\x0b\x66tnode.p2pd\"\x8a\x03\n\x07Request\x12\'\n\x04type\x18\x01 \x02(\x0e\x32\x19.ftnode.p2pd.Request.Type\x12,\n\x07\x63onnect\x18\x02 \x01(\x0b\x32\x1b.ftnode.p2pd.ConnectRequest\x12\x33\n\x0bstream_open\x18\x03 \x01(\x0b\x32\x1e.ftnode.p2pd.StreamOpenRequest\x12\x39\n\x0estream_handler\x18\x04 \x01(\x0b\x32!.ftnode.p2pd.StreamHandlerRequest\x12\x32\n\ndisconnect\x18\x07 \x01(\x0b\x32\x1e.ftnode.p2pd.DisconnectRequest\"\x83\x01\n\x04Type\x12\x0c\n\x08IDENTIFY\x10\x00\x12\x0b\n\x07\x43ONNECT\x10\x01\x12\x0f\n\x0bSTREAM_OPEN\x10\x02\x12\x12\n\x0eSTREAM_HANDLER\x10\x03\x12\x0e\n\nLIST_PEERS\x10\x05\x12\x0e\n\nDISCONNECT\x10\x07\x12\x1b\n\x17PERSISTENT_CONN_UPGRADE\x10\t\"J\n\x0e\x43onnectRequest\x12\x0c\n\x04peer\x18\x01 \x02(\x0c\x12\x11\n\taddresses\x18\x02 \x03(\x0c\x12\x17\n\x0ftimeout_seconds\x18\x03 \x01(\x03\"M\n\x11StreamOpenRequest\x12\x0c\n\x04peer\x18\x01 \x02(\x0c\x12\x11\n\tprotocols\x18\x02 \x03(\t\x12\x17\n\x0ftimeout_seconds\x18\x03 \x01(\x03\"L\n\x14StreamHandlerRequest\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x02(\x0c\x12\x11\n\tprotocols\x18\x02 \x03(\t\x12\x10\n\x08\x62\x61lanced\x18\x03 \x02(\x08\"!\n\x11\x44isconnectRequest\x12\x0c\n\x04peer\x18\x01 \x02(\x0c\"\xfa\x01\n\x08Response\x12(\n\x04type\x18\x01 \x02(\x0e\x32\x1a.ftnode.p2pd.Response.Type\x12)\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1a.ftnode.p2pd.ErrorResponse\x12\'\n\x06stream\x18\x03 \x01(\x0b\x32\x17.ftnode.p2pd.StreamInfo\x12/\n\x08identify\x18\x04 \x01(\x0b\x32\x1d.ftnode.p2pd.IdentifyResponse\x12$\n\x05peers\x18\x06 \x03(\x0b\x32\x15.ftnode.p2pd.PeerInfo\"\x19\n\x04Type\x12\x06\n\x02OK\x10\x00\x12\t\n\x05\x45RROR\x10\x01\"\x1d\n\rErrorResponse\x12\x0c\n\x04text\x18\x01 \x01(\x0c\"3\n\x10IdentifyResponse\x12\x0c\n\x04peer\x18\x01 \x02(\x0c\x12\x11\n\taddresses\x18\x02 \x03(\x0c\"+\n\x08PeerInfo\x12\x0c\n\x04peer\x18\x01 \x02(\x0c\x12\x11\n\taddresses\x18\x02 \x03(\x0c\"=\n\nStreamInfo\x12\x0c\n\x04peer\x18\x01 \x02(\x0c\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\x0c\x12\x10\n\x08protocol\x18\x03 \x02(\x0c\"\xf0\x01\n\nHopMessage\x12*\n\x04type\x18\x01 \x02(\x0e\x32\x1c.ftnode.p2pd.HopMessage.Type\x12&\n\x04peer\x18\x02 \x01(\x0b\x32\x18.ftnode.p2pd.CircuitPeer\x12-\n\x0breservation\x18\x03 \x01(\x0b\x32\x18.ftnode.p2pd.Reservation\x12!\n\x05limit\x18\x04 \x01(\x0b\x32\x12.ftnode.p2pd.Limit\x12\x0e\n\x06status\x18\x05 \x01(\r\",\n\x04Type\x12\x0b\n\x07RESERVE\x10\x00\x12\x0b\n\x07\x43ONNECT\x10\x01\x12\n\n\x06STATUS\x10\x02\"\x19\n\x0b\x43ircuitPeer\x12\n\n\x02id\x18\x01 \x02(\x0c\">\n\x0bReservation\x12\x1c\n\x14\x65xpires_unix_seconds\x18\x01 \x01(\x04\x12\x11\n\taddresses\x18\x02 \x03(\x0c\"5\n\x05Limit\x12\x18\n\x10\x64uration_seconds\x18\x01 \x01(\r\x12\x12\n\ndata_bytes\x18\x02 \x01(\x04\"\xb6\x01\n\x0bStopMessage\x12+\n\x04type\x18\x01 \x02(\x0e\x32\x1d.ftnode.p2pd.StopMessage.Type\x12&\n\x04peer\x18\x02 \x01(\x0b\x32\x18.ftnode.p2pd.CircuitPeer\x12!\n\x05limit\x18\x03 \x01(\x0b\x32\x12.ftnode.p2pd.Limit\x12\x0e\n\x06status\x18\x04 \x01(\r\"\x1f\n\x04Type\x12\x0b\n\x07\x43ONNECT\x10\x00\x12\n\n\x06STATUS\x10\x01')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,29 +44,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DISCONNECTREQUEST']._serialized_start=662
   _globals['_DISCONNECTREQUEST']._serialized_end=695
   _globals['_RESPONSE']._serialized_start=698
-  _globals['_RESPONSE']._serialized_end=907
-  _globals['_RESPONSE_TYPE']._serialized_start=882
-  _globals['_RESPONSE_TYPE']._serialized_end=907
-  _globals['_ERRORRESPONSE']._serialized_start=909
-  _globals['_ERRORRESPONSE']._serialized_end=938
-  _globals['_IDENTIFYRESPONSE']._serialized_start=940
-  _globals['_IDENTIFYRESPONSE']._serialized_end=991
-  _globals['_PEERINFO']._serialized_start=993
-  _globals['_PEERINFO']._serialized_end=1036
-  _globals['_STREAMINFO']._serialized_start=1038
-  _globals['_STREAMINFO']._serialized_end=1099
-  _globals['_HOPMESSAGE']._serialized_start=1102
-  _globals['_HOPMESSAGE']._serialized_end=1342
-  _globals['_HOPMESSAGE_TYPE']._serialized_start=1298
-  _globals['_HOPMESSAGE_TYPE']._serialized_end=1342
-  _globals['_CIRCUITPEER']._serialized_start=1344
-  _globals['_CIRCUITPEER']._serialized_end=1369
-  _globals['_RESERVATION']._serialized_start=1371
-  _globals['_RESERVATION']._serialized_end=1433
-  _globals['_LIMIT']._serialized_start=1435
-  _globals['_LIMIT']._serialized_end=1488
-  _globals['_STOPMESSAGE']._serialized_start=1491
-  _globals['_STOPMESSAGE']._serialized_end=1673
-  _globals['_STOPMESSAGE_TYPE']._serialized_start=1642
-  _globals['_STOPMESSAGE_TYPE']._serialized_end=1673
+  _globals['_RESPONSE']._serialized_end=948
+  _globals['_RESPONSE_TYPE']._serialized_start=923
+  _globals['_RESPONSE_TYPE']._serialized_end=948
+  _globals['_ERRORRESPONSE']._serialized_start=950
+  _globals['_ERRORRESPONSE']._serialized_end=979
+  _globals['_IDENTIFYRESPONSE']._serialized_start=981
+  _globals['_IDENTIFYRESPONSE']._serialized_end=1032
+  _globals['_PEERINFO']._serialized_start=1034
+  _globals['_PEERINFO']._serialized_end=1077
+  _globals['_STREAMINFO']._serialized_start=1079
+  _globals['_STREAMINFO']._serialized_end=1140
+  _globals['_HOPMESSAGE']._serialized_start=1143
+  _globals['_HOPMESSAGE']._serialized_end=1383
+  _globals['_HOPMESSAGE_TYPE']._serialized_start=1339
+  _globals['_HOPMESSAGE_TYPE']._serialized_end=1383
+  _globals['_CIRCUITPEER']._serialized_start=1385
+  _globals['_CIRCUITPEER']._serialized_end=1410
+  _globals['_RESERVATION']._serialized_start=1412
+  _globals['_RESERVATION']._serialized_end=1474
+  _globals['_LIMIT']._serialized_start=1476
+  _globals['_LIMIT']._serialized_end=1529
+  _globals['_STOPMESSAGE']._serialized_start=1532
+  _globals['_STOPMESSAGE']._serialized_end=1714
+  _globals['_STOPMESSAGE_TYPE']._serialized_start=1683
+  _globals['_STOPMESSAGE_TYPE']._serialized_end=1714
 # @@protoc_insertion_point(module_scope)

@@ -74,7 +74,7 @@ class DisconnectRequest(_message.Message):
     def __init__(self, peer: _Optional[bytes] = ...) -> None: ...
 
 class Response(_message.Message):
-    __slots__ = ("type", "error", "identify", "peers")
+    __slots__ = ("type", "error", "stream", "identify", "peers")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         OK: _ClassVar[Response.Type]
@@ -83,13 +83,15 @@ class Response(_message.Message):
     ERROR: Response.Type
     TYPE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
     IDENTIFY_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
     type: Response.Type
     error: ErrorResponse
+    stream: StreamInfo
     identify: IdentifyResponse
     peers: _containers.RepeatedCompositeFieldContainer[PeerInfo]
-    def __init__(self, type: _Optional[_Union[Response.Type, str]] = ..., error: _Optional[_Union[ErrorResponse, _Mapping]] = ..., identify: _Optional[_Union[IdentifyResponse, _Mapping]] = ..., peers: _Optional[_Iterable[_Union[PeerInfo, _Mapping]]] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[Response.Type, str]] = ..., error: _Optional[_Union[ErrorResponse, _Mapping]] = ..., stream: _Optional[_Union[StreamInfo, _Mapping]] = ..., identify: _Optional[_Union[IdentifyResponse, _Mapping]] = ..., peers: _Optional[_Iterable[_Union[PeerInfo, _Mapping]]] = ...) -> None: ...
 
 class ErrorResponse(_message.Message):
     __slots__ = ("text",)

@@ -361,14 +361,14 @@ class Transport:
         if hello.lane == TENSOR_LANE:
             carry_bulk(stream, up=False)
             reader.give_receipts()
-        scope = trio.CancelScope()
+        scope, relay = trio.CancelScope(), self._p2pd.relay_of(stream)
         key = (peer_id, hello.lane)
         if key in self._inbound:
             self._inbound[key].cancel()  # it opened the lane anew
         self._inbound[key] = scope
         try:
             with scope:
-                await self._receive_all(Peer(peer_id, hello.nonce), hello.lane, reader)
+                await self._receive_all(Peer(peer_id, hello.nonce), hello.lane, reader, relay)
         finally:
             if self._inbound.get(key) is scope:
                 del self._inbound[key]
@@ -400,10 +400,10 @@ class Transport:
         await write_frame(stream, Welcome(self._me.nonce, self._own_addresses))
         return hello
 
-    async def _receive_all(self, sender: Peer, lane: str, reader: FrameReader) -> None:
+    async def _receive_all(self, sender: Peer, lane: str, reader: FrameReader, relay: str) -> None:
         """Deliver frames until the stream ends."""
         try:
-            await self._intake.receive_all(sender, lane, reader)
+            await self._intake.receive_all(sender, lane, reader, relay)
         except Flood as flood:
             self._ban(sender.id, str(flood))
         except PeerError as error:

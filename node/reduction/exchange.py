@@ -9,6 +9,7 @@ compute still has: the owner cannot have summed what it was not sent, so no numb
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,6 +53,9 @@ class TurnedAway(Exception):
         self.retry = retry
 
 
+RelayOf = Callable[[trio.SocketStream], str]
+"""PeerId of the relay that carries a stream; empty for a direct one."""
+
 FAULTS: Final = (LinkBroken, PeerError, TurnedAway, *STREAM_ERRORS)
 """How a stream to or from another member fails."""
 
@@ -69,7 +73,7 @@ class Exchange:
 
     def __init__(
         self, task: Reduce, run: str, me: Peer, memory: memoryview, encoding: Encoding, streams: StreamOpener,
-        before: Exchange | None,
+        before: Exchange | None, relay_of: RelayOf = lambda stream: "",
     ) -> None:  # fmt: skip
         """`memory`: of the numbers of `encoding`. `before`: a cancelled one that may touch it for a moment yet."""
         counts = dict(task.group)
@@ -84,7 +88,9 @@ class Exchange:
         self.opened = trio.Event()
         self.sum: PieceSum | None = None
         """Of our piece, once it is open; None for who contributes nothing."""
-        self._run, self._me, self._streams, self._before = run, me, streams, before
+        self.relayed = Counter[str]()
+        """PeerId → bytes of parts and sums that came to us through this relay."""
+        self._run, self._me, self._streams, self._before, self._relay_of = run, me, streams, before, relay_of
         self._pieces = pieces_of(memory, len(self.contributors), encoding, (run, task.stage, task.step))
         self._have = [0] * len(self._pieces)
         """Bytes of each piece's sum that came."""
@@ -151,6 +157,11 @@ class Exchange:
             if self._guests.get(peer) is guest:
                 del self._guests[peer]
 
+    def _came(self, stream: trio.SocketStream, count: int) -> None:
+        relay = self._relay_of(stream)
+        if relay:
+            self.relayed[relay] += count
+
     # As one who gets the sum.
 
     async def gather(self) -> None:
@@ -205,6 +216,7 @@ class Exchange:
                     part.check(content)
                     part.chunk(at)[:] = part.decode(at, content)
                     self._have[piece] = part.end(at)
+                    self._came(stream, len(content))
                     self._moved[owner] = trio.current_time()
                     await trio.lowlevel.checkpoint()
 
@@ -249,6 +261,7 @@ class Exchange:
                     if not room:
                         return
                     own.filled(source)
+                    self._came(stream, len(room))
                     self._moved[sender] = trio.current_time()
                     await trio.lowlevel.checkpoint()
 

@@ -17,7 +17,7 @@ from ftnode.node.links.link import describe
 from ftnode.node.links.side_messages import say
 from ftnode.node.machine.gradient_memory import GradientMap
 from ftnode.node.ports import ComputeError, ComputePort, StreamOpener
-from ftnode.node.reduction.exchange import FAULTS, Exchange, TurnedAway
+from ftnode.node.reduction.exchange import FAULTS, Exchange, RelayOf, TurnedAway
 from ftnode.node.reduction.piece_sum import Signal
 from ftnode.node.reduction.wire import ReduceRequest, hear
 from ftnode.protocol.wire.frames import Refusal
@@ -46,12 +46,13 @@ class Reductions:
     def __init__(
         self, run: str, me: Peer, memory: GradientMap, compute: ComputePort, streams: StreamOpener,
         allowed: Callable[[str], bool] = lambda peer_id: True, encoding: str = "exact",
+        relay_of: RelayOf = lambda stream: "",
     ) -> None:  # fmt: skip
         """`allowed`: may a PeerId wait here for a reduction that our core does not know yet? `encoding`: the manifest's
-        pipeline.sums."""
+        pipeline.sums. `relay_of`: who carries a stream."""
         self._run_id, self._me = run, me
         self._memory, self._compute, self._streams = memory, compute, streams
-        self._allowed, self._encoding = allowed, encoding
+        self._allowed, self._encoding, self._relay_of = allowed, encoding, relay_of
         self._exchanges: dict[int, Exchange] = {}
         self._ending: dict[int, Exchange] = {}
         """Cancelled ones, which may touch the memory for a moment yet."""
@@ -70,8 +71,8 @@ class Reductions:
         await trio.to_thread.run_sync(import_module, "ftnode.node.reduction.encoding")
 
     def start(self, task: Reduce, answered: Answered, owed: Owed = lambda parts, sums: None) -> None:
-        """`answered` gets the fields of a `reduce`, or a ComputeError, once; never, when the task is given up. `owed`
-        is told for whom it stands still."""
+        """`answered` gets the fields of a `reduce` and the bytes that were `relayed`, or a ComputeError, once; never,
+        when the task is given up. `owed` is told for whom it stands still."""
         from ftnode.node.reduction.encoding import encoding_of  # nodes that reduce in no group do without numpy
 
         if self._nursery is None:
@@ -79,7 +80,7 @@ class Reductions:
         self.give_up(task.stage)
         memory, before = self._memory.view(task.stage), self._ending.pop(task.stage, None)
         encoding = encoding_of(self._encoding, self._memory.number_bytes)
-        exchange = Exchange(task, self._run_id, self._me, memory, encoding, self._streams, before)
+        exchange = Exchange(task, self._run_id, self._me, memory, encoding, self._streams, before, self._relay_of)
         self._exchanges[task.stage] = exchange
         self._nursery.start_soon(self._reduce, exchange, answered)
         self._nursery.start_soon(self._watch, exchange, owed)
@@ -122,7 +123,7 @@ class Reductions:
                 return
             if not exchange.over:
                 exchange.complete = not answer["fault"]
-                answered(answer)
+                answered({**answer, "relayed": dict(exchange.relayed)})
         if patience.cancelled_caught:
             log.warning("stage %d's reduction of step %d is given up", task.stage, task.step)
 

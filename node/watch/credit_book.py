@@ -30,7 +30,9 @@ from ftnode.protocol.words.types import CREDITED_MAX, Credit
 log = logging.getLogger(__name__)
 
 FOLDER: Final = "credits"
-FORMAT: Final = 1
+FORMAT: Final = 2
+BEFORE_RELAYS: Final = 1
+"""A note of this format says nothing of what was relayed."""
 NOTE_BYTES_MAX: Final = 1 << 20
 SAVE_SECONDS: Final = 30.0
 NAMES_MAX: Final = 2 * CREDITED_MAX
@@ -68,7 +70,7 @@ class CreditBook:
     def _row(self, row: Credit) -> CreditRow:
         card = self._names.get(row.peer)
         name = (card.name, card.text) if card is not None and card.name else ("", "")
-        return CreditRow(row.peer, row.visits, row.seconds, row.rebuilt, *name)
+        return CreditRow(row.peer, row.visits, row.seconds, row.rebuilt, *name, row.relayed)
 
     @property
     def step(self) -> int:
@@ -83,9 +85,11 @@ class CreditBook:
         try:
             with path.open("rb") as file:
                 found = json.loads(file.read(NOTE_BYTES_MAX))
-            told: Credited = from_plain(Credited, [found["step"], found["credits"]])
-            names = found["names"]
-            if found["format"] != FORMAT or told.step < 0 or not sensible_totals(told.credits):
+            form, rows, names = found["format"], found["credits"], found["names"]
+            if form == BEFORE_RELAYS:
+                rows = [[*row, 0] for row in rows]
+            told: Credited = from_plain(Credited, [found["step"], rows])
+            if form not in (BEFORE_RELAYS, FORMAT) or told.step < 0 or not sensible_totals(told.credits):
                 raise ValueError("totals that cannot be")
             for peer, (name, text) in names.items():
                 self.learn(str(peer), str(name), str(text))

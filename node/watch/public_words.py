@@ -86,7 +86,9 @@ STATUS: Final = fields(
         stage=number, step=number, rung=state, epoch=number, lost=peer, newcomer=peer, reason=sentence, seconds=number,
         bytes_fetched=number, validation_before=number, validation_after=number,
     )),
-    credits=every(fields(peer=peer, name=as_it_is, visits=number, seconds=number, rebuilt=number)),
+    credits=every(fields(
+        peer=peer, name=as_it_is, visits=number, seconds=number, rebuilt=number, relayed_bytes=number,
+    )),
 )  # fmt: skip
 LOOK: Final = fields(
     format=number, generation=identity, source=state, age=number, silent=bool, trouble=sentence,

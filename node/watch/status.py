@@ -171,6 +171,8 @@ class CreditRow:
     """As it calls itself."""
     name_card: str = ""
     """The peer's signature; a name without one is not read."""
+    relayed_bytes: int = 0
+    """Of tensors of committed steps, carried between others who have no direct connection."""
 
 
 @dataclass(frozen=True, slots=True)

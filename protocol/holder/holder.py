@@ -370,8 +370,8 @@ class Holder:
                 self.work.give_up("its work on this attempt was dropped")
         self.work.installed(self._usable(s, begin.base))
         out.extend(self.copies.on_begin(s, begin))
-        for sender, boundary, handle in self._early.take():
-            out.extend(self.on_boundary(s, sender, boundary, handle))
+        for sender, boundary, handle, relay in self._early.take():
+            out.extend(self.on_boundary(s, sender, boundary, handle, relay))
         early, self._early_shares = self._early_shares, {}
         for (sender, _), share in early.items():
             out.extend(self.on_share(s, sender, share))
@@ -482,7 +482,9 @@ class Holder:
 
     # -- tensors and tasks
 
-    def on_boundary(self, s: Situation, sender: Peer, boundary: Boundary, handle: Handle) -> Sequence[Effect]:
+    def on_boundary(
+        self, s: Situation, sender: Peer, boundary: Boundary, handle: Handle, relay: str = ""
+    ) -> Sequence[Effect]:
         known = sender in s.members and s.view is not None and boundary.lineage == s.view.lineage.id
         if not s.member or s.view is None or not known:
             return [Release((handle,))]
@@ -490,9 +492,9 @@ class Holder:
         now_at = (number, begin.attempt if begin is not None else Attempt(-1, 0))
         begun = begin is not None and begin.view == number
         if begun and (boundary.view, boundary.attempt) == now_at and self.work is not None:
-            return self.work.on_boundary(sender, boundary, handle)
+            return self.work.on_boundary(sender, boundary, handle, relay)
         if (boundary.view, boundary.attempt) > now_at or (boundary.view == number and not begun):
-            released = self._early.keep(sender, boundary, handle)
+            released = self._early.keep(sender, boundary, handle, relay)
             return [Release(released)] if released else []
         return [Release((handle,))]
 

@@ -90,6 +90,8 @@ def settings(manifest: Manifest) -> Settings:
         rollback_max=manifest.recovery.rollback_max,
         state_bytes=manifest.state_bytes,
         gradient_bytes=manifest.gradient_bytes,
+        forward_bytes=manifest.boundary_bytes.forward,
+        backward_bytes=manifest.boundary_bytes.backward,
         lease_seconds=manifest.liveness.lease_seconds,
         minority_wait_seconds=manifest.recovery.minority_wait_seconds,
         listed=manifest.membership.join == "listed",

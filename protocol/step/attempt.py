@@ -6,6 +6,7 @@ sender until the attempt ends, and sent again until it is acknowledged. Nothing 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from ftnode.protocol.words.effects import Backward, Compute, Effect, Forward, Re
 from ftnode.protocol.words.events import Done
 from ftnode.protocol.words.messages import Begin, Boundary, Poisoned, Ready, Share, StageResult, Stored, Wait
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import HEAD, Direction, Handle, Peer
+from ftnode.protocol.words.types import HEAD, RELAYS_TOLD_MAX, Direction, Handle, Peer
 from ftnode.protocol.words.view import View
 
 FORWARD, BACKWARD = Direction.FORWARD, Direction.BACKWARD
@@ -49,6 +50,8 @@ class StepWork:
         self._pace, self._line, self._others = pace, line, others
         self.results: dict[int, StageResult] = {}
         self.loss_sum, self.tokens = 0.0, 0
+        self._relayed = Counter[str]()
+        """PeerId → bytes of tensors and sums of the step that came to us through it."""
         self.accumulated: set[tuple[int, int]] = set()
         self.poison: Poisoned | None = None
         self._paths: dict[int, Path] = dict(begin.paths)
@@ -132,9 +135,11 @@ class StepWork:
         begin = self.begin
         mean = sum(self._scores.values()) / len(self._scores) if self._scores else None
         results = tuple(self.results[stage] for stage in sorted(self.results.keys() & self._installed))
+        relayed = sorted(self._relayed.items(), key=lambda row: (-row[1], row[0]))[:RELAYS_TOLD_MAX]
         return Ready(
-            begin.lineage, self.view.number, begin.step, begin.attempt, results, self.loss_sum, self.tokens, mean
-        )
+            begin.lineage, self.view.number, begin.step, begin.attempt, results, self.loss_sum, self.tokens, mean,
+            tuple(relayed),
+        )  # fmt: skip
 
     def paths(self) -> tuple[tuple[int, Path], ...]:
         """Of the step's own microbatches that we have met, where another could take a visit over."""
@@ -222,6 +227,7 @@ class StepWork:
         if isinstance(task, Backward):
             return self._on_backward(task, done, now)
         self.results[task.stage] = StageResult(task.stage, done.value, done.gradient, task.group)
+        self._relayed.update(dict(done.relayed))
         return []
 
     def give_up(self, reason: str, stage: int = HEAD, microbatch: int = -1, giver: Peer | None = None) -> None:
@@ -333,8 +339,9 @@ class StepWork:
         if handle is not None and not self._has(key):
             self._store(key, handle)
 
-    def on_boundary(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
-        """Rule 21: accept a tensor of this attempt from its neighbour on the path, once; acknowledge it every time."""
+    def on_boundary(self, sender: Peer, boundary: Boundary, handle: Handle, relay: str = "") -> list[Effect]:
+        """Rule 21: accept a tensor of this attempt from its neighbour on the path, once; acknowledge it every time.
+        `relay`: who carried it; what is not of the step itself, or comes again, is not counted."""
         known = self._paths.get(boundary.microbatch, boundary.path)
         if known != boundary.path or not fits(self.me, sender, boundary, self.view, self.begin, self.settings):
             return [Release((handle,))]
@@ -345,6 +352,9 @@ class StepWork:
         else:
             self._paths.setdefault(boundary.microbatch, boundary.path)
             self._store(key, handle)
+            if relay and not self.is_validation(boundary.microbatch):
+                forward = boundary.direction is FORWARD
+                self._relayed[relay] += self.settings.forward_bytes if forward else self.settings.backward_bytes
         begin = self.begin
         effects.append(Send(sender, Stored(begin.lineage, begin.step, begin.attempt, *key), None))
         return effects

@@ -1,11 +1,13 @@
 """What each peer gave to the run: counted once for each committed step, from what the groups agree on (rule 40).
 
 Every member of a stage's group knows how many visits each of them accumulated, and says so in its Ready. Nobody is
-believed about itself alone: of several words on a peer the lower median counts. Nothing is decided by any of this.
+believed about itself alone: of several words on a peer the lower median counts. Who gets tensors through a relay says
+how many bytes, and a relay's word on itself counts for nothing. Nothing is decided by any of this.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -22,21 +24,46 @@ OTHERS = ""
 
 
 def given_by(readies: Iterable[tuple[Peer, Ready]], rebuilt: Sequence[Peer], settings: Settings) -> tuple[Given, ...]:
-    """What a step that is committed now cost each member: visits, and stages that it brought back (`rebuilt`). By
-    PeerId, most visits first, at most CREDITED_MAX."""
+    """What a step that is committed now cost each member, and who relays: visits, stages that it brought back
+    (`rebuilt`), bytes. By PeerId, members before mere relays, most visits first, at most CREDITED_MAX."""
+    told = tuple(readies)
     words: dict[int, dict[Peer, dict[Peer, int]]] = {}
     """Stage → who was Ready with it → what that one says of each."""
-    for sender, ready in readies:
+    for sender, ready in told:
         for result in ready.results:
             alone = {sender: _whole(result.stage, settings)}
             words.setdefault(result.stage, {})[sender] = dict(result.shares) or alone
-    visits: dict[str, int] = {}
+    visits, sums = Counter[str](), Counter[str]()
     for stage, said in words.items():
-        for peer, count in _agreed(said, _whole(stage, settings)).items():
-            visits[peer.id] = visits.get(peer.id, 0) + count
-    back = {peer.id: sum(each.id == peer.id for each in rebuilt) for peer in rebuilt}
-    rows = [Given(peer, count, back.get(peer, 0)) for peer, count in visits.items()]
-    return tuple(sorted(rows, key=lambda row: (-row.visits, row.peer))[:CREDITED_MAX])
+        agreed = _agreed(said, _whole(stage, settings))
+        for peer, count in agreed.items():
+            visits[peer.id] += count
+        if len(said) > 1 and any(agreed.values()):
+            sums.update({peer.id for peer in said})
+    back = Counter(peer.id for peer in rebuilt)
+    members = sorted(visits, key=lambda peer: (-visits[peer], peer))[:CREDITED_MAX]
+    relayed = _relayed(told, {peer: settings.received_max(visits[peer], sums[peer]) for peer in members})
+    others = sorted(relayed.keys() - set(members), key=lambda peer: (-relayed[peer], peer))
+    rows = [Given(peer, visits[peer], back[peer], relayed[peer]) for peer in members]
+    rows += [Given(peer, 0, 0, relayed[peer], held=False) for peer in others]
+    return tuple(rows[:CREDITED_MAX])
+
+
+def _relayed(told: Iterable[tuple[Peer, Ready]], most: Mapping[str, int]) -> Counter[str]:
+    """Bytes that each relay carried, by the words of those who got them. `most`: how many each of these can have got;
+    what a word says beyond that counts for nobody."""
+    room, found = dict(most), Counter[str]()
+    for sender, ready in told:
+        for relay, count in _of_others(sender, ready):
+            counted = min(count, room.get(sender.id, 0))
+            found[relay] += counted
+            room[sender.id] = room.get(sender.id, 0) - counted
+    return +found
+
+
+def _of_others(sender: Peer, ready: Ready) -> list[tuple[str, int]]:
+    """Nobody is a relay on its own word."""
+    return [(relay, count) for relay, count in ready.relayed if relay != sender.id]
 
 
 def _whole(stage: int, settings: Settings) -> int:
@@ -70,7 +97,8 @@ class CreditLedger:
 
     def rows(self) -> tuple[Credit, ...]:
         """Most visits first."""
-        return tuple(sorted(self._totals.values(), key=lambda row: (-row.visits, -row.seconds, row.peer)))
+        by_peer = sorted(self._totals.values(), key=lambda row: row.peer)
+        return tuple(sorted(by_peer, key=_much, reverse=True))
 
     def count(self, commit: Commit) -> None:
         """A step is committed; one that does not follow what is counted, or of which nobody told who did it, waits for
@@ -80,7 +108,8 @@ class CreditLedger:
         self.step = commit.step
         seconds = min(max(commit.seconds, 0.0), HOLD_SECONDS_MAX)
         for given in commit.given:
-            self._add(Credit(given.peer, given.visits, seconds, given.rebuilt))
+            held = seconds if given.held else 0.0
+            self._add(Credit(given.peer, given.visits, held, given.rebuilt, given.relayed))
         self._make_room({given.peer for given in commit.given})
 
     def catch_up(self, base: int, told: tuple[Credit, ...]) -> None:
@@ -114,12 +143,18 @@ class CreditLedger:
             visits=min(NUMBER_MAX - 1, was.visits + more.visits),
             seconds=min(CREDIT_SECONDS_MAX, was.seconds + more.seconds),
             rebuilt=min(NUMBER_MAX - 1, was.rebuilt + more.rebuilt),
+            relayed=min(NUMBER_MAX - 1, was.relayed + more.relayed),
         )
 
     def _make_room(self, kept: set[str]) -> None:
         """`kept`: who is in the newest step goes last."""
         while len(self._totals) - (OTHERS in self._totals) > CREDITED_MAX:
             named = [row for row in self._totals.values() if row.peer != OTHERS]
-            least = min(named, key=lambda row: (row.peer in kept, row.visits, row.seconds, row.peer))
+            least = min(named, key=lambda row: (row.peer in kept, *_much(row), row.peer))
             del self._totals[least.peer]
             self._add(replace(least, peer=OTHERS))
+
+
+def _much(row: Credit) -> tuple[int, float, int]:
+    """Who gave more: visits first, then hours, then what it relayed."""
+    return row.visits, row.seconds, row.relayed

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ftnode.protocol.words.messages import Boundary
 from ftnode.protocol.words.types import Attempt, Handle, Peer
 
-Early = tuple[Peer, Boundary, Handle]
+Early = tuple[Peer, Boundary, Handle, str]
+"""From whom, what, and who relayed it."""
 
 
 class EarlyTensors:
@@ -18,14 +19,14 @@ class EarlyTensors:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def keep(self, sender: Peer, boundary: Boundary, handle: Handle) -> tuple[Handle, ...]:
+    def keep(self, sender: Peer, boundary: Boundary, handle: Handle, relay: str) -> tuple[Handle, ...]:
         """Keep a tensor; the newest word of a place counts."""
         key = (boundary.attempt, boundary.microbatch, boundary.visit, boundary.direction.value)
         replaced = self._kept.pop(key, None)
         released = () if replaced is None else (replaced[2],)
         if len(self._kept) >= self._limit:
             return (*released, handle)
-        self._kept[key] = (sender, boundary, handle)
+        self._kept[key] = (sender, boundary, handle, relay)
         return released
 
     def drop(self, keep: Attempt | None) -> tuple[Handle, ...]:

@@ -19,6 +19,7 @@ from ftnode.protocol.words.records import NAME_MAX, TOLD_MAX, Presence, could_be
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import (
     CREDITED_MAX,
+    RELAYS_TOLD_MAX,
     Attempt,
     Copied,
     Credit,
@@ -182,17 +183,20 @@ def _recoveries(recoveries: tuple[Recovered, ...], settings: Settings) -> bool:
 def _given(rows: tuple[Given, ...], settings: Settings) -> bool:
     """Together no more than a step takes: a microbatch visits the head twice."""
     whole = settings.microbatches * (settings.stages + 2)
+    sums = settings.stage_count * sum(row.held for row in rows)
     return (
         _credited([row.peer for row in rows], CREDITED_MAX)
-        and all(row.visits >= 0 and 0 <= row.rebuilt <= settings.stage_count for row in rows)
+        and all(min(row.visits, row.relayed) >= 0 and 0 <= row.rebuilt <= settings.stage_count for row in rows)
         and sum(row.visits for row in rows) <= whole
+        and sum(row.relayed for row in rows) <= settings.received_max(whole, sums)
     )
 
 
 def sensible_totals(rows: tuple[Credit, ...]) -> bool:
     """Totals of a run, of each peer and of all others together."""
     return _credited([row.peer for row in rows], CREDITED_MAX + 1) and all(
-        _number(row.visits) and _number(row.rebuilt) and 0 <= row.seconds <= CREDIT_SECONDS_MAX for row in rows
+        all(map(_number, (row.visits, row.rebuilt, row.relayed))) and 0 <= row.seconds <= CREDIT_SECONDS_MAX
+        for row in rows
     )
 
 
@@ -329,7 +333,13 @@ def _ready(sender: Peer, message: ms.Ready, view: View | None, settings: Setting
         and _attempt(message.attempt)
         and _number(message.tokens, READY_TOKENS_MAX)
         and abs(message.loss_sum) < READY_LOSS_MAX
+        and (not message.relayed or _relayed(message.relayed))
     )
+
+
+def _relayed(rows: tuple[tuple[str, int], ...]) -> bool:
+    peers = [peer for peer, _ in rows]
+    return _credited(peers, RELAYS_TOLD_MAX) and all(peers) and all(_number(count) for _, count in rows)
 
 
 def _begin(message: ms.Begin, settings: Settings) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ftnode.protocol.words.effects import Reduce, Task
@@ -19,11 +19,13 @@ class Wake:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message from an authenticated peer; `handle` names the tensor of a Boundary, checked for size and dtype."""
+    """A message from an authenticated peer; `handle` names the tensor of a Boundary, checked for size and dtype.
+    `relay`: PeerId of who carried the tensor between us; empty where nobody did."""
 
     sender: Peer
     message: Message
     handle: Handle | None
+    relay: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Done:
     Backward: `output` is the gradient for the visit before (None at visit 0); at the last visit `value` is the loss.
     Reduce: `value` is the squared norm before clipping and `gradient` the hash of the (clipped) gradient.
     `fault` is non-empty when a number was not finite; then `value` is 0 and nothing was accumulated.
+    `relayed`: of a group's sum, bytes that came to us through relays, by PeerId.
     """
 
     task: Task
@@ -78,6 +81,7 @@ class Done:
     tokens: int
     gradient: str
     fault: str
+    relayed: tuple[tuple[str, int], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,6 +314,9 @@ class Ready:
     loss_sum: float
     tokens: int
     validation: float | None
+    relayed: tuple[tuple[str, int], ...] = field(default=(), repr=False)
+    """Bytes of the step's tensors and sums that came to me through relays, by PeerId; at most RELAYS_TOLD_MAX of
+    them (rule 40)."""
 
 
 @dataclass(frozen=True, slots=True)

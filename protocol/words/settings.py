@@ -57,6 +57,9 @@ class Settings:
     """Weights and moments of the largest stage."""
     gradient_bytes: int = 0
     """Of the largest stage."""
+    forward_bytes: int = 0
+    """Of one boundary tensor: activations go forward, their gradients backward."""
+    backward_bytes: int = 0
     lease_seconds: float = 10.0
     """A peer that was silent for this long is suspected."""
     minority_wait_seconds: float = 60.0
@@ -66,6 +69,11 @@ class Settings:
     @property
     def stage_count(self) -> int:
         return self.stages + 1
+
+    def received_max(self, visits: int, sums: int) -> int:
+        """Bytes that a peer gets from others in a step at most: for each visit an activation and a gradient, and for
+        each sum with a group its part of everybody's gradient, and everybody's part of the sum."""
+        return visits * (self.forward_bytes + self.backward_bytes) + 2 * sums * self.gradient_bytes
 
     @property
     def heartbeat_seconds(self) -> float:

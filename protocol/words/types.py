@@ -80,16 +80,21 @@ class Recovered:
 
 CREDITED_MAX = 512
 """Peers with totals of their own, and those of one step."""
+RELAYS_TOLD_MAX = 8
+"""By one member, of one step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
     """What a peer, by its PeerId, gave to one committed step. `visits`: forward and backward passes of a microbatch
-    through a stage. `rebuilt`: lost stages that it brought back."""
+    through a stage. `rebuilt`: lost stages that it brought back. `relayed`: bytes of tensors that it carried between
+    others. `held`: it held a stage."""
 
     peer: str
     visits: int
     rebuilt: int
+    relayed: int = 0
+    held: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +105,7 @@ class Credit:
     visits: int
     seconds: float
     rebuilt: int
+    relayed: int = 0
 
 
 class Copied(NamedTuple):

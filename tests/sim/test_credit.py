@@ -12,10 +12,11 @@ from ftnode.protocol.leader.leader import Leader
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step import credit
 from ftnode.protocol.step.credit import CreditLedger
-from ftnode.protocol.words.events import Credited
-from ftnode.protocol.words.messages import Ready, Status
+from ftnode.protocol.wire.admission import NUMBER_MAX
+from ftnode.protocol.words.events import Credited, Event, Received
+from ftnode.protocol.words.messages import Boundary, Ready, Status
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Attempt, Given, Peer
+from ftnode.protocol.words.types import Attempt, Credit, Given, Peer
 from tests.sim.checks import Violation
 from tests.sim.compute import Compute
 from tests.sim.host import Host
@@ -231,3 +232,85 @@ def test_totals_survive_a_swarm_that_is_switched_off() -> None:
         assert sum(visits(host).values()) == steps * of_step(swarm.world.settings)
         assert all(visits(host)[row.peer] > row.visits for row in rows)
         assert not any(row.rebuilt for row in ledger(host).rows()), "what comes from its own disk was not lost"
+
+
+RELAYED = replace(PAIRS, steps=24, forward_bytes=70, backward_bytes=30)
+LARGE = NUMBER_MAX - 1
+
+
+def through(relays: dict[int, str]) -> Any:
+    """Tensors to a stage come through its relay."""
+    honest = World.deliver
+
+    def deliver(self: World, host: Host, event: Event) -> None:
+        if isinstance(event, Received) and isinstance(event.message, Boundary):
+            event = replace(event, relay=relays.get(event.message.visit, ""))
+        honest(self, host, event)
+
+    return patched((World, "deliver", deliver))
+
+
+def figures(host: Host) -> dict[str, Credit]:
+    return {row.peer: row for row in ledger(host).rows()}
+
+
+def more(world: World, before: dict[str, Credit], stage: int) -> int:
+    """Visits of a stage's holders since then."""
+    now = figures(world.live()[0])
+    return sum(now[peer.id].visits - before[peer.id].visits for peer in seen(world).holders[stage])
+
+
+def test_a_relay_is_credited_by_those_who_get_tensors_through_it() -> None:
+    """One that holds nothing, for the first stage; one of the third stage, for the second. Each visit there takes an
+    activation and a gradient. Validations do not count."""
+    world = grown(RELAYED)
+    member = seen(world).holders[3][0].id
+    with through({1: "point", 2: member}):
+        world.run(world.now + 300.0, lambda: world.ledger.top_commit() >= RELAYED.steps - 8)
+        before = figures(world.live()[0])
+        ended(world)
+    after = figures(world.live()[0])
+    for relay, stage in (("point", 1), (member, 2)):
+        assert more(world, before, stage) == 8 * RELAYED.microbatches
+        assert after[relay].relayed - before[relay].relayed == 8 * RELAYED.microbatches * 100
+    assert {row.peer for row in after.values() if row.relayed} == {"point", member}
+    assert (after["point"].visits, after["point"].seconds) == (0, 0.0)
+    for host in world.live():
+        assert figures(host) == after
+
+
+def claiming(liar: str, friend: str) -> Any:
+    """It says that it relayed more than there is, and that a friend did."""
+    honest = Leader.on_ready
+
+    def on_ready(self: Leader, s: Situation, sender: Peer, ready: Ready) -> Outcome:
+        if sender.id == liar:
+            ready = replace(ready, relayed=((liar, LARGE), (friend, LARGE)))
+        return honest(self, s, sender, ready)
+
+    return patched((Leader, "on_ready", on_ready))
+
+
+def test_who_says_that_it_relayed_gains_nothing_and_a_friend_little() -> None:
+    world = grown(RELAYED)
+    liar = next(peer for peer in seen(world).holders[2] if peer != seen(world).leader)
+    with through({1: "point"}), claiming(liar.id, "friend"):
+        ended(world)
+    for host in members(world):
+        found = figures(host)
+        assert found[liar.id].relayed == 0 and found["point"].relayed > 0
+        assert 0 < found["friend"].relayed <= found[liar.id].visits * 100
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        (credit, "_of_others", lambda sender, ready: list(ready.relayed)),
+        (Settings, "received_max", lambda self, visits, sums: LARGE),
+    ],
+    ids=["who relays is believed about itself", "a word has no bound"],
+)
+def test_a_relay_that_gains_by_a_word_would_be_noticed(bug: Any) -> None:
+    """The test above can fail."""
+    with patched(bug), pytest.raises((AssertionError, Violation)):
+        test_who_says_that_it_relayed_gains_nothing_and_a_friend_little()

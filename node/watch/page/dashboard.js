@@ -378,6 +378,11 @@ function recoveryItem(row) {
   return item;
 }
 
+function size(bytes) {
+  const units = ["bytes", "kB", "MB", "GB", "TB"], unit = Math.min(Math.floor(Math.log10(bytes) / 3), units.length - 1);
+  return `${+(bytes / 1000 ** unit).toFixed(unit ? 1 : 0)} ${units[unit]}`;
+}
+
 // Who answers may stand by, and not hear who did the newest steps: what went further stays.
 function showCredits(status) {
   if (status.credits_step <= known.credited || !status.credits.length) return;
@@ -390,6 +395,7 @@ function showCredits(status) {
     who.append(make("bdi", "", name));
     if (row.name) who.append(make("span", "quiet", ` ${short(row.peer)}`));
     if (row.rebuilt) who.append(make("span", "quiet", ` brought back ${count(row.rebuilt)}`));
+    if (row.relayed_bytes) who.append(make("span", "quiet", ` relayed ${size(row.relayed_bytes)}`));
     who.title = row.peer;
     line.append(who, make("td", "", count(row.visits)), make("td", "", `${(whole ? 100 * row.visits / whole : 0).toFixed(1)} %`));
     line.append(make("td", "", (row.seconds / 3600).toFixed(2)));

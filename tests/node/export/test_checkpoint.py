@@ -228,7 +228,7 @@ def model(reason: str = "silent") -> TakenModel:
     rows = (RecoveryRow(1, 6, "blend", 3, "lost", "new", reason, 2.5, 10, 2.6, 2.7),)
     speaker = Speaker("p", "0", "cpu", "volunteer")
     gave = (
-        CreditRow("peer0", 90, 7200.0, 0, "O'Brien"),
+        CreditRow("peer0", 90, 7200.0, 0, "O'Brien", relayed_bytes=2_500_000_000),
         CreditRow(reason, 9, 1.0, 2, reason),
         CreditRow("", 1, 1.0, 0),
     )
@@ -253,14 +253,15 @@ def test_the_card_tells_where_the_model_comes_from() -> None:
     ):
         assert part in card, part
     assert "| 1 | 6 | a blend of both neighbours' weights | 3 | 2.6000 | 2.7000 | silent |" in card
-    assert "| peer0 | 90 | 90.0% | 2.00 |  | O'Brien |\n" in card and "\n| others | 1 | 1.0% | 0.00 |  |  |" in card
+    assert "| peer0 | 90 | 90.0% | 2.00 |  | 2.5 GB | O'Brien |\n" in card
+    assert "\n| others | 1 | 1.0% | 0.00 |  |  |  |" in card
     told = provenance(made, model())
     assert (told["run"], told["step"], told["commit"]) == (made.run_id, 7, "abc")
     assert [stage["epoch"] for stage in told["stages"]] == [4, 5, 6]
     assert (told["validation"], told["validation_step"]) == (2.25, 5), "older than the model, and says so"
     assert told["recoveries"][0]["rung"] == "blend"
     given = {"peer": "peer0", "visits": 90, "seconds": 7200.0, "rebuilt": 0, "name": "O'Brien"}
-    assert told["credits"][0] == given and told["credits_step"] == 7
+    assert told["credits"][0] == given | {"relayed_bytes": 2_500_000_000} and told["credits_step"] == 7
     json.dumps(told)
 
 

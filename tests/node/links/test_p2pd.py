@@ -236,7 +236,7 @@ def test_our_messages_can_be_loaded_beside_those_of(others: str) -> None:
 
 def test_a_protocol_that_is_not_text_is_refused() -> None:
     peer, protocol = b"\x0a\x01a", b"\x1a\x02/"
-    assert messages.read_stream_info(peer + protocol + b"b") == messages.StreamInfo(b"a", "/b")
+    assert messages.read_stream_info(peer + protocol + b"b") == messages.StreamInfo(b"a", "/b", b"")
     with pytest.raises(ValueError):
         messages.read_stream_info(peer + protocol + b"\xa9")
 

@@ -17,6 +17,7 @@ from ftnode.node.home.identity import take_identity
 from ftnode.node.links import p2pd_messages as messages
 from ftnode.node.links import reachability
 from ftnode.node.links.addresses import PeerAddress, is_dialable
+from ftnode.node.links.bandwidth import Bandwidth, Gate
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, ask, host_of, knock, knock_handler
 from ftnode.node.links.link import refuses
 from ftnode.node.links.listening import address_bytes
@@ -83,9 +84,33 @@ def test_messages_and_tensors_both_ways_through_a_relay(tmp_path: Path) -> None:
                 for sender, receiver in ((third, hidden), (hidden, third)):
                     send_tensor(sender, receiver, number)
                     got = await receiver.next(Received)
-                    assert got.sender == sender.peer and got.handle is not None
+                    assert got.sender == sender.peer and got.handle is not None and got.relay == point.peer_id
                     assert len(receiver.arena.view(got.handle)) == BOUNDARY_BYTES
                     receiver.arena.release(got.handle)
+
+    limited(main)
+
+
+def test_who_carries_a_stream_is_known_at_both_of_its_ends(tmp_path: Path) -> None:
+    """Also where there are limits. The relay has streams of its own with both, which nobody carries."""
+    protocol, seen = "/test/1", trio.open_memory_channel[str](3)
+
+    async def main() -> None:
+        async with peer(tmp_path, True) as point, node(tmp_path, 1, listen=()) as hidden, node(tmp_path, 2) as third:
+            hidden.p2pd.bandwidth = Bandwidth(Gate(1e9), Gate(1e9))
+
+            async def handle(peer_id: str, stream: trio.SocketStream) -> None:
+                await stream.send_all(b"!")
+                await seen[0].send(hidden.p2pd.relay_of(stream))
+
+            third.transport.know(hidden.peer.id, hidden.with_card((await take_place(hidden, point)).addresses))
+            await hidden.p2pd.serve(protocol, handle)
+            stream = await third.transport.open(hidden.peer.id, protocol)
+            with trio.fail_after(5):
+                assert await stream.receive_some(1) == b"!"
+                assert [third.p2pd.relay_of(stream), await seen[1].receive()] == [point.peer_id] * 2
+                stream = await point.open(hidden.peer.id, protocol, 5)
+                assert [point.relay_of(stream), await seen[1].receive()] == ["", ""]
 
     limited(main)
 

@@ -76,7 +76,7 @@ def test_messages_and_tensors_arrive_in_order_and_slots_come_back(tmp_path: Path
                 here.arena.release(handle)  # pinned until written
                 event = await there.next(Received)
                 assert (event.sender, event.message) == (here.peer, boundary(there.peer, number))
-                assert event.handle is not None
+                assert event.handle is not None and event.relay == ""
                 assert set(bytes(there.arena.view(event.handle))) == {number}
                 there.arena.release(event.handle)
             for number in range(200):

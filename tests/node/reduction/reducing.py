@@ -41,7 +41,11 @@ class Member:
         self.memory = GradientMemory(NUMBERS, config.number_bytes)
         stages = range(0) if learner else range(STAGE, STAGE + 1)
         self.compute: Direct = direct(config, stages, GradientMap(self.memory.descriptor, NUMBERS, config.number_bytes))
-        self.reductions = Reductions("run", peer, self.memory, Port(self.compute), streams, encoding=encoding)
+        self.relay = ""
+        """Who carries every stream to and from this member."""
+        self.reductions = Reductions(
+            "run", peer, self.memory, Port(self.compute), streams, encoding=encoding, relay_of=lambda _: self.relay
+        )
         self.answers: list[dict[str, Any] | ComputeError] = []
         self.answered = trio.Event()
 

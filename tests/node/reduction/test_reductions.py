@@ -70,6 +70,28 @@ def test_all_members_get_the_sum_in_the_groups_order_and_learners_too(config: Co
     run(main, config)
 
 
+@pytest.mark.parametrize("encoding", ["exact", "int8"])
+def test_what_came_through_a_relay_is_counted_by_who_got_it(encoding: str) -> None:
+    """Of three that contribute each gets two parts of its own third and the sums of two others; a learner gets all."""
+
+    async def main(wires: Wires) -> None:
+        a, b, c = members = [wires.member(name) for name in ("a", "b", "c")]
+        learner = wires.member("learner", learner=True)
+        a.relay = learner.relay = "r"
+        for number, member in enumerate(members):
+            member.accumulate(number)
+        for member in (*members, learner):
+            member.start(task(group((a, 1), (b, 1), (c, 1), (learner, 0))))
+        relayed = [(await member.answer())["relayed"] for member in (*members, learner)]
+        whole = relayed[3]["r"]
+        assert relayed[1:3] == [{}, {}]
+        assert relayed[0].keys() == {"r"} and relayed[0]["r"] == pytest.approx(4 * whole / 3, rel=0.01)
+        exact = len(a.memory.view(STAGE))
+        assert whole == exact if encoding == "exact" else exact / 2 <= whole < 0.6 * exact  # of bfloat16
+
+    run(main, encoding=encoding)
+
+
 def test_a_group_agrees_with_one_that_did_it_alone() -> None:
     async def main(wires: Wires) -> None:
         a, b, alone = wires.member("a"), wires.member("b"), wires.member("alone")

@@ -20,7 +20,7 @@ from ftnode.protocol.words.effects import Backward, Compute, Effect, Forward, Re
 from ftnode.protocol.words.events import Done
 from ftnode.protocol.words.messages import Boundary, Poisoned, Share, StageResult, Stored
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Attempt, Direction, Handle, Peer
+from ftnode.protocol.words.types import RELAYS_TOLD_MAX, Attempt, Direction, Handle, Peer
 from ftnode.protocol.words.view import View
 from tests.protocol.beginnings import begun
 from tests.protocol.situations import NOW, SETTINGS, VIEW, A, B, C, D, view_of
@@ -320,6 +320,49 @@ def test_the_head_says_loss_and_tokens_of_the_whole_step() -> None:
     ready = work.ready()
     assert work.complete and (ready.loss_sum, ready.tokens) == (4 * 2.0, 4 * 5)
     assert (ready.view, ready.step, ready.attempt) == (3, 8, ATTEMPT)
+
+
+def test_it_says_what_came_through_relays_and_what_came_again_counts_once() -> None:
+    settings = replace(SETTINGS, forward_bytes=70, backward_bytes=30, evaluation_microbatches=1)
+    work = working(settings=settings, evaluate=True)
+    tensors = [
+        (0, 1, FORWARD, "r"),
+        (0, 1, FORWARD, "r"),
+        (1, 1, FORWARD, "s"),
+        (2, 1, FORWARD, ""),
+        (4, 1, FORWARD, "r"),
+    ]
+    for microbatch, visit, direction, relay in [*tensors, (0, 1, BACKWARD, "r"), (1, 1, BACKWARD, "")]:
+        sender = PATH[visit - 1 if direction is FORWARD else visit + 1]
+        work.on_boundary(
+            sender, boundary(microbatch, visit, direction), 10 * microbatch + (direction is BACKWARD), relay
+        )
+    assert work.ready().relayed == (("r", 100), ("s", 70))
+
+
+def test_it_names_the_relays_that_carried_most() -> None:
+    work = working(settings=replace(SETTINGS, forward_bytes=70, backward_bytes=30))
+    for microbatch in range(3):
+        work.on_boundary(A, boundary(microbatch, 1), microbatch, f"small{microbatch}")
+    work.on_done(replace(result(sum_of(work)), relayed=tuple((f"r{n}", 1000 + n) for n in range(20))), NOW, A)
+    told = work.ready().relayed
+    assert [relay for relay, _ in told] == [f"r{n}" for n in range(19, 19 - RELAYS_TOLD_MAX, -1)]
+
+
+def sum_of(work: StepWork) -> Task:
+    """The sum that it gives to compute when all of the step is here."""
+    for microbatch in range(SETTINGS.microbatches):
+        arrives(work, microbatch, 1)
+        arrives(work, microbatch, 1, BACKWARD)
+    waiting, sums = given(work.advance(NOW, True)), list[Task]()
+    while waiting:
+        task = waiting.pop(0)
+        if isinstance(task, Reduce):
+            sums.append(task)
+            continue
+        waiting += given(work.on_done(result(task), NOW, A)) + given(work.advance(NOW, True))
+    (found,) = sums
+    return found
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from ftnode.protocol.chronicle import GIVEN_KEPT, Chronicle
+from ftnode.protocol.step import credit
 from ftnode.protocol.step.credit import HOLD_SECONDS_MAX, OTHERS, CreditLedger, given_by
 from ftnode.protocol.wire.admission import CREDIT_SECONDS_MAX, NUMBER_MAX, credible, sensible_totals
 from ftnode.protocol.words.messages import Commit, Ready, StageResult
@@ -60,6 +62,83 @@ def test_stages_of_one_peer_count_together() -> None:
     told = [(A, ready(StageResult(0, 1.0, "g"), StageResult(1, 1.0, "h"))), (B, ready(StageResult(2, 1.0, "g")))]
     assert given_by(told, (B, B), SETTINGS) == (Given("a", 12, 0), Given("b", 4, 2))
     assert given_by([(A, ready()), (B, ready())], (), SETTINGS) == ()  # a step that is skipped
+
+
+THIN = replace(SETTINGS, forward_bytes=70, backward_bytes=30, gradient_bytes=1000)
+"""A step takes 12 tensors each way: of what comes to a stage, 4 of 70 bytes and 4 of 30."""
+HUGE = NUMBER_MAX - 1
+
+
+def by_way_of(ready: Ready, *relayed: tuple[str, int]) -> Ready:
+    return replace(ready, relayed=relayed)
+
+
+ALONE = [
+    (A, ready(StageResult(0, 1.0, "g"))),
+    (B, ready(StageResult(1, 1.0, "g"))),
+    (C, ready(StageResult(2, 1.0, "g"))),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "counted"),
+    [
+        ([(("r", 300),), (("r", 100), ("s", 50)), ()], {"r": 400, "s": 50}),  # who only relays, and two who say so
+        ([(("b", 300),), (), (("b", 100),)], {"b": 400}),  # who holds a stage, too
+        ([(), (("b", 300),), ()], {}),  # nobody is one on its own word
+        ([(("b", 300),), (("b", HUGE),), ()], {"b": 300}),
+        ([(), (("r", HUGE),), ()], {"r": 400}),  # what 4 visits take
+        ([(), (("r", HUGE), ("s", HUGE)), (("s", 10),)], {"r": 400, "s": 10}),
+        ([(("r", HUGE),), (("r", HUGE),), (("r", HUGE),)], {"r": 1600}),  # 16 visits
+        ([(("r", 0),), (), ()], {}),
+    ],
+)  # fmt: skip
+def test_what_a_relay_carried_is_what_those_say_who_got_it(words: Any, counted: dict[str, int]) -> None:
+    told = [(peer, by_way_of(each, *word)) for (peer, each), word in zip(ALONE, words)]
+    found = given_by(told, (), THIN)
+    assert {row.peer: row.relayed for row in found if row.relayed} == counted
+    assert [(row.peer, row.visits, row.held) for row in found][:3] == [("a", 8, True), ("b", 4, True), ("c", 4, True)]
+    assert not any(row.held or row.visits for row in found[3:])
+    assert credible([commit(1, *found)], THIN)
+
+
+def test_a_relay_that_is_believed_about_itself_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail."""
+    monkeypatch.setattr(credit, "_of_others", lambda sender, ready: list(ready.relayed))
+    with pytest.raises(AssertionError):
+        test_what_a_relay_carried_is_what_those_say_who_got_it([(), (("b", 300),), ()], {})
+
+
+def test_sums_of_a_group_count_as_far_as_there_are_any() -> None:
+    """Each of the group gets no more than two gradients; who adds up alone, or does not agree with its group, gets
+    none."""
+    shares = ((A, 1), (B, 3))
+    for said, most in ((shares, 400 + 2 * 2000), (((A, 4), (B, 4)), 0), ((), 400)):
+        words = [(peer, by_way_of(ready(StageResult(1, 1.0, "g", said)), ("r", HUGE))) for peer in (A, B)]
+        found = given_by(words if said else words[:1], (), THIN)
+        assert sum(row.relayed for row in found) == most
+        assert credible([commit(1, *found)], THIN)
+    assert not credible([commit(1, Given("r", 0, 0, 1601, held=False))], THIN)
+    assert not credible([commit(1, Given("a", 16, 0, 1600 + 3 * 2000 + 1))], THIN)
+
+
+def test_two_lives_of_a_peer_gain_no_more_than_one() -> None:
+    again = Peer(B.id, 2)
+    words = [(peer, by_way_of(ready(StageResult(1, 1.0, "g")), ("r", HUGE))) for peer in (B, again)]
+    found = given_by(words, (), THIN)
+    assert credible([commit(1, *found)], THIN), found
+
+
+def test_who_only_relays_held_nothing_and_makes_room_first() -> None:
+    ledger = CreditLedger()
+    ledger.count(commit(1, Given("a", 3, 0), Given("r", 0, 0, 500, held=False)))
+    ledger.count(commit(2, Given("a", 3, 0, 40), Given("r", 0, 0, 600, held=False)))
+    assert ledger.rows() == (Credit("a", 6, 4.0, 0, 40), Credit("r", 0, 0.0, 0, 1100))
+    for step in range(3, 3 + CREDITED_MAX):
+        ledger.count(commit(step, Given("a", 1, 0), Given(f"false{step}", 0, 0, 100, held=False)))
+    rows = {row.peer: row for row in ledger.rows()}
+    assert rows["r"].relayed == 1100 and rows[OTHERS].relayed == 200
+    assert len(rows) == CREDITED_MAX + 1 and sensible_totals(ledger.rows())
 
 
 def test_steps_are_counted_once_and_in_order() -> None:
@@ -119,10 +198,10 @@ def test_who_gave_least_makes_room_and_stays_in_the_sum() -> None:
 
 def test_the_largest_totals_can_be_told_on() -> None:
     ledger = CreditLedger()
-    largest = Credit("a", NUMBER_MAX - 1, CREDIT_SECONDS_MAX, NUMBER_MAX - 1)
+    largest = Credit("a", NUMBER_MAX - 1, CREDIT_SECONDS_MAX, NUMBER_MAX - 1, NUMBER_MAX - 1)
     assert sensible_totals((largest,))
     ledger.restore(1, (largest,))
-    ledger.count(commit(2, Given("a", 16, 3)))
+    ledger.count(commit(2, Given("a", 16, 3, 400)))
     assert ledger.step == 2 and sensible_totals(ledger.rows())
 
 

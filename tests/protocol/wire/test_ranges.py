@@ -15,6 +15,7 @@ from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import (
     CREDITED_MAX,
+    RELAYS_TOLD_MAX,
     Attempt,
     Copied,
     Credit,
@@ -116,14 +117,20 @@ WHOLE = SETTINGS.microbatches * (SETTINGS.stages + 2)
 ODD_GIVEN: tuple[tuple[Given, ...], ...] = (
     (Given("a", -1, 0),), (Given("a", 1, -1),), (Given("a", 1, STAGES + 1),), (Given("a" * 65, 1, 0),),
     (Given("a", 1, 0), Given("a", 1, 0)), (Given("a", WHOLE, 0), Given("b", 1, 0)),
+    (Given("a", 1, 0, -1),), (Given("a", 1, 0, 1),), (Given("a", 0, 0, HUGE, False),),
     tuple(Given(str(n), 0, 0) for n in range(CREDITED_MAX + 1)),
 )  # fmt: skip
 ODD_CREDITS: tuple[tuple[Credit, ...], ...] = (
     (Credit("a", -1, 0.0, 0),), (Credit("a", HUGE, 0.0, 0),), (Credit("a", 0, 0.0, HUGE),), (Credit("a", 0, -1.0, 0),),
+    (Credit("a", 0, 0.0, 0, -1),), (Credit("a", 0, 0.0, 0, HUGE),),
     (Credit("a", 0, 1e13, 0),), (Credit("a" * 65, 0, 0.0, 0),), (Credit("a", 0, 0.0, 0), Credit("a", 0, 0.0, 0)),
     tuple(Credit(str(n), 0, 0.0, 0) for n in range(CREDITED_MAX + 2)),
 )  # fmt: skip
 ODD_SHARES = (((PEERS[0], -1),), ((PEERS[0], HUGE),), tuple((PEERS[0], 0) for _ in range(2 * GROUP_MAX + 1)))
+ODD_RELAYED = (
+    (("r", -1),), (("r", HUGE),), (("", 1),), (("r" * 65, 1),), (("r", 1), ("r", 1)),
+    tuple((f"r{n}", 1) for n in range(RELAYS_TOLD_MAX + 1)),
+)  # fmt: skip
 ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUGE))
 
 
@@ -173,6 +180,8 @@ ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUG
         (STATUS, "snapshots", [(replace(PRESENCE.snapshots[0], stage=STAGES),), PRESENCE.snapshots * 65]),
         (STATUS, "ready", [replace(READY, tokens=-1)]),
         (READY, "tokens", (-1, 2**31, HUGE)),
+        (READY, "relayed", ODD_RELAYED),
+        (STATUS, "ready", [replace(READY, relayed=relayed) for relayed in ODD_RELAYED]),
         (READY, "loss_sum", (1e25, -1e25)),
         (READY, "attempt", ODD_ATTEMPTS),
         (READY, "results", [(replace(READY.results[0], stage=stage),) for stage in ODD_STAGES]),

@@ -32,7 +32,7 @@ from ftnode.protocol.words import events as ev
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.errors import PeerError
 from ftnode.protocol.words.records import EPOCH_MAX, NAME_MAX, Presence
-from ftnode.protocol.words.types import Attempt, Given, Peer, Recovered, Rung, Snapshot, Version
+from ftnode.protocol.words.types import RELAYS_TOLD_MAX, Attempt, Given, Peer, Recovered, Rung, Snapshot, Version
 from ftnode.protocol.words.view import Lineage, View
 from tests.protocol.wire.test_admission import PEERS, SETTINGS, STRANGER, VIEW, fields_of, participant, some
 from tests.protocol.wire.test_ranges import BEAT, BEGIN, OFFER, PROMISE, READY, STATUS, WAITS
@@ -52,6 +52,7 @@ COMMITS = tuple(
 )  # fmt: skip
 LEADS = replace(BEAT, stages=(), copies=())
 TENSOR_BYTES = 8
+MOST_RELAYED = tuple((f"{n}" * 64, LAST) for n in range(RELAYS_TOLD_MAX))
 
 
 def of_base(version: Version) -> ms.Begin:
@@ -188,7 +189,7 @@ def test_a_lineage_whose_name_nobody_could_repeat_is_let_in_nowhere() -> None:
         ("base", Version(STEPS, "c" * NAME_MAX, Attempt(LAST, LAST))),
         ("stages", tuple(ms.StageStatus(s, Version(STEPS, "c", Attempt(LAST, 0)), None, True) for s in range(STAGES))),
         ("snapshots", (Snapshot(1, Version(STEPS, "c" * NAME_MAX, Attempt(3, 1)), "d" * NAME_MAX, EPOCH_MAX - 1),)),
-        ("ready", replace(READY, validation=LARGEST, loss_sum=9e23, tokens=2**30 - 1)),
+        ("ready", replace(READY, validation=LARGEST, loss_sum=9e23, tokens=2**30 - 1, relayed=MOST_RELAYED)),
     ],
 )
 def test_what_members_say_in_their_statuses(field: str, value: Any) -> None:
