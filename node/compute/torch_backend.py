@@ -50,7 +50,7 @@ class _Install:
 
 
 class TorchStages:
-    """Any number of stages on one device. Broken numbers are answered with `fault`, and nothing was accumulated."""
+    """Any number of stages on one device. Broken numbers are answered with `fault`; they spoil the attempt."""
 
     def __init__(
         self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None,
