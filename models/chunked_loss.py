@@ -25,6 +25,11 @@ def chunk_positions(vocabulary: int, device: torch.device) -> int:
     return max(1, CHUNK_NUMBERS.get(device.type, CHUNK_NUMBERS["cuda"]) // vocabulary)
 
 
+def vocabulary_at_once(positions: int, device: torch.device) -> int:
+    """Of how large a vocabulary so many positions are one chunk."""
+    return max(1, CHUNK_NUMBERS.get(device.type, CHUNK_NUMBERS["cuda"]) // positions)
+
+
 def mean_loss(hidden_nd: Tensor, lm_head_vd: Tensor, targets_n: Tensor) -> Tensor:
     """Nats per token. Logits are of the precision of `lm_head_vd`, the rest of that of `hidden_nd`. No graph."""
     total = hidden_nd.new_zeros(())

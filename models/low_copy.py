@@ -9,15 +9,23 @@ for a moment; it is added to the sum at once, and its memory is free again befor
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import Final
 
 import torch
 from torch import Tensor
 
 from ftnode.models.loss_scale import LossScale
+from ftnode.models.parameters import LM_HEAD, Entries
 
 PRODUCTS: Final = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """By the name that device_precision.py gives: what products are computed in; None: in the model's precision."""
+
+
+def copied_numbers(entries: Entries, head: bool) -> int:
+    """How many numbers of a stage are copied: of the head the language-model head, of others all but norms."""
+    names = [name for name in entries if (name == LM_HEAD if head else "norm" not in name)]
+    return sum(prod(entries[name][1]) for name in names)
 
 
 class LowCopy:
@@ -29,7 +37,7 @@ class LowCopy:
 
     def copy(self, weights: Tensor) -> Tensor:
         """A place for a copy of `weights`, any shape."""
-        low = torch.empty_like(weights, dtype=self._dtype, requires_grad=False)
+        low = torch.zeros_like(weights, dtype=self._dtype, requires_grad=False)
         self._copies.append((low, weights))
         return low
 
@@ -45,6 +53,10 @@ class LowCopy:
         with torch.no_grad():
             for low, weights in self._copies:
                 low.copy_(weights)
+
+    @property
+    def bytes(self) -> int:
+        return sum(low.nbytes for low, _ in self._copies)
 
     @property
     def storages(self) -> set[int]:

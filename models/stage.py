@@ -142,8 +142,13 @@ class Stage:
         return len(self._saved)
 
     @property
+    def bytes(self) -> int:
+        """Of what the stage has whether or not it computes."""
+        return self.memory.nbytes + (self._low.bytes if self._low is not None else 0)
+
+    @property
     def storages(self) -> set[int]:
-        """Addresses of what the stage has whether or not it computes."""
+        """Where these are."""
         return {self.memory.untyped_storage().data_ptr()} | (self._low.storages if self._low is not None else set())
 
     def state(self, parts: str) -> Tensor:
@@ -151,9 +156,11 @@ class Stage:
         return self.weights if parts == "weights" else self.memory[: -self.gradient.numel()]
 
     def initialise(self, seed: int, commit: str) -> None:
-        flat = torch.empty(self.layout.size, dtype=self.dtype)
+        on_host = self.device.type == "cpu"
+        flat = self.weights if on_host else torch.empty(self.layout.size, dtype=self.dtype)
         initialise(flat, self.layout, self.config, seed, self.index)
-        self.weights.copy_(flat)
+        if not on_host:
+            self.weights.copy_(flat)
         self.moments.zero_()
         self.become(StageVersion(0, commit, (-1, 0)), updates=0, rate_factor=1.0, norm_squared=0.0)
 
