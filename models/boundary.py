@@ -23,7 +23,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from ftnode.models.faults import StageFault
+from ftnode.models.number_check import NumberCheck
 
 PLAIN: Final = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16}
 BITS: Final = {"int8": 8, "int4": 4}
@@ -66,23 +66,26 @@ class BoundaryCodec:
         if dither and self._plain is None:
             self._dither = _dither(min(self._turn, self._blocks), self._block).to(device)
 
-    def encode(self, x: Tensor, into: Tensor, key: tuple[int, ...] = ()) -> None:
+    def encode(self, x: Tensor, into: Tensor, key: tuple[int, ...] = (), check: NumberCheck | None = None) -> None:
         """Finite numbers of our shape into bytes [self.bytes] of any device. `key`: what the dither depends on.
 
-        Raises StageFault for numbers that are too large.
+        Numbers that are too large are a fault, raised here or by `check`; it is also then that bytes in pinned memory
+        are there.
         """
         if self._plain is not None:
-            into.view(self._plain).view(self.shape).copy_(x)
+            into.view(self._plain).view(self.shape).copy_(x, non_blocking=True)
             return
         numbers = x.detach().to(self.device, torch.float32).reshape(self._blocks, self._block)
         scales = torch.empty(self._blocks, 1, dtype=torch.bfloat16, device=self.device)
         packed = torch.empty(self._blocks, self._packed, dtype=torch.uint8, device=self.device)
         for turn, part in enumerate(self._parts()):
             scales[part], packed[part] = self._encoded(numbers[part], (*key, turn))
-        if not bool((scales < SCALE_MAX).all()):
-            raise StageFault(f"a number is too large for {self.encoding}", -1)
-        into[: 2 * self._blocks].copy_(scales.view(torch.uint8).view(-1))
-        into[2 * self._blocks :].copy_(packed.view(-1))
+        into[: 2 * self._blocks].copy_(scales.view(torch.uint8).view(-1), non_blocking=True)
+        into[2 * self._blocks :].copy_(packed.view(-1), non_blocking=True)
+        own = check or NumberCheck(-1)
+        own.forbid(f"a number is too large for {self.encoding}", ~(scales < SCALE_MAX).all())
+        if check is None:
+            own.read()
 
     def decode(self, content: Tensor) -> Tensor:
         """The numbers of bytes [self.bytes], on our device, which may be the memory of `content` itself.
@@ -138,9 +141,9 @@ class ActivationCodec:
         self._mask = (1 << 8 * token_bytes) - 1
         self.bytes = self._numbers.bytes + shape[0] * shape[1] * token_bytes
 
-    def encode(self, x_bts: Tensor, tokens_bt: Tensor | None, into: Tensor) -> None:
-        """Into bytes [self.bytes]. Raises StageFault for numbers that are too large."""
-        self._numbers.encode(x_bts, into[: self._numbers.bytes])
+    def encode(self, x_bts: Tensor, tokens_bt: Tensor | None, into: Tensor, check: NumberCheck | None = None) -> None:
+        """Into bytes [self.bytes]. As BoundaryCodec.encode."""
+        self._numbers.encode(x_bts, into[: self._numbers.bytes], check=check)
         if self._token_type is not None:
             assert tokens_bt is not None
             narrow = tokens_bt.to("cpu", self._token_type).contiguous()

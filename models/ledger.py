@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ftnode.models.faults import Misuse
 
 AttemptId = tuple[int, int]
@@ -21,16 +24,30 @@ class Ledger:
         self._covered: set[Visit] = set()
 
     def admit(self, attempt: AttemptId, visit: Visit) -> None:
-        """Check that `visit` may be accumulated now; `record` follows when it has been."""
+        """Check that `visit` may be accumulated now; `accumulating` follows."""
         self._require(attempt, opens=True)
         if self.reduced:
             raise Misuse(f"the gradient of attempt {attempt} is already reduced", self.stage)
         if visit in self._covered:
             raise Misuse(f"microbatch {visit[0]} at visit {visit[1]} is already accumulated", self.stage)
 
+    @contextmanager
+    def accumulating(self, attempt: AttemptId, visit: Visit) -> Iterator[None]:
+        """What is done within adds the numbers of an admitted visit. Whatever breaks off there spoils the attempt."""
+        self.attempt = attempt
+        before, self.spoiled = self.spoiled, "a backward pass broke off"
+        yield
+        self.spoiled = before
+        self.record(attempt, visit)
+
     def record(self, attempt: AttemptId, visit: Visit) -> None:
         self.attempt = attempt
         self._covered.add(visit)
+
+    def spoil(self, attempt: AttemptId, reason: str) -> None:
+        """Numbers of this attempt turned out to be broken; without effect when it is over."""
+        if self.attempt == attempt:
+            self.spoiled = self.spoiled or reason
 
     def covered(self) -> list[list[int]]:
         return [list(visit) for visit in sorted(self._covered)]

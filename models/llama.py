@@ -25,7 +25,7 @@ RESIDUAL_OUTPUTS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
 
 
 def dtype_of(config: ModelConfig) -> torch.dtype:
-    """Of weights, gradients, moments and activations."""
+    """Of weights, gradients, moments and activations. Products may be of another: that of the matrices in them."""
     return {"float32": torch.float32, "float64": torch.float64}[config.precision]
 
 
@@ -124,9 +124,9 @@ def block(
     x_bts: Tensor, weights: BlockWeights, rope: Rotary, config: ModelConfig, fixed_bty: Tensor | None = None
 ) -> Tensor:
     x_btd = rms_norm(whole(x_bts, fixed_bty), weights.attention_norm_d, config.norm_eps)
-    x_bts = x_bts + attention(x_btd, weights, rope, config.heads)
+    x_bts = x_bts + attention(x_btd.to(weights.qkv_ed.dtype), weights, rope, config.heads)
     x_btd = rms_norm(whole(x_bts, fixed_bty), weights.mlp_norm_d, config.norm_eps)
-    return x_bts + swiglu(x_btd, weights)
+    return x_bts + swiglu(x_btd.to(weights.gate_up_2fd.dtype), weights)
 
 
 def embed(tokens_bt: Tensor, weights: HeadWeights) -> Tensor:
@@ -134,10 +134,29 @@ def embed(tokens_bt: Tensor, weights: HeadWeights) -> Tensor:
     return F.embedding(tokens_bt, weights.embedding_vs)
 
 
+def add_embedding_gradient(into_vs: Tensor, tokens_bt: Tensor, gradient_bts: Tensor) -> None:
+    """into += the gradient of `embed`, in memory for the tokens at hand, not for the vocabulary.
+
+    Equal tokens are added up first, in their order, so that the sum is the same each time on a card too.
+    """
+    tokens_n, gradient_ns = tokens_bt.flatten(), gradient_bts.flatten(0, 1)
+    ordered_n, order_n = tokens_n.sort(stable=True)
+    first_n = torch.cat((ordered_n.new_zeros(1), ordered_n[1:] != ordered_n[:-1]))
+    place_n = torch.empty_like(tokens_n).scatter_(0, order_n, first_n.cumsum(0))
+    summed_ns = torch.ops.aten.embedding_dense_backward(gradient_ns, place_n, len(tokens_n), -1, False)
+    # Places beyond the last token are added to row 0, as zeros.
+    token_of_n = torch.zeros_like(tokens_n).scatter_(0, place_n, tokens_n)
+    into_vs.index_add_(0, token_of_n, summed_ns)
+
+
+def hidden(x_bts: Tensor, weights: HeadWeights, config: ModelConfig, fixed_bty: Tensor | None = None) -> Tensor:
+    """What the language-model head reads, [B, T, D]."""
+    return rms_norm(whole(x_bts, fixed_bty), weights.norm_d, config.norm_eps)
+
+
 def logits(x_bts: Tensor, weights: HeadWeights, config: ModelConfig, fixed_bty: Tensor | None = None) -> Tensor:
-    """[B, T, V], of the model's precision whatever the products ran in."""
-    x_btd = whole(x_bts, fixed_bty)
-    return F.linear(rms_norm(x_btd, weights.norm_d, config.norm_eps), weights.lm_head_vd).to(dtype_of(config))
+    """[B, T, V]. Of a large vocabulary, for few positions only; training takes chunked_loss.py."""
+    return F.linear(hidden(x_bts, weights, config, fixed_bty), weights.lm_head_vd)
 
 
 def mean_loss(logits_btv: Tensor, targets_bt: Tensor) -> Tensor:

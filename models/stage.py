@@ -2,11 +2,16 @@
 
 Its memory is one flat tensor: weights, the optimiser's moments, gradient. Every named weight, its moments and its
 gradient are views of it. Gradients of microbatches add up there: the gradient of a step is the sum over its M
-microbatches of the gradient of their mean loss, divided by M.
+microbatches of the gradient of their mean loss, divided by M. Where a device multiplies faster in few bits, a copy of
+the matrices in these is kept beside it (low_copy.py).
+
+A task is begun and read. Nothing of the first waits for the device, so that a task can be begun while the one before it
+is computed; reading waits, and finds out whether the numbers are sound (number_check.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,14 +19,19 @@ import torch
 from torch import Tensor
 
 from ftnode.models import llama
+from ftnode.models.chunked_loss import loss_and_gradients, mean_loss
 from ftnode.models.config import ModelConfig
+from ftnode.models.device_precision import precision_of
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.initial import initialise
 from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.models.llama import BlockWeights, HeadWeights
+from ftnode.models.loss_scale import LossScale
+from ftnode.models.low_copy import PRODUCTS, LowCopy
+from ftnode.models.number_check import NumberCheck
 from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn, learning_rate_at
 from ftnode.models.state_plan import MOMENTS, PARTS, StatePlan, rule_of
-from ftnode.models.tensors import Layout, is_finite
+from ftnode.models.tensors import Layout
 from ftnode.models.update import update
 from ftnode.models.whole_gradient import Staged, stage_gradient
 
@@ -58,6 +68,35 @@ class Lesson:
     loss: float
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A task that was begun. `tensor`: what it makes, which may be still on its way, and may be broken."""
+
+    tensor: Tensor | None
+    check: NumberCheck
+    broken: Callable[[str], None]
+    """What follows when it is."""
+
+    def read(self) -> float:
+        """Wait for it: its loss, or 0. Raises StageFault."""
+        try:
+            return self.check.read()
+        except StageFault as fault:
+            self.broken(str(fault))
+            raise
+
+    def read_tensor(self) -> Tensor:
+        """Wait for it. Raises StageFault."""
+        self.read()
+        assert self.tensor is not None
+        return self.tensor
+
+    def read_lesson(self) -> Lesson:
+        """Wait for a backward pass. Raises StageFault."""
+        loss = self.read()
+        return Lesson(self.tensor, loss)
+
+
 class Stage:
     """Stage `index` of `stages` block stages (0 is the head). Not usable before it has a version.
 
@@ -65,8 +104,10 @@ class Stage:
     """
 
     def __init__(
-        self, config: ModelConfig, stages: int, index: int, optimiser: OptimiserConfig, microbatches: int, device: str
-    ) -> None:
+        self, config: ModelConfig, stages: int, index: int, optimiser: OptimiserConfig, microbatches: int, device: str,
+        products: str = "",
+    ) -> None:  # fmt: skip
+        """`products`: what matrices are multiplied in, of PRODUCTS; empty: what the device does best."""
         self.config, self.stages, self.index = config, stages, index
         self.optimiser, self.microbatches, self.device = optimiser, microbatches, torch.device(device)
         self.dtype = llama.dtype_of(config)
@@ -84,7 +125,12 @@ class Stage:
         self.ledger = Ledger(index)
         self._staged: Staged | None = None
         self._saved: dict[SavedKey, tuple[Tensor, Tensor]] = {}
+        low = PRODUCTS[products or precision_of(self.device)] if self.dtype == torch.float32 else None
+        self.scale = LossScale(low)
+        self._low = LowCopy(low, self.scale) if low is not None else None
         self._head: HeadWeights | None = None
+        self._head_gradient: HeadWeights | None = None
+        self._lm_head = torch.empty(0)
         self._blocks: tuple[BlockWeights, ...] = ()
         self._rope = llama.rotary(config, self.device)
         self._parameters = self._named(moments)
@@ -95,14 +141,26 @@ class Stage:
     def saved(self) -> int:
         return len(self._saved)
 
+    @property
+    def bytes(self) -> int:
+        """Of what the stage has whether or not it computes."""
+        return self.memory.nbytes + (self._low.bytes if self._low is not None else 0)
+
+    @property
+    def storages(self) -> set[int]:
+        """Where these are."""
+        return {self.memory.untyped_storage().data_ptr()} | (self._low.storages if self._low is not None else set())
+
     def state(self, parts: str) -> Tensor:
         """What `parts` names, one of EXPORTED, as one flat view."""
         return self.weights if parts == "weights" else self.memory[: -self.gradient.numel()]
 
     def initialise(self, seed: int, commit: str) -> None:
-        flat = torch.empty(self.layout.size, dtype=self.dtype)
+        on_host = self.device.type == "cpu"
+        flat = self.weights if on_host else torch.empty(self.layout.size, dtype=self.dtype)
         initialise(flat, self.layout, self.config, seed, self.index)
-        self.weights.copy_(flat)
+        if not on_host:
+            self.weights.copy_(flat)
         self.moments.zero_()
         self.become(StageVersion(0, commit, (-1, 0)), updates=0, rate_factor=1.0, norm_squared=0.0)
 
@@ -110,60 +168,102 @@ class Stage:
         """The buffers now hold the weights of `version`."""
         self.version, self.updates = version, updates
         self.rate_factor, self.norm_squared = rate_factor, norm_squared
+        if self._low is not None:
+            self._low.refresh()
         self._drop_step()
 
     def forward(self, key: SavedKey, x: Tensor, save: bool, tokens_bt: Tensor | None = None) -> Tensor:
+        """`begin_forward`, and wait for it."""
+        return self.begin_forward(key, x, save, tokens_bt).read_tensor()
+
+    def begin_forward(self, key: SavedKey, x: Tensor, save: bool, tokens_bt: Tensor | None = None) -> Unread:
         """Tokens [B, T] (visit 0) or activation [B, T, S] → activation [B, T, S]. `tokens_bt`: those of an activation,
         in a model with a subspace.
 
         `save` keeps the graph under `key` for `backward`, and a copy of `x`, whose memory may be used again.
         """
-        fixed = self._fixed(tokens_bt)
+        check = NumberCheck(self.index)
+        fixed = self._fixed(tokens_bt, check)
         if not self.index or not save:
             with torch.no_grad():
-                return self._checked(self._run(self._input(x), fixed), "activation")
+                output = self._run(self._input(x, check), fixed)
+            return Unread(check.add("activation", output), check, lambda reason: None)
         if key in self._saved:
             raise Misuse(f"microbatch {key[1]} at visit {key[2]} is already saved", self.index)
-        leaf = self._input(x, leaf=True)
-        output = self._run(leaf, fixed)
-        self._checked(output, "activation")
+        leaf = self._input(x, check, leaf=True)
+        output = check.add("activation", self._run(leaf, fixed))
         self._saved[key] = (leaf, output)
-        return output.detach()
+        return Unread(output.detach(), check, lambda reason: self._forget(key))
 
     def evaluate(self, x_bts: Tensor, targets_bt: Tensor, tokens_bt: Tensor | None = None) -> float:
         """The last visit without a backward pass: mean loss in nats per token."""
+        return self.begin_evaluate(x_bts, targets_bt, tokens_bt).read()
+
+    def begin_evaluate(self, x_bts: Tensor, targets_bt: Tensor, tokens_bt: Tensor | None = None) -> Unread:
+        check = NumberCheck(self.index)
         with torch.no_grad():
-            return self._checked_loss(self._loss(self._input(x_bts), targets_bt, self._fixed(tokens_bt)))
+            hidden_nd = self._hidden(self._input(x_bts, check), self._fixed(tokens_bt, check)).flatten(0, 1)
+            check.loss(mean_loss(hidden_nd, self._lm_head, self._targets(targets_bt)))
+        return Unread(None, check, lambda reason: None)
 
     def backward(
         self, key: SavedKey, gradient_bts: Tensor, x: Tensor | None, tokens_bt: Tensor | None = None
     ) -> Lesson:
+        """`begin_backward`, and wait for it."""
+        return self.begin_backward(key, gradient_bts, x, tokens_bt).read_lesson()
+
+    def begin_backward(
+        self, key: SavedKey, gradient_bts: Tensor, x: Tensor | None, tokens_bt: Tensor | None = None
+    ) -> Unread:
         """Accumulate the gradient of one visit. `x`: run its forward pass again; None: use what was saved.
 
         x is tokens [B, T] at visit 0, which saves nothing. Raises Misuse when the visit is accumulated already.
+        Broken numbers spoil the attempt.
         """
         attempt, visit = key[0], key[1:]
         self.ledger.admit(attempt, visit)
-        gradient_bts = self._checked(gradient_bts.to(self.device, self.dtype), "gradient from the next stage")
+        check = NumberCheck(self.index)
+        gradient_bts = check.add("gradient from the next stage", gradient_bts.to(self.device, self.dtype))
+        if not self.index:
+            assert x is not None and self._head_gradient is not None
+            with self.ledger.accumulating(attempt, visit):
+                llama.add_embedding_gradient(self._head_gradient.embedding_vs, self._input(x, check), gradient_bts)
+            return self._learning(attempt, None, check)
         if x is None:
             if key not in self._saved:
                 raise Misuse(f"nothing saved of microbatch {key[1]} at visit {key[2]}", self.index)
             leaf, output = self._saved.pop(key)
         else:
             self._saved.pop(key, None)
-            leaf = self._input(x, leaf=bool(self.index))
-            output = self._checked(self._run(leaf, self._fixed(tokens_bt)), "activation")
-        return Lesson(self._accumulate(attempt, visit, leaf, output, gradient_bts), 0.0)
+            leaf = self._input(x, check, leaf=True)
+            output = check.add("activation", self._run(leaf, self._fixed(tokens_bt, check)))
+        with self.ledger.accumulating(attempt, visit):
+            torch.autograd.backward(output, self._scaled(gradient_bts, self.scale.value))
+            assert leaf.grad is not None
+            back = self._scaled(leaf.grad, 1 / self.scale.value)
+        return self._learning(attempt, check.add(_gradient_of(visit), back), check)
 
     def learn(self, key: SavedKey, x_bts: Tensor, targets_bt: Tensor, tokens_bt: Tensor | None = None) -> Lesson:
-        """The last visit: loss and backward in one."""
+        """`begin_learn`, and wait for it."""
+        return self.begin_learn(key, x_bts, targets_bt, tokens_bt).read_lesson()
+
+    def begin_learn(self, key: SavedKey, x_bts: Tensor, targets_bt: Tensor, tokens_bt: Tensor | None = None) -> Unread:
+        """The last visit: loss and backward in one. Broken numbers spoil the attempt."""
         attempt, visit = key[0], key[1:]
         self.ledger.admit(attempt, visit)
-        leaf = self._input(x_bts, leaf=True)
-        loss = self._loss(leaf, targets_bt, self._fixed(tokens_bt))
-        value = self._checked_loss(loss)
-        share = torch.full_like(loss, 1 / self.microbatches)
-        return Lesson(self._accumulate(attempt, visit, leaf, loss, share), value)
+        check = NumberCheck(self.index)
+        leaf = self._input(x_bts, check, leaf=True)
+        hidden_btd = self._hidden(leaf, self._fixed(tokens_bt, check))
+        assert self._head_gradient is not None
+        with self.ledger.accumulating(attempt, visit):
+            loss, gradient_nd = loss_and_gradients(
+                hidden_btd.detach().flatten(0, 1), self._lm_head, self._targets(targets_bt), 1 / self.microbatches,
+                self._head_gradient.lm_head_vd, self.scale.value,
+            )  # fmt: skip
+            torch.autograd.backward(hidden_btd, gradient_nd.view(hidden_btd.shape))
+        check.loss(loss)
+        assert leaf.grad is not None
+        return self._learning(attempt, check.add(_gradient_of(visit), leaf.grad), check)
 
     def reduce(self, attempt: AttemptId) -> Reduction:
         """Stage the accumulated gradient: norm, clip, hash. Asked again, it answers the same."""
@@ -201,6 +301,7 @@ class Stage:
             self.updates += 1
             norm_squared = staged.norm_squared
             update(self._parameters, self.optimiser, Turn(version.step, self.updates, self.rate_factor))
+        self.scale.committed(skipped)
         self.become(version, self.updates, self.rate_factor, norm_squared)
         return learning_rate_at(self.optimiser, version.step) * self.rate_factor
 
@@ -222,81 +323,70 @@ class Stage:
         return found
 
     def _bind(self) -> None:
-        """Make every weight a leaf whose gradient is a view of the gradient row, so that autograd adds in place."""
+        """Make every weight a leaf whose gradient is a view of the gradient row, so that autograd adds in place; or is
+        added there by the copy that products read."""
         # `.data`, because views of one tensor share a version counter: a gradient that is added to would look like
         # a change of the weights that some other microbatch's graph has saved.
         weights, gradient = self.weights.data, self.gradient.data
-        leaves: list[HeadWeights | BlockWeights]
-        gradients: list[HeadWeights | BlockWeights]
         if not self.index:
             self._head = llama.head_weights(self.layout, weights)
-            leaves, gradients = [self._head], [llama.head_weights(self.layout, gradient)]
-        else:
-            per_stage = self.config.layers_per_stage(self.stages)
-            layers = range((self.index - 1) * per_stage, self.index * per_stage)
-            self._blocks = tuple(llama.block_weights(self.config, self.layout, weights, layer) for layer in layers)
-            leaves = list(self._blocks)
-            gradients = [llama.block_weights(self.config, self.layout, gradient, layer) for layer in layers]
-        for group, group_gradients in zip(leaves, gradients):
-            for name in group.__slots__:
-                getattr(group, name).requires_grad_().grad = getattr(group_gradients, name)
+            self._head_gradient = llama.head_weights(self.layout, gradient)
+            self._head.norm_d.requires_grad_().grad = self._head_gradient.norm_d
+            self._lm_head = self._head.lm_head_vd if self._low is None else self._low.copy(self._head.lm_head_vd)
+            return
+        per_stage = self.config.layers_per_stage(self.stages)
+        blocks = []
+        for layer in range((self.index - 1) * per_stage, self.index * per_stage):
+            own, sums = (llama.block_weights(self.config, self.layout, row, layer) for row in (weights, gradient))
+            blocks.append(BlockWeights(**{name: self._leaf(name, own, sums) for name in own.__slots__}))
+        self._blocks = tuple(blocks)
 
-    def _input(self, x: Tensor, leaf: bool = False) -> Tensor:
+    def _leaf(self, name: str, weights: BlockWeights, gradients: BlockWeights) -> Tensor:
+        own: Tensor = getattr(weights, name)
+        sums: Tensor = getattr(gradients, name)
+        if self._low is not None:
+            return self._low.leaf(own, sums, low="norm" not in name)
+        own.requires_grad_().grad = sums
+        return own
+
+    def _input(self, x: Tensor, check: NumberCheck, leaf: bool = False) -> Tensor:
         if not x.is_floating_point():
             return x.to(self.device, torch.long)
         x = x.to(self.device, self.dtype, copy=leaf)
-        return self._checked(x, "activation from the stage before").requires_grad_(leaf)
+        return check.add("activation from the stage before", x).requires_grad_(leaf)
 
-    def _fixed(self, tokens_bt: Tensor | None) -> Tensor | None:
-        """What no block writes to, [B, T, D - S]. Raises StageFault for a token that is none."""
+    def _fixed(self, tokens_bt: Tensor | None, check: NumberCheck) -> Tensor | None:
+        """What no block writes to, [B, T, D - S]. A token that is none is a fault."""
         if self._fixed_vy is None or tokens_bt is None:
             return None
         tokens_bt = tokens_bt.to(self.device, torch.long)
-        if not 0 <= int(tokens_bt.min()) <= int(tokens_bt.max()) < self.config.vocabulary:
-            raise StageFault("a token from the stage before is none of the vocabulary", self.index)
-        return torch.nn.functional.embedding(tokens_bt, self._fixed_vy)
+        possible_bt = tokens_bt.clamp(0, self.config.vocabulary - 1)
+        check.forbid("a token from the stage before is none of the vocabulary", (possible_bt != tokens_bt).any())
+        return torch.nn.functional.embedding(possible_bt, self._fixed_vy)
 
     def _run(self, x: Tensor, fixed_bty: Tensor | None) -> Tensor:
-        with self._precision():
-            if self._head is not None:
-                return llama.embed(x, self._head)
-            for weights in self._blocks:
-                x = llama.block(x, weights, self._rope, self.config, fixed_bty)
+        if self._head is not None:
+            return llama.embed(x, self._head)
+        for weights in self._blocks:
+            x = llama.block(x, weights, self._rope, self.config, fixed_bty)
         return x
 
-    def _loss(self, x_bts: Tensor, targets_bt: Tensor, fixed_bty: Tensor | None) -> Tensor:
+    def _hidden(self, x_bts: Tensor, fixed_bty: Tensor | None) -> Tensor:
         if self._head is None:
             raise Misuse("only the head has a loss", self.index)
-        with self._precision():
-            logits_btv = llama.logits(x_bts, self._head, self.config, fixed_bty)
-        return llama.mean_loss(logits_btv, targets_bt.to(self.device, torch.long))
+        return llama.hidden(x_bts, self._head, self.config, fixed_bty)
 
-    def _precision(self) -> torch.autocast:
-        fast = self.device.type == "cuda" and self.dtype == torch.float32
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=fast)
+    def _targets(self, targets_bt: Tensor) -> Tensor:
+        return targets_bt.to(self.device, torch.long).flatten()
 
-    def _checked(self, x: Tensor, what: str) -> Tensor:
-        if not is_finite(x):
-            raise StageFault(f"the {what} holds a number that is not finite", self.index)
-        return x
+    def _scaled(self, x: Tensor, factor: float) -> Tensor:
+        return x if self.scale.value == 1 else x * factor
 
-    def _checked_loss(self, loss: Tensor) -> float:
-        self._checked(loss, "loss")
-        return float(loss.detach())
+    def _learning(self, attempt: AttemptId, tensor: Tensor | None, check: NumberCheck) -> Unread:
+        return Unread(tensor, check, lambda reason: self.ledger.spoil(attempt, reason))
 
-    def _accumulate(
-        self, attempt: AttemptId, visit: tuple[int, int], leaf: Tensor, output: Tensor, gradient: Tensor
-    ) -> Tensor | None:
-        """Add up the gradients of the weights, give that of `leaf`. Whatever breaks on the way spoils the attempt."""
-        self.ledger.attempt = attempt
-        spoiled, self.ledger.spoiled = self.ledger.spoiled, "a backward pass broke off"
-        torch.autograd.backward(output, gradient)
-        if leaf.grad is not None and not is_finite(leaf.grad):
-            self.ledger.spoiled = f"the gradient of microbatch {visit[0]} at visit {visit[1]} is not finite"
-            raise StageFault(self.ledger.spoiled, self.index)
-        self.ledger.spoiled = spoiled
-        self.ledger.record(attempt, visit)
-        return leaf.grad
+    def _forget(self, key: SavedKey) -> None:
+        self._saved.pop(key, None)
 
     def _drop_gradient(self) -> None:
         self.gradient.zero_()
@@ -306,3 +396,7 @@ class Stage:
     def _drop_step(self) -> None:
         self._saved.clear()
         self._drop_gradient()
+
+
+def _gradient_of(visit: tuple[int, int]) -> str:
+    return f"gradient of microbatch {visit[0]} at visit {visit[1]}"

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +19,8 @@ from ftnode.models.parameters import Entries
 
 PASS_NUMBERS: Final = 1 << 18
 """Numbers per piece of a pass over a flat buffer: 1 MiB, so that scratch stays in cache and memory stays bounded."""
+PIECES_AT_ONCE: Final = 64
+"""On a card, which would otherwise wait for the next command all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +53,88 @@ def as_bytes(flat: Tensor) -> memoryview:
     return flat.detach().view(-1).view(torch.uint8).numpy().data
 
 
-def is_finite(x: Tensor) -> bool:
-    """Whether no number is NaN or infinite. One pass: a sum is finite only if every term is.
+def plain_sum(x: Tensor) -> Tensor:
+    """One number of float32 or wider on the device of `x`: finite only if every number of `x` is. One pass.
 
     A sum that overflows though its terms do not (beyond 3e38 in float32) also counts as broken; it is.
     """
-    return bool(torch.isfinite(x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32))))
+    return x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32))
+
+
+def is_finite(x: Tensor) -> bool:
+    """Whether no number is NaN or infinite. Waits for the device."""
+    return bool(torch.isfinite(plain_sum(x)))
 
 
 def squared_norm(flat: Tensor) -> float:
-    """Sum of squares of a flat tensor in float64: equal to the bit whatever the processor and its threads.
+    """Sum of squares of a flat tensor in float64: equal to the bit whatever the processor, its threads and the card.
 
-    Replicas clip by it, each for itself. A dot product adds in an order that depends on the machine; here halves are
-    added to each other, number by number.
+    Replicas clip by it, each for itself. A dot product adds in an order that depends on the machine; here the numbers
+    of a piece are added by halves, and then the pieces in order. A card takes many pieces at once and waits once.
     """
+    turn = PASS_NUMBERS * (1 if flat.device.type == "cpu" else PIECES_AT_ONCE)
+    sums = [_sums_of_squares(part) for part in torch.split(flat.detach(), turn)]
     total = 0.0
-    for piece in torch.split(flat.detach(), PASS_NUMBERS):
-        wide = piece.double()
-        wide = wide * wide
-        while len(wide) > 1:
-            half = len(wide) // 2
-            rest = wide[2 * half :]
-            wide = wide[:half] + wide[half : 2 * half]
-            if len(rest):
-                wide[0] += rest[0]
-        total += float(wide[0]) if len(wide) else 0.0
+    for number in torch.cat(sums).tolist():  # not sum(), which rounds differently from Python 3.12 on
+        total += number
     return total
+
+
+def bits_digest(flat: Tensor, factor: float = 1.0) -> str:
+    """32 hex digits of the bits of `flat` · `factor`, [n] of float32 or float64: the same on every processor and card,
+    which read them where they are. Two pieces that differ by accident agree with a chance of about 2^-64.
+
+    Each piece comes to two sums of bits · keys modulo 2^64 (multilinear hashing: Carter & Wegman 1979), and the sums
+    are hashed. It finds replicas that have gone apart; against a liar no hash of his own numbers helps.
+    """
+    turn = PASS_NUMBERS * (1 if flat.device.type == "cpu" else PIECES_AT_ONCE)
+    keys = _keys(flat.device)
+    parts = torch.split(flat.detach(), turn)
+    found = [_bit_sums(part * factor if factor < 1 else part.clone(), keys) for part in parts]
+    hash_ = hashlib.blake2b(flat.numel().to_bytes(8, "little"), digest_size=16)
+    hash_.update(as_bytes(torch.cat(found).cpu()))
+    return hash_.hexdigest()
+
+
+def _pieces(flat: Tensor) -> list[Tensor]:
+    """As rows [pieces, PASS_NUMBERS], and the shorter last one as a row by itself."""
+    whole = flat.numel() // PASS_NUMBERS * PASS_NUMBERS
+    rows = [flat[:whole].view(-1, PASS_NUMBERS), flat[whole:].view(1, -1)]
+    return [row for row in rows if row.numel()]
+
+
+def _sums_of_squares(flat: Tensor) -> Tensor:
+    """One number for each piece."""
+    found = []
+    for wide in _pieces(flat):
+        wide = wide.double()
+        wide = wide * wide
+        while wide.shape[1] > 1:
+            half = wide.shape[1] // 2
+            rest = wide[:, 2 * half :]
+            wide = wide[:, :half] + wide[:, half : 2 * half]
+            if rest.shape[1]:
+                wide[:, :1] += rest
+        found.append(wide[:, 0])
+    return torch.cat(found) if found else flat.new_zeros(0, dtype=torch.float64)
+
+
+def _bit_sums(flat: Tensor, keys: Tensor) -> Tensor:
+    """[pieces, 2] of a tensor with memory of its own; sums of integers are exact in any order, and wrap around."""
+    found = []
+    for row in _pieces(flat):
+        even = row if row.nbytes % 8 == 0 else torch.nn.functional.pad(row, (0, 1))
+        bits = even.contiguous().view(torch.int64)
+        found.append(torch.stack([(bits * key[: bits.shape[1]]).sum(1) for key in keys], dim=1))
+    return torch.cat(found) if found else keys.new_zeros(0, 2)
+
+
+@lru_cache(maxsize=4)
+def _keys(device: torch.device) -> Tensor:
+    """[2, PASS_NUMBERS], odd, the same everywhere: a counter, mixed as by SplitMix64 (Steele, Lea & Flood 2014)."""
+    counter = np.arange(1, 2 * PASS_NUMBERS + 1, dtype=np.uint64)
+    mixed = counter * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed = (mixed ^ (mixed >> np.uint64(31))) | np.uint64(1)
+    return torch.from_numpy(mixed.view(np.int64)).view(2, PASS_NUMBERS).to(device)

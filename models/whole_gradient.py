@@ -6,7 +6,6 @@ this peer accumulated; so clipping is a factor that `apply` multiplies with, and
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from ftnode.models.faults import StageFault
 from ftnode.models.optimiser import OptimiserConfig, clip_factor
-from ftnode.models.tensors import PASS_NUMBERS, as_bytes, squared_norm
+from ftnode.models.tensors import bits_digest, squared_norm
 
 NORM_SQUARED_MAX: Final = torch.finfo(torch.float32).max
 """Beyond it, Adam's squares overflow in float32 and the stage would stand still for ever; far below, training has
@@ -45,7 +44,4 @@ def stage_gradient(flat: Tensor, optimiser: OptimiserConfig, stage: int) -> Stag
     if not norm_squared < NORM_SQUARED_MAX:
         raise StageFault(f"the step's gradient has a squared norm of {norm_squared:g}", stage)
     factor = clip_factor(optimiser, norm_squared)
-    hash_ = hashlib.blake2b(digest_size=16)
-    for piece in torch.split(flat.detach(), PASS_NUMBERS):
-        hash_.update(as_bytes((piece * factor if factor < 1 else piece).cpu()))
-    return Staged(flat, factor, norm_squared, hash_.hexdigest())
+    return Staged(flat, factor, norm_squared, bits_digest(flat, factor))

@@ -11,6 +11,7 @@ from ftnode.models.state_plan import StatePlan
 from ftnode.protocol.manifest.boundary import ENCODINGS, BoundaryBytes
 
 CHUNK_BYTES_MAX: Final = 4 << 20
+PRODUCTS: Final = ("", "float32", "bfloat16", "float16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,8 @@ class ComputeConfig:
     corpus: str = ""
     """The hash that the run's corpus must have; empty: whatever there is."""
     device: str = "cpu"
+    products: str = ""
+    """What matrices are multiplied in: one of PRODUCTS; empty: what the device does best. For tests and labs."""
     threads: int = 1
     live_activations: int = 8
     """Most saved activations per stage."""
@@ -86,6 +89,8 @@ class ComputeConfig:
                 raise ValueError(f"boundary {encoding} does not go with precision {self.precision}")
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision}")
+        if self.products not in PRODUCTS:
+            raise ValueError(f"products must be one of {', '.join(PRODUCTS[1:])}, not {self.products}")
         if self.backend not in ("torch", "paced"):
             raise ValueError(f"backend must be torch or paced, not {self.backend}")
         if min(self.stages, self.microbatches, self.sequences, self.slots, self.threads, self.live_activations) < 1:

@@ -3,53 +3,88 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from ftnode.models.chunked_loss import vocabulary_at_once
+from ftnode.models.config import ModelConfig
 from ftnode.models.stage import Stage
+from ftnode.node.compute.peak_memory import peak_of
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Of one block stage and one microbatch; bytes and seconds."""
 
-    memory_free: int
-    """Before the stage existed; 0 where the system does not say."""
     activation_bytes: int
     """What a saved forward pass keeps until its backward."""
+    working_bytes: int
+    """What both take at once besides that and the stage, however many stages there are: one computes at a time."""
     forward_seconds: float
     backward_seconds: float
 
 
-def measure(stage: Stage, shape: tuple[int, int, int]) -> Figures:
-    """Run [B, T, S] forward and backward twice and time the second: the first pays for warming up."""
-    free = memory_free(stage.device)
-    x_bts = torch.ones(shape, dtype=stage.dtype)
-    tokens_bt = torch.zeros(shape[:2], dtype=torch.long)
-    bytes_of: dict[int, int] = {}
+class SavedBytes:
+    """Counts what the forward passes within it keep for their backward, besides what the stage has anyway."""
 
-    def keep(saved: Tensor) -> Tensor:
-        bytes_of[saved.untyped_storage().data_ptr()] = saved.untyped_storage().nbytes()
+    def __init__(self, stage: Stage) -> None:
+        self._storages = stage.storages
+        self._sizes: dict[int, int] = {}
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda saved: saved)
+
+    def __enter__(self) -> SavedBytes:
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._hooks.__exit__(*error)
+
+    @property
+    def bytes(self) -> int:
+        return sum(size for address, size in self._sizes.items() if address not in self._storages)
+
+    def _keep(self, saved: Tensor) -> Tensor:
+        storage = saved.untyped_storage()
+        self._sizes[storage.data_ptr()] = storage.nbytes()
         return saved
 
-    forward_seconds = backward_seconds = 0.0
-    for microbatch in range(2):
+
+def measure(stage: Stage, shape: tuple[int, int, int]) -> Figures:
+    """Run [B, T, S] forward and backward twice and time the second: the first pays for warming up, and is looked at."""
+    x_bts = torch.ones(shape, dtype=stage.dtype)
+    tokens_bt = torch.zeros(shape[:2], dtype=torch.long)
+    saved = SavedBytes(stage)
+
+    def once(microbatch: int) -> tuple[float, float]:
         key = ((0, 0), microbatch, 1)
-        bytes_of.clear()
         started = time.perf_counter()
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved):
+        with saved if not microbatch else nullcontext():
             output = stage.forward(key, x_bts, save=True, tokens_bt=tokens_bt).cpu()
         middle = time.perf_counter()
         stage.backward(key, output, None)
-        if stage.device.type == "cuda":
-            torch.cuda.synchronize(stage.device)
-        forward_seconds, backward_seconds = middle - started, time.perf_counter() - middle
-    weights = stage.memory.untyped_storage().data_ptr()
-    activation_bytes = sum(size for pointer, size in bytes_of.items() if pointer != weights)
-    return Figures(free, activation_bytes, forward_seconds, backward_seconds)
+        return middle - started, time.perf_counter() - middle
+
+    peak = peak_of(stage.device, lambda: once(0))
+    forward_seconds, backward_seconds = once(1)
+    return Figures(saved.bytes, max(0, peak - saved.bytes), forward_seconds, backward_seconds)
+
+
+def head_working_bytes(head: Stage, shape: tuple[int, int, int]) -> int:
+    """What the head takes to compute with, besides what it has: loss and backward, and a backward pass at visit 0."""
+    x_bts = torch.ones(shape, dtype=head.dtype)
+    tokens_bt = torch.zeros(shape[:2], dtype=torch.long)
+    learnt = peak_of(head.device, lambda: head.learn(((0, 0), 0, 2), x_bts, tokens_bt, tokens_bt))
+    return max(learnt, peak_of(head.device, lambda: head.backward(((0, 0), 0, 0), x_bts, tokens_bt)))
+
+
+def head_to_measure(model: ModelConfig, positions: int, device: torch.device) -> ModelConfig:
+    """The same model with a vocabulary that all its positions have room for in one chunk of logits: what the head
+    takes to compute with grows no further beyond."""
+    return replace(model, vocabulary=min(model.vocabulary, vocabulary_at_once(positions, device)))
 
 
 def memory_free(device: torch.device) -> int:

@@ -79,6 +79,8 @@ class PacedStages:
             "stage_bytes": 0,
             "head_bytes": 0,
             "activation_bytes": 0,
+            "working_bytes": 0,
+            "head_working_bytes": 0,
             "memory_free": 0,
             "forward_seconds": self.config.forward_seconds,
             "backward_seconds": self.config.backward_seconds,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,20 +15,22 @@ from ftnode.models.blend import Blend
 from ftnode.models.boundary import ActivationCodec, BoundaryCodec
 from ftnode.models.config import ModelConfig
 from ftnode.models.data import Corpus, DataError, corpus_hash, load_corpus, training_batch, validation_batch
+from ftnode.models.device_precision import precision_of
 from ftnode.models.encoded_size import encoded_bytes
 from ftnode.models.encoding import decode
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.llama import dtype_of
+from ftnode.models.low_copy import PRODUCTS, copied_numbers
 from ftnode.models.muon import scratch_bytes
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.shards import is_shard_folder, open_shards
-from ftnode.models.stage import SavedKey, Stage, StageVersion
+from ftnode.models.stage import SavedKey, Stage, StageVersion, Unread
 from ftnode.models.state_plan import rule_of
 from ftnode.models.tensors import digest
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.compute.exports import Exports, state_of
 from ftnode.node.compute.group_gradients import GroupGradients
-from ftnode.node.compute.measure import device_name, measure, memory_free
+from ftnode.node.compute.measure import device_name, head_to_measure, head_working_bytes, measure, memory_free
 from ftnode.node.compute.memory_cap import MemoryCap
 from ftnode.node.compute.snapshots import SnapshotCopies, load_snapshot
 from ftnode.node.machine.gradient_memory import GradientMap
@@ -50,7 +52,7 @@ class _Install:
 
 
 class TorchStages:
-    """Any number of stages on one device. Broken numbers are answered with `fault`, and nothing was accumulated."""
+    """Any number of stages on one device. Broken numbers are answered with `fault`; they spoil the attempt."""
 
     def __init__(
         self, config: ComputeConfig, slots: SlotMap, gradients: GradientMap | None = None,
@@ -60,6 +62,9 @@ class TorchStages:
         self.config, self.slots = config, slots
         self.memory = MemoryCap(config)
         self.model = ModelConfig.of(config)
+        self._products = "float32"
+        if config.precision == "float32":
+            self._products = config.products or precision_of(config.device)
         self.optimiser = OptimiserConfig(
             config.learning_rate, config.steps, config.beta1, config.beta2, config.eps, config.weight_decay,
             config.warmup_steps, config.decay, config.minimum_factor, config.clip, config.optimiser,
@@ -84,14 +89,17 @@ class TorchStages:
     # What a node should know before it claims a stage.
 
     def ready(self) -> Answer:
-        room = self.memory.free(memory_free(torch.device(self.config.device))) - self._scratch_bytes()
-        figures = replace(measure(self._new_stage(1), self._shape), memory_free=max(0, room))
+        room = self.memory.free(memory_free(torch.device(self.config.device)))
+        figures = measure(self._new_stage(1), self._shape)
+        working = max(self._scratch_bytes(), figures.working_bytes)
         corpus, corpus_reason = self._corpus_seen()
         return {
             "device": device_name(self.config.device),
             "threads": self.config.threads,
             "stage_bytes": self._bytes(1),
             "head_bytes": self._bytes(0),
+            "head_working_bytes": max(0, self._head_working_bytes() - working),
+            "memory_free": max(0, room - working),
             **asdict(figures),
             "tokens_per_second": self._tokens / (figures.forward_seconds + figures.backward_seconds),
             "corpus": corpus,
@@ -99,9 +107,15 @@ class TorchStages:
         }
 
     def _bytes(self, stage: int) -> int:
-        """Of its state and its gradient."""
-        plan = self.config.state_plan
-        return plan.size(stage, "all") + plan.size(stage, "weights")
+        """Of its state, its gradient, and the copy that products read."""
+        plan, low = self.config.state_plan, PRODUCTS[self._products]
+        copied = copied_numbers(plan.entries(stage, "weights"), not stage) if low is not None else 0
+        return plan.size(stage, "all") + plan.size(stage, "weights") + copied * (low.itemsize if low is not None else 0)
+
+    def _head_working_bytes(self) -> int:
+        device = torch.device(self.config.device)
+        model = head_to_measure(self.model, self._tokens, device)
+        return head_working_bytes(self._new_stage(0, model), self._shape)
 
     def _scratch_bytes(self) -> int:
         """Of an update: one at a time, whatever number of stages."""
@@ -150,14 +164,15 @@ class TorchStages:
         try:
             if last:
                 x, tokens = self._activation(input, stage)
-                loss = held.evaluate(x, self._batch(step, microbatch, True)[:, 1:], tokens)
-                return self._done(value=loss)
+                return self._read(held.begin_evaluate(x, self._batch(step, microbatch, True)[:, 1:], tokens))
             x, tokens = self._tensor_in(stage, visit, step, microbatch, validation, input)
-            made = held.forward(key, x, saves, tokens if stage else None)
-            self._activations.encode(made, tokens, self._slot(output, self._activations, stage))
+            into = self._slot(output, self._activations, stage)
+            begun = held.begin_forward(key, x, saves, tokens if stage else None)
+            assert begun.tensor is not None
+            self._activations.encode(begun.tensor, tokens, into, begun.check)
+            return self._read(begun)
         except StageFault as fault:
             return self._done(fault=str(fault))
-        return self._done()
 
     def backward(
         self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, gradient: int | None,
@@ -170,17 +185,18 @@ class TorchStages:
             if stage == 0 and visit == self.last_visit:
                 targets_bt = self._batch(step, microbatch, False)[:, 1:]
                 x, tokens = self._activation(input, stage)
-                lesson = held.learn(key, x, targets_bt, tokens)
+                begun = held.begin_learn(key, x, targets_bt, tokens)
             else:
                 again = recompute or stage == 0
                 inputs = self._tensor_in(stage, visit, step, microbatch, False, input) if again else (None, None)
                 encoded = self._slot(gradient, self._gradients, stage)
-                lesson = held.backward(key, self._gradients.decode(encoded), *inputs)
-            if lesson.gradient is not None:
-                self._pass_back(held, lesson.gradient, (step, microbatch, visit), output)
+                begun = held.begin_backward(key, self._gradients.decode(encoded), *inputs)
+            if begun.tensor is not None:
+                into = self._slot(output, self._gradients, stage)
+                self._gradients.encode(begun.tensor, into, (self.config.seed, step, microbatch, visit), begun.check)
+            return self._read(begun)
         except StageFault as fault:
             return self._done(fault=str(fault))
-        return self._done(value=lesson.loss)
 
     def reduce(self, stage: int, step: int, attempt: PlainAttempt) -> Answer:
         held = self._held(stage)
@@ -333,11 +349,14 @@ class TorchStages:
     def _tokens(self) -> int:
         return self.config.sequences * self.config.context
 
-    def _new_stage(self, index: int) -> Stage:
+    def _new_stage(self, index: int, model: ModelConfig | None = None) -> Stage:
         if not 0 <= index <= self.config.stages:
             raise Misuse(f"there is no stage {index}", index)
         config = self.config
-        return Stage(self.model, config.stages, index, self.optimiser, config.microbatches, config.device)
+        return Stage(
+            model or self.model, config.stages, index, self.optimiser, config.microbatches, config.device,
+            self._products,
+        )  # fmt: skip
 
     def _drop_weights(self, stage: int) -> None:
         self._stages.pop(stage, None)
@@ -372,14 +391,9 @@ class TorchStages:
         """What the stage before has made, [B, T, S], and in a model with a subspace the tokens [B, T]."""
         return self._activations.decode(self._slot(slot, self._activations, stage))
 
-    def _pass_back(self, held: Stage, gradient: Tensor, key: tuple[int, int, int], slot: int | None) -> None:
-        """The gradient for the stage before. One that cannot be encoded spoils the attempt, where it counts already."""
-        try:
-            into = self._slot(slot, self._gradients, held.index)
-            self._gradients.encode(gradient, into, (self.config.seed, *key))
-        except StageFault as fault:
-            held.ledger.spoiled = str(fault)
-            raise
+    def _read(self, begun: Unread) -> Answer:
+        """Once the device has done it. Raises StageFault."""
+        return self._done(value=begun.read())
 
     def _slot(self, slot: int | None, codec: BoundaryCodec | ActivationCodec, stage: int) -> Tensor:
         """The bytes of a boundary tensor, without a copy."""

@@ -56,7 +56,7 @@ from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.invited_peers import inviting_peers, is_news
 from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
-from ftnode.node.owner.announcements import capacity_of, describe_compute
+from ftnode.node.owner.announcements import capacity_of, describe_compute, head_fits
 from ftnode.node.owner.join_options import JoinConfig, Running
 from ftnode.node.owner.running_note import RunningNote
 from ftnode.node.reduction.reductions import Reductions
@@ -459,9 +459,12 @@ class Node:
         if not ready or (self.shards is not None and not self.shards.surveyed):
             return
         copies = copies_bytes(self.config)
-        fitting = capacity_of(ready, self.config.hold, self.settings.live_activations, copies)
+        live = self.settings.live_activations
         head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready)
-        lines = describe_compute(ready, fitting, self.config.hold, self.settings.live_activations, copies, head, why)
+        if head:
+            head, why = head_fits(ready, live, copies)
+        fitting = capacity_of(ready, self.config.hold, live, copies, head)
+        lines = describe_compute(ready, fitting, self.config.hold, live, copies, head, why)
         self.observer.no_head = "" if head else why
         for line in lines:
             self.speaking.say("compute", line)

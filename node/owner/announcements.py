@@ -89,16 +89,33 @@ def stage_bytes(ready: Mapping[str, Any], live_activations: int) -> int:
     return int(ready["stage_bytes"]) + live_activations * int(ready["activation_bytes"])
 
 
+def head_bytes(ready: Mapping[str, Any]) -> int:
+    """Memory that the head needs beside block stages: its state, and what it takes more than they to compute with."""
+    return int(ready["head_bytes"]) + int(ready["head_working_bytes"])
+
+
 def capacity_of(
-    ready: Mapping[str, Any], hold: int, live_activations: int, copies_bytes: tuple[int, int] = (0, 0)
-) -> int:
-    """How many stages fit into the free memory, `hold` at most. `copies_bytes` (of the manifest): copies of others'
-    stages, per stage held and once."""
+    ready: Mapping[str, Any], hold: int, live_activations: int, copies_bytes: tuple[int, int] = (0, 0),
+    head: bool = False,
+) -> int:  # fmt: skip
+    """How many stages fit into the free memory, `hold` at most, beside the head where `head` says that it may come.
+    `copies_bytes` (of the manifest): copies of others' stages, per stage held and once."""
     needed = stage_bytes(ready, live_activations)
     if needed <= 0:
         return hold
     each, once = copies_bytes
-    return max(0, min(hold, (int(ready["memory_free"]) - once) // (needed + each)))
+    room = int(ready["memory_free"]) - once - (head_bytes(ready) if head else 0)
+    return max(0, min(hold, room // (needed + each)))
+
+
+def head_fits(ready: Mapping[str, Any], live_activations: int, copies_bytes: tuple[int, int]) -> tuple[bool, str]:
+    """Whether there is room for the head beside one stage, and if not, why. A head that comes later and does not fit
+    would cost what is held by then."""
+    if capacity_of(ready, 1, live_activations, copies_bytes, head=True):
+        return True, ""
+    wanted = (head_bytes(ready) + stage_bytes(ready, live_activations) + sum(copies_bytes)) / MEBIBYTE
+    free = int(ready["memory_free"]) / MEBIBYTE
+    return False, f"the head and one stage need {wanted:.0f} MiB, and {free:.0f} MiB are free"
 
 
 def describe_compute(

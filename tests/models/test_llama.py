@@ -16,11 +16,13 @@ def staged_logits(swarm: list[Stage], tokens_bt: Tensor) -> Tensor:
     for stage in swarm[1:]:
         x = stage.forward(((0, 0), 0, stage.index), x, save=False)
     head = llama.head_weights(swarm[0].layout, swarm[0].weights)
-    return llama.logits(x, head, CONFIG)
+    return llama.logits(x, head, CONFIG).cpu()
 
 
 def named(swarm: list[Stage], rows: list[Tensor]) -> dict[str, Tensor]:
-    return {name: stage.layout.view(row, name) for stage, row in zip(swarm, rows) for name in stage.layout.entries}
+    return {
+        name: stage.layout.view(row, name).cpu() for stage, row in zip(swarm, rows) for name in stage.layout.entries
+    }
 
 
 def reference(swarm: list[Stage]) -> torch.nn.Module:
@@ -44,7 +46,7 @@ def roughen(swarm: list[Stage]) -> None:
     """Weights far from their small initial values, so that a wrong convention shows."""
     generator = torch.Generator().manual_seed(3)
     for stage in swarm:
-        stage.weights.add_(torch.randn(stage.layout.size, generator=generator), alpha=0.2)
+        stage.weights.add_(torch.randn(stage.layout.size, generator=generator).to(stage.device), alpha=0.2)
 
 
 def test_logits_equal_transformers() -> None:

@@ -15,10 +15,15 @@ STAGES = 2
 LAST_VISIT = STAGES + 1
 MICROBATCHES = 3
 ATTEMPT = (0, 1)
+DEVICE = ["cpu"]
+"""Of the test that runs."""
 
 
-def stages(optimiser: OptimiserConfig = OPTIMISER, seed: int = 5, config: ModelConfig = CONFIG) -> list[Stage]:
-    made = [Stage(config, STAGES, index, optimiser, MICROBATCHES, "cpu") for index in range(STAGES + 1)]
+def stages(
+    optimiser: OptimiserConfig = OPTIMISER, seed: int = 5, config: ModelConfig = CONFIG, products: str = "float32"
+) -> list[Stage]:
+    """On the device that the test is for (conftest.py)."""
+    made = [Stage(config, STAGES, index, optimiser, MICROBATCHES, DEVICE[0], products) for index in range(STAGES + 1)]
     for stage in made:
         stage.initialise(seed, "lineage")
     return made

@@ -216,9 +216,11 @@ def test_poison_is_answered_as_a_fault(config: ComputeConfig) -> None:
     answer = swarm.call("forward", **fields, input=1, output=2, save=True, validation=False)
     assert answer["fault"] and answer["value"] == 0 and answer["tokens"] == 0
     answer = swarm.call("backward", **fields, gradient=1, input=0, output=2, recompute=True)
-    assert answer["fault"]
+    assert answer["fault"] and swarm.call("reduce", stage=1, step=1, attempt=ATTEMPT)["fault"]
+    swarm.call("discard", keep=[0, 2])
+    fields["attempt"] = [0, 2]
     assert not swarm.call("backward", **fields, gradient=0, input=0, output=2, recompute=True)["fault"]
-    assert swarm.call("reduce", stage=1, step=1, attempt=ATTEMPT)["covered"] == [[0, 1]]
+    assert swarm.call("reduce", stage=1, step=1, attempt=[0, 2])["covered"] == [[0, 1]]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from torch import Tensor
 from ftnode.models import llama
 from ftnode.models.config import ModelConfig
 from ftnode.models.generation import load
+from ftnode.models.number_check import NumberCheck
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.stage import Stage
 from ftnode.models.tensors import as_bytes
@@ -65,7 +66,7 @@ def swarm_logits(stages: list[Stage], made: Manifest, tokens_bt: Tensor) -> Tens
     for stage in stages[1:]:
         x = stage.forward(((0, 0), 0, stage.index), x, False, tokens_bt)
     config, head = ModelConfig.of(made.model), llama.head_weights(stages[0].layout, stages[0].weights)
-    return llama.logits(x, head, config, stages[0]._fixed(tokens_bt))
+    return llama.logits(x, head, config, stages[0]._fixed(tokens_bt, NumberCheck(0)))
 
 
 def write(out: Path, made: Manifest, stages: list[Stage], pieces: int = 5) -> None:

@@ -1,0 +1,25 @@
+"""Tests of stages run on the CPU and, where there is one, on a CUDA card."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.models import tiny
+
+ON_DEVICES = ("test_stage", "test_llama", "test_low_copy", "test_chunked_loss", "test_tensors")
+"""Modules whose numbers are computed where a node computes them."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.module.__name__.rpartition(".")[2] in ON_DEVICES:
+        devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+        metafunc.fixturenames.append("device")
+        metafunc.parametrize("device", devices, indirect=True)
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = str(request.param)
+    monkeypatch.setitem(tiny.DEVICE, 0, name)  # type: ignore[call-overload]
+    return name
