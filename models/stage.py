@@ -239,7 +239,8 @@ class Stage:
             gradients = [llama.block_weights(self.config, self.layout, gradient, layer) for layer in layers]
         for group, group_gradients in zip(leaves, gradients):
             for name in group.__slots__:
-                getattr(group, name).requires_grad_().grad = getattr(group_gradients, name)
+                if (leaf := getattr(group, name)) is not None:
+                    leaf.requires_grad_().grad = getattr(group_gradients, name)
 
     def _input(self, x: Tensor, leaf: bool = False) -> Tensor:
         if not x.is_floating_point():
