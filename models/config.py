@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 
 PRECISIONS: Final = {"float32": 4, "float64": 8}
 """Bytes of one number of weights, gradients and moments."""
+ROPE_SCALINGS: Final = ("none", "linear", "llama3", "yarn")
 HIDDEN_MULTIPLE: Final = 8
 """A hidden layer that is chosen here is as wide as a multiple of this."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A LLaMA-style decoder: RMSNorm, RoPE, SwiGLU, untied head.
+    """A LLaMA-style decoder: RMSNorm, RoPE, SwiGLU.
 
     `hidden` is the width of the SwiGLU, `context` the longest sequence T. Raises ValueError for numbers that cannot
     make a model.
@@ -36,13 +37,36 @@ class ModelConfig:
     subspace: int = 0
     """Coordinates of the residual stream that blocks write to, the first ones; 0: all. The others are fixed by token
     (models/fixed_embedding.py), as in Protocol Models (Ramasinghe et al. 2025)."""
+    kv_heads: int = 0
+    """Heads of keys and values, each for heads / kv_heads queries (Ainslie et al. 2023, "GQA"); 0: as many as heads."""
+    head_dim: int = 0
+    """Numbers of a head; 0: dim / heads."""
+    tied: bool = False
+    """The embedding is the LM head, too."""
+    qkv_bias: bool = False
+    """Queries, keys and values have a bias each, as in Qwen 2."""
+    rope_scaling: str = "none"
+    """One of ROPE_SCALINGS, for a context longer than that of the first training; models/rope.py has the formulas."""
+    rope_factor: float = 1.0
+    rope_original: int = 0
+    """Context of the first training; llama3 and yarn need it."""
+    rope_low: float = 0.0
+    rope_high: float = 0.0
+    """Turns in that context between which frequencies are left as they are, or divided: see models/rope.py."""
 
     def __post_init__(self) -> None:
         for name in ("dim", "heads", "layers", "context", "hidden", "vocabulary"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.dim % self.heads or (self.dim // self.heads) % 2:
+        if not self.head_dim and (self.dim % self.heads or (self.dim // self.heads) % 2):
             raise ValueError(f"dim ({self.dim}) must be heads ({self.heads}) times an even number, for RoPE's pairs")
+        if self.head_dim < 0 or self.head_dim % 2:
+            raise ValueError(f"head_dim must be an even number, for RoPE's pairs, not {self.head_dim}")
+        if self.kv_heads < 0 or (self.kv_heads and self.heads % self.kv_heads):
+            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads, not of {self.kv_heads}")
+        if self.tied and self.subspace:
+            raise ValueError("a tied embedding is read whole, so that the model can have no subspace")
+        self._check_rope()
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision}")
         if not 0 <= self.subspace < self.dim:
@@ -50,6 +74,18 @@ class ModelConfig:
         for name in ("rope_theta", "norm_eps"):
             if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number, not {getattr(self, name)}")
+
+    def _check_rope(self) -> None:
+        if self.rope_scaling not in ROPE_SCALINGS:
+            raise ValueError(f"rope_scaling must be one of {', '.join(ROPE_SCALINGS)}, not {self.rope_scaling}")
+        if self.rope_scaling == "none":
+            return
+        if not (isfinite(self.rope_factor) and self.rope_factor >= 1):
+            raise ValueError(f"rope_factor must be at least 1, not {self.rope_factor}")
+        if self.rope_scaling == "yarn" and self.rope_theta <= 1:
+            raise ValueError(f"yarn needs a rope_theta above 1, not {self.rope_theta}")
+        if self.rope_scaling != "linear" and not (self.rope_original > 0 and 0 < self.rope_low < self.rope_high):
+            raise ValueError(f"{self.rope_scaling} needs rope_original, and rope_low below rope_high, all positive")
 
     @classmethod
     def of(cls, section: DataclassInstance) -> ModelConfig:
@@ -80,8 +116,24 @@ class ModelConfig:
         return (2 if self.vocabulary <= 1 << 16 else 4) if self.subspace else 0
 
     @property
-    def head_dim(self) -> int:
-        return self.dim // self.heads
+    def head_size(self) -> int:
+        """Numbers of a head."""
+        return self.head_dim or self.dim // self.heads
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys, and of values."""
+        return self.kv_heads or self.heads
+
+    @property
+    def mixed(self) -> int:
+        """Numbers that attention gives to the output projection: of all heads together."""
+        return self.heads * self.head_size
+
+    @property
+    def keys(self) -> int:
+        """Numbers of all keys of a token, and of its values."""
+        return self.key_heads * self.head_size
 
     @property
     def number_bytes(self) -> int:
@@ -89,14 +141,15 @@ class ModelConfig:
 
     @property
     def block_parameters(self) -> int:
-        """Of one transformer block: q, k, v, o; gate, up, down; two norms."""
-        reads = 3 * self.dim + 2 * self.hidden + 2
-        return self.dim * reads + self.stream * (self.dim + self.hidden)
+        """Of one transformer block: q, k, v, o; gate, up, down; two norms; biases of q, k and v."""
+        qkv = self.mixed + 2 * self.keys
+        reads = qkv + 2 * self.hidden + 2
+        return self.dim * reads + self.stream * (self.mixed + self.hidden) + self.qkv_bias * qkv
 
     @property
     def head_parameters(self) -> int:
-        """Of stage 0: embedding, LM head, final norm."""
-        return self.vocabulary * (self.stream + self.dim) + self.dim
+        """Of stage 0: embedding, LM head unless it is the embedding, final norm."""
+        return self.vocabulary * (self.stream + self.dim * (not self.tied)) + self.dim
 
     def layers_per_stage(self, stages: int) -> int:
         """Every block stage has equally many, so that neighbours can be blended. Raises ValueError."""

@@ -5,11 +5,9 @@ B sequences, T positions, V vocabulary, as in llama.py.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from math import isfinite
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,13 +15,9 @@ from torch import Tensor
 
 from ftnode.models import llama
 from ftnode.models.config import ModelConfig
+from ftnode.models.huggingface import NoModel, read_config, read_json
 
-JSON_BYTES_MAX: Final = 64 << 20
 INDEX_NAME: Final = "model.safetensors.index.json"
-
-
-class NoModel(ValueError):
-    """A folder whose files are not those of a model that we can run; the text says which and why."""
 
 
 class WholeModel:
@@ -54,7 +48,7 @@ class WholeModel:
 
 def load(folder: Path, device: str = "cpu") -> WholeModel:
     """Raises NoModel, OSError."""
-    model = WholeModel(read_config(folder), device)
+    model = WholeModel(read_config(folder).model, device)
     places = model.parameters()
     index = read_json(folder / INDEX_NAME).get("weight_map")
     if not isinstance(index, dict) or index.keys() != places.keys():
@@ -78,43 +72,6 @@ def _fill(path: Path, places: dict[str, Tensor]) -> None:
                 place.copy_(tensor)
     except SafetensorError as error:
         raise NoModel(f"{path} is spoiled ({error}); export the model again") from None
-
-
-def read_config(folder: Path) -> ModelConfig:
-    """Of a LlamaForCausalLM as we write it. Raises NoModel, OSError."""
-    path = folder / "config.json"
-    found = read_json(path)
-    rope = found.get("rope_parameters")
-    theta = rope.get("rope_theta") if isinstance(rope, dict) else found.get("rope_theta")
-    heads = _whole(found, "num_attention_heads", path)
-    plain = found.get("model_type") == "llama" and not found.get("tie_word_embeddings", False)
-    if not plain or found.get("num_key_value_heads", heads) != heads or found.get("attention_bias"):
-        raise NoModel(f"{path} is of a model of another kind; transformers may run it")
-    precision = found.get("dtype") or found.get("torch_dtype") or "float32"
-    try:
-        return ModelConfig(
-            _whole(found, "hidden_size", path), heads, _whole(found, "num_hidden_layers", path),
-            _whole(found, "max_position_embeddings", path), _whole(found, "intermediate_size", path),
-            _whole(found, "vocab_size", path), _number(theta, "rope_theta", path),
-            _number(found.get("rms_norm_eps"), "rms_norm_eps", path), str(precision),
-        )  # fmt: skip
-    except NoModel:
-        raise
-    except ValueError as error:
-        raise NoModel(f"{path}: {error}") from None
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Raises NoModel, OSError."""
-    with path.open("rb") as file:
-        data = file.read(JSON_BYTES_MAX)
-    try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
-        raise NoModel(f"{path} is no JSON") from None
-    if not isinstance(found, dict):
-        raise NoModel(f"{path} is no JSON object")
-    return found
 
 
 def continuation(
@@ -144,16 +101,3 @@ def draw(logits_v: Tensor, temperature: float, chance: torch.Generator) -> int:
         return int(logits_v.argmax())
     probabilities_v = torch.softmax((logits_v - logits_v.max()) / temperature, dim=0)
     return int(torch.multinomial(probabilities_v, 1, generator=chance))
-
-
-def _whole(found: dict[str, Any], name: str, path: Path) -> int:
-    value = found.get(name)
-    if type(value) is not int:
-        raise NoModel(f"{path} has no {name}")
-    return value
-
-
-def _number(value: object, name: str, path: Path) -> float:
-    if not isinstance(value, int | float) or not isfinite(value):
-        raise NoModel(f"{path} has no {name}")
-    return float(value)

@@ -25,12 +25,13 @@ _UNIT: Final = sqrt(12 / (_TERMS * (_LEVELS**2 - 1)))
 
 
 def initialise(flat: Tensor, layout: Layout, config: ModelConfig, seed: int, stage: int) -> None:
-    """Fill the flat weights [layout.size] of any precision: norms 1, matrices of deviation 0.02, some smaller."""
+    """Fill the flat weights [layout.size] of any precision: norms 1, biases 0, matrices of deviation 0.02, some
+    smaller."""
     name_of_stream = hashlib.blake2b(f"ftnode/initial/{seed}/{stage}".encode(), digest_size=8).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(name_of_stream, "little") >> 1)
     for name, (offset, shape) in layout.entries.items():
         if len(shape) == 1:
-            flat[offset : offset + prod(shape)] = 1.0
+            flat[offset : offset + prod(shape)] = 0.0 if name.endswith(".bias") else 1.0
         else:
             residual = name.endswith(RESIDUAL_OUTPUTS)
             deviation = DEVIATION / sqrt(2 * config.layers) if residual else DEVIATION

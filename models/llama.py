@@ -1,9 +1,10 @@
 """The transformer: a block, an embedding, a language-model head, as functions of weights.
 
-B sequences, T positions, D dim, H heads, K dim per head (D = H·K), F hidden, V vocabulary, E = 3·D (q, k and v), S the
-coordinates of the residual stream that blocks write to: D, or those of the subspace. `fixed_bty` are the other D - S.
-`x_btd` has shape [B, T, D]. Names and conventions of the weights are those of Hugging Face's `LlamaForCausalLM`, with
-which tests/models/test_llama.py compares the numbers.
+B sequences, T positions, D dim, H heads, G heads of keys and of values, K numbers per head, M = H·K (D, unless heads
+have a size of their own), F hidden, V vocabulary, E = (H + 2·G)·K (q, k and v), S the coordinates of the residual
+stream that blocks write to: D, or those of the subspace. `fixed_bty` are the other D - S. `x_btd` has shape [B, T, D].
+Names and conventions of the weights are those of Hugging Face's `LlamaForCausalLM`, with which
+tests/models/test_llama.py and test_families.py compare the numbers.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch import Tensor
 from ftnode.models.config import ModelConfig
 from ftnode.models.fixed_embedding import fixed_table
 from ftnode.models.parameters import EMBEDDING, FINAL_NORM, LM_HEAD, block_shapes, head_shapes, places
+from ftnode.models.rope import frequencies, stretch
 from ftnode.models.tensors import Layout
 
 RESIDUAL_OUTPUTS = ("self_attn.o_proj.weight", "mlp.down_proj.weight")
@@ -40,6 +42,8 @@ def block_layout(config: ModelConfig, first: int, count: int) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class HeadWeights:
+    """`lm_head_vd` is `embedding_vs` itself where they are tied, so that one gradient adds up both uses."""
+
     embedding_vs: Tensor
     norm_d: Tensor
     lm_head_vd: Tensor
@@ -49,25 +53,29 @@ class HeadWeights:
 class BlockWeights:
     attention_norm_d: Tensor
     qkv_ed: Tensor
-    output_sd: Tensor
+    output_sm: Tensor
     mlp_norm_d: Tensor
     gate_up_2fd: Tensor
     down_sf: Tensor
+    qkv_bias_e: Tensor | None = None
 
 
 def head_weights(layout: Layout, flat: Tensor) -> HeadWeights:
-    return HeadWeights(layout.view(flat, EMBEDDING), layout.view(flat, FINAL_NORM), layout.view(flat, LM_HEAD))
+    embedding_vs = layout.view(flat, EMBEDDING)
+    lm_head_vd = layout.view(flat, LM_HEAD) if LM_HEAD in layout.entries else embedding_vs
+    return HeadWeights(embedding_vs, layout.view(flat, FINAL_NORM), lm_head_vd)
 
 
 def block_weights(config: ModelConfig, layout: Layout, flat: Tensor, layer: int) -> BlockWeights:
-    prefix, d = f"model.layers.{layer}", config.dim
+    prefix, d, e = f"model.layers.{layer}", config.dim, config.mixed + 2 * config.keys
     return BlockWeights(
         attention_norm_d=layout.view(flat, f"{prefix}.input_layernorm.weight"),
-        qkv_ed=layout.joined(flat, f"{prefix}.self_attn.q_proj.weight", (3 * d, d)),
-        output_sd=layout.view(flat, f"{prefix}.self_attn.o_proj.weight"),
+        qkv_ed=layout.joined(flat, f"{prefix}.self_attn.q_proj.weight", (e, d)),
+        output_sm=layout.view(flat, f"{prefix}.self_attn.o_proj.weight"),
         mlp_norm_d=layout.view(flat, f"{prefix}.post_attention_layernorm.weight"),
         gate_up_2fd=layout.joined(flat, f"{prefix}.mlp.gate_proj.weight", (2 * config.hidden, d)),
         down_sf=layout.view(flat, f"{prefix}.mlp.down_proj.weight"),
+        qkv_bias_e=layout.joined(flat, f"{prefix}.self_attn.q_proj.bias", (e,)) if config.qkv_bias else None,
     )
 
 
@@ -75,33 +83,40 @@ def block_weights(config: ModelConfig, layout: Layout, flat: Tensor, layer: int)
 class Rotary:
     """RoPE (Su et al. 2021) in the half-split convention: number i of a head turns with number i + K/2."""
 
-    cos_t11k: Tensor
-    sin_t11k: Tensor
+    cos_t1k: Tensor
+    sin_t1k: Tensor
     """Its first half negated, so that a roll replaces `rotate_half`."""
 
 
 def rotary(config: ModelConfig, device: torch.device) -> Rotary:
-    half, dtype = config.head_dim // 2, dtype_of(config)
-    frequency_k = config.rope_theta ** (-torch.arange(half, dtype=dtype) / half)
-    angle_tk = torch.arange(config.context, dtype=dtype)[:, None] * frequency_k
-    cos, sin = angle_tk.cos(), angle_tk.sin()
+    dtype = dtype_of(config)
+    angle_tk = torch.arange(config.context, dtype=dtype)[:, None] * frequencies(config, dtype)
+    cos, sin = (turn * stretch(config) for turn in (angle_tk.cos(), angle_tk.sin()))
     cos_tk, sin_tk = torch.cat((cos, cos), dim=1), torch.cat((-sin, sin), dim=1)
-    return Rotary(cos_tk[:, None, None].to(device), sin_tk[:, None, None].to(device))
+    return Rotary(cos_tk[:, None].to(device), sin_tk[:, None].to(device))
 
 
 def rms_norm(x_btd: Tensor, weight_d: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x_btd.to(weight_d.dtype), weight_d.shape, weight_d, eps)
 
 
-def attention(x_btd: Tensor, weights: BlockWeights, rope: Rotary, heads: int) -> Tensor:
-    """Causal self-attention over all T positions, [B, T, S]; RoPE on q and k together."""
-    b, t, d = x_btd.shape
-    qkv_bt3hk = F.linear(x_btd, weights.qkv_ed).view(b, t, 3, heads, d // heads)
-    qk_bt2hk, v_bthk = qkv_bt3hk[:, :, :2], qkv_bt3hk[:, :, 2]
-    turned_bt2hk = qk_bt2hk * rope.cos_t11k[:t] + qk_bt2hk.roll(d // heads // 2, dims=-1) * rope.sin_t11k[:t]
-    q_bhtk, k_bhtk = turned_bt2hk.to(v_bthk.dtype).permute(2, 0, 3, 1, 4).unbind()
-    mixed_bhtk = F.scaled_dot_product_attention(q_bhtk, k_bhtk, v_bthk.transpose(1, 2), is_causal=True)
-    return F.linear(mixed_bhtk.transpose(1, 2).reshape(b, t, d), weights.output_sd)
+def attention(x_btd: Tensor, weights: BlockWeights, rope: Rotary, config: ModelConfig) -> Tensor:
+    """Causal self-attention over all T positions, [B, T, S]; RoPE on q and k together. Query heads that share keys and
+    values are neighbours: head h reads those of h // (H / G)."""
+    b, t, _ = x_btd.shape
+    heads, groups, size = config.heads, config.key_heads, config.head_size
+    qkv_btek = F.linear(x_btd, weights.qkv_ed, weights.qkv_bias_e).view(b, t, heads + 2 * groups, size)
+    qk_btnk, v_btgk = qkv_btek[:, :, : heads + groups], qkv_btek[:, :, heads + groups :]
+    turned_btnk = qk_btnk * rope.cos_t1k[:t] + qk_btnk.roll(size // 2, dims=-1) * rope.sin_t1k[:t]
+    turned_bntk = turned_btnk.to(v_btgk.dtype).transpose(1, 2)
+    mixed_bhtk = F.scaled_dot_product_attention(
+        turned_bntk[:, :heads],
+        turned_bntk[:, heads:],
+        v_btgk.transpose(1, 2),
+        is_causal=True,
+        enable_gqa=groups != heads,
+    )
+    return F.linear(mixed_bhtk.transpose(1, 2).reshape(b, t, config.mixed), weights.output_sm)
 
 
 def swiglu(x_btd: Tensor, weights: BlockWeights) -> Tensor:
@@ -124,7 +139,7 @@ def block(
     x_bts: Tensor, weights: BlockWeights, rope: Rotary, config: ModelConfig, fixed_bty: Tensor | None = None
 ) -> Tensor:
     x_btd = rms_norm(whole(x_bts, fixed_bty), weights.attention_norm_d, config.norm_eps)
-    x_bts = x_bts + attention(x_btd.to(weights.qkv_ed.dtype), weights, rope, config.heads)
+    x_bts = x_bts + attention(x_btd.to(weights.qkv_ed.dtype), weights, rope, config)
     x_btd = rms_norm(whole(x_bts, fixed_bty), weights.mlp_norm_d, config.norm_eps)
     return x_bts + swiglu(x_btd.to(weights.gate_up_2fd.dtype), weights)
 

@@ -24,26 +24,31 @@ Entries = dict[str, tuple[int, Shape]]
 
 
 def head_shapes(config: ModelConfig) -> tuple[Shapes, Shapes]:
-    """Matrices and norms of the head."""
+    """Matrices and norms of the head. A tied embedding is one parameter, which is used twice."""
     embedding, table = (config.vocabulary, config.stream), (config.vocabulary, config.dim)
-    return {EMBEDDING: embedding, LM_HEAD: table}, {FINAL_NORM: (config.dim,)}
+    tables: Shapes = {EMBEDDING: embedding} if config.tied else {EMBEDDING: embedding, LM_HEAD: table}
+    return tables, {FINAL_NORM: (config.dim,)}
 
 
 def block_shapes(config: ModelConfig, first: int, count: int) -> tuple[Shapes, Shapes]:
-    """Of the layers first..first+count-1. Only the names depend on `first`. q, k, v and gate, up are neighbours."""
+    """Of the layers first..first+count-1; biases are among the norms. Only the names depend on `first`. q, k, v are
+    neighbours, and so are gate and up, and the biases."""
     d, s, f = config.dim, config.stream, config.hidden
+    outputs = {"q_proj": config.mixed, "k_proj": config.keys, "v_proj": config.keys}
     matrices: Shapes = {}
     norms: Shapes = {}
     for layer in range(first, first + count):
         prefix = f"model.layers.{layer}"
-        for name in ("q_proj", "k_proj", "v_proj"):
-            matrices[f"{prefix}.self_attn.{name}.weight"] = (d, d)
-        matrices[f"{prefix}.self_attn.o_proj.weight"] = (s, d)
+        for name, numbers in outputs.items():
+            matrices[f"{prefix}.self_attn.{name}.weight"] = (numbers, d)
+        matrices[f"{prefix}.self_attn.o_proj.weight"] = (s, config.mixed)
         matrices[f"{prefix}.mlp.gate_proj.weight"] = (f, d)
         matrices[f"{prefix}.mlp.up_proj.weight"] = (f, d)
         matrices[f"{prefix}.mlp.down_proj.weight"] = (s, f)
         norms[f"{prefix}.input_layernorm.weight"] = (d,)
         norms[f"{prefix}.post_attention_layernorm.weight"] = (d,)
+        if config.qkv_bias:
+            norms |= {f"{prefix}.self_attn.{name}.bias": (numbers,) for name, numbers in outputs.items()}
     return matrices, norms
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -338,12 +338,16 @@ class Stage:
         blocks = []
         for layer in range((self.index - 1) * per_stage, self.index * per_stage):
             own, sums = (llama.block_weights(self.config, self.layout, row, layer) for row in (weights, gradient))
-            blocks.append(BlockWeights(**{name: self._leaf(name, own, sums) for name in own.__slots__}))
+            leaves: dict[str, Any] = {name: self._leaf(name, own, sums) for name in own.__slots__}
+            blocks.append(BlockWeights(**leaves))
         self._blocks = tuple(blocks)
 
-    def _leaf(self, name: str, weights: BlockWeights, gradients: BlockWeights) -> Tensor:
-        own: Tensor = getattr(weights, name)
-        sums: Tensor = getattr(gradients, name)
+    def _leaf(self, name: str, weights: BlockWeights, gradients: BlockWeights) -> Tensor | None:
+        """None for what this model does not have."""
+        own: Tensor | None = getattr(weights, name)
+        sums: Tensor | None = getattr(gradients, name)
+        if own is None or sums is None:
+            return None
         if self._low is not None:
             return self._low.leaf(own, sums, low="norm" not in name)
         own.requires_grad_().grad = sums

@@ -50,6 +50,16 @@ class ComputeConfig:
     momentum: float = 0.95
     subspace: int = 0
     """Coordinates that blocks write to and that travel; 0: all of dim."""
+    kv_heads: int = 0
+    head_dim: int = 0
+    tied: bool = False
+    qkv_bias: bool = False
+    rope_scaling: str = "none"
+    rope_factor: float = 1.0
+    rope_original: int = 0
+    rope_low: float = 0.0
+    rope_high: float = 0.0
+    """As models/config.py has them, from kv_heads on."""
     precision: str = "float32"
     """Of weights, gradients and moments."""
     boundary: str = "float32"
@@ -142,8 +152,8 @@ def config_from_dict(plain: Mapping[str, Any]) -> ComputeConfig:
     if unknown := sorted(set(plain) - set(known)):
         raise ValueError(f"unknown field {unknown[0]}")
     for name, value in plain.items():
-        allowed = {"int": (int,), "float": (int, float), "str": (str,)}[str(known[name])]
-        if not isinstance(value, allowed) or isinstance(value, bool):
+        allowed = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}[str(known[name])]
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             raise ValueError(f"{name} must be {known[name]}, not {type(value).__name__}")
     try:
         return ComputeConfig(**plain)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ftnode.models.config import ModelConfig
+from ftnode.models.huggingface import huggingface_config
 from ftnode.models.parameters import places, stage_shapes
 from ftnode.models.safetensors_header import safetensors_header
 from ftnode.node.export.widened import plain, write_widened
@@ -45,36 +46,10 @@ def _sizes(model: ModelConfig, stages: int) -> tuple[int, ...]:
     return tuple(model.number_bytes * model.stage_parameters(stages, stage) for stage in range(stages + 1))
 
 
-def huggingface_config(manifest: Manifest, end: int) -> dict[str, Any]:
-    """`config.json` of a LlamaForCausalLM. `end`: the token behind every document. RoPE's base stands in it twice:
-    transformers 5 reads `rope_parameters`, earlier ones `rope_theta`; the same with the numbers' type."""
-    model = manifest.model
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "vocab_size": model.vocabulary,
-        "hidden_size": model.dim,
-        "intermediate_size": model.hidden,
-        "num_hidden_layers": model.layers,
-        "num_attention_heads": model.heads,
-        "num_key_value_heads": model.heads,
-        "head_dim": model.dim // model.heads,
-        "max_position_embeddings": model.context,
-        "rms_norm_eps": model.norm_eps,
-        "rope_theta": model.rope_theta,
-        "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_theta},
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "attention_dropout": 0.0,
-        "mlp_bias": False,
-        "tie_word_embeddings": False,
-        "use_cache": True,
-        "bos_token_id": None,
-        "eos_token_id": end,
-        "pad_token_id": None,
-        "dtype": model.precision,
-        "torch_dtype": model.precision,
-    }
+def described(manifest: Manifest, end: int) -> dict[str, Any]:
+    """`config.json`. `end`: the token behind every document."""
+    model, start = plain(ModelConfig.of(manifest.model)), manifest.start
+    return huggingface_config(model, end, manifest.model.precision, start.architecture, start.positions)
 
 
 def generation_config(manifest: Manifest, end: int) -> dict[str, Any]:
@@ -136,7 +111,7 @@ class Checkpoint:
                 "metadata": {"total_size": checkpoint_bytes(self._manifest)},
                 "weight_map": dict(sorted(self._names.items())),
             },
-            "config.json": huggingface_config(self._manifest, end),
+            "config.json": described(self._manifest, end),
             "generation_config.json": generation_config(self._manifest, end),
         }
         try:

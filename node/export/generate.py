@@ -10,7 +10,8 @@ from pathlib import Path
 
 import torch
 
-from ftnode.models.generation import NoModel, WholeModel, continuation, load, read_json
+from ftnode.models.generation import WholeModel, continuation, load
+from ftnode.models.huggingface import NoModel, read_config
 from ftnode.node.export.tokenizer_files import TOKENIZER_NAME, byte_tokenizer
 from ftnode.node.home.files import json_bytes
 from ftnode.protocol.words.errors import UserError
@@ -52,8 +53,7 @@ def generate(
 
 def end_tokens(folder: Path) -> frozenset[int]:
     """Those that end a text, by `config.json`; earlier exports name none."""
-    named = read_json(folder / "config.json").get("eos_token_id")
-    return frozenset(token for token in (named if isinstance(named, list) else [named]) if isinstance(token, int))
+    return frozenset(read_config(folder).ends)
 
 
 def text_coding(folder: Path, model: WholeModel) -> tuple[Encode, Decode]:

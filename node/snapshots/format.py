@@ -258,7 +258,8 @@ def _part_size(index: StageIndex, part: str) -> int:
 def _index(plain: Mapping[str, Any], optimiser: str) -> StageIndex:
     """Raises KeyError, TypeError, ValueError."""
     view, n = plain["attempt"]
-    model = ModelConfig(**{entry.name: plain["model"][entry.name] for entry in fields(ModelConfig)})
+    known = {entry.name for entry in fields(ModelConfig)}  # earlier snapshots lack later fields
+    model = ModelConfig(**{name: value for name, value in plain["model"].items() if name in known})
     _require(model.layers <= LAYERS_MAX, f"{model.layers} layers")
     parts = {name: Part(**plain["parts"][name]) for name in PARTS}
     for name, part in parts.items():

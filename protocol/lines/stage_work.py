@@ -57,7 +57,7 @@ def operations(manifest: Manifest, stage: int) -> tuple[float, float]:
         weights = float(model.vocabulary * model.dim)
     else:
         layers = model.layers // manifest.pipeline.stages
-        weights = manifest.stage_parameters + 2.0 * layers * model.context * model.dim
+        weights = manifest.stage_parameters + 2.0 * layers * model.context * model.mixed
     forward, backward = FORWARD * weights * tokens, BACKWARD * weights * tokens
     return forward, backward + recomputed(manifest, stage) * forward
 
@@ -66,8 +66,8 @@ def update_operations(manifest: Manifest, stage: int) -> float:
     """Floating-point operations, in float64, of Muon's update of a block stage (decision 0022): for each matrix of
     m ≤ n five times a product of m · m · n, one of m · m · m and again one of m · m · n."""
     model = manifest.model
-    reads = [*[(model.dim, model.dim)] * 3, *[(model.dim, model.hidden)] * 2]
-    shapes = [sorted(shape) for shape in (*reads, (model.stream, model.dim), (model.stream, model.hidden))]
+    reads = [(model.dim, model.mixed), *[(model.dim, model.keys)] * 2, *[(model.dim, model.hidden)] * 2]
+    shapes = [sorted(shape) for shape in (*reads, (model.stream, model.mixed), (model.stream, model.hidden))]
     layers = model.layers // manifest.pipeline.stages if stage != HEAD else 0
     return float(layers * MUON_ITERATIONS * sum(4 * m * m * n + 2 * m**3 for m, n in shapes))
 

@@ -31,6 +31,7 @@ from ftnode.protocol.manifest.sections import (
     Pipeline,
     Recovery,
     Run,
+    Start,
 )
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.settings import SHADOW_STAGES_MIN, SWAP_STAGES_MIN, Settings
@@ -39,7 +40,7 @@ ERRORS = "manifest"
 
 __all__ = [
     "Batch", "Data", "Evaluation", "Liveness", "Manifest", "Membership", "Model", "Optimiser", "Pipeline", "Recovery",
-    "Run", "parse", "render", "settings",
+    "Run", "Start", "parse", "render", "settings",
 ]  # fmt: skip
 
 CONFIGURATION = 78
@@ -199,8 +200,41 @@ class _Reader:
             wanted = f"{_KINDS[kind]} from {_plain(allowed.low)} to {_plain(allowed.high)}"
         return self._fail(section, name, f"{section}.{name} must be {wanted}, not {_shown(found)}")
 
+    def _model_fits(self, model: Model, start: Start) -> None:
+        """What single keys of these sections cannot say."""
+        if not model.head_dim and model.dim % (2 * model.heads):
+            self._fail(
+                "model", "dim", f"dim {model.dim} must be a multiple of 2 × heads = {2 * model.heads}, "
+                "because rotary positions turn pairs of numbers; or set model.head_dim",
+            )  # fmt: skip
+        if model.subspace >= model.dim:
+            self._fail(
+                "model", "subspace", f"a subspace of {model.subspace} coordinates leaves none of dim {model.dim} to be "
+                "fixed; 0 for no subspace",
+            )  # fmt: skip
+        if model.head_dim % 2:
+            self._fail(
+                "model", "head_dim", f"head_dim {model.head_dim} must be even, because rotary positions turn pairs of "
+                "numbers",
+            )  # fmt: skip
+        if model.kv_heads and model.heads % model.kv_heads:
+            self._fail("model", "kv_heads", f"{model.heads} heads cannot share {model.kv_heads} heads of keys equally")
+        if model.tied and model.subspace:
+            self._fail("model", "tied", "a tied embedding is read whole, and a subspace leaves most of it fixed")
+        ordered = model.rope_original and 0 < model.rope_low < model.rope_high
+        if model.rope_scaling in ("llama3", "yarn") and not (ordered and model.rope_theta > 1):
+            self._fail(
+                "model", "rope_scaling", f"{model.rope_scaling} needs a rope_theta above 1, rope_original, and a "
+                "rope_low above 0 and below rope_high",
+            )  # fmt: skip
+        if start.weights and model.subspace:
+            self._fail("start", "weights", "a model that exists writes to its whole residual stream; set subspace = 0")
+        if start.weights and model.qkv_bias != (start.architecture == "Qwen2ForCausalLM"):
+            self._fail("start", "architecture", "only Qwen2ForCausalLM has biases of queries, keys and values")
+
     def _fits(self, manifest: Manifest) -> None:
         """What single keys cannot say."""
+        self._model_fits(manifest.model, manifest.start)
         model, stages = manifest.model, manifest.pipeline.stages
         if stages > model.layers:
             self._fail(
@@ -213,16 +247,6 @@ class _Reader:
             self._fail(
                 "pipeline", "stages", f"{model.layers} layers cannot be divided equally among {stages} stages; "
                 f"pipeline.stages may be {', '.join(fitting)}",
-            )  # fmt: skip
-        if model.dim % (2 * model.heads):
-            self._fail(
-                "model", "dim", f"dim {model.dim} must be a multiple of 2 × heads = {2 * model.heads}, "
-                "because rotary positions turn pairs of numbers",
-            )  # fmt: skip
-        if model.subspace >= model.dim:
-            self._fail(
-                "model", "subspace", f"a subspace of {model.subspace} coordinates leaves none of dim {model.dim} to be "
-                "fixed; 0 for no subspace",
             )  # fmt: skip
         if wrong := _blocks_objection(manifest.pipeline.boundary, model):
             self._fail("pipeline", "boundary", wrong)

@@ -15,9 +15,9 @@ from typing import Any
 from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
 
-FORMAT = 8
+FORMAT = 9
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
-FORMATS_READ = (2, 3, 4, 5, 6, 7, FORMAT)
+FORMATS_READ = (2, 3, 4, 5, 6, 7, 8, FORMAT)
 """Formats after 2 added keys and choices; each key says what a manifest without it means."""
 FORMAT_OF_IDS = 4
 """Keys that came later count in a run's id only where they change something, so that earlier runs keep theirs."""
@@ -27,6 +27,8 @@ MESSAGE_PATTERN = r"[^\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\
 """One line that looks as it is: without what moves a cursor, turns the direction of writing or is not to be seen."""
 PEER_ID_PATTERN = r"12D3KooW[1-9A-HJ-NP-Za-km-z]{44}"
 
+ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM")
+"""That a run can go on from."""
 NUMBER_BYTES = {"float64": 8, "float32": 4}
 """Bytes of one number of weights, gradients and moments, by the name of its type."""
 HEAD_COPIES_SHARE = 0.1
@@ -107,11 +109,11 @@ class Membership:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """LLaMA-style: RMSNorm, RoPE, SwiGLU, untied head."""
+    """LLaMA-style: RMSNorm, RoPE, SwiGLU."""
 
     vocabulary: int = key("Tokens; bytes are 256.", 256, 1_000_000)
     dim: int = key("Width of the residual stream.", 8, 16384)
-    heads: int = key("Attention heads; dim / heads is even.", 1, 256)
+    heads: int = key("Attention heads; dim / heads is even where head_dim is 0.", 1, 256)
     layers: int = key("Transformer blocks of the whole model.", 1, 512)
     context: int = key("Tokens of one sequence.", 2, 131072)
     hidden: int = key("Width of the feed-forward layer.", 8, 131072)
@@ -126,6 +128,37 @@ class Model:
         "Of the dim coordinates of the residual stream, blocks write to so many, and only these travel; the others are "
         "fixed for each token. 0: all are written to.", 0, 16384, since=7, earlier=0,
     )  # fmt: skip
+    kv_heads: int = key(
+        "Heads of keys and of values, each for equally many attention heads; 0: one for each.",
+        0, 256, since=9, earlier=0,
+    )  # fmt: skip
+    head_dim: int = key("Numbers of an attention head, even; 0: dim / heads.", 0, 1024, since=9, earlier=0)
+    tied: bool = key("The embedding is the LM head, too.", since=9, earlier=False)
+    qkv_bias: bool = key("Queries, keys and values have biases, as in Qwen 2.", since=9, earlier=False)
+    rope_scaling: str = key(
+        "How rotary positions are stretched for a longer context.",
+        0, 0, "none", "linear", "llama3", "yarn", since=9, earlier="none",
+    )  # fmt: skip
+    rope_factor: float = key("By how much.", 1.0, 1e4, since=9, earlier=1.0)
+    rope_original: int = key(
+        "Context of the first training, for llama3 and yarn.", 0, 1 << 24, since=9, earlier=0
+    )  # fmt: skip
+    rope_low: float = key(
+        "llama3: low_freq_factor; yarn: beta_slow.", 0.0, 1e6, since=9, earlier=0.0
+    )  # fmt: skip
+    rope_high: float = key(
+        "llama3: high_freq_factor; yarn: beta_fast.", 0.0, 1e6, since=9, earlier=0.0
+    )  # fmt: skip
+
+    @property
+    def mixed(self) -> int:
+        """Numbers of all attention heads together."""
+        return self.heads * (self.head_dim or self.dim // self.heads)
+
+    @property
+    def keys(self) -> int:
+        """Numbers of a token's keys, and of its values."""
+        return self.mixed // self.heads * (self.kv_heads or self.heads)
 
     @property
     def stream(self) -> int:
@@ -250,6 +283,25 @@ class Evaluation:
 
 
 @dataclass(frozen=True, slots=True)
+class Start:
+    """The model that the run goes on from; without one, first weights are random."""
+
+    weights: str = key(
+        "Hash of the index of its weights, layer by layer (`ftnode run init --from`). Empty: first weights are random.",
+        0, 0, "", pattern=r"[0-9a-f]{64}", pattern_name="64 hexadecimal digits", since=9, earlier="",
+    )  # fmt: skip
+    tokenizer: str = key(
+        "Hash of its tokenizer.json.",
+        0, 0, "", pattern=r"[0-9a-f]{64}", pattern_name="64 hexadecimal digits", since=9, earlier="",
+    )  # fmt: skip
+    architecture: str = key("What transformers calls it.", 0, 0, "", *ARCHITECTURES, since=9, earlier="")
+    positions: int = key(
+        "The longest sequence that it was made for; an export says so. 0: model.context.",
+        0, 1 << 24, since=9, earlier=0,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """All that a run fixes. Equal manifests, whatever their comments and order, have the same `run_id`."""
 
@@ -263,6 +315,7 @@ class Manifest:
     liveness: Liveness
     evaluation: Evaluation
     membership: Membership = field(default_factory=Membership)
+    start: Start = field(default_factory=Start)
 
     @property
     def run_id(self) -> str:
@@ -291,9 +344,9 @@ class Manifest:
 
     @property
     def head_parameters(self) -> int:
-        """Embedding as far as it is trained, final norm, untied LM head."""
+        """Embedding as far as it is trained, final norm, LM head unless it is the embedding."""
         model = self.model
-        return model.vocabulary * (model.stream + model.dim) + model.dim
+        return model.vocabulary * (model.stream + model.dim * (not model.tied)) + model.dim
 
     @property
     def gradient_bytes(self) -> int:
@@ -308,7 +361,9 @@ class Manifest:
     @property
     def stage_state_bytes(self) -> int:
         """Of one block stage: weights, and their moments, of which Muon has one for each matrix."""
-        norms = 2 * self.model.dim * (self.model.layers // self.pipeline.stages)
+        model = self.model
+        vectors = 2 * model.dim + model.qkv_bias * (model.mixed + 2 * model.keys)
+        norms = vectors * (model.layers // self.pipeline.stages)
         spared = self.stage_parameters - norms if self.optimiser.kind == "muon" else 0
         return NUMBER_BYTES[self.model.precision] * (3 * self.stage_parameters - spared)
 
@@ -321,8 +376,9 @@ class Manifest:
     def stage_parameters(self) -> int:
         """Of one block stage."""
         model = self.model
-        reads = 3 * model.dim + 2 * model.hidden + 2
-        block = model.dim * reads + model.stream * (model.dim + model.hidden)
+        qkv = model.mixed + 2 * model.keys
+        reads = qkv + 2 * model.hidden + 2
+        block = model.dim * reads + model.stream * (model.mixed + model.hidden) + model.qkv_bias * qkv
         return model.layers // self.pipeline.stages * block
 
     @property
@@ -375,7 +431,7 @@ class Manifest:
 def _canonical(manifest: Manifest, leave_out: str = "") -> bytes:
     values: dict[str, Any] = {name: found for name, found in asdict(manifest).items() if name != leave_out}
     written = FORMAT_OF_IDS
-    for section, found in values.items():
+    for section, found in list(values.items()):
         for entry in fields(getattr(manifest, section)):
             if entry.metadata["since"] > FORMAT_OF_IDS:
                 if found[entry.name] == entry.default:
@@ -384,5 +440,7 @@ def _canonical(manifest: Manifest, leave_out: str = "") -> bytes:
                     written = max(written, entry.metadata["since"])
             elif entry.metadata["allowed"].later:
                 written = max(written, entry.metadata["allowed"].since(found[entry.name]))
+        if not found:
+            del values[section]
     values["format"] = written
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()

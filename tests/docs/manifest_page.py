@@ -96,8 +96,8 @@ def _with_table(part: str, section: str) -> str:
 def joint_conditions() -> Iterator[str]:
     """`section.key` of each complaint of the reader about values that do not fit together, as often as it has one."""
     tree = ast.parse(Path(reader.__file__).read_text(encoding="utf-8"))
-    (fits,) = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "_fits"]
-    for node in ast.walk(fits):
+    fits = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.endswith("_fits")]
+    for node in (node for part in fits for node in ast.walk(part)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "_fail":
             section, name = (argument.value for argument in node.args[:2] if isinstance(argument, ast.Constant))
             yield f"{section}.{name}"

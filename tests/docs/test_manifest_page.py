@@ -60,7 +60,7 @@ def test_what_must_fit_together_is_what_the_reader_asks_for(page: str) -> None:
     [
         ("| `stages` | whole number | 1 to 256 |", "| `stages` | whole number | 1 to 128 |"),
         ("| `lease_seconds` |", "| `lease` |"),
-        ("Attention heads; dim / heads is even.", "Attention heads."),
+        ("Attention heads; dim / heads is even where head_dim is 0.", "Attention heads."),
         ("## `[liveness]`", "## `[life]`"),
     ],
 )

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ftnode.models.generation import NoModel, WholeModel, continuation, draw, load, read_config
+from ftnode.models.generation import WholeModel, continuation, draw, load
+from ftnode.models.huggingface import NoModel, read_config
 from tests.models.tiny import CONFIG
 
 PLAIN: dict[str, Any] = {
@@ -63,14 +64,12 @@ def test_temperature_flattens() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"model_type": "gpt2"}, "another kind"),
-        ({"num_key_value_heads": 1}, "another kind"),
-        ({"tie_word_embeddings": True}, "another kind"),
+        ({"model_type": "gpt2"}, "is of a gpt2; taken are llama, mistral, qwen2"),
         ({"hidden_size": "16"}, "no hidden_size"),
         ({"hidden_size": 15}, "dim"),
         ({"rms_norm_eps": None}, "no rms_norm_eps"),
-        ({"rope_parameters": {}}, "no rope_theta"),
-        ({"dtype": "int4"}, "precision"),
+        ({"rope_parameters": {"rope_theta": "big"}}, "no rope_theta"),
+        ({"dtype": "int4"}, "numbers of type int4"),
     ],
 )
 def test_another_model_is_refused(change: dict[str, Any], says: str, tmp_path: Path) -> None:
@@ -81,10 +80,10 @@ def test_another_model_is_refused(change: dict[str, Any], says: str, tmp_path: P
 
 def test_both_places_of_ropes_base_are_read(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(PLAIN))
-    assert read_config(tmp_path) == CONFIG
+    assert read_config(tmp_path).model == CONFIG
     earlier = {name: value for name, value in PLAIN.items() if name not in ("rope_parameters", "dtype")}
     (tmp_path / "config.json").write_text(json.dumps(earlier | {"rope_theta": 10000, "torch_dtype": "float32"}))
-    assert read_config(tmp_path) == CONFIG
+    assert read_config(tmp_path).model == CONFIG
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "[" * 10_000])
