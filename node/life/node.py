@@ -147,11 +147,7 @@ class Node:
         self.departure = Departure(
             self._look, self.driver.clock, self.compute, self._deliver, self.speaking.say, self._note_running
         )
-        self.reductions = Reductions(
-            manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow,
-            manifest.pipeline.sums, p2pd.relay_of,
-        )  # fmt: skip
-        self.driver.tasks.reductions = self.reductions
+        self.reductions = self.driver.tasks.reductions = self._reductions()
         dumps = config.log_directory if config.dump_rebuilds else None
         self.donor = StateDonor(
             manifest.run_id, self.arena, self.compute, self.transport.strike, self.driver.record_export, dumps,
@@ -357,6 +353,13 @@ class Node:
         if isinstance(event, LinkDown) and not event.refused:
             self.dead_connections.silences.broken(event.peer.id)
         self.driver.deliver(event)
+
+    def _reductions(self) -> Reductions:
+        manifest = self.config.manifest
+        return Reductions(
+            manifest.run_id, self.me, self.gradients, self.compute, self.transport, self._may_borrow,
+            manifest.pipeline.sums, self.p2pd.relay_of,
+        )  # fmt: skip
 
     def _may_send_tensors(self, peer: Peer) -> bool:
         """Members of our view may, and while we are in none, we cannot tell."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
 import pytest
 
-from ftnode.lab.swarms.trial import Trial
+from ftnode.lab.swarms.swarm import Process
+from ftnode.lab.swarms.trial import Trial, small_manifest
 from ftnode.node.links.address_cards import bare
 from tests.swarm.conftest import STAGES, OpenTrial
 from tests.swarm.test_watching import ask
@@ -50,6 +52,44 @@ def test_a_volunteer_behind_a_relay_trains_and_can_be_replaced(open_swarm: OpenT
     trial.wait("another holder", lambda story: story.holder(stage) not in (None, "hidden"), HEAL_SECONDS)
     print(f"another holder after {time.monotonic() - killed:.1f} s")
     trial.wait_for_step(trial.story.committed + 5, HEAL_SECONDS)
+
+
+def bytes_read(process: Process) -> int:
+    """By its system calls, which is how a relay gets what it passes on; see proc(5)."""
+    (line,) = re.findall(r"rchar: (\d+)", Path(f"/proc/{process.process.pid}/io").read_text())
+    return int(line)
+
+
+def relayed_by(trial: Trial, relay: str) -> tuple[int, int]:
+    """(step, bytes until then), as members say; nobody else relays, and it gave nothing else."""
+    told = ask(trial, "credits")
+    (row,) = [row for row in told["credits"] if row["relayed_bytes"]]
+    assert (row["peer"], row["visits"], row["seconds"]) == (relay, 0, 0.0), row
+    return told["credits_step"], row["relayed_bytes"]
+
+
+def test_who_relays_is_credited_with_what_goes_through_it(open_swarm: OpenTrial) -> None:
+    """Nobody can be dialled, so every tensor goes through the meeting point, which itself says nothing of it."""
+    trial = open_swarm(volunteers=0)
+    point = trial.swarm.processes["bootstrap"]
+    for number in range(STAGES + 1):
+        trial.volunteer(f"v{number}", options=("--listen", "none"))
+    trial.wait(
+        "a holder of its own for each stage", lambda story: len({*map(story.holder, range(STAGES + 1))}) > STAGES
+    )
+    trial.wait_for_step(trial.story.committed + 3)
+    relay, manifest = trial.swarm.address.rpartition("/p2p/")[2], small_manifest(None, STAGES)
+    outside = -bytes_read(point)
+    began, before = relayed_by(trial, relay)
+    inside = -bytes_read(point)
+    trial.wait_for_step(began + MORE_STEPS)
+    inside += bytes_read(point)
+    ended, after = relayed_by(trial, relay)
+    outside += bytes_read(point)
+    of_step = manifest.batch.microbatches * (STAGES + 1) * manifest.boundary_bytes.both
+    print(f"{after - before:,} bytes in {ended - began} steps, {inside:,} to {outside:,} read by the relay")
+    assert after - before == (ended - began) * of_step
+    assert 0.8 * inside < after - before < outside
 
 
 def test_who_watches_sees_a_run_that_nobody_can_dial(open_swarm: OpenTrial, tmp_path: Path) -> None:

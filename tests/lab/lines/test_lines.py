@@ -80,15 +80,15 @@ def told(node: str, moment: float, event: list[Any]) -> Told:
 
 
 def done(kind: str, visit: int) -> list[Any]:
-    return ["Done", [kind, 1, 7, [1, 1], 3, visit, None, True, False], 5, 0.0, 64, "", ""]
+    return ["Done", [kind, 1, 7, [1, 1], 3, visit, None, True, False], 5, 0.0, 64, "", "", []]
 
 
 def boundary(sender: list[Any], visit: int, direction: str) -> list[Any]:
-    return ["Received", sender, ["Boundary", "lineage", 1, 7, [1, 1], 3, visit, direction, []], 5]
+    return ["Received", sender, ["Boundary", "lineage", 1, 7, [1, 1], 3, visit, direction, []], 5, ""]
 
 
 def stored(sender: list[Any], visit: int, direction: str) -> list[Any]:
-    return ["Received", sender, ["Stored", "lineage", 7, [1, 1], 3, visit, direction], None]
+    return ["Received", sender, ["Stored", "lineage", 7, [1, 1], 3, visit, direction], None, ""]
 
 
 EVENTS = [
