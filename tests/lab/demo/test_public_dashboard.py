@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.client import HTTPConnection
@@ -23,6 +23,7 @@ from ftnode.node.watch.history import CommitRow
 from ftnode.node.watch.public_page import Joining
 from ftnode.node.watch.status import Speaker, StageRow, SwarmStatus
 from tests.lab.demo.browsing import in_browser, needs_chromium
+from tests.lab.demo.proxies import Behind, caddy, nginx
 
 PREFIX = "/swarms/tiny/"
 TINY = SwarmStatus(
@@ -80,7 +81,8 @@ def test_no_address_of_the_page_leaves_its_path() -> None:
 
 
 @needs_chromium
-def test_the_page_works_behind_a_path_and_says_how_to_join() -> None:
+@pytest.mark.parametrize("proxy", [lambda folder: proxied, nginx, caddy], ids=["ours", "nginx", "caddy"])
+def test_the_page_works_behind_a_path_and_says_how_to_join(tmp_path: Path, proxy: Callable[[Path], Behind]) -> None:
     feed = Feed("live")
     feed.tell_status(TINY)
     feed.tell_commits([CommitRow(step, 2.0, 8, 0.5, False) for step in range(1, 1001)], "r", "l")
@@ -91,6 +93,7 @@ def test_the_page_works_behind_a_path_and_says_how_to_join() -> None:
         await page.open(url)
         await page.until("document.getElementById('step').textContent === '3'")
         assert await page.evaluate("known.loss.length") == 1000, "the past is there as well"
+        assert await page.evaluate("getComputedStyle(document.getElementById('joining')).borderRadius") != "0px"
         text = await page.evaluate("document.body.textContent")
         assert "stage 2 is lost" in text and "1.2.3.4" not in text and "The run ends on Friday." in text
         assert await page.evaluate("document.getElementById('joining').hidden") is False
@@ -107,7 +110,7 @@ def test_the_page_works_behind_a_path_and_says_how_to_join() -> None:
         feed.tell_status(replace(TINY, lineage="another", step=4))
         await page.until("document.getElementById('step').textContent === '4' && known.loss.length === 0")
 
-    in_browser(feed, test, Public(lambda: ways), proxied)
+    in_browser(feed, test, Public(lambda: ways), proxy(tmp_path))
 
 
 @needs_chromium

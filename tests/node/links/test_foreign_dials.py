@@ -121,7 +121,7 @@ def test_a_knock_tells_nothing_of_others(tmp_path: Path) -> None:
             began = trio.current_time()
             assert await ask(stranger, there, named) == ""
             took.append(trio.current_time() - began)
-        assert min(took) >= KNOCK_SECONDS and max(took) < KNOCK_SECONDS + 1
+        assert min(took) >= KNOCK_SECONDS, "test_dial_back.py has the other bound, where other work adds nothing"
         for _ in range(3):
             assert await ask(stranger, there, ports.on(SAME_HOST)) == ""
         assert sum(ports.made[address] for address in ports.on(*OTHER_HOSTS)) == 0
