@@ -271,6 +271,9 @@ class PacedStages:
         numbers = {"norm_squared": 1.0, "rate_factor": 1.0, "step_count": held.updates, "seconds": 0.0}
         return {"version": version, **numbers}
 
+    def snapshot_release(self, stage: int) -> Answer:
+        return {}
+
     def snapshot_load(self, stage: int, folder: str, step: int, commit: str, attempt: list[int]) -> Answer:
         self._drop_weights(stage)
         try:
