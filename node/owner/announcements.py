@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ftnode.protocol.wire.frames import clean_reason
@@ -102,18 +102,20 @@ def capacity_of(
 
 
 def describe_compute(
-    ready: Mapping[str, Any], capacity: int, hold: int, live_activations: int, copies_bytes: tuple[int, int],
-    head: bool, why: str,
+    devices: Sequence[Mapping[str, Any]], capacity: int, hold: int, live_activations: int,
+    copies_bytes: tuple[int, int], head: bool, why: str,
 ) -> list[str]:  # fmt: skip
-    """What was measured, before a stage is claimed."""
-    needed = stage_bytes(ready, live_activations)
-    speed = float(ready["tokens_per_second"])
-    threads = "1 thread" if ready["threads"] == 1 else f"{ready['threads']} threads"
-    lines = [
-        f"device {ready['device']}, {threads}; a stage needs {needed / MEBIBYTE:.0f} MiB, "
-        f"{int(ready['memory_free']) / MEBIBYTE:.0f} MiB are free; about {speed:,.0f} tokens/s per stage",
-        f"copies of others' stages take at most {sum(copies_bytes) / MEBIBYTE:.1f} MiB with one stage held",
-    ]
+    """What was measured, before a stage is claimed: a line for each of `devices`, and what holds for all."""
+    lines = []
+    for ready in devices:
+        needed = stage_bytes(ready, live_activations)
+        speed = float(ready["tokens_per_second"])
+        threads = "1 thread" if ready["threads"] == 1 else f"{ready['threads']} threads"
+        lines.append(
+            f"device {ready['device']}, {threads}; a stage needs {needed / MEBIBYTE:.0f} MiB, "
+            f"{int(ready['memory_free']) / MEBIBYTE:.0f} MiB are free; about {speed:,.0f} tokens/s per stage"
+        )
+    lines.append(f"copies of others' stages take at most {sum(copies_bytes) / MEBIBYTE:.1f} MiB with one stage held")
     if capacity < hold:
         lines.append(f"room for {capacity} stages instead of {hold}: not enough memory")
     if not head:

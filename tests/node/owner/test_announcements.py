@@ -47,5 +47,5 @@ def test_copies_of_others_stages_count_when_stages_are_claimed() -> None:
     assert capacity_of(ready, 8, 8, (120, 30)) == 1
     assert capacity_of(ready, 8, 8, (0, 700)) == 0
     assert capacity_of(ready | {"stage_bytes": 0, "activation_bytes": 0}, 8, 8, (120, 30)) == 8  # paced: no model
-    told = describe_compute(ready, 1, 8, 8, (2 << 20, 1 << 20), True, "")
+    told = describe_compute([ready], 1, 8, 8, (2 << 20, 1 << 20), True, "")
     assert told[1] == "copies of others' stages take at most 3.0 MiB with one stage held"
