@@ -75,6 +75,7 @@ class PacedStages:
         seconds = self.config.forward_seconds + self.config.backward_seconds
         return {
             "device": f"paced ({self.config.forward_seconds:g} s forward, {self.config.backward_seconds:g} s backward)",
+            "precision": self.config.precision,
             "threads": self.config.threads,
             "stage_bytes": 0,
             "head_bytes": 0,

@@ -15,6 +15,7 @@ from ftnode.models.blend import Blend
 from ftnode.models.boundary import ActivationCodec, BoundaryCodec
 from ftnode.models.config import ModelConfig
 from ftnode.models.data import Corpus, DataError, corpus_hash, load_corpus, training_batch, validation_batch
+from ftnode.models.device_precision import precision_of
 from ftnode.models.encoded_size import encoded_bytes
 from ftnode.models.encoding import decode
 from ftnode.models.faults import Misuse, StageFault
@@ -90,6 +91,7 @@ class TorchStages:
         corpus, corpus_reason = self._corpus_seen()
         return {
             "device": device_name(self.config.device),
+            "precision": self._precision,
             "threads": self.config.threads,
             "stage_bytes": self._bytes(1),
             "head_bytes": self._bytes(0),
@@ -98,6 +100,11 @@ class TorchStages:
             "corpus": corpus,
             "corpus_reason": corpus_reason,
         }
+
+    @property
+    def _precision(self) -> str:
+        """What products are computed in."""
+        return precision_of(self.config.device) if self.config.precision == "float32" else self.config.precision
 
     def _bytes(self, stage: int) -> int:
         """Of its state and its gradient."""

@@ -58,6 +58,7 @@ from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
 from ftnode.node.owner.announcements import capacity_of, describe_compute
 from ftnode.node.owner.join_options import JoinConfig, Running
+from ftnode.node.owner.offer import offer_of
 from ftnode.node.owner.running_note import RunningNote
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
@@ -107,7 +108,7 @@ class Node:
         self._signed, self.settings = self._with_card(addresses), settings(manifest)
         self.speaking, self._noted = bottom.speaking, note
         self.failure: UserError | None = None
-        self._met_somebody, self._last_trouble = False, ""
+        self._met_somebody, self._offered, self._last_trouble = False, False, ""
         self._nursery: trio.Nursery | None = None
         self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
         self._invited, self._announced = tuple[str, ...](), ""
@@ -459,12 +460,18 @@ class Node:
             return
         copies = copies_bytes(self.config)
         self.compute.room = tuple(capacity_of(each, hold, live, copies) for each in ready)
-        fitting = min(hold, sum(self.compute.room))
+        offer = offer_of(self.config.manifest, ready, self.compute.room, hold, self.config.limits.up, copies)
+        fitting = offer.stages
         head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready[0])
-        lines = describe_compute(ready, fitting, hold, live, copies, head, why)
         self.observer.no_head = "" if head else why
-        for line in lines:
+        for line in describe_compute(ready, live, copies, head, why):
             self.speaking.say("compute", line)
+        for text, fields in offer.lines:
+            self.speaking.say("offer", text, **fields)
+        if offer.too_small and not self._offered:
+            self._fail(UserError(f"{offer.too_small}; free some, give more (--vram), or choose a smaller run", 69))
+            return
+        self._offered = True
         if slow := too_slow(self.config.manifest, self.config.limits.up, fitting, head, self.config.hand_over_seconds):
             self.speaking.say("limits", slow)
         slowest = min(float(each["tokens_per_second"]) for each in ready)

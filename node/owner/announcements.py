@@ -102,9 +102,8 @@ def capacity_of(
 
 
 def describe_compute(
-    devices: Sequence[Mapping[str, Any]], capacity: int, hold: int, live_activations: int,
-    copies_bytes: tuple[int, int], head: bool, why: str,
-) -> list[str]:  # fmt: skip
+    devices: Sequence[Mapping[str, Any]], live_activations: int, copies_bytes: tuple[int, int], head: bool, why: str
+) -> list[str]:
     """What was measured, before a stage is claimed: a line for each of `devices`, and what holds for all."""
     lines = []
     for ready in devices:
@@ -112,12 +111,10 @@ def describe_compute(
         speed = float(ready["tokens_per_second"])
         threads = "1 thread" if ready["threads"] == 1 else f"{ready['threads']} threads"
         lines.append(
-            f"device {ready['device']}, {threads}; a stage needs {needed / MEBIBYTE:.0f} MiB, "
+            f"device {ready['device']}, {threads}, {ready['precision']}; a stage needs {needed / MEBIBYTE:.0f} MiB, "
             f"{int(ready['memory_free']) / MEBIBYTE:.0f} MiB are free; about {speed:,.0f} tokens/s per stage"
         )
     lines.append(f"copies of others' stages take at most {sum(copies_bytes) / MEBIBYTE:.1f} MiB with one stage held")
-    if capacity < hold:
-        lines.append(f"room for {capacity} stages instead of {hold}: not enough memory")
     if not head:
         lines.append(f"cannot hold the head: {why}")
     return lines

@@ -9,16 +9,16 @@ from ftnode.lab.swarms.trial import open_trial, small_manifest
 from ftnode.lab.traces.story import Story
 from tests.swarm.test_exactness import (
     STAGES,
-    STEPS,
     TOLERANCE,
     WAIT_SECONDS,
     Asked,
     distances,
     last_weights,
-    references,
+    one_process,
+    weights_of,
 )
 
-ALONE_STEPS = 20
+STEPS, ALONE_STEPS = 40, 5
 
 
 def has_a_stage(story: Story, node: str) -> bool:
@@ -41,6 +41,9 @@ def test_stages_in_two_processes_of_one_node(tmp_path: Path, text: Path) -> None
     assert all(f"in compute process {number}" in told for number in (0, 1)), told
     found = audit(folder / "logs")
     assert found.passed, [str(finding) for finding in found.findings[:10]]
-    alone = references(manifest, text)
-    apart = distances(weights, alone["end"], alone["start"])
+    model = one_process(manifest, text)
+    start = weights_of(model)
+    for step in range(1, STEPS + 1):
+        model.train(step)
+    apart = distances(weights, weights_of(model), start)
     assert max(apart.values()) < TOLERANCE["adam"], apart

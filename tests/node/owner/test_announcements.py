@@ -41,11 +41,11 @@ def test_json_is_one_object_a_line() -> None:
 def test_copies_of_others_stages_count_when_stages_are_claimed() -> None:
     """Two stages of 400 bytes fit into 1000; with 120 for each one's shadows and 30 for the head's copies, one does."""
     ready = {"stage_bytes": 200, "activation_bytes": 25, "memory_free": 1000, "tokens_per_second": 1.0, "threads": 1,
-             "device": "cpu"}  # fmt: skip
+             "device": "cpu", "precision": "float32"}  # fmt: skip
     assert capacity_of(ready, 8, 8) == 2
     assert capacity_of(ready, 8, 8, (100, 0)) == 2 and capacity_of(ready, 8, 8, (100, 1)) == 1
     assert capacity_of(ready, 8, 8, (120, 30)) == 1
     assert capacity_of(ready, 8, 8, (0, 700)) == 0
     assert capacity_of(ready | {"stage_bytes": 0, "activation_bytes": 0}, 8, 8, (120, 30)) == 8  # paced: no model
-    told = describe_compute([ready], 1, 8, 8, (2 << 20, 1 << 20), True, "")
+    told = describe_compute([ready], 8, (2 << 20, 1 << 20), True, "")
     assert told[1] == "copies of others' stages take at most 3.0 MiB with one stage held"
