@@ -92,6 +92,7 @@ class Ours(OneTensor):
         from ftnode.models.optimiser import OptimiserConfig
         from ftnode.models.stage import Stage, StageVersion
         from ftnode.node.compute.config import ComputeConfig
+        from ftnode.node.compute.pinned_places import PinnedPlaces
         from ftnode.node.compute.snapshots import SnapshotCopies, load_snapshot
         from ftnode.node.compute.state_shape import state_numbers
         from ftnode.node.machine.snapshot_memory import SnapshotMemory
@@ -112,7 +113,7 @@ class Ours(OneTensor):
         self.version = StageVersion(STEP, "c" * 24, (0, 1))
         self.stage.become(self.version, STEP, 1.0, 1.0)
         self._memory = SnapshotMemory(state_numbers(config), config.number_bytes)
-        self._copies = SnapshotCopies(self._memory)
+        self._copies = SnapshotCopies(PinnedPlaces(self._memory, self.stage.dtype, self.stage.device))
         about = About("ab" * 16, 1, self.model, config.optimiser, "cd" * 32, 0)
         allowance = DiskAllowance(9, 10**12, 0)
         self._pool = ThreadPoolExecutor(1)

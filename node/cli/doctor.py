@@ -9,17 +9,18 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ftnode.node.cli.options import FiniteRange, home_option, json_option, peer_option
+from ftnode.node.cli.limits import up_option, vram_option
+from ftnode.node.cli.options import FiniteRange, devices_option, home_option, json_option, peer_option
 from ftnode.node.compute.devices import found_by_torch
 from ftnode.node.home.waiting import spoken
-from ftnode.node.owner.limits import available_memory
+from ftnode.node.owner.limits import Limits, Memory, available_memory
 from ftnode.protocol.words.errors import UserError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ NVIDIA = Path("/dev/nvidiactl")
 
 
 @click.command()
+@click.argument("run", metavar="[MANIFEST|LINK]", required=False, default="")
 @peer_option
 @click.option(
     "--listen", multiple=True, metavar="ADDR",
@@ -39,21 +41,39 @@ NVIDIA = Path("/dev/nvidiactl")
     "--timeout", type=FiniteRange(0, min_open=True), default=15.0, show_default=True,
     help="Seconds to wait for the peers that are asked.",
 )  # fmt: skip
+@devices_option
+@vram_option
+@up_option
 @json_option
 @home_option
-def doctor(peers: tuple[str, ...], listen: tuple[str, ...], timeout: float, as_json: bool, home: str | None) -> int:
-    """Check versions, home, port, peers, reachability, clock, disk, memory and GPU. Exit code 1 if something fails."""
+def doctor(
+    run: str, peers: tuple[str, ...], listen: tuple[str, ...], timeout: float, device: str, vram: Memory, up: float,
+    as_json: bool, home: str | None,
+) -> int:  # fmt: skip
+    """Check versions, home, port, peers, reachability, clock, disk, memory and GPU. With a run, measure what this
+    machine would give it: tokens/s, memory, precision, how many stages, and what limits them. Exit code 1 if something
+    fails."""
     checks = []
-    for check in _checks(peers, listen, timeout, home):
+
+    def tell(check: Check) -> None:
         checks.append(check)
         if not as_json:
             fix = f"; {check.fix}" if check.fix else ""
             click.echo(f"{check.verdict:<8} {check.name:<14} {check.text}{fix}")
+
+    for check in _checks(peers, listen, timeout, home):
+        tell(check)
+    offer = None
+    if run:
+        from ftnode.node.cli.doctor_offer import offer_checks
+
+        measured, offer = offer_checks(run, device, Limits(vram, up, nice=0), home, timeout)
+        for check in measured:
+            tell(check)
     passed = all(check.verdict != "failed" for check in checks)
     if as_json:
-        from dataclasses import asdict
-
-        click.echo(json.dumps({"format": 1, "passed": passed, "checks": [asdict(check) for check in checks]}))
+        found = {"format": 1, "passed": passed, "checks": [asdict(check) for check in checks]}
+        click.echo(json.dumps(found | ({"offer": offer.fields()} if offer is not None else {})))
     return 0 if passed else 1
 
 

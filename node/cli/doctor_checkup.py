@@ -159,12 +159,14 @@ def gpu(found: Mapping[str, Any], card: bool) -> Check:
     """`found`: compute_probe's answer, or `trouble` alone. `card`: the system has an NVIDIA card."""
     devices = found.get("devices") or []
     if devices:
-        told = ", ".join(f"{each['name']} ({each['memory_free'] / GIB:.0f} GiB free)" for each in devices[:4])
-        return Check("gpu", OK, f"{told}; use --device cuda")
+        told = ", ".join(
+            f"{each['name']} ({each['memory_free'] / GIB:.0f} GiB free, {each['precision']})" for each in devices[:4]
+        )
+        return Check("gpu", OK, f"{told}; ftnode join takes one that is free")
     trouble = str(found.get("trouble") or "")
     if "torch" not in found:
         return Check("gpu", FAILED, f"torch does not start: {trouble or 'it said nothing'}", "install torch again")
     if card:
         why = trouble or ("this torch has no CUDA" if not found.get("cuda") else "torch sees none")
         return Check("gpu", WARNING, f"there is an NVIDIA card, but {why}", "install its driver and a torch with CUDA")
-    return Check("gpu", OK, "none; the processor computes (--device cpu)")
+    return Check("gpu", OK, "none; the processor computes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +13,7 @@ from ftnode.node.cli.limits import limits_options
 from ftnode.node.cli.options import (
     FiniteRange,
     check_metrics,
-    device_option,
+    devices_option,
     home_option,
     json_option,
     metrics_option,
@@ -27,6 +28,9 @@ from ftnode.node.owner.join_options import JoinConfig, log_root
 from ftnode.node.owner.limits import Limits, check_limits
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
+
+if TYPE_CHECKING:
+    from ftnode.node.compute.devices import Devices
 
 ERRORS = "cli_join"
 
@@ -50,7 +54,7 @@ ERRORS = "cli_join"
     help="Snapshots of each of its own stages that this node keeps on its disk, where the run asks for them; 0: none.",
 )  # fmt: skip
 @snapshot_limit_option
-@device_option
+@devices_option
 @click.option("--threads", type=click.IntRange(1, 1024), help="Processor cores to use; default: all.")
 @limits_options
 @click.option(
@@ -157,11 +161,8 @@ def join(
     announce = looked_up(announce)
     checked, text, invited = find_run(run, home, timeout, allow_unsigned)
     _check_data(checked, path, url)
-    if compute == "torch":
-        from ftnode.node.compute.devices import check_device
-
-        check_device(device)
     check_limits(limits, checked)
+    devices = _devices(device, compute, checked, shared=not pause_for_gpu)
     folder = home_directory(home)
     config = JoinConfig(
         manifest=checked,
@@ -169,7 +170,8 @@ def join(
         peers=_peers(folder, (*peers, *invited)),
         hold=min(hold or checked.pipeline.stages + 1, checked.pipeline.stages + 1),
         data=path,
-        device=device,
+        device=devices.names,
+        device_why=devices.why,
         threads=threads or os.cpu_count() or 1,
         listen=listen,
         announce=announce,
@@ -203,6 +205,18 @@ def join(
     from ftnode.node.life.lives import run as volunteer
 
     return volunteer(config)
+
+
+def _devices(named: str, compute: str, manifest: Manifest, shared: bool) -> Devices:
+    """What a paced node is said to compute on has nothing to do. Raises UserError (69)."""
+    from ftnode.node.compute.devices import Devices, decide
+    from ftnode.node.home.waiting import spoken
+    from ftnode.node.machine.device_choice import AUTO, CONTEXT_BYTES
+
+    if compute != "torch":
+        return Devices("cpu" if named == AUTO else named)
+    with spoken("torch to say what it finds"):
+        return decide(named, manifest.stage_state_bytes + CONTEXT_BYTES, shared)
 
 
 def _check_data(manifest: Manifest, path: Path | None, url: str) -> None:

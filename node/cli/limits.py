@@ -31,6 +31,10 @@ class Limit(click.ParamType):  # type: ignore[type-arg]  # of what it makes; old
 
 
 RATE = Limit("rate", lambda text: Rate(parse_rate(text)))
+vram_option = click.option(
+    "--vram", type=Limit("memory", parse_memory), default="none", show_default=True, metavar="SHARE|AMOUNT",
+    help="Memory of each device to use at most, as 0.7 or 12GiB; with --device cpu that of the compute process.",
+)  # fmt: skip
 up_option = click.option(
     "--up", type=RATE, default="none", show_default=True, metavar="RATE",
     help="Send at most this to peers, as 20Mbit or 2.5MB/s.",
@@ -40,10 +44,7 @@ down_option = click.option(
     help="Take at most this from peers, as 100Mbit or 12MB/s.",
 )  # fmt: skip
 OPTIONS = (
-    click.option(
-        "--vram", type=Limit("memory", parse_memory), default="none", show_default=True, metavar="SHARE|AMOUNT",
-        help="Memory of the device to use at most, as 0.7 or 12GiB; with --device cpu that of the compute process.",
-    ),
+    vram_option,
     up_option,
     down_option,
     click.option(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from ftnode.node.home.paths import whole_path
+from ftnode.node.machine.device_choice import devices_of
 from ftnode.protocol.words.errors import UserError
 
 ERRORS = "cli_options"
@@ -107,6 +108,16 @@ def _known_device(_context: click.Context, _option: click.Parameter, device: str
     return device
 
 
+def _named_devices(_context: click.Context, _option: click.Parameter, devices: str) -> str:
+    devices_of(devices)
+    return devices
+
+
+devices_option = click.option(
+    "--device", default="auto", show_default=True, callback=_named_devices, metavar="DEVICE[,DEVICE...]",
+    help="auto: the NVIDIA card that is free, else the processor. Or cpu, cuda, cuda:N, or several cards: "
+    "cuda:0,cuda:1.",
+)  # fmt: skip
 device_option = click.option(
     "--device", default="cpu", show_default=True, callback=_known_device, help="cpu, cuda or cuda:N."
 )

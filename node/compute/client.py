@@ -97,18 +97,7 @@ class ComputeProcess:
 
     async def call(self, op: str, **fields: Any) -> dict[str, Any]:
         """Queue a command and wait for its answer. Raises ComputeError."""
-        done = trio.Event()
-        result: list[dict[str, Any] | ComputeError] = []
-
-        def answer(found: dict[str, Any] | ComputeError) -> None:
-            result.append(found)
-            done.set()
-
-        self.post(op, answer, **fields)
-        await done.wait()
-        if isinstance(result[0], ComputeError):
-            raise result[0]
-        return result[0]
+        return await call_and_wait(self.post, op, **fields)
 
     @property
     def working(self) -> bool:
@@ -204,6 +193,8 @@ class ComputeProcess:
             reason = str(failure.get("reason", "it ended while it started; see compute.log"))
             self.refusal = "" if self._ever_up or not failure else reason
             return reason, False
+        if self._told:  # it is to end, and nobody may count on it
+            return "restarted", False
         self._up = self._ever_up = True
         self._on_ready(first["ready"])
         hung: list[str] = []
@@ -238,6 +229,22 @@ class ComputeProcess:
                     await stream.send_all(data)
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
                     return  # the reader sees the end
+
+
+async def call_and_wait(post: Callable[..., None], op: str, **fields: Any) -> dict[str, Any]:
+    """Queue a command by `post` and wait for its answer. Raises ComputeError."""
+    done = trio.Event()
+    result: list[dict[str, Any] | ComputeError] = []
+
+    def answer(found: dict[str, Any] | ComputeError) -> None:
+        result.append(found)
+        done.set()
+
+    post(op, answer, **fields)
+    await done.wait()
+    if isinstance(result[0], ComputeError):
+        raise result[0]
+    return result[0]
 
 
 async def _receive(stream: trio.SocketStream) -> dict[str, Any] | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ftnode.models.faults import Misuse, StageFault
@@ -16,6 +15,7 @@ from ftnode.models.ledger import AttemptId
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.stage import Stage
 from ftnode.models.whole_gradient import Staged, stage_gradient
+from ftnode.node.compute.pinned_places import PinnedPlaces
 from ftnode.node.machine.gradient_memory import GradientMap
 
 Answer = dict[str, Any]
@@ -24,9 +24,9 @@ Answer = dict[str, Any]
 class GroupGradients:
     """Staged sums, at most one per stage besides those on the shelf. Needs no weights: sizes are the model's."""
 
-    def __init__(self, memory: GradientMap | None, optimiser: OptimiserConfig, dtype: torch.dtype) -> None:
-        """`dtype`: of the model's numbers, which `memory` has room for."""
-        self._memory, self._optimiser, self._dtype = memory, optimiser, dtype
+    def __init__(self, memory: GradientMap | None, places: PinnedPlaces | None, optimiser: OptimiserConfig) -> None:
+        """`places`: of `memory`; None where this process reduces in no group."""
+        self._memory, self._places, self._optimiser = memory, places, optimiser
         self._opened: dict[int, tuple[AttemptId, list[list[int]]]] = {}
         """By stage, of which attempt the sum is being made, and what we have accumulated of it."""
         self._staged: dict[tuple[int, AttemptId], Staged] = {}
@@ -94,10 +94,11 @@ class GroupGradients:
         """Everything of the stage, and its memory."""
         self.drop(stage)
         self.unshelve(stage)
-        if self._memory is not None:
+        if self._memory is not None and self._places is not None:
+            self._places.let_go(stage)
             self._memory.release(stage)
 
     def _place(self, stage: int) -> Tensor:
-        if self._memory is None:
+        if self._places is None:
             raise Misuse("there is no shared memory for gradients", stage)
-        return torch.frombuffer(self._memory.view(stage), dtype=self._dtype)
+        return self._places.place(stage)

@@ -17,11 +17,9 @@ from typing import Final
 import torch
 
 from ftnode.node.compute.config import ComputeConfig
+from ftnode.node.machine.device_choice import CONTEXT_BYTES
 from ftnode.node.owner.limits import Memory
 
-CONTEXT_BYTES: Final = 768 << 20
-"""What CUDA may take of a card besides torch's allocations: context, kernels and cuBLAS. An estimate on the safe side;
-a test measures it where there is a card."""
 LIBRARY_BYTES: Final = 32 << 20
 """More pages of libraries than are resident at the start."""
 MEBIBYTE: Final = 1 << 20

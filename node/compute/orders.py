@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ftnode.node.compute.config import ComputeConfig
 from ftnode.node.owner.join_options import JoinConfig, shards_folder
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.effects import Apply
+
+
+def devices_text(names: Sequence[str]) -> str:
+    """`2 x H200` for two of a kind."""
+    counted = {name: names.count(name) for name in names}
+    return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in counted.items())
 
 
 def may_hold_head(manifest: Manifest, ready: dict[str, Any]) -> tuple[bool, str]:
@@ -18,8 +26,22 @@ def may_hold_head(manifest: Manifest, ready: dict[str, Any]) -> tuple[bool, str]
     return False, str(ready["corpus_reason"] or f"this corpus is {corpus[:8]}, the run's is {manifest.data.sha256[:8]}")
 
 
+def compute_configs(config: JoinConfig) -> tuple[ComputeConfig, ...]:
+    """What the compute process of each device is told. Processes of a node share its threads, and those that compute
+    on the processor its memory."""
+    whole, devices = compute_config(config), config.devices
+    number = len(devices)
+    threads = max(1, whole.threads // number)
+    if config.on_card:
+        return tuple(replace(whole, device=device, threads=threads) for device in devices)
+    share, amount = whole.memory_share / number, whole.memory_bytes // number
+    return tuple(
+        replace(whole, device=device, threads=threads, memory_share=share, memory_bytes=amount) for device in devices
+    )
+
+
 def compute_config(config: JoinConfig) -> ComputeConfig:
-    """What the compute process is told, from the manifest and this node's options."""
+    """What a compute process is told, from the manifest and this node's options, if it is the only one."""
     manifest = config.manifest
     model, optimiser, pipeline = manifest.model, manifest.optimiser, manifest.pipeline
     forward, backward = manifest.boundary_encodings
@@ -36,7 +58,7 @@ def compute_config(config: JoinConfig) -> ComputeConfig:
         eps=optimiser.epsilon, weight_decay=optimiser.weight_decay, warmup_steps=optimiser.warmup_steps,
         decay=optimiser.decay, minimum_factor=optimiser.minimum_factor, clip=optimiser.clip,
         precision=model.precision, boundary=forward, boundary_gradients=backward, data=data_place(config),
-        data_kind=manifest.data.kind, corpus=manifest.data.sha256, device=config.device, threads=config.threads,
+        data_kind=manifest.data.kind, corpus=manifest.data.sha256, device=config.devices[0], threads=config.threads,
         live_activations=pipeline.live_activations, digest_every=config.hash_every, backend=config.compute_backend,
         forward_seconds=config.forward_seconds, backward_seconds=config.backward_seconds,
         memory_share=config.limits.memory.share, memory_bytes=config.limits.memory.amount, nice=config.limits.nice,

@@ -75,6 +75,7 @@ class PacedStages:
         seconds = self.config.forward_seconds + self.config.backward_seconds
         return {
             "device": f"paced ({self.config.forward_seconds:g} s forward, {self.config.backward_seconds:g} s backward)",
+            "precision": self.config.precision,
             "threads": self.config.threads,
             "stage_bytes": 0,
             "head_bytes": 0,
@@ -272,6 +273,9 @@ class PacedStages:
         version = [held.step, held.commit, list(held.attempt)]
         numbers = {"norm_squared": 1.0, "rate_factor": 1.0, "step_count": held.updates, "seconds": 0.0}
         return {"version": version, **numbers}
+
+    def snapshot_release(self, stage: int) -> Answer:
+        return {}
 
     def snapshot_load(self, stage: int, folder: str, step: int, commit: str, attempt: list[int]) -> Answer:
         self._drop_weights(stage)

@@ -35,7 +35,7 @@ COMMANDS: Final = (
     "forward", "backward", "reduce", "reduce_open", "reduce_close", "apply", "shelve", "unshelve", "discard",
     "initialise", "forget",
     "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
-    "snapshot_copy", "snapshot_load",
+    "snapshot_copy", "snapshot_release", "snapshot_load",
 )  # fmt: skip
 _log = logging.getLogger("ftnode.compute")
 

@@ -13,28 +13,27 @@ from ftnode.models.faults import Misuse
 from ftnode.models.stage import Stage, StageVersion
 from ftnode.models.state_plan import PARTS, StatePlan
 from ftnode.models.tensors import as_bytes
-from ftnode.node.machine.gradient_memory import GradientMap
+from ftnode.node.compute.pinned_places import PinnedPlaces
 from ftnode.node.snapshots.format import KeptSnapshot, SnapshotError
 from ftnode.node.snapshots.store import check_fits, read_part, read_snapshot
 
 
 class SnapshotCopies:
-    """`memory`: None when this node keeps no snapshots."""
+    """`places`: None when this node keeps no snapshots."""
 
-    def __init__(self, memory: GradientMap | None) -> None:
-        self._memory = memory
-        self._places: dict[int, Tensor] = {}
+    def __init__(self, places: PinnedPlaces | None) -> None:
+        self._places = places
 
     def copy(self, held: Stage, step: int | None) -> dict[str, Any]:
         """The stage's state into its place; it stays as it is until the next copy. `step`: None for
         whatever is here. Raises Misuse."""
-        if self._memory is None:
+        if self._places is None:
             raise Misuse("this node keeps no snapshots", held.index)
         if held.version is None or step not in (None, held.version.step):
             raise Misuse(f"the weights here are of step {held.version and held.version.step}, not {step}", held.index)
         started = time.perf_counter()
         state = held.state("all").detach()
-        self._place(held, state).copy_(state)
+        self._places.place(held.index).copy_(state)
         version = held.version
         return {
             "version": [version.step, version.commit, list(version.attempt)],
@@ -44,20 +43,10 @@ class SnapshotCopies:
             "seconds": time.perf_counter() - started,
         }
 
-    def _place(self, held: Stage, state: Tensor) -> Tensor:
-        if held.index not in self._places:
-            assert self._memory is not None
-            place = torch.frombuffer(self._memory.view(held.index), dtype=held.dtype)
-            if held.device.type == "cuda":
-                pin(place)
-            self._places[held.index] = place
-        return self._places[held.index]
-
-
-def pin(place: Tensor) -> bool:
-    """Keep this host memory where it is, so that a device copies into it directly. Slower without, and as right."""
-    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    return int(runtime.cudaHostRegister(place.data_ptr(), place.nbytes, 0)) == 0
+    def release(self, stage: int) -> None:
+        """The memory of its copy may be given back from now on. Raises Misuse."""
+        if self._places is not None:
+            self._places.let_go(stage)
 
 
 def load_snapshot(stage: Stage, plan: StatePlan, folder: Path, version: StageVersion) -> KeptSnapshot:

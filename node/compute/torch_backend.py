@@ -32,6 +32,7 @@ from ftnode.node.compute.exports import Exports, state_of
 from ftnode.node.compute.group_gradients import GroupGradients
 from ftnode.node.compute.measure import device_name, head_to_measure, head_working_bytes, measure, memory_free
 from ftnode.node.compute.memory_cap import MemoryCap
+from ftnode.node.compute.pinned_places import PinnedPlaces
 from ftnode.node.compute.snapshots import SnapshotCopies, load_snapshot
 from ftnode.node.machine.gradient_memory import GradientMap
 from ftnode.node.machine.tensor_slots import SlotMap
@@ -77,9 +78,9 @@ class TorchStages:
         self._gradients = BoundaryCodec(backward, self._shape, device, dither=True)
         self._stages: dict[int, Stage] = {}
         self._installs: dict[int, _Install] = {}
-        self._group = GroupGradients(gradients, self.optimiser, dtype_of(self.model))
+        self._group = GroupGradients(gradients, self._pinned(gradients), self.optimiser)
         self._exports = Exports(self._stages, config.chunk_numbers)
-        self._snapshots = SnapshotCopies(snapshots)
+        self._snapshots = SnapshotCopies(self._pinned(snapshots))
         self._text: Corpus | None = None
         self._corpus_hash = ""
 
@@ -95,6 +96,7 @@ class TorchStages:
         corpus, corpus_reason = self._corpus_seen()
         return {
             "device": device_name(self.config.device),
+            "precision": self._products if self.config.precision == "float32" else self.config.precision,
             "threads": self.config.threads,
             "stage_bytes": self._bytes(1),
             "head_bytes": self._bytes(0),
@@ -334,6 +336,11 @@ class TorchStages:
         self._stages[stage] = made
         return {"digest": kept.digest, "bytes": kept.bytes, "seconds": time.perf_counter() - started}
 
+    def snapshot_release(self, stage: int) -> Answer:
+        """The node wants the memory of the stage's copy back."""
+        self._snapshots.release(stage)
+        return {}
+
     def forget(self, stage: int) -> Answer:
         self._drop_weights(stage)
         self._group.forget(stage)
@@ -348,6 +355,10 @@ class TorchStages:
     @property
     def _tokens(self) -> int:
         return self.config.sequences * self.config.context
+
+    def _pinned(self, memory: GradientMap | None) -> PinnedPlaces | None:
+        device = torch.device(self.config.device)
+        return None if memory is None else PinnedPlaces(memory, dtype_of(self.model), device)
 
     def _new_stage(self, index: int, model: ModelConfig | None = None) -> Stage:
         if not 0 <= index <= self.config.stages:

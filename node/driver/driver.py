@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import trio
 
-from ftnode.node.compute.client import ComputeProcess
+from ftnode.node.compute.group import ComputeGroup
 from ftnode.node.compute.orders import apply_fields
 from ftnode.node.driver.core_clock import CoreClock
 from ftnode.node.driver.tasks import TaskRunner
@@ -50,7 +50,7 @@ class Driver:
         self,
         participant: Participant,
         transport: TransportPort,
-        compute: ComputeProcess,
+        compute: ComputeGroup,
         directory: DirectoryPort,
         arena: Arena,
         trace: TraceWriter,

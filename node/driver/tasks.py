@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from ftnode.node.compute.client import ComputeProcess
+from ftnode.node.compute.group import ComputeGroup
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
 from ftnode.node.reduction.reductions import Reductions
@@ -39,7 +39,7 @@ class TaskRunner:
     def __init__(
         self,
         arena: Arena,
-        compute: ComputeProcess,
+        compute: ComputeGroup,
         deliver: Callable[[Event], None],
         fail: Callable[[str, int], None],
     ) -> None:

@@ -111,6 +111,8 @@ async def _lived(
         nursery.start_soon(owner.listen, signals)
         nursery.start_soon(Supervisor(os.environ).run, lambda: state_of(owner.running_note.last))
         nursery.start_soon(owner.running_note.keep)
+        if config.device_why:
+            speaking.say("device", config.device_why)
         if given := limits_text(config.limits):
             speaking.say("limits", given)
         await owner.look()

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ftnode.node.compute.client import ComputeProcess
-from ftnode.node.compute.orders import compute_config, may_hold_head
+from ftnode.node.compute.group import ComputeGroup
+from ftnode.node.compute.orders import compute_configs, devices_text, may_hold_head
 from ftnode.node.compute.state_shape import gradient_numbers, shape_of, state_numbers
 from ftnode.node.data.shard_wire import DATA_PROTOCOL
 from ftnode.node.directory.directory import TO_CHECK, RecordKeeper, SwarmDirectory, lifetime_of
@@ -56,8 +56,9 @@ from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.invited_peers import inviting_peers, is_news
 from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
-from ftnode.node.owner.announcements import capacity_of, describe_compute, head_fits
+from ftnode.node.owner.announcements import describe_compute, room_on
 from ftnode.node.owner.join_options import JoinConfig, Running
+from ftnode.node.owner.offer import offer_of
 from ftnode.node.owner.running_note import RunningNote
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL
@@ -107,7 +108,7 @@ class Node:
         self._signed, self.settings = self._with_card(addresses), settings(manifest)
         self.speaking, self._noted = bottom.speaking, note
         self.failure: UserError | None = None
-        self._met_somebody, self._last_trouble = False, ""
+        self._met_somebody, self._offered, self._last_trouble = False, False, ""
         self._nursery: trio.Nursery | None = None
         self._readers: deque[tuple[str, int]] = deque(maxlen=READERS_TOLD)
         self._invited, self._announced = tuple[str, ...](), ""
@@ -118,12 +119,12 @@ class Node:
             new_trace_path(config.log_directory), trace_header(config, self.me, self._signed, self.settings, seed),
             lambda why: self.speaking.say("trace", why),
         )  # fmt: skip
-        computing = compute_config(config)
+        computing, *_ = configs = compute_configs(config)
         self.gradients = GradientMemory(gradient_numbers(computing), computing.number_bytes)
         snapshots = SnapshotMemory(state_numbers(computing), computing.number_bytes)
-        self.compute = ComputeProcess(
-            computing, self.arena, self._on_compute_ready, self._on_compute_lost,
-            config.log_directory / "compute.log", self.settings.task_seconds, self.gradients, snapshots,
+        self.compute = ComputeGroup(
+            configs, self.arena, self._on_compute_ready, self._on_compute_lost, config.log_directory,
+            self.settings.task_seconds, self.gradients, snapshots,
         )  # fmt: skip
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
         self.puncher = Puncher(p2pd, lambda: self.reachability.relays, self.book.admits)
@@ -155,8 +156,8 @@ class Node:
             copies=self.driver.copies, allowed=self._may_borrow, held=self._held, history=self.past.known.after,
         )  # fmt: skip
         self.shards = self._shards() if manifest.data.kind == "shards" else None
-        self._ready: dict[str, Any] = {}
-        """What compute said when it began; empty while there is none."""
+        self._ready: tuple[dict[str, Any], ...] = ()
+        """What the compute processes said when they began; empty while there is none."""
         self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach, self.puncher.rules)
         self.dead_connections = self._dead_connections()
         borrower = Borrower(
@@ -452,31 +453,39 @@ class Node:
         if line := await namesakes_line(self.directory.link, self.config.manifest):
             self.speaking.say("namesake", line)
 
-    def _on_compute_ready(self, ready: dict[str, Any]) -> None:
-        self._ready, self.observer.device = ready, str(ready["device"])
+    def _on_compute_ready(self, ready: tuple[dict[str, Any], ...]) -> None:
+        self._ready = ready
+        self.observer.device = devices_text([str(each["device"]) for each in ready])
         self._tell_ready()
 
     def _tell_ready(self) -> None:
         """Once both compute and what there is of the corpus are known, and again when there is all of it."""
-        ready = self._ready
+        ready, hold, live = self._ready, self.config.hold, self.settings.live_activations
         if not ready or (self.shards is not None and not self.shards.surveyed):
             return
         copies = copies_bytes(self.config)
-        live = self.settings.live_activations
-        head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready)
-        if head:
-            head, why = head_fits(ready, live, copies)
-        fitting = capacity_of(ready, self.config.hold, live, copies, head)
-        lines = describe_compute(ready, fitting, self.config.hold, live, copies, head, why)
+        head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready[0])
+        self.compute.room, self.compute.head_place, no_room = room_on(ready, hold, live, copies, head)
+        if no_room:
+            head, why = False, no_room
+        offer = offer_of(self.config.manifest, ready, self.compute.room, hold, self.config.limits.up, copies)
+        fitting = offer.stages
         self.observer.no_head = "" if head else why
-        for line in lines:
+        for line in describe_compute(ready, live, copies, head, why):
             self.speaking.say("compute", line)
+        for text, fields in offer.lines:
+            self.speaking.say("offer", text, **fields)
+        if offer.too_small and not self._offered:
+            self._fail(UserError(f"{offer.too_small}; free some, give more (--vram), or choose a smaller run", 69))
+            return
+        self._offered = True
         if slow := too_slow(self.config.manifest, self.config.limits.up, fitting, head, self.config.hand_over_seconds):
             self.speaking.say("limits", slow)
-        self.driver.deliver(ComputeReady(fitting, head, float(ready["tokens_per_second"])))
+        slowest = min(float(each["tokens_per_second"]) for each in ready)
+        self.driver.deliver(ComputeReady(fitting, head, slowest))
 
     def _on_compute_lost(self, reason: str, out_of_memory_stage: int) -> None:
-        self._ready = {}
+        self._ready = ()
         self.speaking.say("compute", f"the compute process is lost: {reason}")
         self.driver.compute_lost(reason, out_of_memory_stage)
         if self.compute.refusal:  # it would say so again and again

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ftnode.node.compute.client import ComputeProcess
+from ftnode.node.compute.group import ComputeGroup
 from ftnode.node.compute.state_shape import StateShape
 from ftnode.node.driver.driver import Driver
 from ftnode.node.machine.snapshot_memory import SnapshotMemory
@@ -27,7 +27,7 @@ def keeps_snapshots(config: JoinConfig) -> bool:
 
 
 def saver_for(
-    config: JoinConfig, memory: SnapshotMemory, compute: ComputeProcess, look: Callable[[], Picture],
+    config: JoinConfig, memory: SnapshotMemory, compute: ComputeGroup, look: Callable[[], Picture],
     say: Callable[..., None],
 ) -> SnapshotSaver:  # fmt: skip
     """And say what will be kept where."""
@@ -43,7 +43,7 @@ def saver_for(
     return SnapshotSaver(
         store, memory, compute.post, about_of(manifest), every, allowance, lambda: look().view,
         lambda: look().versions, say,
-        host_has_room if config.device != "cpu" else lambda size: True,
+        host_has_room if config.on_card else lambda size: True,
     )  # fmt: skip
 
 
@@ -70,6 +70,6 @@ def copies_bytes(config: JoinConfig) -> tuple[int, int]:
     """Memory besides the stages themselves, (per block stage held, once): copies of others' stages, and where the
     weights lie in the same memory, the copy of our own that is on its way to the disk."""
     each, once = config.manifest.copies_bytes
-    if keeps_snapshots(config) and config.device == "cpu":
+    if keeps_snapshots(config) and not config.on_card:
         each += config.manifest.stage_state_bytes
     return each, once

@@ -37,6 +37,7 @@ class Nvml(Protocol):
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> Any: ...
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> list[Any]: ...
     def nvmlDeviceGetTemperature(self, handle: Any, sensor: int) -> int: ...
+    def nvmlDeviceGetMemoryInfo(self, handle: Any) -> Any: ...
 
 
 class GpuWatch:
@@ -44,6 +45,7 @@ class GpuWatch:
 
     def __init__(self, nvml: Nvml, device: str, environment: Mapping[str, str], processes: Path = PROCESSES) -> None:
         """`device`: cuda or cuda:N. Raises ValueError for a device that is not there."""
+        self.device = device
         self._nvml, self._processes = nvml, processes
         which = visible_device(device, environment)
         with self._mapped():
@@ -72,6 +74,11 @@ class GpuWatch:
         """Degrees Celsius."""
         with self._mapped():
             return float(self._nvml.nvmlDeviceGetTemperature(self._handle, TEMPERATURE_GPU))
+
+    def memory_free(self) -> int:
+        """Bytes."""
+        with self._mapped():
+            return int(self._nvml.nvmlDeviceGetMemoryInfo(self._handle).free)
 
     def close(self) -> None:
         with suppress(self._nvml.NVMLError):

@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ftnode.protocol.wire.frames import clean_reason
@@ -118,21 +118,38 @@ def head_fits(ready: Mapping[str, Any], live_activations: int, copies_bytes: tup
     return False, f"the head and one stage need {wanted:.0f} MiB, and {free:.0f} MiB are free"
 
 
+def room_on(
+    devices: Sequence[Mapping[str, Any]], hold: int, live_activations: int, copies_bytes: tuple[int, int], head: bool
+) -> tuple[tuple[int, ...], int | None, str]:
+    """How many stages fit on each device; where the head comes if `head` says that it may, where it takes the least
+    room from others; and, when it fits nowhere, why."""
+    rooms = [capacity_of(ready, hold, live_activations, copies_bytes) for ready in devices]
+    answers = [head_fits(ready, live_activations, copies_bytes) for ready in devices]
+    fitting = [number for number, (fits, _) in enumerate(answers) if fits]
+    if not head:
+        return tuple(rooms), None, ""
+    if not fitting:
+        return tuple(rooms), None, max(zip(devices, answers), key=lambda each: int(each[0]["memory_free"]))[1][1]
+    beside = [capacity_of(ready, hold, live_activations, copies_bytes, head=True) for ready in devices]
+    place = min(fitting, key=lambda number: (rooms[number] - beside[number], number))
+    rooms[place] = min(rooms[place], hold, beside[place] + 1)  # as many blocks, or one less and the head
+    return tuple(rooms), place, ""
+
+
 def describe_compute(
-    ready: Mapping[str, Any], capacity: int, hold: int, live_activations: int, copies_bytes: tuple[int, int],
-    head: bool, why: str,
-) -> list[str]:  # fmt: skip
-    """What was measured, before a stage is claimed."""
-    needed = stage_bytes(ready, live_activations)
-    speed = float(ready["tokens_per_second"])
-    threads = "1 thread" if ready["threads"] == 1 else f"{ready['threads']} threads"
-    lines = [
-        f"device {ready['device']}, {threads}; a stage needs {needed / MEBIBYTE:.0f} MiB, "
-        f"{int(ready['memory_free']) / MEBIBYTE:.0f} MiB are free; about {speed:,.0f} tokens/s per stage",
-        f"copies of others' stages take at most {sum(copies_bytes) / MEBIBYTE:.1f} MiB with one stage held",
-    ]
-    if capacity < hold:
-        lines.append(f"room for {capacity} stages instead of {hold}: not enough memory")
+    devices: Sequence[Mapping[str, Any]], live_activations: int, copies_bytes: tuple[int, int], head: bool, why: str
+) -> list[str]:
+    """What was measured, before a stage is claimed: a line for each of `devices`, and what holds for all."""
+    lines = []
+    for ready in devices:
+        needed = stage_bytes(ready, live_activations)
+        speed = float(ready["tokens_per_second"])
+        threads = "1 thread" if ready["threads"] == 1 else f"{ready['threads']} threads"
+        lines.append(
+            f"device {ready['device']}, {threads}, {ready['precision']}; a stage needs {needed / MEBIBYTE:.0f} MiB, "
+            f"{int(ready['memory_free']) / MEBIBYTE:.0f} MiB are free; about {speed:,.0f} tokens/s per stage"
+        )
+    lines.append(f"copies of others' stages take at most {sum(copies_bytes) / MEBIBYTE:.1f} MiB with one stage held")
     if not head:
         lines.append(f"cannot hold the head: {why}")
     return lines

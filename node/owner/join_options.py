@@ -16,6 +16,7 @@ from platformdirs import user_state_path
 
 from ftnode.node.home.files import folder_of, write_file
 from ftnode.node.home.paths import platform_folder, whole_path
+from ftnode.node.machine.device_choice import devices_of
 from ftnode.node.owner.limits import NO_LIMITS, Limits
 from ftnode.node.owner.pause_rules import OwnerRules
 from ftnode.protocol.manifest.parse import Manifest
@@ -39,6 +40,7 @@ class JoinConfig:
     data: Path | None
     """The corpus, or shards of it; None: this Python's standard library, or shards of others."""
     device: str
+    """As --device names devices, after `auto` has been decided."""
     threads: int
     listen: tuple[str, ...]
     announce: tuple[str, ...]
@@ -90,6 +92,18 @@ class JoinConfig:
     """Whether to relay for volunteers whom nobody can dial: on, off, or auto, where the line has room for it."""
     name: str = ""
     """As the owner wants the node to be called; empty: nothing but its PeerId."""
+    device_why: str = ""
+    """Which device `auto` chose and why, in one line; empty where the owner named it."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """One for each compute process."""
+        return devices_of(self.device)
+
+    @property
+    def on_card(self) -> bool:
+        """Stages lie on cards, not in the host's memory."""
+        return self.devices[0] != "cpu"
 
 
 @dataclass(frozen=True, slots=True)

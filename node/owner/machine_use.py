@@ -31,20 +31,23 @@ class MachineUse:
     """`read` in any task, `close` at the end."""
 
     def __init__(self, config: JoinConfig, say: Callable[[str, str], None]) -> None:
-        self._rules, self._device = config.rules, config.device
+        self._rules, self._device, self._on_card = config.rules, config.device, config.on_card
         count_as_nvml(config.device)
         wanted = self._rules.pause_for_gpu or self._rules.temperature_max is not None
-        self._gpu = open_gpu_watch(config.device, say) if wanted else None
+        watches = [open_gpu_watch(device, say) for device in config.devices] if wanted else []
+        self._cards = [watch for watch in watches if watch is not None]
+        """Of the node; all that it can look at."""
         self._load = OthersLoad() if self._rules.load_max is not None else None
         self._say = say
-        self._untold: dict[str, str] = {}
-        """What cannot be seen, by its kind. A look finds it in its thread, and who asked for that look says it."""
-        self._told: set[str] = set()
+        self._untold: dict[tuple[str, str], str] = {}
+        """What cannot be seen, by its kind and device. A look finds it in its thread, and who asked for that look says
+        it."""
+        self._told: set[tuple[str, str]] = set()
         self._one: Any = trio.CapacityLimiter(1)
         """Look at a time: the threads of a driver that hangs would pile up, and others wait for theirs."""
         self._last = Readings()
         if self._rules.temperature_max is not None and self._temperature() is None:
-            self._trouble("temperature", self._no_temperature())
+            self._trouble("temperature", self._device, self._no_temperature(self._device))
         self._tell()
 
     async def read(self) -> Readings:
@@ -58,8 +61,8 @@ class MachineUse:
         return self._last
 
     def close(self) -> None:
-        if self._gpu is not None:
-            self._gpu.close()
+        for card in self._cards:
+            card.close()
 
     def _look(self) -> None:
         self._last = self._read()
@@ -74,32 +77,38 @@ class MachineUse:
         )
 
     def _programs(self) -> tuple[str, ...]:
-        try:
-            return () if self._gpu is None else self._gpu.programs()
-        except OSError as error:
-            self._trouble("gpu", blind_text(self._device, str(error)))
-            return ()
+        """On any of the cards."""
+        found: dict[str, None] = {}
+        for card in self._cards:
+            try:
+                found.update(dict.fromkeys(card.programs()))
+            except OSError as error:
+                self._trouble("gpu", card.device, blind_text(card.device, str(error)))
+        return tuple(found)
 
     def _temperature(self) -> float | None:
-        if self._gpu is None:
-            return processor_temperature() if self._device == "cpu" else None
-        try:
-            return self._gpu.temperature()
-        except OSError as error:
-            self._trouble("temperature", self._no_temperature(f" ({error})"))
-            return None
+        """Of the hottest card."""
+        if not self._on_card:
+            return processor_temperature()
+        found = []
+        for card in self._cards:
+            try:
+                found.append(card.temperature())
+            except OSError as error:
+                self._trouble("temperature", card.device, self._no_temperature(card.device, f" ({error})"))
+        return max(found, default=None)
 
-    def _no_temperature(self, why: str = "") -> str:
-        return f"nothing here tells the temperature of {self._device}{why}: --max-temp has no effect"
+    def _no_temperature(self, device: str, why: str = "") -> str:
+        return f"nothing here tells the temperature of {device}{why}: --max-temp has no effect"
 
-    def _trouble(self, kind: str, text: str) -> None:
-        self._untold.setdefault(kind, text)
+    def _trouble(self, kind: str, device: str, text: str) -> None:
+        self._untold.setdefault((kind, device), text)
 
     def _tell(self) -> None:
-        """Each kind of trouble once, however often it comes and goes."""
-        for kind in [kind for kind in list(self._untold) if kind not in self._told]:
-            self._told.add(kind)
-            self._say(kind, self._untold[kind])
+        """Each kind of trouble of a device once, however often it comes and goes."""
+        for trouble in [trouble for trouble in list(self._untold) if trouble not in self._told]:
+            self._told.add(trouble)
+            self._say(trouble[0], self._untold[trouble])
 
 
 def on_battery(folder: Path = POWER) -> bool:

@@ -221,9 +221,17 @@ class SnapshotSaver:
         return write
 
     def forgotten(self, stage: int) -> None:
-        """The stage is not ours any more; neither is the memory for its copy, unless it is being written."""
+        """The stage is not ours any more; neither is the memory for its copy, unless it is being written. A card may
+        have it pinned, so that compute lets go of it first."""
+
+        def let_go(answer: dict[str, Any] | ComputeError) -> None:
+            if isinstance(answer, ComputeError) and answer.kind != "lost":  # with the process its pins are gone, too
+                log.warning("the memory of stage %d's copy is not given back: %s", stage, answer.reason)
+            elif stage not in self._busy:  # else the next copy has been ordered, and lies there
+                self._memory.release(stage)
+
         if stage not in self._busy:
-            self._memory.release(stage)
+            self._post("snapshot_release", let_go, stage=stage)
 
     def _copy(
         self, stage: int, step: int | None, write: Callable[[memoryview, StageIndex], KeptSnapshot],
@@ -265,10 +273,10 @@ class SnapshotSaver:
         else:
             log.info("stage %d was written within %.3f s", stage, trio.current_time() - began)
             result = partial(done, kept)
-        if stage not in self.held():
-            self._memory.release(stage)
         result()
         self._free(stage)
+        if stage not in self.held():
+            self.forgotten(stage)
 
     def _free(self, stage: int) -> None:
         """Its memory may be used again, first by a save that was asked for."""

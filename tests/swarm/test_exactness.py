@@ -100,7 +100,7 @@ def last_weights(trial: Trial, manifest: Manifest) -> Weights:
     for stage in range(STAGES + 1):
         size = model.number_bytes * model.stage_parameters(STAGES, stage)
         logs = [trial.swarm.processes[name].log for name in trial.story.holders(stage)]
-        files = [log / f"last-{stage}-{STEPS}.weights" for log in logs]
+        files = [log / f"last-{stage}-{manifest.run.steps}.weights" for log in logs]
 
         def written(story: Story, files: list[Path] = files, size: int = size) -> bool:
             return all(path.exists() and path.stat().st_size == size for path in files)
@@ -122,8 +122,8 @@ class Alone(Size):
         assert self.manifest is not None
         given = self.manifest.optimiser
         return OptimiserConfig(
-            given.learning_rate, STEPS, given.betas[0], given.betas[1], given.epsilon, given.weight_decay,
-            given.warmup_steps, given.decay, given.minimum_factor, given.clip, given.kind,
+            given.learning_rate, self.manifest.run.steps, given.betas[0], given.betas[1], given.epsilon,
+            given.weight_decay, given.warmup_steps, given.decay, given.minimum_factor, given.clip, given.kind,
         )  # fmt: skip
 
 
@@ -139,8 +139,8 @@ class Spoilt(WholeModel):
         return {"": tokens, "dropped": tokens[:-1], "doubled": [*tokens, tokens[0]]}[self.spoil]
 
 
-def references(manifest: Manifest, text: Path) -> dict[str, Weights]:
-    """What one process makes of the manifest and the text: at the start, at the end, and at ends with a mistake."""
+def one_process(manifest: Manifest, text: Path) -> Spoilt:
+    """The whole model at its start."""
     torch.set_num_threads(1)  # two that wait for each other on busy cores take ten times as long
     batch = manifest.batch
     size = Alone(
@@ -155,7 +155,12 @@ def references(manifest: Manifest, text: Path) -> dict[str, Weights]:
         encodings=manifest.boundary_encodings,
         manifest=manifest,
     )
-    model = Spoilt(size, load_corpus(str(text)), manifest.run.seed)
+    return Spoilt(size, load_corpus(str(text)), manifest.run.seed)
+
+
+def references(manifest: Manifest, text: Path) -> dict[str, Weights]:
+    """What one process makes of the manifest and the text: at the start, at the end, and at ends with a mistake."""
+    model = one_process(manifest, text)
     found = {"start": weights_of(model)}
     for step in range(1, SPOILT_STEP):
         model.train(step)

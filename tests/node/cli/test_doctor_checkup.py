@@ -40,7 +40,7 @@ NEAR, DEAF, SILENT = (
     PeerAnswer("deaf", opened=""),
     PeerAnswer("silent", "no answer"),
 )
-CARD = {"name": "H200", "memory": 140 * GIB, "memory_free": 139 * GIB}
+CARD = {"name": "H200", "memory": 140 * GIB, "memory_free": 139 * GIB, "precision": "bfloat16"}
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,12 @@ CARD = {"name": "H200", "memory": 140 * GIB, "memory_free": 139 * GIB}
         (memory(GIB), WARNING, "end other programs"),
         (memory(GIB // 4), FAILED, "end other programs"),
         (memory(None), WARNING, "use Linux"),
-        (gpu({"torch": "2", "cuda": "13", "devices": [CARD]}, True), OK, "H200 (139 GiB free); use --device cuda"),
-        (gpu({"torch": "2", "cuda": None, "devices": []}, False), OK, "--device cpu"),
+        (
+            gpu({"torch": "2", "cuda": "13", "devices": [CARD]}, True),
+            OK,
+            "H200 (139 GiB free, bfloat16); ftnode join takes",
+        ),
+        (gpu({"torch": "2", "cuda": None, "devices": []}, False), OK, "the processor computes"),
         (gpu({"torch": "2", "cuda": None, "devices": []}, True), WARNING, "this torch has no CUDA"),
         (
             gpu({"torch": "2", "cuda": "13", "devices": [], "trouble": "driver too old"}, True),

@@ -6,7 +6,7 @@ import io
 import json
 from contextlib import redirect_stdout
 
-from ftnode.node.owner.announcements import Speaking, capacity_of, describe_compute, head_fits
+from ftnode.node.owner.announcements import Speaking, capacity_of, describe_compute, head_fits, room_on
 from ftnode.protocol.words.effects import Note
 
 EVIL = "\x1b[2J\x1b]0;owned\x07refused\r\n\x9bforged \u202eline"
@@ -41,7 +41,7 @@ def test_json_is_one_object_a_line() -> None:
 def test_copies_of_others_stages_count_when_stages_are_claimed() -> None:
     """Two stages of 400 bytes fit into 1000; with 120 for each one's shadows and 30 for the head's copies, one does."""
     ready = {"stage_bytes": 200, "activation_bytes": 25, "memory_free": 1000, "tokens_per_second": 1.0, "threads": 1,
-             "device": "cpu", "head_bytes": 300, "head_working_bytes": 50}  # fmt: skip
+             "device": "cpu", "precision": "float32", "head_bytes": 300, "head_working_bytes": 50}  # fmt: skip
     assert capacity_of(ready, 8, 8) == 2
     assert capacity_of(ready, 8, 8, (100, 0)) == 2 and capacity_of(ready, 8, 8, (100, 1)) == 1
     assert capacity_of(ready, 8, 8, (120, 30)) == 1
@@ -49,5 +49,22 @@ def test_copies_of_others_stages_count_when_stages_are_claimed() -> None:
     assert capacity_of(ready, 8, 8, head=True) == 1 and head_fits(ready, 8, (120, 130)) == (True, "")
     assert not head_fits(ready, 8, (120, 131))[0]
     assert capacity_of(ready | {"stage_bytes": 0, "activation_bytes": 0}, 8, 8, (120, 30)) == 8  # paced: no model
-    told = describe_compute(ready, 1, 8, 8, (2 << 20, 1 << 20), True, "")
+    told = describe_compute([ready], 8, (2 << 20, 1 << 20), True, "")
     assert told[1] == "copies of others' stages take at most 3.0 MiB with one stage held"
+
+
+def test_the_head_comes_where_it_takes_the_least_room() -> None:
+    """Of stages of 100 bytes and a head of 150: as many blocks fit, or one less beside the head."""
+
+    def device(free: int) -> dict[str, int]:
+        return {"stage_bytes": 100, "activation_bytes": 0, "memory_free": free, "head_bytes": 150,
+                "head_working_bytes": 0}  # fmt: skip
+
+    def on(*free: int, hold: int = 9, head: bool = True) -> tuple[tuple[int, ...], int | None, str]:
+        return room_on([device(each) for each in free], hold, 1, (0, 0), head)
+
+    assert on(250) == ((2,), 0, "") and on(350) == ((3,), 0, "") and on(300, head=False) == ((3,), None, "")
+    assert on(300) == ((2,), 0, "")
+    assert on(450, hold=2) == ((2,), 0, "")
+    assert on(100, 260) == ((1, 2), 1, "") and on(300, 350) == ((3, 3), 1, "")
+    assert on(240, 100) == ((2, 1), None, "the head and one stage need 0 MiB, and 0 MiB are free")

@@ -15,6 +15,7 @@ import psutil
 import pytest
 import trio
 
+from ftnode.node.machine.device_choice import devices_of
 from ftnode.node.machine.gpu import GpuWatch, count_as_nvml, open_gpu_watch, program_of, visible_device
 from ftnode.node.owner import machine_use
 from ftnode.node.owner.machine_use import MachineUse, OthersLoad, all_sensors, on_battery, processor_temperature
@@ -59,7 +60,17 @@ class FakeNvml:
     def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
         assert sensor == 0
         self._fail("temperature")
-        return self.degrees
+        return self.degrees + handle
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        self._fail("memory")
+        return SimpleNamespace(free=(handle + 1) * 10**10)
+
+
+def owner(device: str, **rules: Any) -> Any:
+    """What MachineUse wants of the options."""
+    devices = devices_of(device)
+    return SimpleNamespace(rules=OwnerRules(**rules), device=device, devices=devices, on_card=devices != ("cpu",))
 
 
 @pytest.fixture
@@ -91,7 +102,8 @@ def test_only_the_device_in_use_counts(processes: Path) -> None:
     assert GpuWatch(nvml, "cuda:1", {}, processes).programs() == ()
     assert GpuWatch(nvml, "cuda:0", {"CUDA_VISIBLE_DEVICES": "1"}, processes).programs() == ()
     assert GpuWatch(nvml, "cuda", {"CUDA_VISIBLE_DEVICES": "GPU-0,GPU-1"}, processes).programs() == ("game",)
-    assert GpuWatch(nvml, "cuda:1", {}, processes).temperature() == 71.0
+    assert GpuWatch(nvml, "cuda:1", {}, processes).temperature() == 72.0
+    assert GpuWatch(nvml, "cuda:1", {}, processes).memory_free() == 2 * 10**10
 
 
 @pytest.mark.parametrize(
@@ -147,7 +159,7 @@ def test_who_cannot_list_programs_says_so_once(
     said: list[str], processes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first look is at the start; a driver may also fail later."""
-    config: Any = SimpleNamespace(rules=OwnerRules(temperature_max=80.0), device="cuda")
+    config = owner("cuda", temperature_max=80.0)
 
     def watch_of(nvml: FakeNvml) -> MachineUse:
         gpu = GpuWatch(nvml, "cuda", {}, processes)
@@ -173,9 +185,25 @@ def test_who_cannot_list_programs_says_so_once(
 def test_a_temperature_that_nothing_tells_is_said_at_once(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = GpuWatch(FakeNvml((8,), broken="temperature"), "cuda", {})
     monkeypatch.setattr(machine_use, "open_gpu_watch", lambda device, say: gpu)
-    config: Any = SimpleNamespace(rules=OwnerRules(temperature_max=80.0), device="cuda")
+    config = owner("cuda", temperature_max=80.0)
     MachineUse(config, lambda kind, text: said.append(text))
     assert said == ["nothing here tells the temperature of cuda (NVML: temperature failed): --max-temp has no effect"]
+
+
+def test_all_cards_of_a_node_count(said: list[str], processes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program on any of them, the hottest of them; and one that cannot be seen does not hide the others."""
+    nvml = FakeNvml((9, 8), (), (7,), (10,))
+    monkeypatch.setattr(machine_use, "open_gpu_watch", lambda device, say: GpuWatch(nvml, device, {}, processes))
+    watch = MachineUse(owner("cuda:1,cuda:2", temperature_max=80.0), lambda kind, text: said.append(text))
+    assert trio.run(watch.read) == Readings(gpu_used_by=("editor",), temperature=52.0)
+    other = MachineUse(owner("cuda:1,cuda:3", temperature_max=80.0), lambda kind, text: said.append(text))
+    assert trio.run(other.read) == Readings(gpu_used_by=(), temperature=53.0) and said == []
+    nvml.broken = "processes"
+    trio.run(watch.read)
+    assert [text.split(" (")[0] for text in said] == [f"cannot see who else uses cuda:{n}" for n in (1, 2)]
+    watch.close()
+    other.close()
+    assert nvml.open == 0
 
 
 @pytest.mark.usefixtures("said")
@@ -327,7 +355,7 @@ def test_a_busy_child_of_ours_is_no_load_of_others() -> None:
 
 
 def test_a_driver_that_hangs_keeps_one_thread_and_says_what_it_said_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    config: Any = SimpleNamespace(rules=OwnerRules(pause_for_gpu=False, load_max=50.0), device="cpu")
+    config = owner("cpu", pause_for_gpu=False, load_max=50.0)
     watch, hangs, looks = MachineUse(config, lambda kind, text: None), threading.Event(), []
 
     def look() -> Readings:
@@ -357,7 +385,7 @@ def test_a_driver_that_hangs_keeps_one_thread_and_says_what_it_said_last(monkeyp
 
 
 def test_a_driver_that_is_always_late_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    config: Any = SimpleNamespace(rules=OwnerRules(pause_for_gpu=False, load_max=50.0), device="cpu")
+    config = owner("cpu", pause_for_gpu=False, load_max=50.0)
     watch, answers = MachineUse(config, lambda kind, text: None), threading.Semaphore(0)
     monkeypatch.setattr(machine_use, "READ_SECONDS", 0.01)
 

@@ -104,6 +104,7 @@ def test_copies_that_are_ordered_at_once_fit_together(tmp_path: Path, config: Co
             await settled(node, 4)
             for stage in stages:
                 node.saver.forgotten(stage)
+            node.work()
             nursery.start_soon(keep)
             await trio.testing.wait_all_tasks_blocked()
             assert [stage for stage, _ in node.ordered] == [0, 1]
