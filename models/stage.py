@@ -7,6 +7,7 @@ microbatches of the gradient of their mean loss, divided by M.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from ftnode.models import llama
 from ftnode.models.config import ModelConfig
 from ftnode.models.faults import Misuse, StageFault
-from ftnode.models.initial import initialise
+from ftnode.models.initial import Layer, initialise, take_layers
 from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.models.llama import BlockWeights, HeadWeights
 from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn, learning_rate_at
@@ -102,6 +103,14 @@ class Stage:
     def initialise(self, seed: int, commit: str) -> None:
         flat = torch.empty(self.layout.size, dtype=self.dtype)
         initialise(flat, self.layout, self.config, seed, self.index)
+        self.weights.copy_(flat)
+        self.moments.zero_()
+        self.become(StageVersion(0, commit, (-1, 0)), updates=0, rate_factor=1.0, norm_squared=0.0)
+
+    def begin_with(self, layers: Iterable[Layer], commit: str) -> None:
+        """The weights of a model that exists. Raises Misuse when a layer is not what its hash says."""
+        flat = torch.empty(self.layout.size, dtype=self.dtype)
+        take_layers(flat, self.layout, layers, self.index)
         self.weights.copy_(flat)
         self.moments.zero_()
         self.become(StageVersion(0, commit, (-1, 0)), updates=0, rate_factor=1.0, norm_squared=0.0)

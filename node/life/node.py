@@ -81,6 +81,7 @@ from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost,
 from ftnode.protocol.words.types import Peer, Version, names_of
 
 if TYPE_CHECKING:
+    from ftnode.node.data.first_layers import FirstLayers
     from ftnode.node.data.shards import RunShards
 
 ERRORS = "volunteer"
@@ -157,6 +158,7 @@ class Node:
             copies=self.driver.copies, allowed=self._may_borrow, held=self._held, history=self.past.known.after,
         )  # fmt: skip
         self.shards = self._shards() if manifest.data.kind == "shards" else None
+        self.first = self._first_layers() if manifest.start.weights else None
         self._ready: dict[str, Any] = {}
         """What compute said when it began; empty while there is none."""
         self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach, self.puncher.rules)
@@ -175,6 +177,7 @@ class Node:
             manifest.run_id, self.settings, self.arena, self.compute, borrower,
             self.past.known.known_up_to, dumps,
         )  # fmt: skip
+        self.driver.installer.first = self.first
         self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver)
 
     def _dead_connections(self) -> DeadConnections:
@@ -209,10 +212,25 @@ class Node:
     def _shards(self) -> RunShards:
         from ftnode.node.data.shards import run_shards  # numpy comes with it, which other runs do without
 
-        return run_shards(
-            self.config, self.transport, self._look, self.speaking, self._tell_ready, self.book.admits,
-            self.p2pd.bandwidth,
-        )  # fmt: skip
+        return run_shards(self.config, self.transport, self._look, self.speaking, self._tell_ready, self.p2pd.bandwidth)
+
+    def _first_layers(self) -> FirstLayers:
+        from ftnode.node.data.first_layers import first_layers  # as above
+
+        return first_layers(self.config, self.transport, self._look, self.speaking, self._tell_ready)
+
+    async def _share_files(self, nursery: trio.Nursery) -> None:
+        """Token shards, and the model that the run begins with: fetched where they are needed, and lent."""
+        parts = [part for part in (self.shards, self.first) if part is not None]
+        if not parts:
+            return
+        from ftnode.node.data.shard_lending import ShardLender
+
+        stores = [part.store for part in parts]
+        lender = ShardLender(self.book.manifest.run_id, stores, self.transport.strike, self.book.admits)
+        await self.p2pd.serve(DATA_PROTOCOL, lender.serve)
+        for part in parts:
+            nursery.start_soon(part.run)
 
     async def live(self, nursery: trio.Nursery) -> UserError | None:
         """Serve until left, paused (`departure` says which) or failed."""
@@ -244,9 +262,7 @@ class Node:
         await self.p2pd.serve(SEEN_PROTOCOL, seen_handler(self.p2pd))
         await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
         nursery.start_soon(self.spreading.run)
-        if self.shards is not None:
-            await self.p2pd.serve(DATA_PROTOCOL, self.shards.lender.serve)
-            nursery.start_soon(self.shards.run)
+        await self._share_files(nursery)
         self._note_running()
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
                           peer=self.me.id, log=str(config.log_directory))  # fmt: skip
@@ -455,6 +471,9 @@ class Node:
         """Once both compute and what there is of the corpus are known, and again when there is all of it."""
         ready = self._ready
         if not ready or (self.shards is not None and not self.shards.surveyed):
+            return
+        if self.first is not None and not self.first.surveyed:  # as a standby it meets those who have its layers
+            self.driver.deliver(ComputeReady(0, False, float(ready["tokens_per_second"])))
             return
         copies = copies_bytes(self.config)
         fitting = capacity_of(ready, self.config.hold, self.settings.live_activations, copies)
