@@ -1,4 +1,4 @@
-"""Initial weights: a pure function of (seed, stage), the same on every machine.
+"""Initial weights: those of a model that exists, or a pure function of (seed, stage), the same on every machine.
 
 Integers from a counter-seeded generator, exact sums, one multiplication: no vectorised logarithm or cosine whose last
 bit depends on the processor. Four 16-bit integers add up to nearly a normal number (Irwin-Hall, cut at 3.5 deviations).
@@ -7,15 +7,20 @@ bit depends on the processor. Four 16-bit integers add up to nearly a normal num
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import prod, sqrt
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from ftnode.models.config import ModelConfig
+from ftnode.models.faults import Misuse, StageFault
+from ftnode.models.first_weights import Span, layer_names, layer_shapes, read_spans
 from ftnode.models.llama import RESIDUAL_OUTPUTS
-from ftnode.models.tensors import PASS_NUMBERS, Layout
+from ftnode.models.parameters import Shape
+from ftnode.models.tensors import PASS_NUMBERS, Layout, is_finite
 
 DEVIATION: Final = 0.02
 _LEVELS: Final = 1 << 16
@@ -37,6 +42,52 @@ def initialise(flat: Tensor, layout: Layout, config: ModelConfig, seed: int, sta
             deviation = DEVIATION / sqrt(2 * config.layers) if residual else DEVIATION
             for piece in torch.split(flat[offset : offset + prod(shape)], PASS_NUMBERS):
                 piece.copy_(_nearly_normal(piece.numel(), generator, flat.dtype) * (deviation * _UNIT))
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """A layer of a checkpoint: which tensors its bytes are, in order; where they lie; what they hash to."""
+
+    shapes: Mapping[str, Shape]
+    dtype: str
+    sha256: str
+    spans: tuple[Span, ...]
+
+
+def stage_layers(config: ModelConfig, stages: int, stage: int, plain: Mapping[str, Any]) -> list[Layer]:
+    """Of one stage, as node/data/first_layers.py tells of them. Raises ValueError."""
+    names = layer_names(config, stages, stage)
+    return [
+        Layer(layer_shapes(config, name), plain["dtype"], sha256, tuple(Span(*span) for span in spans))
+        for name, (sha256, spans) in zip(names, plain["layers"], strict=True)
+    ]
+
+
+def take_layers(flat: Tensor, layout: Layout, layers: Iterable[Layer], stage: int) -> None:
+    """Fill the flat weights [layout.size] from layers, in blocks of a MiB. Raises Misuse for one that does not have its
+    hash, or is gone; StageFault for a number that is not finite."""
+    for layer in layers:
+        digest, blocks = hashlib.sha256(), read_spans(layer.spans)
+        rest, dtype = b"", {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[layer.dtype]
+        try:
+            for name in layer.shapes:
+                view = layout.view(flat, name).view(-1)
+                filled = 0
+                while filled < len(view):
+                    data = rest or next(blocks, b"")
+                    taken = min(len(data), (len(view) - filled) * dtype.itemsize)
+                    if not taken or taken % dtype.itemsize:
+                        raise Misuse("a layer of the first weights ends early", stage)
+                    numbers = torch.frombuffer(bytearray(data[:taken]), dtype=dtype)
+                    if not is_finite(numbers):
+                        raise StageFault("the first weights have a number that is not finite", stage)
+                    view[filled : filled + len(numbers)] = numbers
+                    digest.update(data[:taken])
+                    filled, rest = filled + len(numbers), data[taken:]
+        except (OSError, EOFError) as error:
+            raise Misuse(f"a layer of the first weights cannot be read: {error}", stage) from None
+        if rest or next(blocks, b"") or digest.hexdigest() != layer.sha256:
+            raise Misuse("a layer of the first weights does not have its hash", stage)
 
 
 def _nearly_normal(count: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:

@@ -11,7 +11,7 @@ is computed; reading waits, and finds out whether the numbers are sound (number_
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from ftnode.models.chunked_loss import loss_and_gradients, mean_loss
 from ftnode.models.config import ModelConfig
 from ftnode.models.device_precision import precision_of
 from ftnode.models.faults import Misuse, StageFault
-from ftnode.models.initial import initialise
+from ftnode.models.initial import Layer, initialise, take_layers
 from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.models.llama import BlockWeights, HeadWeights
 from ftnode.models.loss_scale import LossScale
@@ -161,6 +161,14 @@ class Stage:
         initialise(flat, self.layout, self.config, seed, self.index)
         if not on_host:
             self.weights.copy_(flat)
+        self.moments.zero_()
+        self.become(StageVersion(0, commit, (-1, 0)), updates=0, rate_factor=1.0, norm_squared=0.0)
+
+    def begin_with(self, layers: Iterable[Layer], commit: str) -> None:
+        """The weights of a model that exists. Raises Misuse when a layer is not what its hash says."""
+        flat = torch.empty(self.layout.size, dtype=self.dtype)
+        take_layers(flat, self.layout, layers, self.index)
+        self.weights.copy_(flat)
         self.moments.zero_()
         self.become(StageVersion(0, commit, (-1, 0)), updates=0, rate_factor=1.0, norm_squared=0.0)
 

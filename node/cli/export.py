@@ -43,14 +43,18 @@ REASONS_SHOWN_MAX: Final = 50
     help="tokenizer.json of the run's data, or the folder that has it; default: this home's, or the run's holders'.",
 )
 @click.option(
+    "--dtype", type=click.Choice(["float32", "bfloat16", "float16"]),
+    help="Numbers of the checkpoint; default: as the run trains, unrounded.",
+)  # fmt: skip
+@click.option(
     "--timeout", type=FiniteRange(0, min_open=True), default=120.0, show_default=True,
     help="Seconds to look for peers, and to try again while stages are missing or do not fit together.",
 )  # fmt: skip
 @json_option
 @home_option
 def export(
-    run: str, out: Path, peers: tuple[str, ...], tokenizer: str | None, timeout: float, as_json: bool,
-    home: str | None,
+    run: str, out: Path, peers: tuple[str, ...], tokenizer: str | None, dtype: str | None, timeout: float,
+    as_json: bool, home: str | None,
 ) -> None:  # fmt: skip
     """Take the model of a run, of the file MANIFEST or the ftnode: LINK, out of its swarm into the new folder OUT, as a
     Hugging Face checkpoint."""
@@ -71,7 +75,7 @@ def export(
     sizes = stage_sizes(manifest)
     wanted = WantedModel(manifest.run_id, manifest.run.steps, sizes, ModelConfig.of(manifest.model).number_bytes)
     started = time.monotonic()
-    with creating(out, manifest) as checkpoint, shown_progress(sum(sizes), as_json) as shown:
+    with creating(out, manifest, dtype or "") as checkpoint, shown_progress(sum(sizes), as_json) as shown:
         model = take(wanted, addresses, timeout, ExportFolder(checkpoint, out, known, text), shown)
     seconds = time.monotonic() - started
     if as_json:

@@ -23,7 +23,7 @@ from ftnode.node.cli.options import (
     relay_option,
     snapshot_limit_option,
 )
-from ftnode.node.home.paths import whole_path
+from ftnode.node.home.paths import typed_path, whole_path
 from ftnode.node.owner.join_options import JoinConfig, log_root
 from ftnode.node.owner.limits import Limits, check_limits
 from ftnode.protocol.manifest.parse import Manifest
@@ -44,6 +44,10 @@ ERRORS = "cli_join"
     "--data", metavar="PATH",
     help="Corpus, a text file or a folder of them, needed to hold the head; of token shards those that are here, or an "
     "http(s) address of their folder.",
+)  # fmt: skip
+@click.option(
+    "--from", "start", metavar="FOLDER",
+    help="Folder of the model that the run begins with; default: its layers are fetched from others.",
 )  # fmt: skip
 @click.option(
     "--data-limit", metavar="GB", type=FiniteRange(0, 1e9, min_open=True), default=50.0, show_default=True,
@@ -130,7 +134,8 @@ ERRORS = "cli_join"
 @json_option
 @home_option
 def join(
-    run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, data_limit: float,
+    run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, start: str | None,
+    data_limit: float,
     keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None, listen: tuple[str, ...],
     announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float, log_dir: str | None, log_limit: float,
     dump_rebuilds: bool,
@@ -161,6 +166,7 @@ def join(
     announce = looked_up(announce)
     checked, text, invited = find_run(run, home, timeout, allow_unsigned)
     _check_data(checked, path, url)
+    folder_of_model = _checked_start(checked, start)
     check_limits(limits, checked)
     devices = _devices(device, compute, checked, shared=not pause_for_gpu)
     folder = home_directory(home)
@@ -200,6 +206,7 @@ def join(
         given=(*peers, *invited),
         log_bytes_max=0 if log_dir else int(log_limit * 1e9),
         name=name,
+        start=folder_of_model,
     )
 
     from ftnode.node.life.lives import run as volunteer
@@ -228,6 +235,18 @@ def _check_data(manifest: Manifest, path: Path | None, url: str) -> None:
         from ftnode.node.data.corpus import check_shards
 
         check_shards(path, manifest)
+
+
+def _checked_start(manifest: Manifest, given: str | None) -> Path | None:
+    """The folder passed as --from. Raises UserError when it is nothing for this run."""
+    if given is None:
+        return None
+    if not manifest.start.weights:
+        raise UserError(f"--from {given}: this run begins with random weights; leave it out")
+    path = typed_path(given)
+    if not path.is_dir():
+        raise UserError(f"--from {given}: there is no such folder; leave it out, and others' layers are fetched", 66)
+    return path
 
 
 def listen_addresses(given: tuple[str, ...]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -27,6 +27,7 @@ from ftnode.node.cli.options import (
 )
 from ftnode.node.cli.run_lines import Assumed, chosen_text, figures, line_option, lines_text
 from ftnode.node.home.identity import home_directory
+from ftnode.node.home.paths import typed_path
 from ftnode.node.home.size import size_text
 from ftnode.node.home.waiting import spoken
 from ftnode.node.manifests.authorship import author_key, sign, signer
@@ -55,6 +56,15 @@ LINE_BYTES = 1e6
     metavar="PATH",
     help="Text file, folder of them, or folder of token shards; default: Python's standard library.",
 )
+@click.option(
+    "--from", "model", metavar="FOLDER",
+    help="Go on from the model in FOLDER: a LLaMA, Mistral or Qwen 2 checkpoint with config.json, tokenizer.json and "
+    "safetensors. Instead of a preset.",
+)  # fmt: skip
+@click.option(
+    "--context", type=click.IntRange(2, 131072),
+    help="With --from: tokens of a training sequence. Default: 1024, or what the model was made for.",
+)  # fmt: skip
 @click.option("--stages", type=click.IntRange(1, 256), help="Block stages; layers become the nearest multiple.")
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps of the run.")
 @click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
@@ -68,7 +78,8 @@ LINE_BYTES = 1e6
 )  # fmt: skip
 @home_option
 def init(
-    manifest: Path, start: str, data: str | None, stages: int | None, steps: int | None, seed: int | None,
+    manifest: Path, start: str, data: str | None, model: str | None, context: int | None, stages: int | None,
+    steps: int | None, seed: int | None,
     line: Line | None, every: int | None, home: str | None,
 ) -> None:  # fmt: skip
     """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
@@ -78,8 +89,20 @@ def init(
     from ftnode.node.data.corpus import corpus_facts
 
     first, path = preset(start), readable_data(data)
+    folder = None if model is None else typed_path(model)
+    if folder is not None:
+        from ftnode.node.manifests.continuing import check_tokens, described_model, with_weights
+
+        first, start, stages = described_model(folder, context, stages), folder.name, None
+    elif context is not None:
+        raise UserError("--context goes with --from; a preset has its own")
     with spoken("the corpus to be read and hashed"):
         facts = corpus_facts(path, first.model.context)
+    if folder is not None:
+        check_tokens(first, facts, path, folder)
+        facts = replace(facts, vocabulary=None)
+        with spoken("the model's weights to be read and hashed"):
+            first = with_weights(first, folder)
     adapted = adapt(
         first, **asdict(facts), name=_run_name(manifest, start), steps=steps,
         stages=stages, seed=seed,

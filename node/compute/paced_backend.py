@@ -195,7 +195,7 @@ class PacedStages:
         self._staged = {key for key in self._staged if key[1] == kept}
         return {}
 
-    def initialise(self, stage: int, commit: str) -> Answer:
+    def initialise(self, stage: int, commit: str, first: object = None) -> Answer:
         self._stages[stage] = _Paced(Ledger(stage), 0, commit, (-1, 0))
         return {"digest": _zeros_digest(self.shape.size(stage, "weights"))}
 

@@ -19,6 +19,7 @@ from ftnode.models.device_precision import precision_of
 from ftnode.models.encoded_size import encoded_bytes
 from ftnode.models.encoding import decode
 from ftnode.models.faults import Misuse, StageFault
+from ftnode.models.initial import stage_layers
 from ftnode.models.llama import dtype_of
 from ftnode.models.low_copy import PRODUCTS, copied_numbers
 from ftnode.models.muon import scratch_bytes
@@ -252,11 +253,15 @@ class TorchStages:
 
     # Weights from nothing, from others, for others.
 
-    def initialise(self, stage: int, commit: str) -> Answer:
+    def initialise(self, stage: int, commit: str, first: dict[str, Any] | None = None) -> Answer:
+        """`first`: where the layers of the model lie that the run begins with (node/data/first_layers.py)."""
         self._drop_weights(stage)
         self._group.drop(stage)
         made = self._new_stage(stage)
-        made.initialise(self.config.seed, commit)
+        if first is None:
+            made.initialise(self.config.seed, commit)
+        else:
+            made.begin_with(stage_layers(made.config, made.stages, stage, first), commit)
         self._stages[stage] = made
         return {"digest": digest(made.weights)}
 

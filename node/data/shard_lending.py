@@ -1,15 +1,16 @@
-"""The lending side of `/ftnode/data/1`: files of the run's corpus that are here and have their hash."""
+"""The lending side of `/ftnode/data/1`: files of the run's corpus, and layers of the model that it began with, that are
+here and have their hash."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
 
+from ftnode.models.first_weights import Span
 from ftnode.models.shards import BLOCK_BYTES
 from ftnode.node.data.shard_store import ShardStore
 from ftnode.node.data.shard_wire import ShardReply, ShardRequest, hear
@@ -32,10 +33,10 @@ class ShardLender:
     """`serve` is the stream handler. Who may take part in the run may have its corpus."""
 
     def __init__(
-        self, run: str, store: ShardStore, strike: Callable[[str, str], None], allowed: Callable[[str], bool]
+        self, run: str, stores: Sequence[ShardStore], strike: Callable[[str, str], None], allowed: Callable[[str], bool]
     ) -> None:
         """`allowed`: whether the run's manifest admits a PeerId."""
-        self._run, self._store, self._strike, self._allowed = run, store, strike, allowed
+        self._run, self._stores, self._strike, self._allowed = run, stores, strike, allowed
         self._busy: Counter[str] = Counter()
 
     async def serve(self, peer_id: str, stream: trio.SocketStream) -> None:
@@ -51,7 +52,7 @@ class ShardLender:
                     return
             self._busy[peer_id] += 1
             try:
-                await self._send(self._store.have[request.name], stream)
+                await self._send(self._spans(request.name), stream)
             finally:
                 self._busy[peer_id] -= 1
                 self._busy += Counter()  # drops those at zero
@@ -69,14 +70,20 @@ class ShardLender:
             return Refusal("you are not on the list of who may join", retry=True)
         if self._busy.total() >= LENDINGS_MAX or self._busy[peer_id] >= LENDINGS_PER_PEER_MAX:
             return Refusal("busy with other shards", retry=True)
-        if request.name not in self._store.have:
+        if not self._spans(request.name):
             return Refusal("it is not here", retry=False)
         return None
 
-    async def _send(self, path: Path, stream: trio.SocketStream) -> None:
-        async with await trio.open_file(path, "rb") as file:
-            size = (await trio.Path(path).stat()).st_size
-            await say(stream, ShardReply(size))
-            while block := await file.read(BLOCK_BYTES):
-                with trio.fail_after(BLOCK_SECONDS):
-                    await write_all(stream, [memoryview(block)])
+    def _spans(self, name: str) -> Sequence[Span]:
+        return next((store.spans(name) for store in self._stores if name in store.have), ())
+
+    async def _send(self, spans: Sequence[Span], stream: trio.SocketStream) -> None:
+        await say(stream, ShardReply(sum(span.size for span in spans)))
+        for span in spans:
+            async with await trio.open_file(span.path, "rb") as file:
+                await file.seek(span.start)
+                left = span.size
+                while left and (block := await file.read(min(left, BLOCK_BYTES))):
+                    left -= len(block)
+                    with trio.fail_after(BLOCK_SECONDS):
+                        await write_all(stream, [memoryview(block)])

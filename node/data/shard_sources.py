@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from random import Random
 from typing import Final, Protocol
 
 import trio
@@ -16,12 +17,17 @@ from ftnode.node.links.side_messages import say
 from ftnode.node.links.streams import STREAM_ERRORS, read_exactly
 from ftnode.node.links.undigested import asking
 from ftnode.node.ports import StreamOpener
+from ftnode.protocol.picture import Picture
 from ftnode.protocol.wire.frames import Refusal, clean_reason
 from ftnode.protocol.words.errors import PeerError
 
 ANSWER_SECONDS: Final = 15.0
 BLOCK_SECONDS: Final = 60.0
 """For BLOCK_BYTES: 17 KB/s."""
+
+
+PEERS_MAX: Final = 16
+"""Asked in one round."""
 
 
 class NotFetched(Exception):
@@ -89,6 +95,13 @@ class PeerShards:
 
     def blame(self, reason: str) -> None:
         self._opener.strike(self._peer_id, reason)
+
+
+def peers_to_ask(picture: Picture, run: str, opener: StreamOpener, chance: Random) -> list[ShardSource]:
+    """Some of those that we know of, in any order."""
+    others = sorted({peer.id for peer in (*picture.members, *picture.presences)} - {picture.me.id})
+    chance.shuffle(others)
+    return [PeerShards(run, peer_id, opener) for peer_id in others[:PEERS_MAX]]
 
 
 async def _blocks(stream: trio.SocketStream, size: int) -> AsyncIterator[bytes]:

@@ -13,10 +13,19 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from ftnode.models.data import DataError
-from ftnode.models.shards import INDEX_NAME, Index, StoredFile, check_file, parse_index, read_index
+from ftnode.models.first_weights import Span
+from ftnode.models.shards import (
+    INDEX_BYTES_MAX,
+    INDEX_NAME,
+    Index,
+    StoredFile,
+    check_file,
+    parse_index,
+    read_index,
+)
 from ftnode.node.home.size import size_text
 
 DISK_BYTES_SPARED: Final = 1 << 30
@@ -25,13 +34,28 @@ PART_SUFFIX: Final = ".part"
 LOCK_NAME: Final = "lock"
 
 
+class StoredIndex(Protocol):
+    """Which files there are, with sizes and hashes."""
+
+    @property
+    def files(self) -> tuple[StoredFile, ...]: ...
+
+    @property
+    def size(self) -> int: ...
+
+
 class ShardStore:
     """`survey` before anything else."""
+
+    index_name = INDEX_NAME
+    index_bytes_max = INDEX_BYTES_MAX
+    what = "shards"
+    """Of the run, for people."""
 
     def __init__(self, folder: Path, sha256: str, vocabulary: int, bytes_max: int) -> None:
         """`sha256`, `vocabulary`: the manifest's. `bytes_max`: larger corpora are not fetched."""
         self.folder, self.sha256 = folder, sha256
-        self.index: Index | None = None
+        self.index: StoredIndex | None = None
         self.have: dict[str, Path] = {}
         """Name → file, of those that have their hash; the index among them."""
         self._vocabulary, self._bytes_max = vocabulary, bytes_max
@@ -41,8 +65,24 @@ class ShardStore:
     def complete(self) -> bool:
         return self.index is not None and not self.missing()
 
+    @property
+    def size(self) -> int:
+        """Bytes of all that is wanted here."""
+        return 0 if self.index is None else self.index.size
+
     def missing(self) -> list[StoredFile]:
         return [] if self.index is None else [file for file in self.index.files if file.name not in self.have]
+
+    def spans(self, name: str) -> list[Span]:
+        """Where the bytes of a file that is here lie; nothing when it is gone."""
+        try:
+            return [Span(str(self.have[name]), 0, self.have[name].stat().st_size)]
+        except OSError:
+            return []
+
+    def parse(self, data: bytes) -> StoredIndex:
+        """Raises DataError when it is no index of what this run has."""
+        return self._checked(parse_index(data))
 
     def survey(self, local: Path | None) -> list[str]:
         """Look at every file that is here or in `local`; what is wrong with some, a line each.
@@ -67,26 +107,26 @@ class ShardStore:
         found = hashlib.sha256(data).hexdigest()
         if found != self.sha256:
             raise DataError(f"an index {found[:12]}, where the run's is {self.sha256[:12]}")
-        index = self._checked(parse_index(data))
-        draft = self.folder / f"{INDEX_NAME}{PART_SUFFIX}"
+        index = self.parse(data)
+        draft = self.folder / f"{self.index_name}{PART_SUFFIX}"
         draft.write_bytes(data)
-        self._settle(draft, INDEX_NAME)
+        self._settle(draft, self.index_name)
         self.index = index
 
     def check_room(self) -> None:
         """Raises DataError unless what is missing may be fetched and fits on the disk."""
         assert self.index is not None
-        if self.index.size > self._bytes_max:
+        if self.size > self._bytes_max:
             raise DataError(
-                f"the run's shards have {size_text(self.index.size)}, more than {size_text(self._bytes_max)}; "
+                f"the run's {self.what} have {size_text(self.size)}, more than {size_text(self._bytes_max)}; "
                 "raise --data-limit to fetch them"
             )
         needed = sum(file.size for file in self.missing())
         free = shutil.disk_usage(self.folder).free
         if needed + DISK_BYTES_SPARED > free:
             raise DataError(
-                f"{size_text(needed)} of shards are missing, and the disk of {self.folder} has {size_text(free)} free, "
-                f"of which {size_text(DISK_BYTES_SPARED)} stay free; make room"
+                f"{size_text(needed)} of {self.what} are missing, and the disk of {self.folder} has {size_text(free)} "
+                f"free, of which {size_text(DISK_BYTES_SPARED)} stay free; make room"
             )
 
     def part(self, file: StoredFile) -> Path:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Final
 from ftnode.models.config import ModelConfig
 from ftnode.models.huggingface import huggingface_config
 from ftnode.models.parameters import places, stage_shapes
+from ftnode.models.rounding import EXPORT_DTYPES
 from ftnode.models.safetensors_header import safetensors_header
 from ftnode.node.export.widened import plain, write_widened
 from ftnode.node.home.files import json_bytes, sync_folder
@@ -37,19 +38,21 @@ def stage_sizes(manifest: Manifest) -> tuple[int, ...]:
     return _sizes(ModelConfig.of(manifest.model), manifest.pipeline.stages)
 
 
-def checkpoint_bytes(manifest: Manifest) -> int:
-    """Of all tensors of the checkpoint: more than the stages have where the model has a subspace."""
-    return sum(_sizes(plain(ModelConfig.of(manifest.model)), manifest.pipeline.stages))
+def checkpoint_bytes(manifest: Manifest, dtype: str = "") -> int:
+    """Of all tensors of the checkpoint: more than the stages have where the model has a subspace. `dtype`: one of
+    EXPORT_DTYPES, or that of the model."""
+    model = plain(ModelConfig.of(manifest.model))
+    return EXPORT_DTYPES[dtype or model.precision][1] * model.total_parameters()
 
 
 def _sizes(model: ModelConfig, stages: int) -> tuple[int, ...]:
     return tuple(model.number_bytes * model.stage_parameters(stages, stage) for stage in range(stages + 1))
 
 
-def described(manifest: Manifest, end: int) -> dict[str, Any]:
+def described(manifest: Manifest, end: int, dtype: str = "") -> dict[str, Any]:
     """`config.json`. `end`: the token behind every document."""
     model, start = plain(ModelConfig.of(manifest.model)), manifest.start
-    return huggingface_config(model, end, manifest.model.precision, start.architecture, start.positions)
+    return huggingface_config(model, end, dtype or manifest.model.precision, start.architecture, start.positions)
 
 
 def generation_config(manifest: Manifest, end: int) -> dict[str, Any]:
@@ -60,8 +63,9 @@ def generation_config(manifest: Manifest, end: int) -> dict[str, Any]:
 class Checkpoint:
     """A folder that is not there yet. Made by `creating`."""
 
-    def __init__(self, draft: Path, out: Path, manifest: Manifest) -> None:
+    def __init__(self, draft: Path, out: Path, manifest: Manifest, dtype: str = "") -> None:
         self._draft, self._out, self._manifest = draft, out, manifest
+        self._dtype = dtype or manifest.model.precision
         self._model, self._stages = ModelConfig.of(manifest.model), manifest.pipeline.stages
         self._files: dict[int, BinaryIO] = {}
         self._names: dict[str, str] = {}
@@ -78,7 +82,7 @@ class Checkpoint:
             self._files[stage].close()
         file: BinaryIO
         try:
-            if model.subspace:
+            if self._changes:
                 file = self._files[stage] = (self._draft / f"{name}{NARROW}").open("w+b")
             else:
                 file = self._files[stage] = (self._draft / name).open("wb")
@@ -88,15 +92,20 @@ class Checkpoint:
         self._names |= dict.fromkeys(entries, name)
         return file
 
+    @property
+    def _changes(self) -> bool:
+        """What came of a stage is not yet what its file has to hold."""
+        return bool(self._model.subspace) or self._dtype != self._model.precision
+
     def _name(self, stage: int) -> str:
         return f"model-{stage + 1:05}-of-{self._stages + 1:05}.safetensors"
 
     def _widen(self) -> None:
-        """Of a model with a subspace: the files that people load, out of what came."""
+        """Of a model with a subspace, or in other numbers: the files that people load, out of what came."""
         for stage, narrow in self._files.items():
             narrow.seek(0)
             wide = (self._draft / self._name(stage)).open("wb")
-            write_widened(narrow, wide, self._model, self._stages, stage)
+            write_widened(narrow, wide, self._model, self._stages, stage, self._dtype)
             narrow.close()
             (self._draft / f"{self._name(stage)}{NARROW}").unlink()
             self._files[stage] = wide
@@ -108,14 +117,14 @@ class Checkpoint:
         """
         texts = {
             INDEX_NAME: {
-                "metadata": {"total_size": checkpoint_bytes(self._manifest)},
+                "metadata": {"total_size": checkpoint_bytes(self._manifest, self._dtype)},
                 "weight_map": dict(sorted(self._names.items())),
             },
-            "config.json": described(self._manifest, end),
+            "config.json": described(self._manifest, end, self._dtype),
             "generation_config.json": generation_config(self._manifest, end),
         }
         try:
-            if self._model.subspace:
+            if self._changes:
                 self._widen()
             for file in self._files.values():
                 file.flush()
@@ -127,6 +136,8 @@ class Checkpoint:
                     beside.flush()
                     os.fsync(beside.fileno())
             sync_folder(self._draft)
+        except OverflowError as error:
+            raise UserError(f"{error}; export with --dtype bfloat16 or float32", 65) from None
         except OSError as error:
             raise UserError(f"cannot write the model down: {error.strerror}", 74) from None
 
@@ -152,7 +163,7 @@ class Checkpoint:
 
 
 @contextmanager
-def creating(out: Path, manifest: Manifest) -> Iterator[Checkpoint]:
+def creating(out: Path, manifest: Manifest, dtype: str = "") -> Iterator[Checkpoint]:
     """A checkpoint that becomes the folder `out` when it is published within the block, and is nothing otherwise.
 
     Raises UserError (73) when `out` is there and not an empty folder, cannot be created, or the disk has no room.
@@ -166,9 +177,11 @@ def creating(out: Path, manifest: Manifest) -> Iterator[Checkpoint]:
         draft.mkdir()
     except OSError as error:
         raise UserError(f"cannot create {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
-    checkpoint = Checkpoint(draft, out, manifest)
+    checkpoint = Checkpoint(draft, out, manifest, dtype)
     try:
-        needed = checkpoint_bytes(manifest) + (sum(stage_sizes(manifest)) if manifest.model.subspace else 0)
+        needed = checkpoint_bytes(manifest, dtype)
+        if manifest.model.subspace or dtype not in ("", manifest.model.precision):
+            needed += sum(stage_sizes(manifest))
         if free < needed:
             raise UserError(
                 f"the model has {needed / 1e9:.1f} GB, and {out.parent} has room for {free / 1e9:.1f}", CANNOT_CREATE

@@ -82,6 +82,7 @@ from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost,
 from ftnode.protocol.words.types import Peer, Version, names_of
 
 if TYPE_CHECKING:
+    from ftnode.node.data.first_layers import FirstLayers
     from ftnode.node.data.shards import RunShards
 
 ERRORS = "volunteer"
@@ -128,11 +129,7 @@ class Node:
         )  # fmt: skip
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
         self.puncher = Puncher(p2pd, lambda: self.reachability.relays, self.book.admits)
-        self.transport = Transport(
-            p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver, self._on_refusal,
-            self._may_send_tensors, self.book, Attention(self._is_member, self._learns), identity.sign,
-            punch=self.puncher.reach, way=lambda addresses: self.reachability.offers.way(addresses),
-        )  # fmt: skip
+        self.transport = self._transport(identity)
         self.spreading, self.relaying = Spreading(self.book, self.transport), self._relaying()
         self.directory = SwarmDirectory(
             RecordKeeper(manifest.run_id, manifest.run.name, self.me, lifetime_of(self.settings.lease_seconds)),
@@ -156,6 +153,7 @@ class Node:
             copies=self.driver.copies, allowed=self._may_borrow, held=self._held, history=self.past.known.after,
         )  # fmt: skip
         self.shards = self._shards() if manifest.data.kind == "shards" else None
+        self.first = self._first_layers() if manifest.start.weights else None
         self._ready: tuple[dict[str, Any], ...] = ()
         """What the compute processes said when they began; empty while there is none."""
         self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach, self.puncher.rules)
@@ -174,7 +172,16 @@ class Node:
             manifest.run_id, self.settings, self.arena, self.compute, borrower,
             self.past.known.known_up_to, dumps,
         )  # fmt: skip
+        self.driver.installer.first = self.first
         self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver)
+
+    def _transport(self, identity: Identity) -> Transport:
+        manifest = self.config.manifest
+        return Transport(
+            self.p2pd, self.arena, manifest.run_id, self.me.nonce, manifest.boundary_bytes, self._deliver,
+            self._on_refusal, self._may_send_tensors, self.book, Attention(self._is_member, self._learns),
+            identity.sign, punch=self.puncher.reach, way=lambda addresses: self.reachability.offers.way(addresses),
+        )  # fmt: skip
 
     def _dead_connections(self) -> DeadConnections:
         return DeadConnections(
@@ -208,10 +215,25 @@ class Node:
     def _shards(self) -> RunShards:
         from ftnode.node.data.shards import run_shards  # numpy comes with it, which other runs do without
 
-        return run_shards(
-            self.config, self.transport, self._look, self.speaking, self._tell_ready, self.book.admits,
-            self.p2pd.bandwidth,
-        )  # fmt: skip
+        return run_shards(self.config, self.transport, self._look, self.speaking, self._tell_ready, self.p2pd.bandwidth)
+
+    def _first_layers(self) -> FirstLayers:
+        from ftnode.node.data.first_layers import first_layers  # as above
+
+        return first_layers(self.config, self.transport, self._look, self.speaking, self._tell_ready)
+
+    async def _share_files(self, nursery: trio.Nursery) -> None:
+        """Token shards, and the model that the run begins with: fetched where they are needed, and lent."""
+        parts = [part for part in (self.shards, self.first) if part is not None]
+        if not parts:
+            return
+        from ftnode.node.data.shard_lending import ShardLender
+
+        stores = [part.store for part in parts]
+        lender = ShardLender(self.book.manifest.run_id, stores, self.transport.strike, self.book.admits)
+        await self.p2pd.serve(DATA_PROTOCOL, lender.serve)
+        for part in parts:
+            nursery.start_soon(part.run)
 
     async def live(self, nursery: trio.Nursery) -> UserError | None:
         """Serve until left, paused (`departure` says which) or failed."""
@@ -243,9 +265,7 @@ class Node:
         await self.p2pd.serve(SEEN_PROTOCOL, seen_handler(self.p2pd))
         await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
         nursery.start_soon(self.spreading.run)
-        if self.shards is not None:
-            await self.p2pd.serve(DATA_PROTOCOL, self.shards.lender.serve)
-            nursery.start_soon(self.shards.run)
+        await self._share_files(nursery)
         self._note_running()
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
                           peer=self.me.id, log=str(config.log_directory))  # fmt: skip
@@ -463,6 +483,10 @@ class Node:
         ready, hold, live = self._ready, self.config.hold, self.settings.live_activations
         if not ready or (self.shards is not None and not self.shards.surveyed):
             return
+        slowest = min(float(each["tokens_per_second"]) for each in ready)
+        if self.first is not None and not self.first.surveyed:  # as a standby it meets those who have its layers
+            self.driver.deliver(ComputeReady(0, False, slowest))
+            return
         copies = copies_bytes(self.config)
         head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready[0])
         self.compute.room, self.compute.head_place, no_room = room_on(ready, hold, live, copies, head)
@@ -481,7 +505,6 @@ class Node:
         self._offered = True
         if slow := too_slow(self.config.manifest, self.config.limits.up, fitting, head, self.config.hand_over_seconds):
             self.speaking.say("limits", slow)
-        slowest = min(float(each["tokens_per_second"]) for each in ready)
         self.driver.deliver(ComputeReady(fitting, head, slowest))
 
     def _on_compute_lost(self, reason: str, out_of_memory_stage: int) -> None:

@@ -103,7 +103,12 @@ def choose(start: Manifest, line: Line | None) -> Choice:
 def _travels(choice: Choice, line: Line | None) -> Choice:
     """Steps times seconds decide."""
     manifest = choice.manifest
-    fitting = [travel for travel in TRAVELS if block_numbers(travel.of(manifest).model.stream) >= BLOCK_MIN]
+    exists = bool(manifest.start.weights)
+    if exists and line is None:
+        reason = "the model has learnt with activations that were hardly rounded; thin lines may want int8 (--line)"
+        return choice.because(reason, "pipeline", boundary="bfloat16", boundary_gradients="")
+    travels = [travel for travel in TRAVELS if travel.part == 1 or not exists]  # it writes to its whole stream
+    fitting = [travel for travel in travels if block_numbers(travel.of(manifest).model.stream) >= BLOCK_MIN]
     if not fitting:
         reason = f"rows of {manifest.model.stream} numbers make blocks that are too short for int8"
         return choice.because(reason, "pipeline", boundary="bfloat16", boundary_gradients="")
@@ -202,6 +207,8 @@ def _sums(choice: Choice, line: Line | None) -> Choice:
 
 
 def _optimiser(choice: Choice, line: Line | None) -> Choice:
+    if choice.manifest.start.weights:
+        return choice.because("so has the model learnt before", "optimiser", kind="adam")
     operations, line = update_operations(choice.manifest, 1), line or HOME
     on_thread, on_card = operations / THREAD_RATE, operations / MUON_RATE
     if on_thread > MUON_SECONDS_MAX:

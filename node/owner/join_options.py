@@ -90,6 +90,8 @@ class JoinConfig:
     """Have the router keep a port open, where it offers that."""
     relay: str = "auto"
     """Whether to relay for volunteers whom nobody can dial: on, off, or auto, where the line has room for it."""
+    start: Path | None = None
+    """Folder of the model that the run begins with; None: others have it, or the run begins with random weights."""
     name: str = ""
     """As the owner wants the node to be called; empty: nothing but its PeerId."""
     device_why: str = ""

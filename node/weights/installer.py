@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import trio
 
@@ -97,6 +97,14 @@ def wants_copies(plan: Plan) -> bool:
     return plan.copy is not None and plan.rung is not Rung.SNAPSHOT
 
 
+class FirstWeights(Protocol):
+    """Where first weights lie (node/data/first_layers.py)."""
+
+    async def layers(self, stage: int) -> dict[str, Any]: ...
+
+    def spoiled(self, stage: int) -> None: ...
+
+
 class Installer:
     """Carries out Install effects, one call of `install` each."""
 
@@ -116,6 +124,8 @@ class Installer:
         self._arena, self._compute = arena, compute
         self._borrower, self._since = borrower, since
         self._dump_folder = dump_folder
+        self.first: FirstWeights | None = None
+        """Of a run that begins with a model that exists."""
         self.disk: KnownSnapshots | None = None
         """What this node has on its own."""
 
@@ -124,13 +134,25 @@ class Installer:
         plan, base = effect.plan, effect.base
         try:
             if plan.rung == Rung.INITIAL:
-                answer = await call_in_time(self._compute, "initialise", stage=plan.stage, commit=base.commit)
+                answer = await self._begin_stage(plan.stage, base.commit)
                 return InstallOutcome(Installed(plan.stage, base, 0, 0.0, 0.0, str(answer["digest"])))
             return await self._fetch(effect)
         except TransferFailed as failure:
             return InstallOutcome(InstallFailed(plan.stage, base, failure.donor, failure.reason))
         except ComputeError as error:
             return InstallOutcome(InstallFailed(plan.stage, base, None, str(error)))
+
+    async def _begin_stage(self, stage: int, commit: str) -> dict[str, Any]:
+        """Random first weights, or those of the model that the run begins with."""
+        if self.first is None:
+            return await call_in_time(self._compute, "initialise", stage=stage, commit=commit)
+        first = await self.first.layers(stage)
+        try:
+            return await call_in_time(self._compute, "initialise", stage=stage, commit=commit, first=first)
+        except ComputeError as error:
+            if error.kind == "invalid":
+                self.first.spoiled(stage)
+            raise
 
     async def _fetch(self, effect: Install) -> InstallOutcome:
         donors = effect.plan.donors

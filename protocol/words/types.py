@@ -38,7 +38,8 @@ class Direction(StrEnum):
 
 
 class Rung(StrEnum):
-    """How a stage came to its weights; docs/explanation/recovery.md. `initial` is a pure function of (seed, stage)."""
+    """How a stage came to its weights; docs/explanation/recovery.md. `initial`: a pure function of
+    (seed, stage), or the model that the run begins with."""
 
     INITIAL = "initial"
     SNAPSHOT = "snapshot"
@@ -57,7 +58,7 @@ class Rung(StrEnum):
 
 
 SPOKEN_RUNGS = {
-    Rung.INITIAL: "random first weights",
+    Rung.INITIAL: "the first weights",
     Rung.SNAPSHOT: "a snapshot",
     Rung.KEPT: "weights that it still had",
     Rung.REPLICA: "another holder's weights",

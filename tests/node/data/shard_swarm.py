@@ -62,13 +62,13 @@ class Volunteer:
         vocabulary: int = 256, bytes_max: int = 1 << 30, sources: Sequence[ShardSource] = (),
     ) -> None:  # fmt: skip
         self.store = ShardStore(home / name, read_index(built)[1], vocabulary, bytes_max)
-        self.lender = ShardLender(RUN, self.store, network.strike, lambda peer: peer != "stranger")
+        self.lender = ShardLender(RUN, [self.store], network.strike, lambda peer: peer != "stranger")
         network.lenders[name] = self.lender
         self.said: list[str] = []
         self.changes = 0
         self.peers: list[str] = []
         self._network, self._sources = network, list(sources)
-        self.shards = RunShards(self.store, self.lender, local, self._all, Random(1), self.said.append, self._changed)
+        self.shards = RunShards(self.store, local, self._all, Random(1), self.said.append, self._changed)
 
     def asks(self, *names: str) -> Volunteer:
         self.peers = list(names)

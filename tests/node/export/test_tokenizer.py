@@ -162,7 +162,7 @@ def swarm(nursery: trio.Nursery, made: Manifest, built: Built, tmp_path: Path, l
     for stage in lenders:
         store = ShardStore(tmp_path / f"store-{stage}", made.data.sha256, SIZE, 1 << 30)
         store.survey(built.folder)
-        holders[stage].lender = ShardLender(made.run_id, store, lambda *_: None, lambda peer: True)
+        holders[stage].lender = ShardLender(made.run_id, [store], lambda *_: None, lambda peer: True)
     found = Swarm(nursery, *holders)
     found.tell(5, 0.0)
     return found

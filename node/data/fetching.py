@@ -1,0 +1,154 @@
+"""Files of a run that are missing here, from whoever has them: one at a time, each held against its hash.
+
+Token shards and the layers of the model that a run began with are fetched alike (shards.py, first_layers.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import BinaryIO, Final
+
+import trio
+
+from ftnode.models.shards import BLOCK_BYTES, StoredFile
+from ftnode.node.data.shard_sources import NotFetched, ShardSource
+from ftnode.node.data.shard_store import ShardStore
+
+log = logging.getLogger(__name__)
+
+PAUSES_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""After rounds in which nobody had anything for us; the last one repeats."""
+LOCK_SECONDS: Final = 2.0
+FILE_SECONDS: Final = 60.0
+SLOWEST: Final = 20_000
+"""Bytes per second; a file that takes longer than FILE_SECONDS and its size at this pace is given up for now."""
+ABSENT_MAX: Final = 8
+"""So many files in a row that a source does not have, and another one is asked."""
+
+
+class Fetching:
+    """What is missing in `store`. `sources`: whom to ask now, those first that are preferred."""
+
+    def __init__(
+        self, store: ShardStore, sources: Callable[[], Sequence[ShardSource]], chance: Random,
+        tell: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.store = store
+        self._sources, self._chance, self._tell = sources, chance, tell
+        self._told: set[str] = set()
+
+    async def _fetch_until(self, survey: Callable[[], Awaitable[None]]) -> None:
+        """Until nothing is missing. `survey`: look again at what is here, which another node may have fetched. Raises
+        DataError when there is no room, OSError."""
+        while not self.store.lock():
+            await trio.sleep(LOCK_SECONDS)  # another node of this home fetches them
+        await survey()
+        idle = 0
+        while not self.store.complete:
+            sources = self._sources()
+            if not sources:
+                await trio.sleep(PAUSES_SECONDS[0])  # we know nobody yet
+            elif await self._round(sources):
+                idle = 0
+            else:
+                await trio.sleep(PAUSES_SECONDS[min(idle, len(PAUSES_SECONDS) - 1)])
+                idle += 1
+
+    async def _round(self, sources: Sequence[ShardSource]) -> bool:
+        """Ask every source for what is missing. Whether anything came."""
+        came = False
+        for source in sources:
+            try:
+                came = await self._ask(source) or came
+            except NotFetched as error:
+                self._tell_once(f"nothing from {source.label}: {error}")
+            if self.store.complete:
+                break
+        return came
+
+    async def _ask(self, source: ShardSource) -> bool:
+        """Raises NotFetched when the source is of no more use."""
+        if self.store.index is None:
+            await self._fetch_index(source)
+        self.store.check_room()
+        came, absent = False, 0
+        missing = self.store.missing()
+        self._chance.shuffle(missing)  # those who fetch at the same time then have something for each other
+        for number, file in enumerate(missing, 1):
+            try:
+                await self._fetch(source, file)
+                came, absent = True, 0
+            except NotFetched as error:
+                absent += 1
+                if error.absent and absent < ABSENT_MAX and number < len(missing):
+                    continue
+                if not came:
+                    raise
+                break
+        return came
+
+    async def _fetch_index(self, source: ShardSource) -> None:
+        data, size_max = bytearray(), self.store.index_bytes_max
+        with trio.move_on_after(FILE_SECONDS + size_max / SLOWEST) as scope:
+            async with source.open(self.store.index_name, 0, size_max) as delivery:
+                async for block in delivery.blocks:
+                    data += block
+                    if len(data) > size_max:
+                        raise NotFetched("an index that is too large")
+        if scope.cancelled_caught:
+            raise NotFetched("too slow")
+        if hashlib.sha256(data).hexdigest() != self.store.sha256:
+            source.blame("an index that is not the run's")
+            raise NotFetched("its index is not the run's")
+        self.store.take_index(bytes(data))
+
+    async def _fetch(self, source: ShardSource, file: StoredFile) -> None:
+        """One file, whole and with its hash, or NotFetched."""
+        part = self.store.part(file)
+        with trio.move_on_after(FILE_SECONDS + file.size / SLOWEST) as scope, part.open("a+b") as opened:
+            start, digest = await trio.to_thread.run_sync(_begin, opened, file.size if source.resumes else 0)
+            async with source.open(file.name, start, file.size) as delivery:
+                if delivery.start != start:
+                    start, digest = await trio.to_thread.run_sync(_begin, opened, 0)
+                async for block in delivery.blocks:
+                    start += len(block)
+                    if start > file.size:
+                        break
+                    await trio.to_thread.run_sync(_append, opened, digest, block)
+        if scope.cancelled_caught:
+            raise NotFetched(f"{file.name} was too slow")
+        if start < file.size:
+            raise NotFetched(f"{file.name} ended early")
+        if start > file.size or digest.hexdigest() != file.sha256:
+            part.unlink()
+            self._tell_once(f"{file.name} of {source.label} does not have its hash: thrown away")
+            source.blame(f"{file.name} does not have its hash")
+            raise NotFetched(f"{file.name} does not have its hash")
+        await trio.to_thread.run_sync(self.store.keep, file)
+        log.info("%s came from %s", file.name, source.label)
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told and len(self._told) < 100:
+            self._told.add(text)
+            self._tell(text)
+
+
+def _begin(file: BinaryIO, kept_max: int) -> tuple[int, hashlib._Hash]:
+    """Go on behind what `file` holds, unless that is more than `kept_max` or all of it: then from its beginning."""
+    digest = hashlib.sha256()
+    size = file.seek(0, 2)
+    if size >= kept_max:
+        file.truncate(0)
+        return 0, digest
+    file.seek(0)
+    while block := file.read(BLOCK_BYTES):
+        digest.update(block)
+    return size, digest
+
+
+def _append(file: BinaryIO, digest: hashlib._Hash, block: bytes) -> None:
+    digest.update(block)
+    file.write(block)
