@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,6 +18,7 @@ import pytest
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "use-the-dashboard.md"
 UPSTREAM = "127.0.0.1:8080"
 START_SECONDS = 20.0
+LOOK_SECONDS = 0.02
 Behind = Callable[[str], AbstractContextManager[str]]
 
 
@@ -93,8 +94,9 @@ def serving(argv: list[str], folder: Path, port: int) -> Iterator[None]:
     try:
         deadline = time.monotonic() + START_SECONDS
         while not listens(port):
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.02)
+            with suppress(subprocess.TimeoutExpired):
+                pytest.fail(f"it ended with {process.wait(LOOK_SECONDS)}: {log.read_text()}")
+            assert time.monotonic() < deadline, log.read_text()
         yield
     finally:
         process.terminate()

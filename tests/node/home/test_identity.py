@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,33 @@ def test_who_comes_back_to_a_run_has_the_identity_that_it_had_there(tmp_path: Pa
     assert restarted(tmp_path, "ours", "ours") == [ours, theirs], "two in one run are two"
     assert restarted(tmp_path, "new", "ours") == [ours, theirs], "the last one that was used and is free"
     assert restarted(tmp_path, "ours", "new") == [theirs, ours]
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from ftnode.node.home.identity import take_identity
+print(take_identity(Path(sys.argv[1]), run=sys.argv[2]).peer_id, flush=True)
+sys.stdin.read()
+"""
+
+
+def killed_together(home: Path, *runs: str) -> list[str]:
+    """As `restarted`, of real processes, which get no time for anything when they end."""
+    argv = [sys.executable, "-c", HOLDS, str(home)]
+    nodes, found = [], []
+    for run in runs:
+        nodes.append(subprocess.Popen([*argv, run], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        found.append(str(nodes[-1].stdout.readline()).strip())  # type: ignore[union-attr]
+    for node in nodes:
+        node.kill()
+        node.communicate()
+    return found
+
+
+def test_two_nodes_of_two_runs_that_were_killed_come_back_as_who_they_were(tmp_path: Path) -> None:
+    ours, theirs = killed_together(tmp_path, "ours", "theirs")
+    assert killed_together(tmp_path, "theirs", "ours") == [theirs, ours]
 
 
 def test_without_a_note_of_runs_the_first_free_identity_is_taken(tmp_path: Path) -> None:
