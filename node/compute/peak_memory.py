@@ -23,21 +23,22 @@ def peak_of(device: torch.device, work: Callable[[], object]) -> int:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
+        before = int(torch.cuda.memory_allocated(device))
         work()
         torch.cuda.synchronize(device)
-        peak: int = torch.cuda.max_memory_allocated(device) - before
+        peak = int(torch.cuda.max_memory_allocated(device)) - before
         return -(-peak // CARD_GRAIN) * CARD_GRAIN
-    with _Counted() as counted:
+    counted = _Counted()
+    with counted:
         work()
     return counted.peak + HOST_SLACK_BYTES
 
 
-class _Counted(TorchDispatchMode):
+class _Counted(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Of storages that are born while it is entered."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.peak = self._live = 0
         self._known: dict[int, int] = {}
 

@@ -47,6 +47,8 @@ class Backend(Protocol):
 
     def out_of_memory(self, error: Exception) -> bool: ...
 
+    def forget(self, stage: int) -> dict[str, Any]: ...
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="torch side of a node; started by it")
@@ -120,7 +122,10 @@ def make_backend(
 
 
 def carry_out(backend: Backend, command: dict[str, Any]) -> dict[str, Any]:
-    """The answer's fields, or {"error": ...}. Total: a command that cannot be carried out is answered, not fatal."""
+    """The answer's fields, or {"error": ...}. Total: a command that cannot be carried out is answered, not fatal.
+
+    One for which there is no memory costs its stage, whose numbers may be half changed, and no other.
+    """
     fields = {name: value for name, value in command.items() if name not in ("op", "id")}
     stage = fields.get("stage", -1)
     try:
@@ -135,8 +140,13 @@ def carry_out(backend: Backend, command: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - the edge of the process, as above
         if not isinstance(error, Misuse | StageFault):
             _log.exception("%s failed", command.get("op"))
-        return {"error": _failure(backend, error, stage)}
-    return answer
+        failure = _failure(backend, error, stage)
+    else:
+        return answer
+    if failure["kind"] == "oom" and stage >= 0:
+        # Outside of the handler, whose frames hold the stage's tensors. All other stages go on with this memory.
+        backend.forget(stage)
+    return {"error": failure}
 
 
 def _failure(backend: Backend | None, error: Exception, stage: int) -> dict[str, Any]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import os
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from ftnode.models import llama
 from ftnode.models.config import ModelConfig
 from ftnode.node.compute.config import ComputeConfig, config_from_dict
 from ftnode.node.compute.exports import EXPORTS_MAX
@@ -300,6 +305,31 @@ def test_out_of_memory_names_the_stage(config: ComputeConfig) -> None:
     with pytest.raises(Refused) as refused:
         huge.call("initialise", stage=2, commit="lineage")
     assert (refused.value.kind, refused.value.stage) == ("oom", 2)
+
+
+def test_out_of_memory_in_a_task_costs_its_stage_and_no_other(
+    config: ComputeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others come to the same weights as if nothing had been."""
+    swarm, undisturbed = direct(config), direct(config)
+    held = weakref.ref(swarm.backend._stages[2])  # type: ignore[attr-defined]
+
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    task = {"step": 1, "attempt": ATTEMPT, "microbatch": 0, "stage": 2, "visit": 2, "input": 0, "output": 1}
+    with monkeypatch.context() as patch:
+        patch.setattr(llama, "block", full)
+        patch.setattr(logging.getLogger("ftnode.compute"), "disabled", True)  # pytest keeps records, with their frames
+        with pytest.raises(Refused) as refused:
+            swarm.call("forward", **task, save=True, validation=False)
+    assert (refused.value.kind, refused.value.stage) == ("oom", 2)
+    gc.collect()
+    assert held() is None, "its memory is free"
+    with pytest.raises(Refused, match="no weights here"):
+        swarm.call("forward", **task, save=True, validation=False)
+    swarm.call("initialise", stage=2, commit="lineage")
+    assert train(swarm, 1) == train(undisturbed, 1)
 
 
 def test_the_paced_backend_keeps_the_same_accounts(config: ComputeConfig) -> None:

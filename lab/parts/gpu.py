@@ -1,0 +1,182 @@
+"""`ftnode lab gpu`: what one stage makes of a device through the compute process, against the same blocks in a plain
+torch loop, at three sizes; and what the process itself costs.
+
+It is one command of at most nine minutes for whoever has a card for a moment. Without a card the same is measured on
+the processor at sizes that take seconds. Sizes that do not fit into the time are left out, and said so; with a folder,
+those that are done are not measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ftnode.lab.parts import gpu_plain
+from ftnode.lab.parts.gpu_process import (
+    GRADIENT,
+    INPUT,
+    ComputeUnderTest,
+    compute_process,
+    memory_of,
+    seconds_of,
+    step_of,
+)
+from ftnode.lab.parts.gpu_sizes import CARD, LIVE_ACTIVATIONS, MICROBATCHES, QUICK, Size, peak_flops
+from ftnode.lab.results.result_files import kept_or_made
+from ftnode.models.device_precision import precision_of
+from ftnode.node.compute.measure import device_name
+from ftnode.node.compute.memory_cap import CONTEXT_BYTES
+from ftnode.protocol.words.errors import LocalError
+
+RATIO_MIN: Final = 0.9
+IDLE_SECONDS_MAX: Final = 0.3e-3
+MEMORY_MOST: Final = 1.15
+"""Announced memory, of what is used; at least all of it."""
+EMPTY_TASKS: Final = 4000
+
+
+def run(json_output: bool, device: str, quick: bool, minutes: float, folder: Path | None) -> dict[str, Any]:
+    """Measure, print a table or JSON, and return the figures. `device`: as torch calls it."""
+    until = time.monotonic() + 60 * minutes
+    where = torch.device(device)
+    sizes = QUICK if quick or where.type != "cuda" else CARD
+    products, name = precision_of(where), device_name(device)
+    threads = torch.get_num_threads()
+    rows, left_out = [], []
+    for size in sizes:
+        if time.monotonic() > until:
+            left_out.append(size.name)
+            continue
+        path = None if folder is None else folder / f"gpu-{where.type}-{size.name}-{size.dim}.json"
+        rows.append(_kept(path, size, device, name, products, threads))
+    result = {
+        "device": name, "products": products, "threads": threads, "torch": str(torch.__version__),
+        "sizes": rows, "left_out": left_out, "passed": where.type != "cuda" or all(map(_good, rows)),
+    }  # fmt: skip
+    if json_output:
+        print(json.dumps(result, indent=2))
+    else:
+        Console().print(_table(result))
+        if left_out:
+            print(f"left out for want of time: {', '.join(left_out)}; call again with --out to go on")
+    return result
+
+
+def _kept(path: Path | None, size: Size, device: str, name: str, products: str, threads: int) -> dict[str, Any]:
+    def made() -> dict[str, Any]:
+        return measured(size, device, name, products, threads)
+
+    return made() if path is None else kept_or_made(path, made)
+
+
+def measured(size: Size, device: str, name: str, products: str, threads: int) -> dict[str, Any]:
+    """One row. A size that the device has no memory for says so."""
+    low = "bfloat16" if products == "float32" else products
+    try:
+        through = _through_process(size, device, products, threads)
+        plain = gpu_plain.plain_tokens_per_second(size, device, products)
+        alone = gpu_plain.stage_task_seconds(size, device, products)
+        copies = gpu_plain.copies_seconds(size, device)
+        autocast_bytes, copy_bytes = gpu_plain.saved_bytes(size, device, low)
+    except (torch.OutOfMemoryError, LocalError) as error:
+        return {"size": size.name, "dim": size.dim, "why_not": str(error)[:300]}
+    peak = peak_flops(name)
+    return {
+        "size": size.name, "dim": size.dim, "layers": size.layers, "tokens": size.tokens, **through,
+        "plain_tokens_per_second": plain,
+        "ratio": through["tokens_per_second"] / plain,
+        "mfu": through["tokens_per_second"] * size.flops_per_token / peak if peak else None,
+        "stage_task_seconds": alone,
+        "idle_seconds": max(0.0, through["task_seconds"] - alone),
+        "copies_share": copies / through["task_seconds"],
+        "saved_bytes_autocast": autocast_bytes, "saved_bytes_copy": copy_bytes, "saved_in": low,
+    }  # fmt: skip
+
+
+def _through_process(size: Size, device: str, products: str, threads: int) -> dict[str, Any]:
+    """Tokens a second of whole steps, seconds of a task among tasks that are all ready, and memory."""
+    free = _card_free(device)
+    with compute_process(size.compute_config(device, products, threads)) as compute:
+        before = memory_of(compute.pid, "VmRSS")
+        _forget_peak(compute.pid)
+        compute.fill(INPUT, gpu_plain.drawn(size, 1))
+        compute.fill(GRADIENT, gpu_plain.drawn(size, 2) / MICROBATCHES)
+        empty, count = seconds_of(compute, ({"op": "discard", "keep": None} for _ in range(EMPTY_TASKS)))
+        compute.carry_out([{"op": "initialise", "stage": 1, "commit": "lab"}])
+        compute.carry_out(step_of(1))
+        tasks, moved = 0.0, 0
+        started = time.perf_counter()
+        for step in range(2, 2 + size.steps):
+            commands = list(step_of(step))
+            seconds, done = seconds_of(compute, commands[:-2])
+            tasks, moved = tasks + seconds, moved + done
+            compute.carry_out(commands[-2:])
+        elapsed = time.perf_counter() - started
+        used = memory_of(compute.pid, "VmHWM") - before if free is None else free - (_card_free(device) or 0)
+        announced = _announced(compute, free is not None)
+    return {
+        "tokens_per_second": size.steps * MICROBATCHES * size.tokens / elapsed,
+        "task_seconds": tasks / moved,
+        "empty_tasks_per_second": count / empty,
+        "announced_bytes": announced, "used_bytes": used, "announced_of_used": announced / used if used > 0 else None,
+    }  # fmt: skip
+
+
+def _announced(compute: ComputeUnderTest, card: bool) -> int:
+    """What a node plans for one stage, and on a card for CUDA itself."""
+    ready = compute.ready
+    stage = int(ready["stage_bytes"]) + LIVE_ACTIVATIONS * int(ready["activation_bytes"])
+    return stage + int(ready["working_bytes"]) + (CONTEXT_BYTES if card else 0)
+
+
+def _card_free(device: str) -> int | None:
+    """As the card itself says; None of a processor."""
+    if torch.device(device).type != "cuda":
+        return None
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
+def _forget_peak(pid: int) -> None:
+    try:
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+    except OSError:
+        return  # the peak is then that of the start as well
+
+
+def _good(row: dict[str, Any]) -> bool:
+    return (
+        "why_not" not in row
+        and row["ratio"] >= RATIO_MIN
+        and row["idle_seconds"] < IDLE_SECONDS_MAX
+        and row["announced_of_used"] is not None
+        and 1 <= row["announced_of_used"] <= MEMORY_MOST
+    )
+
+
+def _table(result: dict[str, Any]) -> Table:
+    table = Table(title=f"One stage on {result['device']}, products in {result['products']}, torch {result['torch']}")
+    for name in (
+        "size", "tokens/s", "plain loop", "ratio", "MFU", "task ms", "idle ms", "copies", "announced / used MiB",
+        "empty tasks/s", "saved MiB: autocast", "copy",
+    ):  # fmt: skip
+        table.add_column(name, justify="right")
+    for row in result["sizes"]:
+        name = f"{row['size']} ({row['dim']})"
+        if "why_not" in row:
+            table.add_row(name, row["why_not"])
+            continue
+        mfu = "" if row["mfu"] is None else f"{row['mfu']:.1%}"
+        table.add_row(
+            name, f"{row['tokens_per_second']:,.0f}", f"{row['plain_tokens_per_second']:,.0f}", f"{row['ratio']:.2f}",
+            mfu, f"{1e3 * row['task_seconds']:.2f}", f"{1e3 * row['idle_seconds']:.2f}", f"{row['copies_share']:.1%}",
+            f"{row['announced_bytes'] / 2**20:.0f} / {row['used_bytes'] / 2**20:.0f}",
+            f"{row['empty_tasks_per_second']:,.0f}", f"{row['saved_bytes_autocast'] / 2**20:.1f}",
+            f"{row['saved_bytes_copy'] / 2**20:.1f}",
+        )  # fmt: skip
+    return table
