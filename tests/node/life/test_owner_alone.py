@@ -82,7 +82,7 @@ def test_only_the_owners_word_makes_a_node_leave_or_rest() -> None:
     files = trees()
     assert callers(files, "Leave") == ["life.departure"]
     assert callers(files, "Departure") == ["life.node"]
-    assert callers(files, "freeze") == ["life.departure"]
+    assert callers(files, "freeze") == ["compute.group", "life.departure"], "a group passes it on to its processes"
     assert callers(files, "write_word") == ["cli.pause"]
 
 
