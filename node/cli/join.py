@@ -135,11 +135,11 @@ ERRORS = "cli_join"
 @home_option
 def join(
     run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, start: str | None,
-    data_limit: float,
-    keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None, listen: tuple[str, ...],
+    data_limit: float, keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None,
+    listen: tuple[str, ...],
     announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float, log_dir: str | None, log_limit: float,
-    dump_rebuilds: bool,
-    until_exported: bool, hash_every: int, compute: str, paced_seconds: tuple[float, float], schedule: tuple[str, ...],
+    dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
+    paced_seconds: tuple[float, float], schedule: tuple[str, ...],
     max_temp: float | None, max_load: float | None, pause_on_battery: bool, pause_for_gpu: bool, hand_over: float,
     name: str, metrics: str, log_format: str, quiet: bool, as_json: bool, home: str | None, limits: Limits,
 ) -> int | None:  # fmt: skip
@@ -166,7 +166,6 @@ def join(
     announce = looked_up(announce)
     checked, text, invited = find_run(run, home, timeout, allow_unsigned)
     _check_data(checked, path, url)
-    folder_of_model = _checked_start(checked, start)
     check_limits(limits, checked)
     devices = _devices(device, compute, checked, shared=not pause_for_gpu)
     folder = home_directory(home)
@@ -206,7 +205,7 @@ def join(
         given=(*peers, *invited),
         log_bytes_max=0 if log_dir else int(log_limit * 1e9),
         name=name,
-        start=folder_of_model,
+        start=_checked_start(checked, start),
     )
 
     from ftnode.node.life.lives import run as volunteer

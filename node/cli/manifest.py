@@ -91,7 +91,7 @@ def init(
     first, path = preset(start), readable_data(data)
     folder = None if model is None else typed_path(model)
     if folder is not None:
-        from ftnode.node.manifests.continuing import check_tokens, described_model, with_weights
+        from ftnode.node.export.continuing import check_tokens, described_model, with_weights
 
         first, start, stages = described_model(folder, context, stages), folder.name, None
     elif context is not None:

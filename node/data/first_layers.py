@@ -55,8 +55,8 @@ class LayerStore(ShardStore):
         super().__init__(folder, sha256, model.vocabulary, bytes_max)
         self.wanted: set[str] = set()
         """Names of the layers that are needed here."""
-        self._model, self._given = model, None
-        self._given: Checkpoint | None
+        self._model = model
+        self._given: Checkpoint | None = None
 
     @property
     def weights(self) -> WeightIndex:
@@ -80,7 +80,8 @@ class LayerStore(ShardStore):
     def spans(self, name: str) -> list[Span]:
         if self._given is not None and name != WEIGHTS_NAME and not (self.folder / name).exists():
             return self._given.spans(name)
-        return super().spans(name)
+        found: list[Span] = super().spans(name)
+        return found
 
     def survey(self, local: Path | None) -> list[str]:
         """Look at every layer that is here or in the model's folder `local`; what is wrong with some, a line each.

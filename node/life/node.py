@@ -152,8 +152,7 @@ class Node:
             dumped_parts=("weights",) if self.settings.optimiser_state == "fresh" else ("weights", "all"),
             copies=self.driver.copies, allowed=self._may_borrow, held=self._held, history=self.past.known.after,
         )  # fmt: skip
-        self.shards = self._shards() if manifest.data.kind == "shards" else None
-        self.first = self._first_layers() if manifest.start.weights else None
+        self.shards, self.first = self._shards(), self._first_layers()
         self._ready: tuple[dict[str, Any], ...] = ()
         """What the compute processes said when they began; empty while there is none."""
         self.reachability = Reachability(p2pd, parse_peers(config.peers), self._on_reach, self.puncher.rules)
@@ -172,7 +171,6 @@ class Node:
             manifest.run_id, self.settings, self.arena, self.compute, borrower,
             self.past.known.known_up_to, dumps,
         )  # fmt: skip
-        self.driver.installer.first = self.first
         self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver)
 
     def _transport(self, identity: Identity) -> Transport:
@@ -212,18 +210,24 @@ class Node:
             self.transport.where, self.donor.next_advance, Random(),
         )  # fmt: skip
 
-    def _shards(self) -> RunShards:
+    def _shards(self) -> RunShards | None:
+        if self.config.manifest.data.kind != "shards":
+            return None
         from ftnode.node.data.shards import run_shards  # numpy comes with it, which other runs do without
 
         return run_shards(self.config, self.transport, self._look, self.speaking, self._tell_ready, self.p2pd.bandwidth)
 
-    def _first_layers(self) -> FirstLayers:
+    def _first_layers(self) -> FirstLayers | None:
+        if not self.config.manifest.start.weights:
+            return None
         from ftnode.node.data.first_layers import first_layers  # as above
 
         return first_layers(self.config, self.transport, self._look, self.speaking, self._tell_ready)
 
     async def _share_files(self, nursery: trio.Nursery) -> None:
         """Token shards, and the model that the run begins with: fetched where they are needed, and lent."""
+        assert self.driver.installer is not None
+        self.driver.installer.first = self.first
         parts = [part for part in (self.shards, self.first) if part is not None]
         if not parts:
             return

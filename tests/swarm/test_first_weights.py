@@ -11,9 +11,9 @@ import torch
 
 from ftnode.lab.swarms.trial import open_trial, small_manifest
 from ftnode.models.data import load_corpus, validation_batch
+from ftnode.node.export.continuing import described_model, with_weights
 from ftnode.node.export.tokenizer_files import byte_tokenizer
 from ftnode.node.home.files import json_bytes
-from ftnode.node.manifests.continuing import described_model, with_weights
 from ftnode.node.owner.join_options import shards_folder
 from ftnode.protocol.manifest.parse import Manifest
 from tests.models.families import saved

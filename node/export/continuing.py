@@ -19,7 +19,7 @@ from ftnode.node.manifests.presets import PRESETS
 from ftnode.protocol.manifest.parse import Batch, Manifest, Model, Run, Start
 from ftnode.protocol.words.errors import UserError
 
-ERRORS = "manifest_continuing"
+ERRORS = "export_continuing"
 
 UNFIT: Final = 65
 NO_INPUT: Final = 66
