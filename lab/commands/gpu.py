@@ -20,10 +20,10 @@ from ftnode.node.home.paths import whole_path
 def gpu(device: str | None, quick: bool, minutes: float, out: str | None, as_json: bool, home: str | None) -> int:
     """What one stage makes of a card (tokens/s, MFU, idle time, memory) against a plain torch loop. At most nine
     minutes; without a card, half a minute on the processor. Exit code 1 when a card's budget is missed."""
-    from ftnode.node.compute.devices import check_device, found_by_torch
+    from ftnode.node.compute.devices import decide, found_by_torch
 
     chosen = device or ("cuda:0" if found_by_torch().get("devices") else "cpu")
-    check_device(chosen)
+    decide(chosen)  # raises UserError where torch has no such card
     from ftnode.lab.parts.gpu import run
 
     return 0 if run(as_json, chosen, quick, minutes, whole_path(out) if out else None)["passed"] else 1

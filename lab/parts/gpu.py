@@ -31,7 +31,7 @@ from ftnode.lab.parts.gpu_sizes import CARD, LIVE_ACTIVATIONS, MICROBATCHES, QUI
 from ftnode.lab.results.result_files import kept_or_made
 from ftnode.models.device_precision import precision_of
 from ftnode.node.compute.measure import device_name
-from ftnode.node.compute.memory_cap import CONTEXT_BYTES
+from ftnode.node.machine.device_choice import CONTEXT_BYTES
 from ftnode.protocol.words.errors import LocalError
 
 RATIO_MIN: Final = 0.9
