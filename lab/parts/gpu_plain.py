@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -51,7 +52,7 @@ def plain_tokens_per_second(size: Size, device: str, products: str) -> float:
     where, low = torch.device(device), PRODUCTS[products]
     weights = _blocks(size, where)
     rope = llama.rotary(size.model, where)
-    leaves = [getattr(block, name) for block in weights for name in block.__slots__]
+    leaves = [leaf for block in weights for name in block.__slots__ if (leaf := getattr(block, name)) is not None]
     adam = torch.optim.AdamW(leaves, lr=1e-4, fused=True)
     x, gradient = (drawn(size, seed).to(where) for seed in (1, 2))
 
@@ -123,7 +124,9 @@ def saved_bytes(size: Size, device: str, low: str) -> tuple[int, int]:
 def _blocks(size: Size, where: torch.device) -> list[BlockWeights]:
     stage = made_stage(size, "cpu", "float32")
     rows = [llama.block_weights(size.model, stage.layout, stage.weights, layer) for layer in range(size.layers)]
-    return [
-        BlockWeights(**{name: getattr(row, name).detach().clone().to(where).requires_grad_() for name in row.__slots__})
-        for row in rows
-    ]
+    return [BlockWeights(**{name: _leaf(getattr(row, name), where) for name in row.__slots__}) for row in rows]
+
+
+def _leaf(weights: Tensor | None, where: torch.device) -> Any:
+    """None for what this model does not have."""
+    return None if weights is None else weights.detach().clone().to(where).requires_grad_()

@@ -114,8 +114,8 @@ def _travels(choice: Choice, line: Line | None) -> Choice:
         return choice.because(reason, "pipeline", boundary="bfloat16", boundary_gradients="")
     if line is None:
         reason = (
-            "int8 needed no more steps than bfloat16 (three seeds), and has a quarter of the bytes of float32; thin lines "
-            "may want int4 and a subspace (--line)"
+            "int8 needed no more steps than bfloat16 (three seeds), and has a quarter of the bytes of float32; thin "
+            "lines may want int4 and a subspace (--line)"
         )
         return choice.because(reason, "pipeline", boundary="int8", boundary_gradients="")
     made = {travel: travel.of(manifest) for travel in fitting}

@@ -20,7 +20,8 @@ LARGE = replace(
     vocabulary=60_000, slot_bytes=4 * 64 * 128 * 4,
 )  # fmt: skip
 """Of the head 15 million parameters, and logits of 61 MB."""
-MOST = 1.15
+MOST = 1.25
+"""1.02 to 1.17 was seen: what the process had before differs, and 64 MiB are for what torch keeps by itself."""
 
 
 def memory(pid: int, name: str) -> int:
