@@ -112,7 +112,7 @@ def test_who_leaves_last_saves_first_and_its_next_life_goes_on_from_there(open_s
     assert row["peer"] == own[0] and row["name"] == "Ada Lovelace" and row["seconds"] > own[2] > 0
     assert row["visits"] == own[1] + (told["credits_step"] - step) * of_step > own[1]
     shown = command("credits", home).splitlines()
-    assert shown[1].split() == ["peer", "visits", "share", "hours", "brought", "back", "name"]
+    assert shown[1].split() == ["peer", "visits", "share", "hours", "brought", "back", "relayed", "name"]
     assert shown[2].startswith(own[0][-6:]) and shown[2].endswith("  Ada Lovelace") and "100.0%" in shown[2]
 
 
