@@ -22,12 +22,16 @@ SLICE_NUMBERS: Final = 1 << 24
 
 def chunk_positions(vocabulary: int, device: torch.device) -> int:
     """How many positions a chunk has."""
-    return max(1, CHUNK_NUMBERS.get(device.type, CHUNK_NUMBERS["cuda"]) // vocabulary)
+    return max(1, _at_once(device) // vocabulary)
 
 
 def vocabulary_at_once(positions: int, device: torch.device) -> int:
     """Of how large a vocabulary so many positions are one chunk."""
-    return max(1, CHUNK_NUMBERS.get(device.type, CHUNK_NUMBERS["cuda"]) // positions)
+    return max(1, _at_once(device) // positions)
+
+
+def _at_once(device: torch.device) -> int:
+    return CHUNK_NUMBERS.get(device.type, CHUNK_NUMBERS["cuda"])
 
 
 def mean_loss(hidden_nd: Tensor, lm_head_vd: Tensor, targets_n: Tensor) -> Tensor:

@@ -16,15 +16,17 @@ import torch
 from torch import Tensor
 
 from ftnode.models.loss_scale import LossScale
-from ftnode.models.parameters import LM_HEAD, Entries
+from ftnode.models.parameters import EMBEDDING, LM_HEAD, Entries
 
 PRODUCTS: Final = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """By the name that device_precision.py gives: what products are computed in; None: in the model's precision."""
 
 
 def copied_numbers(entries: Entries, head: bool) -> int:
-    """How many numbers of a stage are copied: of the head the language-model head, of others all but norms."""
-    names = [name for name in entries if (name == LM_HEAD if head else "norm" not in name)]
+    """How many numbers of a stage are copied: of the head the language-model head, which may be the embedding itself;
+    of others all but norms."""
+    table = LM_HEAD if LM_HEAD in entries else EMBEDDING
+    names = [table] if head else [name for name in entries if "norm" not in name]
     return sum(prod(entries[name][1]) for name in names)
 
 

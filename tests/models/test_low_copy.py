@@ -14,7 +14,7 @@ from ftnode.models import loss_scale, low_copy
 from ftnode.models.blend import Blend
 from ftnode.models.faults import StageFault
 from ftnode.models.loss_scale import FIRST, LossScale
-from ftnode.models.low_copy import LowCopy
+from ftnode.models.low_copy import LowCopy, copied_numbers
 from ftnode.models.stage import Stage, StageVersion
 from tests.models.tiny import (
     ATTEMPT,
@@ -231,3 +231,12 @@ def test_a_broken_number_is_found(products: str) -> None:
 def test_float64_has_no_copy() -> None:
     exact = Stage(replace(CONFIG, precision="float64"), STAGES, 1, OPTIMISER, MICROBATCHES, DEVICE[0], "bfloat16")
     assert exact._low is None and exact.storages == {exact.memory.untyped_storage().data_ptr()}
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("index", [0, 1])
+def test_what_is_copied_is_counted_before_it_is_there(index: int, tied: bool) -> None:
+    """Of a head whose embedding is the LM head, too."""
+    made = Stage(replace(CONFIG, tied=tied), STAGES, index, OPTIMISER, MICROBATCHES, DEVICE[0], "bfloat16")
+    assert made._low is not None
+    assert made._low.bytes == 2 * copied_numbers(made.layout.entries, not index) > 0
