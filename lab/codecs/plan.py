@@ -25,17 +25,29 @@ SUBSPACES: Final = (64, 32, 128)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`boundary`: the encoding of activations and of gradients. `subspace`: coordinates that blocks write to; 0: all.
-    `optimiser`: a kind of models/optimiser.py."""
+    """`boundary`: the encoding of activations, and of their gradients unless `gradients` names another one. `subspace`:
+    coordinates that blocks write to; 0: all. `optimiser`: a kind of models/optimiser.py."""
 
     boundary: str
     optimiser: str
     subspace: int = 0
+    gradients: str = ""
 
     @property
     def name(self) -> str:
         """As --only has it, and the file of a result."""
-        return "-".join([self.boundary, *([f"subspace{self.subspace}"] if self.subspace else []), self.optimiser])
+        codec = f"{self.boundary}+{self.gradients}" if self.gradients else self.boundary
+        return "-".join([codec, *([f"subspace{self.subspace}"] if self.subspace else []), self.optimiser])
+
+    @property
+    def encodings(self) -> tuple[str, str]:
+        """Of activations, and of their gradients."""
+        return self.boundary, self.gradients or self.boundary
+
+    def described(self) -> dict[str, str | int | None]:
+        """As results and tables have it."""
+        apart = {"gradients": self.gradients} if self.gradients else {}
+        return {"boundary": self.boundary, "subspace": self.subspace or None, "optimiser": self.optimiser} | apart
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,7 @@ class Scale:
             config = config.in_subspace(row.subspace)
         assert config.layers * config.block_parameters >= self.parameters_min
         return replace(
-            self.start, name=row.name, config=config, encodings=(row.boundary, row.boundary), kind=row.optimiser,
+            self.start, name=row.name, config=config, encodings=row.encodings, kind=row.optimiser,
             learning_rate=self.rates.get(row.optimiser, self.start.learning_rate),
         )  # fmt: skip
 
@@ -102,13 +114,14 @@ def _rows() -> tuple[Row, ...]:
         Row("int4", "muon", 32), Row("int8", "muon", 32), Row("int8", "adam", 64), Row("bfloat16", "adam", 64),
         Row("bfloat16", "muon", 64), Row("float32", "adam"), Row("float32", "muon"),
     )  # fmt: skip
+    apart = (Row("int4", "muon", gradients="int8"), Row("int8", "muon", gradients="int4"))
     rest = tuple(
         Row(boundary, optimiser, subspace)
         for optimiser in ("muon", "adam")
         for subspace in SUBSPACES
         for boundary in ("int4", "int8", "bfloat16")
     )
-    return tuple(dict.fromkeys((*first, *rest)))
+    return tuple(dict.fromkeys((*first, *apart, *rest)))
 
 
 FULL: Final = Scale(

@@ -96,7 +96,12 @@ def manifest_of(row: Row, scale: Scale) -> Manifest:
         batch=Batch(microbatches=SEQUENCES, sequences=1),
         optimiser=replace(start.optimiser, kind=row.optimiser),
         pipeline=replace(
-            start.pipeline, stages=config.layers, window=SEQUENCES, live_activations=SEQUENCES, boundary=row.boundary
+            start.pipeline,
+            stages=config.layers,
+            window=SEQUENCES,
+            live_activations=SEQUENCES,
+            boundary=row.boundary,
+            boundary_gradients=row.encodings[1],
         ),
     )
 

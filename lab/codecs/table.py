@@ -51,7 +51,7 @@ def trained_row(row: Row, results: Sequence[Plain]) -> dict[str, Any]:
     reached = None not in steps
     first = ordered[0]
     return {
-        "row": row.name, "boundary": row.boundary, "subspace": row.subspace or None, "optimiser": row.optimiser,
+        "row": row.name, **row.described(),
         "steps": round(mean(steps), 1) if reached else None,
         "loss": first["target"] if reached else round(mean(result["lowest"] for result in ordered), 3),
         "seeds": len(ordered),
@@ -76,7 +76,7 @@ def contested(
             "T": None if each["steps"] is None else round(each["steps"] * step.seconds, 1), "loss": each["loss"],
             "seeds": each["seeds"], "tensor_bytes": step.tensor_bytes, "bound_seconds": round(step.bound, 2),
             "ratio": step.ratio, "update_seconds": round(step.update, 2), "busy_with": step.way,
-        })  # fmt: skip
+        } | row.described())  # fmt: skip
     names = [row.name for row in trained]
     base = found[names.index(BASE.name)]["T"] if BASE.name in names else None
     return [each | {"of_bfloat16_adam": share(each["T"], base)} for each in found]
@@ -111,7 +111,10 @@ def page_table(told: Plain) -> str:
 
 
 def described(each: Plain) -> str:
-    return f"{each['boundary']}, subspace {each['subspace']}" if each["subspace"] else str(each["boundary"])
+    """What a row does to boundary tensors, in words."""
+    apart = f", gradients {each['gradients']}" if each.get("gradients") else ""
+    subspace = f", subspace {each['subspace']}" if each["subspace"] else ""
+    return f"{each['boundary']}{apart}{subspace}"
 
 
 def steps_text(each: Plain) -> str:

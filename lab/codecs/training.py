@@ -40,8 +40,7 @@ def train(scale: Scale, row: Row, seed: int, corpus: Corpus, vocabulary: int, sl
             _say(row, seed, curve)
         slice_.check(f"step {model.step}", partial(_state, model, curve, seconds))
     return {
-        "row": row.name, "boundary": row.boundary, "subspace": row.subspace or None, "optimiser": row.optimiser,
-        "seed": seed, "rate": size.learning_rate, "hidden": size.config.hidden,
+        "row": row.name, **row.described(), "seed": seed, "rate": size.learning_rate, "hidden": size.config.hidden,
         "parameters": size.config.layers * size.config.block_parameters, "steps_trained": model.step,
         "steps": steps_to(curve, scale.target), "target": scale.target, "lowest": lowest(curve),
         "processor_seconds_per_step": round(seconds / model.step, 3), "curve": curve,

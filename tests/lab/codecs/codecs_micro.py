@@ -22,7 +22,7 @@ TRIGRAM = {"corpus": "", "loss": 4.0, "priors": [1.0, 2.0], "tokens": 9, "vocabu
 
 def result(row: Row, seed: int, steps: float | None) -> dict[str, Any]:
     return {
-        "row": row.name, "boundary": row.boundary, "subspace": row.subspace or None, "optimiser": row.optimiser,
-        "seed": seed, "rate": 4e-3, "hidden": 688, "parameters": 6_328_320, "steps_trained": 500, "steps": steps,
+        "row": row.name, **row.described(), "seed": seed,
+        "rate": 4e-3, "hidden": 688, "parameters": 6_328_320, "steps_trained": 500, "steps": steps,
         "target": 3.6, "lowest": 3.7 + seed / 10, "processor_seconds_per_step": 1.5, "curve": [[0, 8.0], [10, 7.0]],
     }  # fmt: skip

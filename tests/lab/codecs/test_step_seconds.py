@@ -32,8 +32,8 @@ def test_tensors_are_as_large_as_the_codecs_make_them(row: Row) -> None:
     tensors = manifest_of(row, FULL).boundary_bytes
     width = 4 * row.subspace or 1024
     shape, device = (1, 1024, width), torch.device("cpu")
-    activation = ActivationCodec(row.boundary, shape, device, 2 if row.subspace else 0)
-    gradient = BoundaryCodec(row.boundary, shape, device, dither=True)
+    activation = ActivationCodec(row.encodings[0], shape, device, 2 if row.subspace else 0)
+    gradient = BoundaryCodec(row.encodings[1], shape, device, dither=True)
     assert (tensors.forward, tensors.backward) == (activation.bytes, gradient.bytes)
 
 
