@@ -7,14 +7,14 @@ from math import inf
 from typing import Any, Final
 
 from ftnode.protocol.participant import Participant
-from ftnode.protocol.words.effects import Apply, Reduce
+from ftnode.protocol.words.effects import Apply, Reduce, Task
 from ftnode.protocol.words.types import Attempt, Handle, Peer
 from ftnode.protocol.words.view import View
 from tests.sim.compute import Compute, Reduction, Tensor, Weights
 from tests.sim.network import Link
 
 COST: Final = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5}
-"""Of a task, in forward passes."""
+"""Of a task, in forward passes. Embed, where it is said: of the head's tasks at the first visit."""
 
 
 class Host:
@@ -58,6 +58,12 @@ class Host:
         """The attempt that it takes part in, or took part in and completed."""
         self.cause = ""
         """The last fault that hit this life, for the table of faults and rungs."""
+
+    def cost(self, task: Task) -> float:
+        """In forward passes."""
+        embeds = not isinstance(task, Reduce) and task.visit == 0
+        usual = self.costs[type(task).__name__]
+        return self.costs.get("Embed", usual) if embeds else usual
 
     def put(self, tensor: Tensor) -> Handle:
         handle = self.next_handle

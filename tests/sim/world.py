@@ -277,7 +277,7 @@ class World:
         result = host.compute.perform(effect.task, host.tensors)
         if host.hung:
             return
-        seconds = host.forward_seconds * host.costs[type(effect.task).__name__] * (0.8 + 0.4 * self.chance.random())
+        seconds = host.forward_seconds * host.cost(effect.task) * (0.8 + 0.4 * self.chance.random())
         host.compute_free = max(host.compute_free, self.now) + seconds
         self.at(host.compute_free, self.finish, (host, host.compute_life, effect.task, result))
 

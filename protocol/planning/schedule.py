@@ -1,0 +1,295 @@
+"""How long a step takes for a layout: its schedule is run, task by task and tensor by tensor.
+
+Peers have a pace of their own for each stage, and a line of their own. A peer does one task after the other, backward
+before forward, and is given two at a time (rule 28). Its line up carries one tensor after the other in the same order;
+the line down of its receiver takes it meanwhile. Whoever admits a microbatch chooses among the holders of a stage the
+one that is expected to be done with it first (rule 20). So the numbers are those of formulas where formulas hold, as
+(stages + microbatches - 1) · (forward + backward) for equal stages without lines (Odyssey, eq. 9), and need none where
+they don't: unequal paces, lines and groups, and a window.
+
+Nothing here is random, and nothing is measured: what is not in a `Layout` takes no time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final, NamedTuple
+
+from ftnode.protocol.lines.step_estimate import Line
+from ftnode.protocol.manifest.boundary import BoundaryBytes
+from ftnode.protocol.step.routes import route
+from ftnode.protocol.step.task_order import COMPUTE_AHEAD
+
+NO_LINE: Final = Line(inf, inf, 0.0)
+NO_TENSORS: Final = BoundaryBytes(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One peer. `paces`: stage → its seconds for a microbatch there, forward and backward."""
+
+    paces: Mapping[int, tuple[float, float]]
+    line: Line = NO_LINE
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`holders`: of each stage, the head's first; `machines`: by the same names; `leader`: one of them, who commits.
+    Empty: the first holder of the head."""
+
+    holders: tuple[tuple[str, ...], ...]
+    machines: Mapping[str, Machine]
+    leader: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a step is made of. `window`: microbatches that one holder of the head has under way at most; `sums`: bytes
+    of one stage's whole gradient as it travels among its holders, by stage."""
+
+    microbatches: int
+    window: int
+    tensors: BoundaryBytes = NO_TENSORS
+    sums: tuple[int, ...] = ()
+    swap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """`seconds`: of a step, from its first task to that of the next one. `busy`: by peer, the seconds that its device
+    computed, and that its line up and its line down carried something."""
+
+    seconds: float
+    busy: Mapping[str, tuple[float, float, float]]
+
+    @property
+    def limiting(self) -> str:
+        """The peer that had least time to spare."""
+        return max(self.busy, key=lambda name: (max(self.busy[name]), name))
+
+
+def step_timing(layout: Layout, batch: Batch) -> Timing:
+    """Of one step. Raises ValueError when a stage has no holder, or a holder no pace for it."""
+    for stage, group in enumerate(layout.holders):
+        if not group:
+            raise ValueError(f"nobody holds stage {stage}")
+        for name in group:
+            if stage not in layout.machines[name].paces:
+                raise ValueError(f"{name} has no pace for stage {stage}")
+    return _Run(layout, batch).timing()
+
+
+class _Task(NamedTuple):
+    """Of one peer. Lower ones go first. `place`: on the microbatch's way, all visits forward and then backward."""
+
+    forward: bool
+    microbatch: int
+    turn: int
+    place: int
+
+
+class _Peer:
+    """What one peer does at the moment."""
+
+    __slots__ = ("computed", "computing", "down_clear", "down_seconds", "given", "line", "machine", "name", "ready",
+                 "to_send", "up_busy", "up_seconds")  # fmt: skip
+
+    def __init__(self, name: str, machine: Machine) -> None:
+        self.name, self.machine, self.line = name, machine, machine.line
+        self.ready: list[_Task] = []
+        self.given: list[_Task] = []
+        self.to_send: list[_Task] = []
+        self.computing = self.up_busy = False
+        self.down_clear = 0.0
+        self.computed = self.up_seconds = self.down_seconds = 0.0
+
+
+class _Run:
+    """One step. A place p of a microbatch with visits 0..L is the forward task of visit p, or, from L on, the backward
+    task of visit 2L - p: the loss and its gradient are one task."""
+
+    def __init__(self, layout: Layout, batch: Batch) -> None:
+        self.layout, self.batch = layout, batch
+        self.peers = {name: _Peer(name, layout.machines[name]) for group in layout.holders for name in group}
+        self.now, self._serial = 0.0, 0
+        self._events: list[tuple[float, int, int, _Peer, _Task]] = []
+        stages = len(layout.holders) - 1
+        self.routes = [route(stages, microbatch, batch.swap) for microbatch in (0, 1)]
+        self.last = stages + 1
+        self.paths: dict[int, tuple[_Peer, ...]] = {}
+        self.under_way: dict[str, Counter[str]] = {name: Counter() for name in layout.holders[0]}
+        """Holder of the head → how many visits of its microbatches each peer has."""
+        self.in_flight = Counter[str]()
+        self.waiting = self._shares()
+        self.usual = [
+            {name: self._expected(name, stage) for name in group} for stage, group in enumerate(layout.holders)
+        ]
+        self.done_at = [0.0] * len(layout.holders)
+        """When each stage has accumulated the last of its visits."""
+
+    def timing(self) -> Timing:
+        for name in self.waiting:
+            self._admit(name)
+        while self._events:
+            self.now, _, kind, peer, task = heapq.heappop(self._events)
+            (self._computed, self._sent, self._come)[kind](peer, task)
+        seconds = self._committed()
+        busy = {name: (peer.computed, peer.up_seconds, peer.down_seconds) for name, peer in self.peers.items()}
+        return Timing(seconds, busy)
+
+    # -- who does what
+
+    def _expected(self, name: str, stage: int) -> float:
+        """What the peer itself would tell others of its pace: the longer one of device and line."""
+        machine = self.layout.machines[name]
+        return max(sum(machine.paces[stage]), self.batch.tensors.both / machine.line.up)
+
+    def _shares(self) -> dict[str, list[int]]:
+        """Holder of the head → the microbatches that it admits, last first."""
+        heads = self.layout.holders[0]
+        given: dict[str, list[int]] = {name: [] for name in heads}
+        pace = {name: self._expected(name, 0) for name in heads}
+        for microbatch in range(self.batch.microbatches):
+            name = min(heads, key=lambda one: (len(given[one]) + 1) * pace[one])
+            given[name].append(microbatch)
+        return {name: share[::-1] for name, share in given.items()}
+
+    def _admit(self, head: str) -> None:
+        while self.waiting[head] and self.in_flight[head] < self.batch.window:
+            microbatch = self.waiting[head].pop()
+            path = self.paths[microbatch] = self._path(head, microbatch)
+            self.under_way[head].update(peer.name for peer in path)
+            self.in_flight[head] += 1
+            self._add(path[0], self._task(microbatch, 0))
+
+    def _path(self, head: str, microbatch: int) -> tuple[_Peer, ...]:
+        queues, chosen = self.under_way[head], Counter[str]()
+        first = self.layout.holders[0].index(head)
+        path = []
+        for stage in self.routes[microbatch % 2]:
+            group = self.layout.holders[stage]
+            name = head
+            if stage and len(group) == 1:
+                name = group[0]
+            elif stage:
+                turn, pace = first % len(group), self.usual[stage]
+                name = min((*group[turn:], *group[:turn]), key=lambda one: (queues[one] + chosen[one] + 1) * pace[one])
+            chosen[name] += 1
+            path.append(self.peers[name])
+        return tuple(path)
+
+    # -- what happens
+
+    def _task(self, microbatch: int, place: int) -> _Task:
+        forward = place < self.last
+        return _Task(forward, microbatch, -(place if forward else 2 * self.last - place), place)
+
+    def _visit(self, place: int) -> int:
+        return place if place <= self.last else 2 * self.last - place
+
+    def _at(self, seconds: float, kind: int, peer: _Peer, task: _Task) -> None:
+        self._serial += 1
+        heapq.heappush(self._events, (seconds, self._serial, kind, peer, task))
+
+    def _add(self, peer: _Peer, task: _Task) -> None:
+        heapq.heappush(peer.ready, task)
+        self._give(peer)
+
+    def _give(self, peer: _Peer) -> None:
+        """Two tasks at most; the first one is computed."""
+        while peer.ready and len(peer.given) < COMPUTE_AHEAD:
+            peer.given.append(heapq.heappop(peer.ready))
+        if peer.given and not peer.computing:
+            peer.computing, task = True, peer.given[0]
+            seconds = self._task_seconds(peer, task)
+            peer.computed += seconds
+            self._at(self.now + seconds, 0, peer, task)
+
+    def _task_seconds(self, peer: _Peer, task: _Task) -> float:
+        visit = self._visit(task.place)
+        stage = self.routes[task.microbatch % 2][visit]
+        forward, backward = peer.machine.paces[stage]
+        if stage == 0:  # it embeds in no time; the last visit is loss and gradient at once
+            return forward + backward if visit == self.last else 0.0
+        return forward if task.forward else backward
+
+    def _computed(self, peer: _Peer, task: _Task) -> None:
+        del peer.given[0]
+        peer.computing = False
+        if not task.forward:
+            stage = self.routes[task.microbatch % 2][self._visit(task.place)]
+            self.done_at[stage] = max(self.done_at[stage], self.now)
+        if task.place == 2 * self.last:
+            self._over(task.microbatch)
+        else:
+            path, following = self.paths[task.microbatch], self._task(task.microbatch, task.place + 1)
+            target = path[self._visit(following.place)]
+            if target is peer:
+                self._add(peer, following)
+            else:
+                heapq.heappush(peer.to_send, following)
+                self._send(peer)
+        self._give(peer)
+
+    def _over(self, microbatch: int) -> None:
+        """It has come back to where it was admitted."""
+        path, head = self.paths[microbatch], self.paths[microbatch][0].name
+        self.under_way[head].subtract(peer.name for peer in path)
+        self.in_flight[head] -= 1
+        self._admit(head)
+
+    def _size(self, task: _Task) -> int:
+        return self.batch.tensors.forward if task.place <= self.last else self.batch.tensors.backward
+
+    def _send(self, peer: _Peer) -> None:
+        if peer.to_send and not peer.up_busy:
+            task, peer.up_busy = heapq.heappop(peer.to_send), True
+            seconds = self._size(task) / peer.line.up
+            peer.up_seconds += seconds
+            self._at(self.now + seconds, 1, peer, task)
+
+    def _sent(self, peer: _Peer, task: _Task) -> None:
+        """Its last byte has left. The first ones have been on the receiver's line down since they left."""
+        target = self.paths[task.microbatch][self._visit(task.place)]
+        delay = _delay(peer, target)
+        first = self.now - self._size(task) / peer.line.up + delay
+        seconds = self._size(task) / target.line.down
+        target.down_seconds += seconds
+        target.down_clear = max(target.down_clear, first) + seconds
+        self._at(max(self.now + delay, target.down_clear), 2, target, task)
+        peer.up_busy = False
+        self._send(peer)
+
+    def _come(self, peer: _Peer, task: _Task) -> None:
+        self._add(peer, task)
+
+    def _committed(self) -> float:
+        """When those who admit microbatches know that all stages are ready: everybody tells the leader, who tells
+        them."""
+        holders = self.layout.holders
+        leader = self.peers[self.layout.leader or holders[0][0]]
+        told = max(
+            self._summed(stage) + max(_delay(self.peers[name], leader) for name in group)
+            for stage, group in enumerate(holders)
+        )
+        return told + max(_delay(leader, self.peers[name]) for name in holders[0])
+
+    def _summed(self, stage: int) -> float:
+        """When the stage's gradient is known to all its holders. Each owns a piece of it, gets that from the others,
+        and sends them its sum (Rabenseifner 2004)."""
+        group = self.layout.holders[stage]
+        if len(group) < 2 or not self.batch.sums:
+            return self.done_at[stage]
+        lines = [self.layout.machines[name].line for name in group]
+        share = (len(group) - 1) / len(group) * self.batch.sums[stage]
+        one_way = share / min(min(line.up, line.down) for line in lines) + max(line.delay_seconds for line in lines)
+        return self.done_at[stage] + 2 * one_way
+
+
+def _delay(one: _Peer, other: _Peer) -> float:
+    """Each has half of the way between them."""
+    return (one.line.delay_seconds + other.line.delay_seconds) / 2 if one is not other else 0.0
