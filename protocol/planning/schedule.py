@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.boundary import BoundaryBytes
-from ftnode.protocol.step.routes import route
+from ftnode.protocol.step.routes import beside, route
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD
 
 NO_LINE: Final = Line(inf, inf, 0.0)
@@ -49,13 +49,15 @@ class Layout:
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What a step is made of. `window`: microbatches that one holder of the head has under way at most; `sums`: bytes
-    of one stage's whole gradient as it travels among its holders, by stage."""
+    of one stage's whole gradient as it travels among its holders, by stage; `fused`: neighbouring stages of one peer
+    are one task."""
 
     microbatches: int
     window: int
     tensors: BoundaryBytes = NO_TENSORS
     sums: tuple[int, ...] = ()
     swap: bool = False
+    fused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,24 @@ def step_timing(layout: Layout, batch: Batch) -> Timing:
 
 
 class _Task(NamedTuple):
-    """Of one peer. Lower ones go first. `place`: on the microbatch's way, all visits forward and then backward."""
+    """Of one peer. Lower ones go first. `place`: on the microbatch's way."""
 
     forward: bool
     microbatch: int
     turn: int
     place: int
+
+
+class _Leg(NamedTuple):
+    """One task of a microbatch's way: forward through all stages, and back. `stages`: whose gradient it accumulates;
+    `size`: bytes of what comes to it."""
+
+    peer: _Peer
+    forward: bool
+    turn: int
+    seconds: float
+    stages: tuple[int, ...]
+    size: int
 
 
 class _Peer:
@@ -109,8 +123,7 @@ class _Peer:
 
 
 class _Run:
-    """One step. A place p of a microbatch with visits 0..L is the forward task of visit p, or, from L on, the backward
-    task of visit 2L - p: the loss and its gradient are one task."""
+    """One step."""
 
     def __init__(self, layout: Layout, batch: Batch) -> None:
         self.layout, self.batch = layout, batch
@@ -119,15 +132,20 @@ class _Run:
         self._events: list[tuple[float, int, int, _Peer, _Task]] = []
         stages = len(layout.holders) - 1
         self.routes = [route(stages, microbatch, batch.swap) for microbatch in (0, 1)]
-        self.last = stages + 1
         self.paths: dict[int, tuple[_Peer, ...]] = {}
+        self.ways: dict[int, tuple[_Leg, ...]] = {}
         self.under_way: dict[str, Counter[str]] = {name: Counter() for name in layout.holders[0]}
         """Holder of the head → how many visits of its microbatches each peer has."""
         self.in_flight = Counter[str]()
-        self.waiting = self._shares()
-        self.usual = [
+        self.paces = [
             {name: self._expected(name, stage) for name in group} for stage, group in enumerate(layout.holders)
         ]
+        self.waiting = self._shares()
+        self.beside = {
+            (head, stage): beside(head, layout.holders[0], group, self.paces[0], self.paces[stage])
+            for head in layout.holders[0]
+            for stage, group in enumerate(layout.holders)
+        }
         self.done_at = [0.0] * len(layout.holders)
         """When each stage has accumulated the last of its visits."""
 
@@ -144,15 +162,16 @@ class _Run:
     # -- who does what
 
     def _expected(self, name: str, stage: int) -> float:
-        """What the peer itself would tell others of its pace: the longer one of device and line."""
+        """What the peer itself would tell others of its pace: the longer one of device and line; like any other's where
+        it has none."""
         machine = self.layout.machines[name]
-        return max(sum(machine.paces[stage]), self.batch.tensors.both / machine.line.up)
+        return max(sum(machine.paces[stage]), self.batch.tensors.both / machine.line.up) or 1.0
 
     def _shares(self) -> dict[str, list[int]]:
         """Holder of the head → the microbatches that it admits, last first."""
         heads = self.layout.holders[0]
         given: dict[str, list[int]] = {name: [] for name in heads}
-        pace = {name: self._expected(name, 0) for name in heads}
+        pace = self.paces[0]
         for microbatch in range(self.batch.microbatches):
             name = min(heads, key=lambda one: (len(given[one]) + 1) * pace[one])
             given[name].append(microbatch)
@@ -164,39 +183,57 @@ class _Run:
             path = self.paths[microbatch] = self._path(head, microbatch)
             self.under_way[head].update(peer.name for peer in path)
             self.in_flight[head] += 1
-            self._add(path[0], self._task(microbatch, 0))
+            self.ways[microbatch] = self._way(microbatch, path)
+            self._add(microbatch, 0)
 
     def _path(self, head: str, microbatch: int) -> tuple[_Peer, ...]:
         queues, chosen = self.under_way[head], Counter[str]()
-        first = self.layout.holders[0].index(head)
         path = []
         for stage in self.routes[microbatch % 2]:
-            group = self.layout.holders[stage]
             name = head
-            if stage and len(group) == 1:
-                name = group[0]
-            elif stage:
-                turn, pace = first % len(group), self.usual[stage]
-                name = min((*group[turn:], *group[:turn]), key=lambda one: (queues[one] + chosen[one] + 1) * pace[one])
+            if stage:
+                shares = self.beside[head, stage]
+                own = [one for one in self.layout.holders[stage] if one in shares]
+                name = min(own, key=lambda one: (queues[one] + chosen[one] + 1) / shares[one])
             chosen[name] += 1
             path.append(self.peers[name])
         return tuple(path)
 
+    def _way(self, microbatch: int, path: tuple[_Peer, ...]) -> tuple[_Leg, ...]:
+        """The head embeds in no time, and its loss is one task with the gradient of that."""
+        visited, tensors = self.routes[microbatch % 2], self.batch.tensors
+        last = len(visited) - 1
+        legs: list[_Leg] = []
+        for place in range(2 * last + 1):
+            visit = place if place <= last else 2 * last - place
+            peer, stage, forward = path[visit], visited[visit], place < last
+            times = peer.machine.paces[stage]
+            if not stage:
+                seconds = sum(times) if visit == last else 0.0
+            else:
+                seconds = times[0] if forward else times[1]
+            size = tensors.forward if place <= last else tensors.backward
+            stages = () if forward else (stage,)
+            if self.batch.fused and legs and (legs[-1].peer, legs[-1].forward) == (peer, forward):
+                before = legs[-1]
+                legs[-1] = before._replace(seconds=before.seconds + seconds, stages=before.stages + stages)
+            else:
+                legs.append(_Leg(peer, forward, -visit, seconds, stages, size))
+        return tuple(legs)
+
     # -- what happens
-
-    def _task(self, microbatch: int, place: int) -> _Task:
-        forward = place < self.last
-        return _Task(forward, microbatch, -(place if forward else 2 * self.last - place), place)
-
-    def _visit(self, place: int) -> int:
-        return place if place <= self.last else 2 * self.last - place
 
     def _at(self, seconds: float, kind: int, peer: _Peer, task: _Task) -> None:
         self._serial += 1
         heapq.heappush(self._events, (seconds, self._serial, kind, peer, task))
 
-    def _add(self, peer: _Peer, task: _Task) -> None:
-        heapq.heappush(peer.ready, task)
+    def _task(self, microbatch: int, place: int) -> _Task:
+        leg = self.ways[microbatch][place]
+        return _Task(leg.forward, microbatch, leg.turn, place)
+
+    def _add(self, microbatch: int, place: int) -> None:
+        peer = self.ways[microbatch][place].peer
+        heapq.heappush(peer.ready, self._task(microbatch, place))
         self._give(peer)
 
     def _give(self, peer: _Peer) -> None:
@@ -205,34 +242,23 @@ class _Run:
             peer.given.append(heapq.heappop(peer.ready))
         if peer.given and not peer.computing:
             peer.computing, task = True, peer.given[0]
-            seconds = self._task_seconds(peer, task)
+            seconds = self.ways[task.microbatch][task.place].seconds
             peer.computed += seconds
             self._at(self.now + seconds, 0, peer, task)
-
-    def _task_seconds(self, peer: _Peer, task: _Task) -> float:
-        visit = self._visit(task.place)
-        stage = self.routes[task.microbatch % 2][visit]
-        forward, backward = peer.machine.paces[stage]
-        if stage == 0:  # it embeds in no time; the last visit is loss and gradient at once
-            return forward + backward if visit == self.last else 0.0
-        return forward if task.forward else backward
 
     def _computed(self, peer: _Peer, task: _Task) -> None:
         del peer.given[0]
         peer.computing = False
-        if not task.forward:
-            stage = self.routes[task.microbatch % 2][self._visit(task.place)]
+        way, following = self.ways[task.microbatch], task.place + 1
+        for stage in way[task.place].stages:
             self.done_at[stage] = max(self.done_at[stage], self.now)
-        if task.place == 2 * self.last:
+        if following == len(way):
             self._over(task.microbatch)
+        elif way[following].peer is peer:
+            self._add(task.microbatch, following)
         else:
-            path, following = self.paths[task.microbatch], self._task(task.microbatch, task.place + 1)
-            target = path[self._visit(following.place)]
-            if target is peer:
-                self._add(peer, following)
-            else:
-                heapq.heappush(peer.to_send, following)
-                self._send(peer)
+            heapq.heappush(peer.to_send, self._task(task.microbatch, following))
+            self._send(peer)
         self._give(peer)
 
     def _over(self, microbatch: int) -> None:
@@ -242,22 +268,19 @@ class _Run:
         self.in_flight[head] -= 1
         self._admit(head)
 
-    def _size(self, task: _Task) -> int:
-        return self.batch.tensors.forward if task.place <= self.last else self.batch.tensors.backward
-
     def _send(self, peer: _Peer) -> None:
         if peer.to_send and not peer.up_busy:
             task, peer.up_busy = heapq.heappop(peer.to_send), True
-            seconds = self._size(task) / peer.line.up
+            seconds = self.ways[task.microbatch][task.place].size / peer.line.up
             peer.up_seconds += seconds
             self._at(self.now + seconds, 1, peer, task)
 
     def _sent(self, peer: _Peer, task: _Task) -> None:
         """Its last byte has left. The first ones have been on the receiver's line down since they left."""
-        target = self.paths[task.microbatch][self._visit(task.place)]
-        delay = _delay(peer, target)
-        first = self.now - self._size(task) / peer.line.up + delay
-        seconds = self._size(task) / target.line.down
+        leg = self.ways[task.microbatch][task.place]
+        target, delay = leg.peer, _delay(peer, leg.peer)
+        first = self.now - leg.size / peer.line.up + delay
+        seconds = leg.size / target.line.down
         target.down_seconds += seconds
         target.down_clear = max(target.down_clear, first) + seconds
         self._at(max(self.now + delay, target.down_clear), 2, target, task)
@@ -265,7 +288,7 @@ class _Run:
         self._send(peer)
 
     def _come(self, peer: _Peer, task: _Task) -> None:
-        self._add(peer, task)
+        self._add(task.microbatch, task.place)
 
     def _committed(self) -> float:
         """When those who admit microbatches know that all stages are ready: everybody tells the leader, who tells

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from pytest import approx
 
 from ftnode.protocol.leader.replica_moves import best_move, throughputs
-from ftnode.protocol.step.routes import choose_path, route
+from ftnode.protocol.step.routes import beside, choose_path, route
 from ftnode.protocol.step.task_order import Pace
 from ftnode.protocol.step.work_split import divide, repair
 from ftnode.protocol.words.effects import Backward, Forward
@@ -54,6 +55,30 @@ def test_paths_follow_queue_and_pace() -> None:
         under_way.append(choose_path(swarm, route(2, microbatch, False), under_way, pace, A))
     assert Counter(path[1] for path in under_way) == {B: 6, C: 2}
     assert {(path[0], path[2], path[3]) for path in under_way} == {(A, D, A)}
+
+
+def test_equal_groups_become_pipelines_side_by_side() -> None:
+    """Whatever the order of the groups: each holder of the head keeps to its own column, and needs no word of what the
+    other one gives away."""
+    swarm = view((A, B), (D, C), (E, B))
+    paths = {me: {choose_path(swarm, route(2, m, False), [], {}, me) for m in range(4)} for me in (A, B)}
+    assert paths == {A: {(A, C, B, A)}, B: {(B, D, E, B)}}
+
+
+def test_who_lies_beside_whom_gets_as_much_as_it_can_do() -> None:
+    """One of two holders of the head is twice as fast, and the stage has three equal ones."""
+    heads, group = {"a": 1.0, "b": 2.0}, {"x": 1.0, "y": 1.0, "z": 1.0}
+    shares = {me: beside(me, ["b", "a"], ["z", "y", "x"], heads, group) for me in heads}
+    assert shares == {"a": {"x": approx(1 / 3), "y": approx(1 / 3)}, "b": {"z": approx(1 / 3)}}
+    assert beside("new", ["a", "b"], ["x", "y"], heads, {}) == {"x": 0.5, "y": 0.5}
+
+
+def test_who_has_said_nothing_is_tried_with_two_and_others_help_out() -> None:
+    swarm, pace = view((A, B), (C, D), (E,)), {(C, 1): 1.0}
+    under_way: list[tuple[Peer, ...]] = []
+    for microbatch in range(4):
+        under_way.append(choose_path(swarm, route(2, microbatch, False), under_way, pace, B))
+    assert [path[1] for path in under_way] == [D, D, C, C]
 
 
 def test_a_dead_holders_visits_go_to_the_survivors_and_no_others_move() -> None:
