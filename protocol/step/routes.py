@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import TypeVar
+from zlib import crc32
 
 from ftnode.protocol.words.messages import Wait
 from ftnode.protocol.words.settings import Settings
@@ -88,12 +89,17 @@ def beside(
 
 
 def _places(names: Sequence[Name], seconds: Mapping[Name, float]) -> dict[Name, tuple[float, float]]:
-    """In the order of names, so that peers that hold two stages lie beside themselves. Who has said nothing is thought
-    to be as fast as the fastest."""
+    """In one order for all stages, so that peers that hold two lie beside themselves; newcomers are strewn over it. Who
+    has said nothing is thought to be as fast as the fastest."""
     usual = min(seconds.values(), default=1.0)
-    ordered = sorted(names)
+    ordered = sorted(names, key=_strewn)
     ends: list[float] = list(accumulate(1 / seconds.get(name, usual) for name in ordered))
     return {name: (start / ends[-1], end / ends[-1]) for name, start, end in zip(ordered, [0.0, *ends], ends)}
+
+
+@lru_cache(maxsize=4096)
+def _strewn(name: Name) -> tuple[int, Name]:
+    return crc32(str(name).encode()), name
 
 
 def soonest(

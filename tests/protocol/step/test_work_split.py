@@ -57,28 +57,35 @@ def test_paths_follow_queue_and_pace() -> None:
     assert {(path[0], path[2], path[3]) for path in under_way} == {(A, D, A)}
 
 
+def paths_of(swarm: View, me: Peer, microbatches: int, pace: dict[tuple[Peer, int], float]) -> list[tuple[Peer, ...]]:
+    found: list[tuple[Peer, ...]] = []
+    for _ in range(microbatches):
+        found.append(choose_path(swarm, route(2, 0, False), found, pace, me))
+    return found
+
+
 def test_equal_groups_become_pipelines_side_by_side() -> None:
-    """Whatever the order of the groups: each holder of the head keeps to its own column, and needs no word of what the
-    other one gives away."""
-    swarm = view((A, B), (D, C), (E, B))
-    paths = {me: {choose_path(swarm, route(2, m, False), [], {}, me) for m in range(4)} for me in (A, B)}
-    assert paths == {A: {(A, C, B, A)}, B: {(B, D, E, B)}}
+    """Each holder of the head keeps to its own column, and needs no word of what the other one gives away. Who holds
+    the head and a stage keeps to itself, whatever the order of the groups."""
+    swarm = view((A, B), (D, C), (B, A))
+    (ours,), (theirs,) = ({*paths_of(swarm, me, 4, {})} for me in (A, B))
+    assert {ours[1], theirs[1]} == {C, D}
+    assert (ours[0], ours[2], theirs[0], theirs[2]) == (A, A, B, B)
 
 
 def test_who_lies_beside_whom_gets_as_much_as_it_can_do() -> None:
     """One of two holders of the head is twice as fast, and the stage has three equal ones."""
-    heads, group = {"a": 1.0, "b": 2.0}, {"x": 1.0, "y": 1.0, "z": 1.0}
-    shares = {me: beside(me, ["b", "a"], ["z", "y", "x"], heads, group) for me in heads}
-    assert shares == {"a": {"x": approx(1 / 3), "y": approx(1 / 3)}, "b": {"z": approx(1 / 3)}}
+    heads, group = {"a": 1.0, "b": 2.0}, ["z", "y", "x"]
+    shares = {me: beside(me, ["b", "a"], group, heads, dict.fromkeys(group, 1.0)) for me in heads}
+    assert sorted(shares["a"].values()) == [approx(1 / 3)] * 2 and [*shares["b"].values()] == [approx(1 / 3)]
+    assert {*shares["a"], *shares["b"]} == {*group}
     assert beside("new", ["a", "b"], ["x", "y"], heads, {}) == {"x": 0.5, "y": 0.5}
 
 
 def test_who_has_said_nothing_is_tried_with_two_and_others_help_out() -> None:
     swarm, pace = view((A, B), (C, D), (E,)), {(C, 1): 1.0}
-    under_way: list[tuple[Peer, ...]] = []
-    for microbatch in range(4):
-        under_way.append(choose_path(swarm, route(2, microbatch, False), under_way, pace, B))
-    assert [path[1] for path in under_way] == [D, D, C, C]
+    (me,) = (one for one in (A, B) if D in beside(one, (A, B), (C, D), {}, {}))
+    assert [path[1] for path in paths_of(swarm, me, 4, pace)] == [D, D, C, C]
 
 
 def test_a_dead_holders_visits_go_to_the_survivors_and_no_others_move() -> None:
