@@ -29,6 +29,10 @@ class ComputeError(FtnodeError):
         self.stage = stage
 
 
+class LayersMissing(FtnodeError):
+    """Layers of the model that a run begins with cannot be had here, and why."""
+
+
 class ComputePort(Protocol):
     """The compute process. Commands are carried out in the order of the calls."""
 
