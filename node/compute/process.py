@@ -37,6 +37,8 @@ COMMANDS: Final = (
     "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
     "snapshot_copy", "snapshot_release", "snapshot_load",
 )  # fmt: skip
+READS: Final = ("export_begin", "snapshot_copy")
+"""Those that change nothing of the stage: for want of memory they fail, and cost nobody anything."""
 _log = logging.getLogger("ftnode.compute")
 
 
@@ -92,8 +94,9 @@ def serve(
         _log.exception("cannot start")
         send(link, {"error": _failure(backend, error, stage=-1)})
         return 1
+    lost: set[int] = set()
     while (command := receive(link)) is not None:
-        send(link, {"id": command.get("id"), **carry_out(backend, command)})
+        send(link, {"id": command.get("id"), **carry_out(backend, command, lost)})
     return 0
 
 
@@ -121,13 +124,18 @@ def make_backend(
     return TorchStages(config, slots, gradients, snapshots)
 
 
-def carry_out(backend: Backend, command: dict[str, Any]) -> dict[str, Any]:
+def carry_out(backend: Backend, command: dict[str, Any], lost: set[int]) -> dict[str, Any]:
     """The answer's fields, or {"error": ...}. Total: a command that cannot be carried out is answered, not fatal.
 
-    One for which there is no memory costs its stage, whose numbers may be half changed, and no other.
+    One for which there is no memory costs its stage, whose numbers may be half changed, and no other. The stage is in
+    `lost` from then on, and nothing is done for it before the node has heard of that and says `forget`.
     """
     fields = {name: value for name, value in command.items() if name not in ("op", "id")}
     stage = fields.get("stage", -1)
+    if command.get("op") == "forget":
+        lost.discard(stage)
+    elif stage in lost:
+        return {"error": {"kind": "lost", "reason": f"what was here of stage {stage} is lost", "stage": stage}}
     try:
         if command.get("op") not in COMMANDS:
             raise Misuse(f"there is no command {command.get('op')}", stage)
@@ -143,9 +151,12 @@ def carry_out(backend: Backend, command: dict[str, Any]) -> dict[str, Any]:
         failure = _failure(backend, error, stage)
     else:
         return answer
+    if failure["kind"] == "oom" and command.get("op") in READS:
+        return {"error": {**failure, "kind": "fault"}}
     if failure["kind"] == "oom" and stage >= 0:
         # Outside of the handler, whose frames hold the stage's tensors. All other stages go on with this memory.
         backend.forget(stage)
+        lost.add(stage)
     return {"error": failure}
 
 

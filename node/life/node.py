@@ -124,7 +124,8 @@ class Node:
         self.gradients = GradientMemory(gradient_numbers(computing), computing.number_bytes)
         snapshots = SnapshotMemory(state_numbers(computing), computing.number_bytes)
         self.compute = ComputeGroup(
-            configs, self.arena, self._on_compute_ready, self._on_compute_lost, config.log_directory,
+            configs, self.arena, self._on_compute_ready, self._on_compute_lost, self._on_stage_lost,
+            config.log_directory,
             self.settings.task_seconds, self.gradients, snapshots,
         )  # fmt: skip
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
@@ -511,10 +512,13 @@ class Node:
             self.speaking.say("limits", slow)
         self.driver.deliver(ComputeReady(fitting, head, slowest))
 
-    def _on_compute_lost(self, reason: str, out_of_memory_stage: int) -> None:
+    def _on_stage_lost(self, stage: int, reason: str, out_of_memory: bool) -> None:
+        self.driver.stage_lost(stage, reason, out_of_memory)
+
+    def _on_compute_lost(self, reason: str) -> None:
         self._ready = ()
         self.speaking.say("compute", f"the compute process is lost: {reason}")
-        self.driver.compute_lost(reason, out_of_memory_stage)
+        self.driver.compute_lost(reason)
         if self.compute.refusal:  # it would say so again and again
             cause = f"cannot compute on {self.config.device}: {self.compute.refusal}"
             self._fail(UserError(f"{cause}; choose another --device or --vram", 69))

@@ -115,6 +115,11 @@ class StepWork:
         """Release every tensor: nobody needs them from us any more."""
         return _release(self._holds.let_go_of_all())
 
+    def lose(self, stage: int) -> None:
+        """Weights and gradient of the stage are gone here; others may yet commit what the rest of it made."""
+        self._installed.discard(stage)
+        self.results.pop(stage, None)
+
     def has_reduced(self, stage: int) -> bool:
         """Is the stage Ready for this attempt: its gradient reduced, or nothing to reduce in a skip."""
         if self.begin.skip:

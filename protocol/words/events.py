@@ -58,10 +58,19 @@ class ComputeReady:
 
 @dataclass(frozen=True, slots=True)
 class ComputeLost:
-    """The compute process died; all weights and tensors in it are gone. `out_of_memory_stage`: -1 if not that."""
+    """The compute process died; all weights and tensors in it are gone."""
 
     reason: str
-    out_of_memory_stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageLost:
+    """What compute had of one stage is gone, and it does nothing for the stage before a Forget; the others are well.
+    `out_of_memory`: so many stages do not fit. Else a process ended that had some of them."""
+
+    stage: int
+    reason: str
+    out_of_memory: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +202,15 @@ class Stay:
 
 
 Event = (
-    Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | Done | SumOwed | Installed | InstallFailed
-    | Kept | KeepFailed | Snapshots | History | Credited | Directory | DirectoryLost | Moved | Leave | Stay
+    Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | StageLost | Done | SumOwed | Installed
+    | InstallFailed | Kept | KeepFailed | Snapshots | History | Credited | Directory | DirectoryLost | Moved | Leave
+    | Stay
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
-        Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, Done, SumOwed, Installed, InstallFailed, Kept,
-        KeepFailed, Snapshots, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
+        Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, StageLost, Done, SumOwed, Installed, InstallFailed,
+        Kept, KeepFailed, Snapshots, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
     )
 }  # fmt: skip

@@ -46,9 +46,10 @@ class Direct:
     ) -> None:
         self.arena = Arena(config.slot_bytes, config.slots)
         self.backend = make_backend(config, self.arena._map, gradients, snapshots)
+        self.lost: set[int] = set()
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
-        answer = carry_out(self.backend, {"op": op, "id": 1, **fields})
+        answer = carry_out(self.backend, {"op": op, "id": 1, **fields}, self.lost)
         if "error" in answer:
             raise Refused(answer["error"])
         return answer
