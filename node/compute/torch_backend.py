@@ -222,7 +222,7 @@ class TorchStages:
             return {"norm_squared": 0.0, "gradient": "", "covered": [], "fault": str(fault)}
         return {
             "norm_squared": reduction.norm_squared,
-            "gradient": reduction.gradient,
+            "gradient": "",
             "covered": reduction.covered,
             "fault": "",
         }
