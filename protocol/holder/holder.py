@@ -18,7 +18,7 @@ from ftnode.protocol.step.completed_attempt import CompletedAttempt, promised_by
 from ftnode.protocol.step.early_tensors import EarlyTensors
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.patience import most_tasks
-from ftnode.protocol.step.task_order import Pace
+from ftnode.protocol.step.task_order import LiveActivations, Pace
 from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, PublishView, Release, RestartCompute
 from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, StageLost, SumOwed
 from ftnode.protocol.words.messages import NOT_LENT, Begin, Boundary, Share, StageStatus, Status, Stored, Waits
@@ -68,6 +68,8 @@ class Holder:
         self.tokens_per_second = 0.0
         self.refuses: set[int] = set()
         """Stages for which there was no memory here."""
+        self._live_activations = -1
+        """What there is memory for; -1: for as many as the manifest says."""
         self._fits: int | None = None
         """More stages than this did not fit, whatever compute promises; None while that has not been met."""
         self.installs = Installs()
@@ -367,7 +369,9 @@ class Holder:
                 out.extend(self.work.let_go())
                 self._left.append(self.work.begin.attempt)
             out.append(Discard(begin.attempt))
-            self.work = StepWork(s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines)
+            limit, own = s.settings.live_activations, self._live_activations
+            live = LiveActivations(limit if own < 0 else min(limit, own))
+            self.work = StepWork(s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live)
             self._task_since = s.now
             if begin.attempt in self._left:
                 self.work.give_up("its work on this attempt was dropped")
@@ -575,6 +579,7 @@ class Holder:
         self.capacity = event.capacity if self._fits is None else min(event.capacity, self._fits)
         self.may_head = event.head
         self.tokens_per_second = event.tokens_per_second
+        self._live_activations = event.live_activations
 
     def on_stage_lost(self, s: Situation, lost: StageLost) -> Outcome:
         """What we had of one stage is gone: give it up, and go on with the others. A step that the stage has a part in

@@ -49,11 +49,13 @@ class ComputeReady:
     """The compute process is up and has measured one dry microbatch.
 
     `capacity`: how many stages this peer will hold at most. `head`: it may hold the head (it has the run's corpus).
+    `live_activations`: it has memory for so many, where that is less than the manifest says; else -1.
     """
 
     capacity: int
     head: bool
     tokens_per_second: float
+    live_activations: int = field(default=-1, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

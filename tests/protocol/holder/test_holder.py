@@ -572,6 +572,16 @@ def test_what_a_complete_attempt_made_of_a_lost_stage_is_promised_no_more() -> N
     assert {stage for stage, _ in role.exact("lineage")} == {MINE}
 
 
+@pytest.mark.parametrize("memory", [-1, 0, 1, 99])
+def test_no_more_activations_are_kept_than_there_is_memory_for(memory: int) -> None:
+    role = holder(MINE)
+    role.on_compute_ready(ComputeReady(2, True, 1.0, memory))
+    role.on_begin(at_b(role), begun())
+    assert role.work is not None
+    most = SETTINGS.live_activations
+    assert role.work._saved.limit == (min(most, memory) if memory >= 0 else most)
+
+
 def test_a_learner_does_not_learn_what_it_has_no_memory_for() -> None:
     view = view_of((A,), (C,), (C,))
     role = holder(view=view)
