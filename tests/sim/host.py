@@ -22,8 +22,9 @@ class Host:
 
     __slots__ = ("alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "copies",
                  "copying", "costs", "forward_seconds", "head", "hold", "hung", "inbox", "installing", "known", "links",
-                 "next_handle", "participant", "paused", "peer", "record_luck", "reducing", "searching", "shelved",
-                 "spins", "stopped", "tensors", "vanished", "view", "view_numbers", "wake_at", "working")  # fmt: skip
+                 "lost", "next_handle", "participant", "paused", "peer", "record_luck", "reducing", "searching",
+                 "shelved", "spins", "stopped", "tensors", "vanished", "view",
+                 "view_numbers", "wake_at", "working")  # fmt: skip
 
     def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
         self.peer = peer
@@ -44,6 +45,8 @@ class Host:
         self.reducing: dict[int, Reduce] = {}
         self.shelved: dict[int, list[tuple[Apply, Reduction | None]]] = {}
         """Stage → updates that wait for its weights."""
+        self.lost: set[int] = set()
+        """Stages that compute has lost, and for which it does nothing before a Forget."""
         self.copies: dict[int, Weights] = {}
         self.copying: dict[int, int] = {}
         self.known: set[str] = set()
