@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ftnode.lab.parts import gpu_plain
+from ftnode.lab.parts.checkpoint import Begun, begin
 from ftnode.lab.parts.gpu_process import (
     GRADIENT,
     INPUT,
@@ -56,17 +58,27 @@ def run(json_output: bool, device: str, quick: bool, minutes: float, folder: Pat
             continue
         path = None if folder is None else folder / f"gpu-{where.type}-{size.name}-{size.dim}.json"
         rows.append(_kept(path, size, device, name, products, threads))
+    begun = begin()
     result = {
         "device": name, "products": products, "threads": threads, "torch": str(torch.__version__),
-        "sizes": rows, "left_out": left_out, "passed": where.type != "cuda" or all(map(_good, rows)),
+        "sizes": rows, "left_out": left_out, "checkpoint": asdict(begun),
+        "passed": where.type != "cuda" or all(map(_good, rows)),
     }  # fmt: skip
     if json_output:
         print(json.dumps(result, indent=2))
     else:
         Console().print(_table(result))
+        print(said_of(begun))
         if left_out:
             print(f"left out for want of time: {', '.join(left_out)}; call again with --out to go on")
     return result
+
+
+def said_of(begun: Begun) -> str:
+    return (
+        f"run init --from a checkpoint of {begun.parameters / 1e6:.0f} million parameters: {begun.seconds:.1f} s, "
+        f"{begun.peak_bytes / 2**20:.0f} MiB at most"
+    )
 
 
 def _kept(path: Path | None, size: Size, device: str, name: str, products: str, threads: int) -> dict[str, Any]:

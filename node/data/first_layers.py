@@ -221,8 +221,8 @@ class FirstLayers(Fetching):
         return {"dtype": self.store.weights.dtype, "layers": rows}
 
     def spoiled(self, stage: int) -> None:
-        """Its layers were not what their hashes say when they were read. They are fetched, and the model's folder, which
-        has changed, is left alone."""
+        """Its layers were not what their hashes say when they were read. They are fetched, and the model's folder,
+        which has changed, is left alone."""
         self._local = None
         self.store.spoiled(layer_names(self._model, self._stages, stage))
 
