@@ -121,11 +121,12 @@ class LayerStore(ShardStore):
         return troubles
 
     def spoiled(self, names: Sequence[str]) -> None:
-        """Whoever computes with them says that they have other hashes now."""
+        """Whoever computes with them says that they have other hashes now. Nothing more is read from the model's
+        folder."""
         for name in names:
-            self.have.pop(name, None)
             (self.folder / name).unlink(missing_ok=True)
         self._given = None
+        self.have = {name: path for name, path in self.have.items() if (self.folder / name).exists()}
 
     def _take_folder(self, local: Path) -> None:
         try:

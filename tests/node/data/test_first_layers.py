@@ -170,11 +170,14 @@ def test_a_folder_that_changes_in_mid_run_is_noticed_and_the_layer_fetched(folde
             path.write_bytes(data)
         with pytest.raises(Exception, match="does not have its hash"):
             begun(mine.model, 2, stage_layers(mine.model, STAGES, 2, rows))
+        await mine.first.layers(1)
         mine.first.spoiled(2)
+        assert {file.name for file in mine.store.missing()} == mine.store.wanted, "nothing of the folder is believed"
         assert torch.equal(await mine.weights(2), given)
+        assert torch.equal(await mine.weights(1), await rich.weights(1))
 
     among(network, [rich, mine], main)
-    assert mine.fetched() == layer_names(mine.model, STAGES, 2)
+    assert mine.fetched() == [*layer_names(mine.model, STAGES, 1), *layer_names(mine.model, STAGES, 2)]
 
 
 def test_a_folder_of_another_model_is_said_and_holds_nothing_up(folder: Path, tmp_path: Path) -> None:
