@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-
 from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn, learning_rate_at
-from ftnode.models.tensors import PASS_NUMBERS
+from ftnode.models.tensors import pieces
 
 
 def adam(parameter: Parameter, config: OptimiserConfig, turn: Turn) -> None:
@@ -14,7 +12,7 @@ def adam(parameter: Parameter, config: OptimiserConfig, turn: Turn) -> None:
     correct_m, correct_v = 1 / (1 - config.beta1**turn.count), 1 / (1 - config.beta2**turn.count)
     parameter.decay(config, rate)
     flat = (each.view(-1) for each in (parameter.weights, *parameter.moments, parameter.gradient))
-    for weights_p, m_p, v_p, gradient_p in zip(*(torch.split(each, PASS_NUMBERS) for each in flat)):
+    for weights_p, m_p, v_p, gradient_p in zip(*map(pieces, flat)):
         m_p.mul_(config.beta1).add_(gradient_p * (1 - config.beta1))
         v_p.mul_(config.beta2).add_((gradient_p * gradient_p).mul_(1 - config.beta2))
         update_p = m_p * correct_m

@@ -146,8 +146,8 @@ class ActivationCodec:
         self._numbers.encode(x_bts, into[: self._numbers.bytes], check=check)
         if self._token_type is not None:
             assert tokens_bt is not None
-            narrow = tokens_bt.to("cpu", self._token_type).contiguous()
-            into[self._numbers.bytes :].copy_(narrow.view(torch.uint8).view(-1))
+            narrow = tokens_bt.to(self._token_type).contiguous()
+            into[self._numbers.bytes :].copy_(narrow.view(torch.uint8).view(-1), non_blocking=True)
 
     def decode(self, content: Tensor) -> tuple[Tensor, Tensor | None]:
         """The numbers, as BoundaryCodec.decode, and the tokens [B, T], of which any may be none of the vocabulary."""

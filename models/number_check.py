@@ -6,6 +6,7 @@ a sum behind, which is finite when all its numbers are, and the sums of a task c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite, nan
 
 import torch
@@ -23,6 +24,7 @@ class NumberCheck:
         self._reasons: list[str] = []
         self._numbers: list[Tensor] = []
         self._value = -1
+        self._arrives: Callable[[], Tensor] | None = None
 
     def add(self, what: str, x: Tensor) -> Tensor:
         """`x`, of any shape and on any device, should be finite: named `what` in the fault if it isn't."""
@@ -37,17 +39,26 @@ class NumberCheck:
         self._value = len(self._numbers)
         self._expect("the loss holds a number that is not finite", loss.detach(), loss)
 
+    def gather(self, bring: Callable[[Tensor], Callable[[], Tensor]]) -> None:
+        """The last of what the device is asked to do for the task: have the sums brought to the host. `read` waits for
+        that alone, and for nothing that the device is asked for afterwards. `bring`: as of CopyStreams."""
+        if self._numbers:
+            self._arrives = bring(self._together())
+
     def read(self) -> float:
         """Wait for the device: the loss, or 0. Raises StageFault for the first that is broken. A second call finds the
         same."""
         if not self._numbers:
             return 0.0
-        dtype = max((number.dtype for number in self._numbers), key=lambda each: each.itemsize)
-        found: list[float] = torch.stack([number.to(dtype) for number in self._numbers]).tolist()
+        found: list[float] = (self._arrives() if self._arrives is not None else self._together()).tolist()
         for reason, number in zip(self._reasons, found):
             if not isfinite(number):
                 raise StageFault(reason, self._stage)
         return found[self._value] if self._value >= 0 else 0.0
+
+    def _together(self) -> Tensor:
+        dtype = max((number.dtype for number in self._numbers), key=lambda each: each.itemsize)
+        return torch.stack([number.to(dtype) for number in self._numbers])
 
     def _expect(self, reason: str, number: Tensor, x: Tensor) -> Tensor:
         self._reasons.append(reason)

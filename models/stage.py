@@ -53,10 +53,9 @@ class StageVersion:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """`norm_squared` before clipping; `gradient`: hash after it; `covered`: sorted [microbatch, visit]."""
+    """`norm_squared` before clipping; `covered`: sorted [microbatch, visit]."""
 
     norm_squared: float
-    gradient: str
     covered: list[list[int]]
 
 
@@ -274,16 +273,17 @@ class Stage:
         return self._learning(attempt, check.add(_gradient_of(visit), leaf.grad), check)
 
     def reduce(self, attempt: AttemptId) -> Reduction:
-        """Stage the accumulated gradient: norm, clip, hash. Asked again, it answers the same."""
+        """Stage the accumulated gradient, of which nobody else has a part: norm, clip. Asked again, it answers the
+        same."""
         gradient = self.accumulated(attempt)
         if self._staged is None:
             try:
-                self._staged = stage_gradient(gradient, self.optimiser, self.index)
+                self._staged = stage_gradient(gradient, self.optimiser, self.index, compared=False)
             except StageFault as fault:
                 self.ledger.spoiled = str(fault)
                 raise
             self.ledger.reduced = True
-        return Reduction(self._staged.norm_squared, self._staged.gradient, self.ledger.covered())
+        return Reduction(self._staged.norm_squared, self.ledger.covered())
 
     def accumulated(self, attempt: AttemptId) -> Tensor:
         """The sum of the gradients so far, as a view. Raises StageFault when it is unusable."""

@@ -66,14 +66,18 @@ def is_finite(x: Tensor) -> bool:
     return bool(torch.isfinite(plain_sum(x)))
 
 
+def pieces(flat: Tensor) -> tuple[Tensor, ...]:
+    """A flat tensor for one pass over it: in pieces that stay in a processor's cache, or that keep a card at work."""
+    return torch.split(flat, PASS_NUMBERS * (1 if flat.device.type == "cpu" else PIECES_AT_ONCE))
+
+
 def squared_norm(flat: Tensor) -> float:
     """Sum of squares of a flat tensor in float64: equal to the bit whatever the processor, its threads and the card.
 
     Replicas clip by it, each for itself. A dot product adds in an order that depends on the machine; here the numbers
     of a piece are added by halves, and then the pieces in order. A card takes many pieces at once and waits once.
     """
-    turn = PASS_NUMBERS * (1 if flat.device.type == "cpu" else PIECES_AT_ONCE)
-    sums = [_sums_of_squares(part) for part in torch.split(flat.detach(), turn)]
+    sums = [_sums_of_squares(part) for part in pieces(flat.detach())]
     total = 0.0
     for number in torch.cat(sums).tolist():  # not sum(), which rounds differently from Python 3.12 on
         total += number
@@ -87,10 +91,8 @@ def bits_digest(flat: Tensor, factor: float = 1.0) -> str:
     Each piece comes to two sums of bits · keys modulo 2^64 (multilinear hashing: Carter & Wegman 1979), and the sums
     are hashed. It finds replicas that have gone apart; against a liar no hash of his own numbers helps.
     """
-    turn = PASS_NUMBERS * (1 if flat.device.type == "cpu" else PIECES_AT_ONCE)
     keys = _keys(flat.device)
-    parts = torch.split(flat.detach(), turn)
-    found = [_bit_sums(part * factor if factor < 1 else part.clone(), keys) for part in parts]
+    found = [_bit_sums(part * factor if factor < 1 else part.clone(), keys) for part in pieces(flat.detach())]
     hash_ = hashlib.blake2b(flat.numel().to_bytes(8, "little"), digest_size=16)
     hash_.update(as_bytes(torch.cat(found).cpu()))
     return hash_.hexdigest()

@@ -23,7 +23,8 @@ exploded. The same in float64, so that runs that are compared skip the same step
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """`flat` · `factor` is what `apply` uses. `norm_squared`: before clipping; `gradient`: hash after it."""
+    """`flat` · `factor` is what `apply` uses. `norm_squared`: before clipping; `gradient`: hash after it, empty where
+    nobody compares it."""
 
     flat: Tensor
     factor: float
@@ -38,10 +39,11 @@ class Staged:
             gradient.mul_(self.factor)
 
 
-def stage_gradient(flat: Tensor, optimiser: OptimiserConfig, stage: int) -> Staged:
-    """Flat [n] of the model's precision, on any device. Raises StageFault for a norm that is none."""
+def stage_gradient(flat: Tensor, optimiser: OptimiserConfig, stage: int, compared: bool) -> Staged:
+    """Flat [n] of the model's precision, on any device. `compared`: the stage has replicas, which must have the same.
+    Raises StageFault for a norm that is none."""
     norm_squared = squared_norm(flat)
     if not norm_squared < NORM_SQUARED_MAX:
         raise StageFault(f"the step's gradient has a squared norm of {norm_squared:g}", stage)
     factor = clip_factor(optimiser, norm_squared)
-    return Staged(flat, factor, norm_squared, bits_digest(flat, factor))
+    return Staged(flat, factor, norm_squared, bits_digest(flat, factor) if compared else "")

@@ -19,7 +19,8 @@ REASON_TEXT_MAX: Final = 500
 
 
 class ComputeError(FtnodeError):
-    """The compute process says no. `kind`: oom, fault, invalid; lost: it is gone (docs/explanation/architecture.md)."""
+    """The compute process says no. `kind`: oom, fault, invalid; lost: it is gone, or what
+    it had of the stage is (docs/explanation/architecture.md)."""
 
     def __init__(self, kind: str, reason: str, stage: int = -1) -> None:
         reason = reason[:REASON_TEXT_MAX]
@@ -27,6 +28,10 @@ class ComputeError(FtnodeError):
         self.kind = kind
         self.reason = reason
         self.stage = stage
+
+
+class LayersMissing(FtnodeError):
+    """Layers of the model that a run begins with cannot be had here, and why."""
 
 
 class ComputePort(Protocol):

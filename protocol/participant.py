@@ -392,8 +392,9 @@ class Participant:
             case ev.ComputeReady():
                 self._on_compute_ready(event)
             case ev.ComputeLost():
-                lost = self.holder.on_compute_lost
-                self.carry_out(lost(self.situation, event.reason, event.out_of_memory_stage))
+                self.carry_out(self.holder.on_compute_lost(self.situation, event.reason))
+            case ev.StageLost():
+                self.carry_out(self.holder.on_stage_lost(self.situation, event))
             case ev.SumOwed():
                 self.holder.on_sum_owed(event)
             case ev.Installed():

@@ -18,8 +18,8 @@ PACKAGES: Final = {
 }
 ROOMS: Final[dict[str, tuple[str, ...]]] = {
     "protocol": (
-        "words", "manifest", "lines", "wire", "liveness", "step", "situation", "recovery", "chronicle", "views",
-        "leader", "holder", "picture", "participant",
+        "words", "manifest", "lines", "wire", "liveness", "step", "planning", "situation", "recovery", "chronicle",
+        "views", "leader", "holder", "picture", "participant",
     ),
     "node": (
         "ports", "home", "machine", "links", "owner", "watch", "snapshots", "directory", "data", "reduction",

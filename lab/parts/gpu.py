@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ftnode.lab.parts import gpu_plain
+from ftnode.lab.parts.checkpoint import Begun, begin
 from ftnode.lab.parts.gpu_process import (
     GRADIENT,
     INPUT,
@@ -55,17 +58,27 @@ def run(json_output: bool, device: str, quick: bool, minutes: float, folder: Pat
             continue
         path = None if folder is None else folder / f"gpu-{where.type}-{size.name}-{size.dim}.json"
         rows.append(_kept(path, size, device, name, products, threads))
+    begun = begin()
     result = {
         "device": name, "products": products, "threads": threads, "torch": str(torch.__version__),
-        "sizes": rows, "left_out": left_out, "passed": where.type != "cuda" or all(map(_good, rows)),
+        "sizes": rows, "left_out": left_out, "checkpoint": asdict(begun),
+        "passed": where.type != "cuda" or all(map(_good, rows)),
     }  # fmt: skip
     if json_output:
         print(json.dumps(result, indent=2))
     else:
         Console().print(_table(result))
+        print(said_of(begun))
         if left_out:
             print(f"left out for want of time: {', '.join(left_out)}; call again with --out to go on")
     return result
+
+
+def said_of(begun: Begun) -> str:
+    return (
+        f"run init --from a checkpoint of {begun.parameters / 1e6:.0f} million parameters: {begun.seconds:.1f} s, "
+        f"{begun.peak_bytes / 2**20:.0f} MiB at most"
+    )
 
 
 def _kept(path: Path | None, size: Size, device: str, name: str, products: str, threads: int) -> dict[str, Any]:
@@ -160,23 +173,30 @@ def _good(row: dict[str, Any]) -> bool:
 
 
 def _table(result: dict[str, Any]) -> Table:
+    """A column for each size."""
     table = Table(title=f"One stage on {result['device']}, products in {result['products']}, torch {result['torch']}")
-    for name in (
-        "size", "tokens/s", "plain loop", "ratio", "MFU", "task ms", "idle ms", "copies", "announced / used MiB",
-        "empty tasks/s", "saved MiB: autocast", "copy",
-    ):  # fmt: skip
-        table.add_column(name, justify="right")
+    table.add_column("")
     for row in result["sizes"]:
-        name = f"{row['size']} ({row['dim']})"
-        if "why_not" in row:
-            table.add_row(name, row["why_not"])
-            continue
-        mfu = "" if row["mfu"] is None else f"{row['mfu']:.1%}"
-        table.add_row(
-            name, f"{row['tokens_per_second']:,.0f}", f"{row['plain_tokens_per_second']:,.0f}", f"{row['ratio']:.2f}",
-            mfu, f"{1e3 * row['task_seconds']:.2f}", f"{1e3 * row['idle_seconds']:.2f}", f"{row['copies_share']:.1%}",
-            f"{row['announced_bytes'] / 2**20:.0f} / {row['used_bytes'] / 2**20:.0f}",
-            f"{row['empty_tasks_per_second']:,.0f}", f"{row['saved_bytes_autocast'] / 2**20:.1f}",
-            f"{row['saved_bytes_copy'] / 2**20:.1f}",
-        )  # fmt: skip
+        table.add_column(f"{row['size']} (dim {row['dim']})", justify="right")
+    for name, said in FIGURES.items():
+        table.add_row(name, *("" if "why_not" in row else said(row) for row in result["sizes"]))
+    if any("why_not" in row for row in result["sizes"]):
+        table.add_row("not measured", *(row.get("why_not", "") for row in result["sizes"]))
     return table
+
+
+FIGURES: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
+    "tokens/s": lambda row: f"{row['tokens_per_second']:,.0f}",
+    "plain loop, tokens/s": lambda row: f"{row['plain_tokens_per_second']:,.0f}",
+    "of the plain loop's": lambda row: f"{row['ratio']:.2f}",
+    "MFU": lambda row: "" if row["mfu"] is None else f"{row['mfu']:.1%}",
+    "a task, ms": lambda row: f"{1e3 * row['task_seconds']:.2f}",
+    "idle between tasks, ms": lambda row: f"{1e3 * row['idle_seconds']:.2f}",
+    "copies, of a task": lambda row: f"{row['copies_share']:.1%}",
+    "memory announced, MiB": lambda row: f"{row['announced_bytes'] / 2**20:.0f}",
+    "memory used, MiB": lambda row: f"{row['used_bytes'] / 2**20:.0f}",
+    "empty tasks/s": lambda row: f"{row['empty_tasks_per_second']:,.0f}",
+    "saved by autocast, MiB": lambda row: f"{row['saved_bytes_autocast'] / 2**20:.1f}",
+    "saved with a copy, MiB": lambda row: f"{row['saved_bytes_copy'] / 2**20:.1f}",
+}
+"""What the table says of a size."""

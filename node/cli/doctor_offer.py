@@ -14,7 +14,7 @@ from ftnode.node.home.waiting import spoken
 from ftnode.node.life.snapshot_setup import copies_bytes
 from ftnode.node.machine.device_choice import CONTEXT_BYTES
 from ftnode.node.manifests.joining import find_run
-from ftnode.node.owner.announcements import room_on
+from ftnode.node.owner.announcements import activations_at_once, activations_text, live_here, room_on
 from ftnode.node.owner.join_options import JoinConfig
 from ftnode.node.owner.limits import Limits
 from ftnode.node.owner.offer import Offer, offer_of
@@ -40,9 +40,10 @@ def offer_checks(
     except UserError as error:
         cause, _, fix = str(error).partition("; ")
         return [Check("device", FAILED, cause, fix)], None
-    copies, live = copies_bytes(config), manifest.pipeline.live_activations
+    copies = copies_bytes(config)
+    live = activations_at_once(ready, manifest.pipeline.live_activations, copies)
     room, _, _ = room_on(ready, config.hold, live, copies, head=True)
-    offer = offer_of(manifest, ready, room, config.hold, limits.up, copies)
+    offer = offer_of(manifest, ready, room, config.hold, limits.up, copies, live)
     checks = [Check("device", OK, chosen.why)] if chosen.why else []
     for each in offer.devices:
         told = (
@@ -50,6 +51,9 @@ def offer_checks(
             f"{each.memory_free / GIGABYTE:.1f} GB free, a stage takes {each.stage_bytes / GIGABYTE:.2f} GB"
         )
         checks.append(Check("measured", OK, told))
+    kept = live_here(live, manifest.pipeline.live_activations)
+    if kept >= 0:
+        checks.append(Check("measured", OK, activations_text(kept)))
     if offer.too_small:
         fix = "free some memory, give more (--vram), or choose a run with smaller stages"
         return [*checks, Check("offer", FAILED, offer.too_small, fix)], offer

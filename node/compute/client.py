@@ -42,14 +42,17 @@ Answer = Callable[[dict[str, Any] | ComputeError], None]
 
 
 class ComputeProcess:
-    """Run `run` in a nursery. `on_ready` gets the process's report, `on_lost` why it is gone (not after restart)."""
+    """Run `run` in a nursery. `on_ready` gets the process's report, `on_lost` why it is gone (not after restart).
+    `on_stage_lost`: there was no memory for a stage; what the process had of it is gone, and all other stages are well.
+    It does nothing more for the stage before a `forget`."""
 
     def __init__(
         self,
         config: ComputeConfig,
         arena: Arena,
         on_ready: Callable[[dict[str, Any]], None],
-        on_lost: Callable[[str, int], None],
+        on_lost: Callable[[str], None],
+        on_stage_lost: Callable[[int, str], None],
         log_path: Path | None = None,
         hang_seconds: float = 60.0,
         gradients: GradientMemory | None = None,
@@ -61,7 +64,7 @@ class ComputeProcess:
         self.config = config
         self.pid = 0
         self._arena = arena
-        self._on_ready, self._on_lost = on_ready, on_lost
+        self._on_ready, self._on_lost, self._on_stage_lost = on_ready, on_lost, on_stage_lost
         self._log_path = log_path
         self._hang_seconds = hang_seconds
         self._gradients, self._snapshots = gradients, snapshots
@@ -138,7 +141,7 @@ class ComputeProcess:
             self._told = False
             reason, worked = await self._live()
             if not self._told:
-                self._on_lost(reason, -1)
+                self._on_lost(reason)
             pause = 0.5 if worked else min(2 * pause, BACKOFF_SECONDS_MAX)
             if not self._retired:
                 await trio.sleep(pause)
@@ -203,9 +206,10 @@ class ComputeProcess:
             nursery.start_soon(self._watch, nursery.cancel_scope, hung)
             while (frame := await _receive(stream)) is not None:
                 self._progress = trio.current_time()
-                answer = self._pending.pop(frame.get("id", -1), None)
+                failure, answer = frame.get("error"), self._pending.pop(frame.get("id", -1), None)
+                if failure and failure["kind"] == "oom" and failure["stage"] >= 0:
+                    self._on_stage_lost(failure["stage"], f"out of memory: {failure['reason']}")
                 if answer is not None:
-                    failure = frame.get("error")
                     answer(ComputeError(failure["kind"], failure["reason"], failure["stage"]) if failure else frame)
             nursery.cancel_scope.cancel()
         return hung[0] if hung else "the process ended", True

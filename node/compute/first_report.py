@@ -30,11 +30,11 @@ async def _heard(configs: Sequence[ComputeConfig]) -> tuple[Ready, ...]:
         found.append(reports)
         settled.set()
 
-    def gone(reason: str, _stage: int) -> None:
+    def gone(reason: str) -> None:
         lost.append(group.refusal or reason)
         settled.set()
 
-    group = ComputeGroup(configs, arena, ready, gone)
+    group = ComputeGroup(configs, arena, ready, gone, lambda *stage_lost: None)
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(group.run)

@@ -8,7 +8,8 @@ no process gives back what another one uses.
 Commands of one stage are carried out in the order of the calls; so are those for all stages, in each process. The core
 orders nothing else: it gives a task on what another task made only when that one is done.
 
-A process that ends costs what all of them hold, as it does with one: the core knows of one compute.
+A process that ends costs the stages that it had. The others go on, and it is started anew. Only the last one that ends
+takes all with it: then compute is lost.
 """
 
 from __future__ import annotations
@@ -37,19 +38,23 @@ FOR_ALL: Final = ("discard", "snapshot_release")
 """Commands for whoever has something of it."""
 EXPORTS: Final = ("export_chunk", "export_end")
 """Commands that name an export, and no stage."""
+STAGES_MAX: Final = 1 << 30
+"""More than any device holds."""
 Ready = dict[str, Any]
 
 
 class ComputeGroup:
     """Run `run` in a nursery. `on_ready` gets the reports of all processes, in the order of the devices, once all are
-    there; `on_lost` why one is gone, and with it all (not after `restart`)."""
+    there and whenever that changes: one that is gone has no memory. `on_lost` is told why all are gone (not after
+    `restart`). `on_stage_lost`: which stage is, why, and whether for want of memory."""
 
     def __init__(
         self,
         configs: Sequence[ComputeConfig],
         arena: Arena,
         on_ready: Callable[[tuple[Ready, ...]], None],
-        on_lost: Callable[[str, int], None],
+        on_lost: Callable[[str], None],
+        on_stage_lost: Callable[[int, str, bool], None],
         log_folder: Path | None = None,
         hang_seconds: float = 60.0,
         gradients: GradientMemory | None = None,
@@ -57,15 +62,22 @@ class ComputeGroup:
     ) -> None:
         """`configs`: one for each device; they differ in nothing else. All else is as of ComputeProcess."""
         self.config = configs[0]
-        self._on_ready, self._on_lost = on_ready, on_lost
+        self._on_ready, self._on_lost, self._on_stage_lost = on_ready, on_lost, on_stage_lost
         self._members = [
             ComputeProcess(
                 config, arena, partial(self._member_ready, number), partial(self._member_lost, number),
-                log_folder and log_folder / log_name(number), hang_seconds, gradients, snapshots,
+                partial(self._no_memory, number), log_folder and log_folder / log_name(number), hang_seconds,
+                gradients, snapshots,
             )
             for number, config in enumerate(configs)
         ]  # fmt: skip
         self._ready: dict[int, Ready] = {}
+        """The last report of each; all are here once the group has begun."""
+        self._up: set[int] = set()
+        self._lost: set[int] = set()
+        """Stages of processes that ended, for which nothing is done before a `forget`."""
+        self._fits: dict[int, int] = {}
+        """Of devices that had no memory for more stages than this."""
         self.room: tuple[int, ...] = (0,) * len(configs)
         """Stages that fit on each device, as whoever heard `on_ready` counts them."""
         self.head_place: int | None = None
@@ -81,7 +93,7 @@ class ComputeGroup:
 
     def post(self, op: str, answer: Answer, **fields: Any) -> None:
         """Queue a command where its stage lies; `answer` is called once, with its fields or a ComputeError."""
-        if len(self._ready) < len(self._members):
+        if not self._begun:
             answer(ComputeError("lost", "the compute process is not there"))
         elif op in FOR_ALL:
             self._post_to_all(op, answer, fields)
@@ -91,6 +103,11 @@ class ComputeGroup:
             self._members[number].post(op, answer, **fields)
         else:
             stage = fields["stage"]
+            if op == "forget":
+                self._lost.discard(stage)
+            elif stage in self._lost:
+                answer(ComputeError("lost", f"what was here of stage {stage} is lost", stage))
+                return
             number = self._place(stage) if op in BRINGS else self._places.get(stage, 0)
             if op == "export_begin":
                 answer = self._noting_export(number, answer)
@@ -153,19 +170,46 @@ class ComputeGroup:
         devices = [member.config.device for member in self._members]
         sharing = devices.count(devices[number])  # processes that share the memory of one device
         self._ready[number] = {**ready, "memory_free": int(ready["memory_free"]) // sharing}
-        if len(self._ready) == len(self._members):
-            self._on_ready(tuple(self._ready[number] for number in range(len(self._members))))
+        self._up.add(number)
+        self._tell_ready()
 
-    def _member_lost(self, number: int, reason: str, out_of_memory_stage: int) -> None:
-        self._forget_all()
-        for other, member in enumerate(self._members):
-            if other != number:
-                member.restart("another compute process of this node is gone")
+    def _tell_ready(self) -> None:
+        if self._begun:
+            reports = [self._ready[number] for number in range(len(self._members))]
+            self._on_ready(
+                tuple(each if n in self._up else {**each, "memory_free": 0} for n, each in enumerate(reports))
+            )
+
+    @property
+    def _begun(self) -> bool:
+        return len(self._ready) == len(self._members)
+
+    def _member_lost(self, number: int, reason: str) -> None:
+        """Its stages are gone. Their places are another's at once: what the node still says of them, its `forget`
+        first, must be carried out before what it says of them next."""
         device = f"on {self._members[number].config.device}: " if len(self._members) > 1 else ""
-        self._on_lost(f"{device}{reason}", out_of_memory_stage)
+        self._up.discard(number)
+        if not self._up or not self._begun:
+            self._forget_all()
+            self._on_lost(f"{device}{reason}")
+            return
+        stages = [stage for stage, place in self._places.items() if place == number]
+        self._places.update(dict.fromkeys(stages, min(self._up)))
+        self._lost.update(stages)
+        log.warning("compute process %d ended with %d stages: %s", number, len(stages), reason)
+        for stage in stages:
+            self._on_stage_lost(stage, f"{device}{reason}", False)
+        self._tell_ready()
+
+    def _no_memory(self, number: int, stage: int, reason: str) -> None:
+        held = sum(place == number for place in self._places.values())
+        self._fits[number] = min(max(0, held - 1), self._fits.get(number, held))
+        self._on_stage_lost(stage, reason, True)
 
     def _forget_all(self) -> None:
         self._ready.clear()
+        self._up.clear()
+        self._lost.clear()
         self._places.clear()
         self._brought.clear()
         self._exports.clear()
@@ -178,12 +222,18 @@ class ComputeGroup:
         self._brought[stage] = self._brings
         if stage not in self._places:
             held = [list(self._places.values()).count(number) for number in range(len(self._members))]
-            least = least_loaded(held, self.room, self._speeds())
-            self._places[stage] = least if stage != HEAD or self.head_place is None else self.head_place
+            least = least_loaded(held, [self._room_on(number) for number in range(len(held))], self._speeds())
+            head = self.head_place if stage == HEAD and self.head_place in self._up else None
+            self._places[stage] = least if head is None else head
             if len(self._members) > 1:
                 number = self._places[stage]
                 log.info("stage %d lies on %s, in compute process %d", stage, self.device_of(stage), number)
         return self._places[stage]
+
+    def _room_on(self, number: int) -> int:
+        """Below zero where nothing may go."""
+        room = self.room[number]
+        return min(room, self._fits.get(number, room)) if number in self._up else -STAGES_MAX
 
     def _speeds(self) -> list[float]:
         """Devices of one kind count as equally fast: one dry microbatch is a rough measure."""

@@ -54,7 +54,7 @@ class GroupGradients:
         if opened != attempt:
             raise Misuse(f"no sum of attempt {attempt} has begun", stage)
         try:
-            staged = stage_gradient(self._place(stage), self._optimiser, stage)
+            staged = stage_gradient(self._place(stage), self._optimiser, stage, compared=True)
         except StageFault as fault:
             return {"norm_squared": 0.0, "gradient": "", "covered": [], "fault": str(fault)}
         self._staged[stage, attempt] = staged

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from ftnode.models.faults import Misuse
-from ftnode.node.machine.gradient_memory import GradientMap
+
+
+class Places(Protocol):
+    """Numbered pieces of shared memory."""
+
+    def view(self, number: int, /) -> memoryview:
+        """Writable. Raises LocalError for one that does not exist."""
+        ...
 
 
 class PinRuntime(Protocol):
@@ -24,10 +31,10 @@ class PinRuntime(Protocol):
 
 
 class PinnedPlaces:
-    """One tensor for each stage's place in `memory`, made when it is first asked for, until `let_go`."""
+    """One tensor for each place in `memory`, by stage or by slot, made when it is first asked for, until `let_go`."""
 
     def __init__(
-        self, memory: GradientMap, dtype: torch.dtype, device: torch.device, runtime: PinRuntime | None = None
+        self, memory: Places, dtype: torch.dtype, device: torch.device, runtime: PinRuntime | None = None
     ) -> None:
         """`dtype`: of the numbers that `memory` has room for. `runtime`: torch's own; none where nothing is pinned."""
         self._memory, self._dtype = memory, dtype

@@ -13,9 +13,11 @@ import argparse
 import inspect
 import logging
 import os
+import select
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -37,6 +39,10 @@ COMMANDS: Final = (
     "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
     "snapshot_copy", "snapshot_release", "snapshot_load",
 )  # fmt: skip
+TASKS: Final = ("forward", "backward")
+"""Those that may be begun and read later."""
+READS: Final = ("export_begin", "snapshot_copy")
+"""Those that change nothing of the stage: for want of memory they fail, and cost nobody anything."""
 _log = logging.getLogger("ftnode.compute")
 
 
@@ -92,9 +98,16 @@ def serve(
         _log.exception("cannot start")
         send(link, {"error": _failure(backend, error, stage=-1)})
         return 1
-    while (command := receive(link)) is not None:
-        send(link, {"id": command.get("id"), **carry_out(backend, command)})
-    return 0
+    worker = Worker(backend)
+    while True:
+        if worker.unread and not select.select([link], [], [], 0)[0]:
+            answers = worker.finish()
+        elif (command := receive(link)) is not None:
+            answers = worker.take(command)
+        else:
+            return 0
+        for answer in answers:
+            send(link, answer)
 
 
 def step_back(nice: int) -> None:
@@ -121,32 +134,89 @@ def make_backend(
     return TorchStages(config, slots, gradients, snapshots)
 
 
-def carry_out(backend: Backend, command: dict[str, Any]) -> dict[str, Any]:
-    """The answer's fields, or {"error": ...}. Total: a command that cannot be carried out is answered, not fatal.
+class Worker:
+    """Carries commands out in their order, and answers them in their order.
 
-    One for which there is no memory costs its stage, whose numbers may be half changed, and no other.
+    A card computes while we ask it for more: of two tasks that are both here the second is begun before the first is
+    read. `take` and `finish` are total: a command that cannot be carried out is answered, not fatal.
+
+    One for which there is no memory costs its stage, whose numbers may be half changed, and no other. Nothing is done
+    for the stage from then on, before the node has heard of that and says `forget`.
     """
-    fields = {name: value for name, value in command.items() if name not in ("op", "id")}
-    stage = fields.get("stage", -1)
-    try:
-        if command.get("op") not in COMMANDS:
-            raise Misuse(f"there is no command {command.get('op')}", stage)
-        method = getattr(backend, command["op"])
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._lost: set[int] = set()
+        """Stages for which there was no memory."""
+        self._begun: tuple[dict[str, Any], Callable[[], dict[str, Any]]] | None = None
+        """A task that the card computes, and what waits for its answer."""
+
+    @property
+    def unread(self) -> bool:
+        """A task is begun and not answered."""
+        return self._begun is not None
+
+    def take(self, command: dict[str, Any]) -> list[dict[str, Any]]:
+        """The answers that there are now; that of a task which is only begun comes with the next command, or with
+        `finish`."""
+        if command.get("op") not in TASKS:
+            answers = self.finish()
+            return [*answers, self._named(command, self._carried_out(command))]
+        made = self._carried_out(command)
+        answers = self.finish()
+        if callable(made):
+            self._begun = command, made
+        else:
+            answers.append(self._named(command, made))
+        return answers
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Wait for the task that is begun, if one is."""
+        if self._begun is None:
+            return []
+        (command, read), self._begun = self._begun, None
+        return [self._named(command, self._done(command, read))]
+
+    def _named(self, command: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+        return {"id": command.get("id"), **answer}
+
+    def _carried_out(self, command: dict[str, Any]) -> Any:
+        """Its answer, or what waits for that of a task."""
+        fields = {name: value for name, value in command.items() if name not in ("op", "id")}
+        stage = fields.get("stage", -1)
+        if command.get("op") == "forget":
+            self._lost.discard(stage)
+        elif stage in self._lost:
+            return {"error": {"kind": "lost", "reason": f"what was here of stage {stage} is lost", "stage": stage}}
+
+        def called() -> Any:
+            if command.get("op") not in COMMANDS:
+                raise Misuse(f"there is no command {command.get('op')}", stage)
+            method = getattr(self._backend, command["op"])
+            try:
+                inspect.signature(method).bind(**fields)
+            except TypeError as error:
+                raise Misuse(f"{command['op']}: {error}", stage) from error
+            return method(**fields)
+
+        return self._done(command, called)
+
+    def _done(self, command: dict[str, Any], do: Callable[[], Any]) -> Any:
+        """What it gives, or {"error": ...}."""
+        stage = command.get("stage", -1)
         try:
-            inspect.signature(method).bind(**fields)
-        except TypeError as error:
-            raise Misuse(f"{command['op']}: {error}", stage) from error
-        answer: dict[str, Any] = method(**fields)
-    except Exception as error:  # noqa: BLE001 - the edge of the process, as above
-        if not isinstance(error, Misuse | StageFault):
-            _log.exception("%s failed", command.get("op"))
-        failure = _failure(backend, error, stage)
-    else:
-        return answer
-    if failure["kind"] == "oom" and stage >= 0:
-        # Outside of the handler, whose frames hold the stage's tensors. All other stages go on with this memory.
-        backend.forget(stage)
-    return {"error": failure}
+            return do()
+        except Exception as error:  # noqa: BLE001 - the edge of the process, as above
+            if not isinstance(error, Misuse | StageFault):
+                _log.exception("%s failed", command.get("op"))
+            failure = _failure(self._backend, error, stage)
+        if failure["kind"] == "oom" and command.get("op") in READS:
+            failure["kind"] = "fault"
+        elif failure["kind"] == "oom" and stage >= 0:
+            # Outside of the handler, whose frames hold the stage's tensors. All other stages go on with this memory.
+            self._backend.forget(stage)
+            self._lost.add(stage)
+        return {"error": failure}
 
 
 def _failure(backend: Backend | None, error: Exception, stage: int) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from ftnode.models.stage import SavedKey, Stage, StageVersion, Unread
 from ftnode.models.state_plan import rule_of
 from ftnode.models.tensors import digest
 from ftnode.node.compute.config import ComputeConfig
+from ftnode.node.compute.copy_streams import copies_of
 from ftnode.node.compute.exports import Exports, state_of
 from ftnode.node.compute.group_gradients import GroupGradients
 from ftnode.node.compute.measure import device_name, head_to_measure, head_working_bytes, measure, memory_free
@@ -41,6 +43,8 @@ from ftnode.node.machine.tensor_slots import SlotMap
 OUT_OF_MEMORY: Final = ("can't allocate memory", "bad_alloc", "could not create a memory")
 """What torch, C++ and oneDNN say on the host."""
 Answer = dict[str, Any]
+Begun = Callable[[], Answer]
+"""Waits for a task that a card has begun, and answers."""
 PlainAttempt = list[int]
 
 
@@ -76,6 +80,7 @@ class TorchStages:
         device = torch.device(config.device)
         forward, backward = config.encodings
         self._activations = ActivationCodec(forward, self._shape, device, self.model.token_bytes)
+        self._copies, self._places = copies_of(device), PinnedPlaces(slots, torch.uint8, device)
         self._gradients = BoundaryCodec(backward, self._shape, device, dither=True)
         self._stages: dict[int, Stage] = {}
         self._installs: dict[int, _Install] = {}
@@ -93,6 +98,8 @@ class TorchStages:
     def ready(self) -> Answer:
         room = self.memory.free(memory_free(torch.device(self.config.device)))
         figures = measure(self._new_stage(1), self._shape)
+        copies = self._copies.tensors * self.config.slot_bytes
+        figures = replace(figures, working_bytes=figures.working_bytes + copies)
         working = max(self._scratch_bytes(), figures.working_bytes)
         corpus, corpus_reason = self._corpus_seen()
         return {
@@ -153,7 +160,7 @@ class TorchStages:
     def forward(
         self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, input: int | None,
         output: int | None, save: bool, validation: bool,
-    ) -> Answer:  # fmt: skip
+    ) -> Answer | Begun:  # fmt: skip
         held = self._held(stage)
         key = _key(attempt, microbatch, visit)
         if not validation:
@@ -172,7 +179,9 @@ class TorchStages:
             into = self._slot(output, self._activations, stage)
             begun = held.begin_forward(key, x, saves, tokens if stage else None)
             assert begun.tensor is not None
-            self._activations.encode(begun.tensor, tokens, into, begun.check)
+            made = self._copies.buffer(into)
+            self._activations.encode(begun.tensor, tokens, made, begun.check)
+            self._copies.give(made, into)
             return self._read(begun)
         except StageFault as fault:
             return self._done(fault=str(fault))
@@ -180,7 +189,7 @@ class TorchStages:
     def backward(
         self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, gradient: int | None,
         input: int | None, output: int | None, recompute: bool,
-    ) -> Answer:  # fmt: skip
+    ) -> Answer | Begun:  # fmt: skip
         held = self._held(stage)
         self._require_next(held, step)
         key = _key(attempt, microbatch, visit)
@@ -193,10 +202,12 @@ class TorchStages:
                 again = recompute or stage == 0
                 inputs = self._tensor_in(stage, visit, step, microbatch, False, input) if again else (None, None)
                 encoded = self._slot(gradient, self._gradients, stage)
-                begun = held.begin_backward(key, self._gradients.decode(encoded), *inputs)
+                begun = held.begin_backward(key, self._gradients.decode(self._copies.fetch(encoded)), *inputs)
             if begun.tensor is not None:
                 into = self._slot(output, self._gradients, stage)
-                self._gradients.encode(begun.tensor, into, (self.config.seed, step, microbatch, visit), begun.check)
+                made, dither = self._copies.buffer(into), (self.config.seed, step, microbatch, visit)
+                self._gradients.encode(begun.tensor, made, dither, begun.check)
+                self._copies.give(made, into)
             return self._read(begun)
         except StageFault as fault:
             return self._done(fault=str(fault))
@@ -211,7 +222,7 @@ class TorchStages:
             return {"norm_squared": 0.0, "gradient": "", "covered": [], "fault": str(fault)}
         return {
             "norm_squared": reduction.norm_squared,
-            "gradient": reduction.gradient,
+            "gradient": "",
             "covered": reduction.covered,
             "fault": "",
         }
@@ -405,17 +416,27 @@ class TorchStages:
 
     def _activation(self, slot: int | None, stage: int) -> tuple[Tensor, Tensor | None]:
         """What the stage before has made, [B, T, S], and in a model with a subspace the tokens [B, T]."""
-        return self._activations.decode(self._slot(slot, self._activations, stage))
+        return self._activations.decode(self._copies.fetch(self._slot(slot, self._activations, stage)))
 
-    def _read(self, begun: Unread) -> Answer:
-        """Once the device has done it. Raises StageFault."""
-        return self._done(value=begun.read())
+    def _read(self, begun: Unread) -> Answer | Begun:
+        """Once the device has done it; a card goes on with a next task meanwhile."""
+        begun = replace(begun, tensor=None)
+        if not self._copies.beside:
+            return self._answered(begun)
+        begun.check.gather(self._copies.bring)
+        return lambda: self._answered(begun)
+
+    def _answered(self, begun: Unread) -> Answer:
+        try:
+            return self._done(value=begun.read())
+        except StageFault as fault:
+            return self._done(fault=str(fault))
 
     def _slot(self, slot: int | None, codec: BoundaryCodec | ActivationCodec, stage: int) -> Tensor:
         """The bytes of a boundary tensor, without a copy."""
         if slot is None:
             raise Misuse("a tensor is missing", stage)
-        return torch.frombuffer(self.slots.view(slot), dtype=torch.uint8, count=codec.bytes)
+        return self._places.place(slot)[: codec.bytes]
 
     def _batch(self, step: int, microbatch: int, validation: bool) -> Tensor:
         """Tokens [B, T + 1]."""
@@ -424,7 +445,7 @@ class TorchStages:
             windows = validation_batch(text, config.seed, microbatch, config.sequences, config.context)
         else:
             windows = training_batch(text, config.seed, step, microbatch, config.sequences, config.context)
-        return torch.from_numpy(windows)
+        return self._copies.fetch_new(torch.from_numpy(windows))
 
     def _corpus(self) -> Corpus:
         if self._text is None and self.config.data_kind == "shards":

@@ -37,11 +37,13 @@ from ftnode.node.data.shard_sources import ShardSource, peers_to_ask
 from ftnode.node.data.shard_store import ShardStore
 from ftnode.node.owner.announcements import Speaking
 from ftnode.node.owner.join_options import JoinConfig, shards_folder
-from ftnode.node.ports import StreamOpener
+from ftnode.node.ports import LayersMissing, StreamOpener
 from ftnode.protocol.picture import Picture
 
 ASK_SECONDS: Final = 1.0
-"""Until it is looked again whether a stage needs layers."""
+"""Until it is looked again whether the layers of a stage are here."""
+STILL_SECONDS: Final = 300.0
+"""Without a byte of what a stage needs, and the stage is left to somebody else."""
 
 
 class LayerStore(ShardStore):
@@ -70,6 +72,15 @@ class LayerStore(ShardStore):
 
     def missing(self) -> list[Any]:
         return [file for file in super().missing() if file.name in self.wanted]
+
+    def come(self) -> int:
+        """Bytes of what is wanted that have come so far."""
+        if self.index is None:
+            return 0
+        wanted = [file for file in self.weights.files if file.name in self.wanted]
+        parts = (self.part(file) for file in wanted if file.name not in self.have)
+        whole = sum(file.size for file in wanted if file.name in self.have)
+        return whole + sum(part.stat().st_size for part in parts if part.exists())
 
     def parse(self, data: bytes) -> WeightIndex:
         try:
@@ -110,11 +121,12 @@ class LayerStore(ShardStore):
         return troubles
 
     def spoiled(self, names: Sequence[str]) -> None:
-        """Whoever computes with them says that they have other hashes now."""
+        """Whoever computes with them says that they have other hashes now. Nothing more is read from the model's
+        folder."""
         for name in names:
-            self.have.pop(name, None)
             (self.folder / name).unlink(missing_ok=True)
         self._given = None
+        self.have = {name: path for name, path in self.have.items() if (self.folder / name).exists()}
 
     def _take_folder(self, local: Path) -> None:
         try:
@@ -189,18 +201,30 @@ class FirstLayers(Fetching):
 
     async def layers(self, stage: int) -> dict[str, Any]:
         """What the compute process needs to begin a stage, once it is here: {dtype, layers: [[sha256, [[path, start,
-        size], …]], …]}, in order."""
+        size], …]], …]}, in order. Raises LayersMissing when nothing comes any more."""
         names = layer_names(self._model, self._stages, stage)
         self.store.wanted |= set(names)
         self._asked.set()
+        came, since = -1, trio.current_time()
         while not self.surveyed or any(name not in self.store.have for name in names):
+            if self.trouble:
+                raise LayersMissing(self.trouble)
+            if came != (now := self.store.come()):
+                came, since = now, trio.current_time()
+            if trio.current_time() - since > STILL_SECONDS:
+                raise LayersMissing(
+                    f"nobody has given {', '.join(names)} of the model that the run begins with for "
+                    f"{STILL_SECONDS:.0f} s; pass its folder with --from"
+                )
             await trio.sleep(ASK_SECONDS)
         hashes = {file.name: file.sha256 for file in self.store.weights.files}
         rows = [[hashes[name], [list(span) for span in self.store.spans(name)]] for name in names]
         return {"dtype": self.store.weights.dtype, "layers": rows}
 
     def spoiled(self, stage: int) -> None:
-        """Its layers were not what their hashes say when they were read: they are fetched again."""
+        """Its layers were not what their hashes say when they were read. They are fetched, and the model's folder,
+        which has changed, is left alone."""
+        self._local = None
         self.store.spoiled(layer_names(self._model, self._stages, stage))
 
     async def _survey(self) -> None:

@@ -314,15 +314,19 @@ class Driver:
 
     # -- compute and installs
 
-    def _fail_compute(self, reason: str, out_of_memory_stage: int) -> None:
+    def _fail_compute(self, reason: str) -> None:
         """A command failed in a way that leaves compute's state unknown: start it anew and tell the core."""
         self.compute.restart(reason)
-        self.compute_lost(reason, out_of_memory_stage)
+        self.compute_lost(reason)
 
-    def compute_lost(self, reason: str, out_of_memory_stage: int) -> None:
+    def stage_lost(self, stage: int, reason: str, out_of_memory: bool) -> None:
+        """What compute had of one stage is gone. The core's Forget drops what the node still has of it."""
+        self.deliver(ev.StageLost(stage, reason[:REASON_TEXT_MAX], out_of_memory))
+
+    def compute_lost(self, reason: str) -> None:
         """The process ended by itself."""
         self._drop_compute_state()
-        self.deliver(ev.ComputeLost(reason[:REASON_TEXT_MAX], out_of_memory_stage))
+        self.deliver(ev.ComputeLost(reason[:REASON_TEXT_MAX]))
 
     def _drop_compute_state(self) -> None:
         self.tasks.drop_waiting(None)

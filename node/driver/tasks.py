@@ -41,7 +41,7 @@ class TaskRunner:
         arena: Arena,
         compute: ComputeGroup,
         deliver: Callable[[Event], None],
-        fail: Callable[[str, int], None],
+        fail: Callable[[str], None],
     ) -> None:
         self._arena, self._compute, self._deliver, self._fail = arena, compute, deliver, fail
         self._waiting: deque[_Waiting] = deque()
@@ -135,9 +135,12 @@ class TaskRunner:
         return isinstance(task, Backward) and task.visit > 0
 
     def check(self, answer: dict[str, Any] | ComputeError) -> None:
-        """An answer that should be a success. A process that is gone tells of itself; anything else ends it."""
-        if isinstance(answer, ComputeError) and answer.kind != "lost":
-            self._fail(f"compute: {answer}", answer.stage if answer.kind == "oom" else -1)
+        """An answer that should be a success. Of a process that is gone, or of a stage for which there was no memory,
+        the group tells; anything else ends the process."""
+        if not isinstance(answer, ComputeError) or answer.kind == "lost":
+            return
+        if answer.kind != "oom" or answer.stage < 0:
+            self._fail(f"compute: {answer}")
 
 
 def _number(answer: dict[str, Any], name: str) -> tuple[float, str]:

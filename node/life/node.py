@@ -56,7 +56,7 @@ from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.invited_peers import inviting_peers, is_news
 from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
-from ftnode.node.owner.announcements import describe_compute, room_on
+from ftnode.node.owner.announcements import activations_at_once, activations_text, describe_compute, live_here, room_on
 from ftnode.node.owner.join_options import JoinConfig, Running
 from ftnode.node.owner.offer import offer_of
 from ftnode.node.owner.running_note import RunningNote
@@ -124,7 +124,8 @@ class Node:
         self.gradients = GradientMemory(gradient_numbers(computing), computing.number_bytes)
         snapshots = SnapshotMemory(state_numbers(computing), computing.number_bytes)
         self.compute = ComputeGroup(
-            configs, self.arena, self._on_compute_ready, self._on_compute_lost, config.log_directory,
+            configs, self.arena, self._on_compute_ready, self._on_compute_lost, self._on_stage_lost,
+            config.log_directory,
             self.settings.task_seconds, self.gradients, snapshots,
         )  # fmt: skip
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
@@ -484,7 +485,7 @@ class Node:
 
     def _tell_ready(self) -> None:
         """Once both compute and what there is of the corpus are known, and again when there is all of it."""
-        ready, hold, live = self._ready, self.config.hold, self.settings.live_activations
+        ready, hold = self._ready, self.config.hold
         if not ready or (self.shards is not None and not self.shards.surveyed):
             return
         slowest = min(float(each["tokens_per_second"]) for each in ready)
@@ -492,11 +493,12 @@ class Node:
             self.driver.deliver(ComputeReady(0, False, slowest))
             return
         copies = copies_bytes(self.config)
+        live = activations_at_once(ready, self.settings.live_activations, copies)
         head, why = self.shards.head() if self.shards is not None else may_hold_head(self.config.manifest, ready[0])
         self.compute.room, self.compute.head_place, no_room = room_on(ready, hold, live, copies, head)
         if no_room:
             head, why = False, no_room
-        offer = offer_of(self.config.manifest, ready, self.compute.room, hold, self.config.limits.up, copies)
+        offer = offer_of(self.config.manifest, ready, self.compute.room, hold, self.config.limits.up, copies, live)
         fitting = offer.stages
         self.observer.no_head = "" if head else why
         for line in describe_compute(ready, live, copies, head, why):
@@ -509,12 +511,18 @@ class Node:
         self._offered = True
         if slow := too_slow(self.config.manifest, self.config.limits.up, fitting, head, self.config.hand_over_seconds):
             self.speaking.say("limits", slow)
-        self.driver.deliver(ComputeReady(fitting, head, slowest))
+        kept = live_here(live, self.settings.live_activations)
+        if kept >= 0:
+            self.speaking.say("compute", activations_text(kept))
+        self.driver.deliver(ComputeReady(fitting, head, slowest, kept))
 
-    def _on_compute_lost(self, reason: str, out_of_memory_stage: int) -> None:
+    def _on_stage_lost(self, stage: int, reason: str, out_of_memory: bool) -> None:
+        self.driver.stage_lost(stage, reason, out_of_memory)
+
+    def _on_compute_lost(self, reason: str) -> None:
         self._ready = ()
         self.speaking.say("compute", f"the compute process is lost: {reason}")
-        self.driver.compute_lost(reason, out_of_memory_stage)
+        self.driver.compute_lost(reason)
         if self.compute.refusal:  # it would say so again and again
             cause = f"cannot compute on {self.config.device}: {self.compute.refusal}"
             self._fail(UserError(f"{cause}; choose another --device or --vram", 69))

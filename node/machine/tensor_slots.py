@@ -18,8 +18,8 @@ from ftnode.protocol.words.types import Handle
 SLOTS_MAX = 1 << 16
 RESERVED_SLOTS = 2
 """Left to the step in progress by transfers of state."""
-ALIGNMENT = 64
-"""Bytes; a cache line, and what vector loads like."""
+ALIGNMENT = 4096
+"""Bytes of a page: each slot can be pinned by itself."""
 
 
 class SlotMap:

@@ -108,6 +108,28 @@ def capacity_of(
     return max(0, min(hold, room // (needed + each)))
 
 
+def activations_at_once(
+    devices: Sequence[Mapping[str, Any]], live_activations: int, copies_bytes: tuple[int, int]
+) -> int:
+    """How many activations beside a stage each device has memory for that has any for a stage: those that the manifest
+    says, or fewer, so that a stage fits."""
+    found = [live_activations]
+    for ready in devices:
+        counts = range(live_activations, 0, -1)
+        found += [count for count in counts if capacity_of(ready, 1, count, copies_bytes)][:1]
+    return min(found)
+
+
+def live_here(at_once: int, live_activations: int) -> int:
+    """How many of them may be kept for their backward, as ComputeReady says it: where memory is short, the one that is
+    computed again takes its place."""
+    return -1 if at_once >= live_activations else at_once - 1
+
+
+def activations_text(kept: int) -> str:
+    return f"has memory for {kept} activations, and computes the others again for their backward passes"
+
+
 def head_fits(ready: Mapping[str, Any], live_activations: int, copies_bytes: tuple[int, int]) -> tuple[bool, str]:
     """Whether there is room for the head beside one stage, and if not, why. A head that comes later and does not fit
     would cost what is held by then."""

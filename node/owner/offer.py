@@ -115,11 +115,12 @@ class Offer:
 
 def offer_of(
     manifest: Manifest, ready: Sequence[Mapping[str, Any]], room: Sequence[int], hold: int, up: float,
-    copies_bytes: tuple[int, int] = (0, 0),
+    copies_bytes: tuple[int, int] = (0, 0), activations: int = 0,
 ) -> Offer:  # fmt: skip
     """`ready`: what the compute process of each device reported. `room`: stages that fit on each. `hold`: that the
-    owner gives at most. `up`: bytes a second of the owner's limit, 0 for none. `copies_bytes`: as of capacity_of."""
-    live, batch = manifest.pipeline.live_activations, manifest.batch
+    owner gives at most. `up`: bytes a second of the owner's limit, 0 for none. `copies_bytes`: as of capacity_of.
+    `activations`: that a stage has memory for; 0 for as many as the manifest says."""
+    live, batch = activations or manifest.pipeline.live_activations, manifest.batch
     every = manifest.pipeline.stages + 1
     devices = tuple(
         DeviceOffer(

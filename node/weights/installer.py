@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import trio
 
 from ftnode.node.machine.tensor_slots import Arena
-from ftnode.node.ports import ComputeError, ComputePort
+from ftnode.node.ports import ComputeError, ComputePort, LayersMissing
 from ftnode.node.snapshots.state_digest import WholeHash
 from ftnode.node.weights.known_snapshots import KnownSnapshots
 from ftnode.node.weights.reading import call_in_time, call_with_slot, try_to_dump
@@ -100,7 +100,9 @@ def wants_copies(plan: Plan) -> bool:
 class FirstWeights(Protocol):
     """Where first weights lie (node/data/first_layers.py)."""
 
-    async def layers(self, stage: int) -> dict[str, Any]: ...
+    async def layers(self, stage: int) -> dict[str, Any]:
+        """Raises LayersMissing."""
+        ...
 
     def spoiled(self, stage: int) -> None: ...
 
@@ -139,7 +141,7 @@ class Installer:
             return await self._fetch(effect)
         except TransferFailed as failure:
             return InstallOutcome(InstallFailed(plan.stage, base, failure.donor, failure.reason))
-        except ComputeError as error:
+        except (ComputeError, LayersMissing) as error:
             return InstallOutcome(InstallFailed(plan.stage, base, None, str(error)))
 
     async def _begin_stage(self, stage: int, commit: str) -> dict[str, Any]:

@@ -18,13 +18,13 @@ from ftnode.protocol.step.completed_attempt import CompletedAttempt, promised_by
 from ftnode.protocol.step.early_tensors import EarlyTensors
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.patience import most_tasks
-from ftnode.protocol.step.task_order import Pace
+from ftnode.protocol.step.task_order import LiveActivations, Pace
 from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, PublishView, Release, RestartCompute
-from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, SumOwed
+from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, StageLost, SumOwed
 from ftnode.protocol.words.messages import NOT_LENT, Begin, Boundary, Share, StageStatus, Status, Stored, Waits
 from ftnode.protocol.words.records import sensible
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Attempt, Copied, Handle, Peer, Snapshot, Version
+from ftnode.protocol.words.types import Attempt, Copied, Handle, Peer, Snapshot, Version, spoken_stage
 from ftnode.protocol.words.view import Lineage, View
 
 LINEAGES_KEPT = 8
@@ -67,6 +67,11 @@ class Holder:
         self.compute_ready, self.may_head, self.capacity = False, False, 0
         self.tokens_per_second = 0.0
         self.refuses: set[int] = set()
+        """Stages for which there was no memory here."""
+        self._live_activations = -1
+        """What there is memory for; -1: for as many as the manifest says."""
+        self._fits: int | None = None
+        """More stages than this did not fit, whatever compute promises; None while that has not been met."""
         self.installs = Installs()
         self.learning: tuple[int, ...] = ()
         """Stages that the last Begin lets us learn (rule 26)."""
@@ -344,7 +349,7 @@ class Holder:
             self._held_back, self.named_at = (begin, since), s.now
             return out
         self._held_back = None
-        named = (stage for stage, peer in begin.learners if peer == s.me and stage not in s.mine)
+        named = (stage for stage, peer in begin.learners if peer == s.me and stage not in {*s.mine, *self.refuses})
         self.learning, self.named_at = tuple(named), s.now
         if self.learning:
             self._forget_given_up(out)
@@ -364,7 +369,9 @@ class Holder:
                 out.extend(self.work.let_go())
                 self._left.append(self.work.begin.attempt)
             out.append(Discard(begin.attempt))
-            self.work = StepWork(s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines)
+            limit, own = s.settings.live_activations, self._live_activations
+            live = LiveActivations(limit if own < 0 else min(limit, own))
+            self.work = StepWork(s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live)
             self._task_since = s.now
             if begin.attempt in self._left:
                 self.work.give_up("its work on this attempt was dropped")
@@ -569,10 +576,36 @@ class Holder:
 
     def on_compute_ready(self, event: ComputeReady) -> None:
         self.compute_ready = True
-        self.capacity, self.may_head = event.capacity, event.head
+        self.capacity = event.capacity if self._fits is None else min(event.capacity, self._fits)
+        self.may_head = event.head
         self.tokens_per_second = event.tokens_per_second
+        self._live_activations = event.live_activations
 
-    def on_compute_lost(self, s: Situation, reason: str, out_of_memory_stage: int) -> Outcome:
+    def on_stage_lost(self, s: Situation, lost: StageLost) -> Outcome:
+        """What we had of one stage is gone: give it up, and go on with the others. A step that the stage has a part in
+        cannot be finished here, unless it is complete already. Who has met its limit does not claim as much again."""
+        out, stage, reason = Outcome(), lost.stage, lost.reason
+        given_up = self._given_up.versions if self._given_up is not None else {}
+        held = {*self.versions, *self.installs.stages, *given_up, stage}
+        said = f"{spoken_stage(stage)} is lost here, and no other: {reason}"
+        if lost.out_of_memory:
+            self.refuses.add(stage)
+            self._fits = len(held) - 1 if self._fits is None else min(len(held) - 1, self._fits)
+            self.capacity = min(self.capacity, self._fits)
+            said += f"; from now on this node holds {self._fits} stages at most"
+        if self.work is not None and stage in self.work.stages:
+            self._stop_work(s, out)
+        self.completed.lose(stage)
+        given_up.pop(stage, None)
+        self.installs.drop(stage)
+        self.learning = tuple(learnt for learnt in self.learning if learnt != stage)
+        self._forget(out, stage)
+        out.note("compute", said, stages=str(stage))
+        if stage in s.mine:
+            out.extend(self.departure.give_up(s, (stage,), reason))
+        return out
+
+    def on_compute_lost(self, s: Situation, reason: str) -> Outcome:
         """All weights and tensors are gone: withdraw at once, and be a standby when compute is back."""
         out = Outcome()
         self.compute_ready = False
@@ -587,8 +620,6 @@ class Holder:
             out.extend(self.work.let_go())
         self.work = self.begin = None
         out.append(Discard(None))
-        if out_of_memory_stage >= 0:
-            self.refuses.add(out_of_memory_stage)
         out.note("compute", f"compute is lost: {reason}")
         out.append(PublishView(None))
         if s.mine:
@@ -597,7 +628,7 @@ class Holder:
 
     def _restart_compute(self, s: Situation, out: Outcome, reason: str) -> None:
         out.append(RestartCompute(reason))
-        out.extend(self.on_compute_lost(s, reason, -1))
+        out.extend(self.on_compute_lost(s, reason))
 
     def beat(self, s: Situation) -> Outcome:
         """Resend Status, Ready and tensors; retry installs; notice a task that does not end."""

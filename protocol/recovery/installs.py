@@ -47,6 +47,11 @@ class Installs:
     def __contains__(self, stage: int) -> bool:
         return stage in self._pending
 
+    @property
+    def stages(self) -> Collection[int]:
+        """Those whose weights are under way."""
+        return self._pending.keys()
+
     def lost(self) -> None:
         """Compute is gone, and all with it."""
         self._pending.clear()

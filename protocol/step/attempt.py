@@ -36,10 +36,10 @@ class StepWork:
 
     def __init__(
         self, me: Peer, view: View, begin: Begin, settings: Settings, pace: Pace, line: LinePace,
-        others: Mapping[tuple[Peer, int], float], deadlines: Deadlines,
+        others: Mapping[tuple[Peer, int], float], deadlines: Deadlines, live: LiveActivations | None = None,
     ) -> None:  # fmt: skip
         """`pace`, `line`: our own; `others`: (peer, stage) → seconds that a microbatch takes there; `deadlines`: see
-        Outbox."""
+        Outbox. `live`: what there is memory for here; None: as many as the manifest says."""
         self.me, self.view, self.begin, self.settings = me, view, begin, settings
         self.stages = view.stages_of(me) + tuple(stage for stage, peer in begin.learners if peer == me)
         self._required = frozenset(view.stages_of(me) if me in view.members() else self.stages)
@@ -58,7 +58,7 @@ class StepWork:
         self._arrived: set[TensorKey] = set()
         """Inputs and gradients that have been here, each taken once; the input of visit 0 is the batch itself."""
         self._forwarded: set[tuple[int, int]] = set()
-        self._saved = LiveActivations(settings.live_activations)
+        self._saved = live or LiveActivations(settings.live_activations)
         self._queue = TaskQueue()
         self._waiting: dict[int, list[Task]] = {}
         self._running: list[Task] = []
@@ -114,6 +114,11 @@ class StepWork:
     def let_go(self) -> list[Effect]:
         """Release every tensor: nobody needs them from us any more."""
         return _release(self._holds.let_go_of_all())
+
+    def lose(self, stage: int) -> None:
+        """Weights and gradient of the stage are gone here; others may yet commit what the rest of it made."""
+        self._installed.discard(stage)
+        self.results.pop(stage, None)
 
     def has_reduced(self, stage: int) -> bool:
         """Is the stage Ready for this attempt: its gradient reduced, or nothing to reduce in a skip."""

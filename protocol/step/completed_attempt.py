@@ -32,6 +32,11 @@ class CompletedAttempt:
     def keep(self, work: StepWork) -> None:
         self._work = work
 
+    def lose(self, stage: int) -> None:
+        """What it has reduced of the stage is gone."""
+        if self._work is not None:
+            self._work.lose(stage)
+
     def drop(self) -> bool:
         """Forget it; True if there was one."""
         had, self._work = self._work is not None, None

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from math import inf
+from itertools import accumulate
+from typing import TypeVar
+from zlib import crc32
 
 from ftnode.protocol.words.messages import Wait
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, Direction, Peer
 from ftnode.protocol.words.view import View
 
+Name = TypeVar("Name", Peer, str)
+
+SHARE_MIN = 1e-6
+"""Of a step. Less is a rounding error of two places that meet."""
 TRIAL = 2
 """Microbatches that show how fast somebody is: the tensor of the second one waits for that of the first."""
 
@@ -65,21 +71,51 @@ def expected_visits(stages: int, microbatches: int, stage: int, swap: bool = Fal
     )
 
 
+def beside(
+    mine: Name, heads: Sequence[Name], group: Sequence[Name], of_heads: Mapping[Name, float],
+    of_group: Mapping[Name, float],
+) -> dict[Name, float]:  # fmt: skip
+    """Who of a stage's `group` takes what `mine` admits, and which share of the step that is; `of_heads`, `of_group`:
+    seconds of each for one microbatch.
+
+    The holders of the head lie one behind the other on a line from 0 to 1, each as long as its part of their speed,
+    and so do the holders of the stage. Who lies beside whom works together. So everybody gets as much as it can do,
+    though no holder of the head knows what the others give away, and equal groups become pipelines side by side: what
+    one peer gets comes from as few others as possible, one after the other, and not from all of them at once.
+    """
+    start, end = _places(heads, of_heads).get(mine, (0.0, 1.0))
+    over = {name: min(end, last) - max(start, first) for name, (first, last) in _places(group, of_group).items()}
+    return {name: share for name, share in over.items() if share > SHARE_MIN}
+
+
+def _places(names: Sequence[Name], seconds: Mapping[Name, float]) -> dict[Name, tuple[float, float]]:
+    """In one order for all stages, so that peers that hold two lie beside themselves; newcomers are strewn over it. Who
+    has said nothing is thought to be as fast as the fastest."""
+    usual = min(seconds.values(), default=1.0)
+    ordered = sorted(names, key=_strewn)
+    ends: list[float] = list(accumulate(1 / seconds.get(name, usual) for name in ordered))
+    return {name: (start / ends[-1], end / ends[-1]) for name, start, end in zip(ordered, [0.0, *ends], ends)}
+
+
+@lru_cache(maxsize=4096)
+def _strewn(name: Name) -> tuple[int, Name]:
+    return crc32(str(name).encode()), name
+
+
 def soonest(
-    group: Sequence[Peer], stage: int, queues: Mapping[Peer, int], pace: Mapping[tuple[Peer, int], float]
-) -> Peer:
+    group: Sequence[Peer], stage: int, queues: Mapping[Peer, int], pace: Mapping[tuple[Peer, int], float],
+    shares: Mapping[Peer, float] | None = None,
+) -> Peer:  # fmt: skip
     """The holder by which one more microbatch is expected to be done first, the first of equals. `queues`: how many
-    each has; `pace`: (peer, stage) → seconds that one takes there. So a slow peer gets less. Who has said nothing yet
-    is thought to be as fast as the fastest of its group, and gets TRIAL at once beside others that have."""
-    known = [pace[peer, stage] for peer in group if (peer, stage) in pace]
-    usual = min(known, default=1.0)
-
-    def expected(peer: Peer) -> float:
-        queue = queues.get(peer, 0)
-        seconds = pace.get((peer, stage), usual if queue < TRIAL or not known else inf)
-        return (queue + 1) * seconds
-
-    return min(group, key=expected)
+    each has; `pace`: (peer, stage) → seconds that one takes there, so that a slow peer gets less; `shares`: only these
+    are asked, by their share, unless none may have more. Who has said nothing yet is thought to be as fast as the
+    fastest of its group, and gets TRIAL at once beside others that have."""
+    known = _paces(group, stage, pace)
+    free = [peer for peer in group if not known or peer in known or queues.get(peer, 0) < TRIAL]
+    if shares is not None and (own := [peer for peer in free if peer in shares]):
+        return min(own, key=lambda peer: (queues.get(peer, 0) + 1) / shares[peer])
+    usual = min(known.values(), default=1.0)
+    return min(free, key=lambda peer: (queues.get(peer, 0) + 1) * known.get(peer, usual))
 
 
 def choose_path(
@@ -89,12 +125,10 @@ def choose_path(
     """The holder of each visit of the route `visited`, by least expected finish time (rule 20).
 
     A peer's queue is what `under_way` gives it, one path a microbatch; `pace` as in soonest. The head's own visits stay
-    with the head that admits. Of equals each holder of the head begins with another one, since none knows what the
-    others give away. Requires a view without vacancies.
+    with the head that admits. Requires a view without vacancies.
     """
     chosen: list[Peer] = []
     heads = view.holders[HEAD]
-    first = heads.index(me) if me in heads else 0
     for stage in visited:
         group = view.holders[stage]
         if stage == HEAD and me in group:
@@ -104,9 +138,13 @@ def choose_path(
             chosen.append(group[0])
             continue
         queues = Counter(peer for path in (*under_way, chosen) for peer in path)
-        turn = first % len(group)
-        chosen.append(soonest((*group[turn:], *group[:turn]), stage, queues, pace))
+        shares = beside(me, heads, group, _paces(heads, HEAD, pace), _paces(group, stage, pace))
+        chosen.append(soonest(group, stage, queues, pace, shares))
     return tuple(chosen)
+
+
+def _paces(group: Sequence[Peer], stage: int, pace: Mapping[tuple[Peer, int], float]) -> dict[Peer, float]:
+    return {peer: pace[peer, stage] for peer in group if (peer, stage) in pace}
 
 
 @lru_cache(maxsize=256)

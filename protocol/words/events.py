@@ -49,19 +49,30 @@ class ComputeReady:
     """The compute process is up and has measured one dry microbatch.
 
     `capacity`: how many stages this peer will hold at most. `head`: it may hold the head (it has the run's corpus).
+    `live_activations`: it has memory for so many, where that is less than the manifest says; else -1.
     """
 
     capacity: int
     head: bool
     tokens_per_second: float
+    live_activations: int = field(default=-1, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeLost:
-    """The compute process died; all weights and tensors in it are gone. `out_of_memory_stage`: -1 if not that."""
+    """The compute process died; all weights and tensors in it are gone."""
 
     reason: str
-    out_of_memory_stage: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageLost:
+    """What compute had of one stage is gone, and it does nothing for the stage before a Forget; the others are well.
+    `out_of_memory`: so many stages do not fit. Else a process ended that had some of them."""
+
+    stage: int
+    reason: str
+    out_of_memory: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,14 +204,15 @@ class Stay:
 
 
 Event = (
-    Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | Done | SumOwed | Installed | InstallFailed
-    | Kept | KeepFailed | Snapshots | History | Credited | Directory | DirectoryLost | Moved | Leave | Stay
+    Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | StageLost | Done | SumOwed | Installed
+    | InstallFailed | Kept | KeepFailed | Snapshots | History | Credited | Directory | DirectoryLost | Moved | Leave
+    | Stay
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
-        Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, Done, SumOwed, Installed, InstallFailed, Kept,
-        KeepFailed, Snapshots, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
+        Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, StageLost, Done, SumOwed, Installed, InstallFailed,
+        Kept, KeepFailed, Snapshots, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
     )
 }  # fmt: skip

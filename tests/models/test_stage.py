@@ -14,6 +14,7 @@ from ftnode.models.number_check import NumberCheck
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.stage import Stage, StageVersion, Unread
 from ftnode.models.tensors import bits_digest, digest
+from ftnode.models.whole_gradient import stage_gradient
 from tests.models.tiny import (
     ATTEMPT,
     CONFIG,
@@ -148,7 +149,8 @@ def test_reduce_clips_and_reports_the_norm_before() -> None:
     assert torch.equal(stage.gradient, accumulated)
     clipped = accumulated * (0.5 / math.sqrt(reduction.norm_squared))
     assert float(clipped.norm()) == pytest.approx(0.5, rel=1e-5)
-    assert reduction.gradient == bits_digest(clipped)
+    found = stage_gradient(accumulated, stage.optimiser, 1, compared=True)
+    assert found.gradient == bits_digest(clipped) and found.norm_squared == reduction.norm_squared
     assert stage.reduce(ATTEMPT) == reduction
     stage.apply(StageVersion(1, "c", ATTEMPT), skipped=False)
     assert stage.norm_squared == reduction.norm_squared

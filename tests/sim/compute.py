@@ -254,6 +254,11 @@ class Compute:
         self.ledger.applied(self.owner, stage, weights.version, version, effect.skipped, weights.history, history)
         self.weights[stage] = Weights(version, history)
 
+    def lose(self, stage: int) -> None:
+        """Its gradients; its weights go by themselves."""
+        self.accumulated = {key: parts for key, parts in self.accumulated.items() if key[0] != stage}
+        self.reduced.pop(stage, None)
+
     def discard(self, keep: Attempt | None) -> None:
         self.accumulated = {key: parts for key, parts in self.accumulated.items() if key[1] == keep}
         self.saved = {key: chain for key, chain in self.saved.items() if key[0] == keep}

@@ -282,7 +282,7 @@ class Faults:
             return False
         host.cause = "compute"
         self.world.remark(f"compute: {host.peer} loses its compute process")
-        self.world.lose_compute(host, "killed", -1)
+        self.world.lose_compute(host, "killed")
         return True
 
     def memory(self) -> bool:
@@ -292,8 +292,8 @@ class Faults:
         stage = self.chance.choice(sorted(host.compute.weights))
         host.cause = "memory"
         self.world.remark(f"memory: {host.peer} has none left on stage {stage}")
-        self.world.lose_compute(host, "out of memory", stage)
-        self.newcomer()  # it does not stand for this stage again
+        self.world.lose_stage(host, stage, "out of memory")
+        self.newcomer()  # it does not hold as many again
         return True
 
     def hang(self) -> bool:

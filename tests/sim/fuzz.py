@@ -186,7 +186,10 @@ class Fuzz:
         host = chance.choice(leaders if leaders and chance.random() < 0.5 else honest)
         kind = chance.choice(["kill", "kill", "kill", "compute", "pause", "leave"])
         if kind == "compute":
-            world.lose_compute(host, "it is gone", chance.choice([-1, -1, 1]))
+            if (stage := chance.choice([-1, -1, 1])) < 0:
+                world.lose_compute(host, "it is gone")
+            else:
+                world.lose_stage(host, stage, "it is gone", chance.random() < 0.5)
         elif kind == "pause":
             world.pause(host)
             world.at(world.now + chance.uniform(0.5, 8.0), world.resume, (host,))

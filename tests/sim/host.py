@@ -7,14 +7,14 @@ from math import inf
 from typing import Any, Final
 
 from ftnode.protocol.participant import Participant
-from ftnode.protocol.words.effects import Apply, Reduce
+from ftnode.protocol.words.effects import Apply, Reduce, Task
 from ftnode.protocol.words.types import Attempt, Handle, Peer
 from ftnode.protocol.words.view import View
 from tests.sim.compute import Compute, Reduction, Tensor, Weights
 from tests.sim.network import Link
 
 COST: Final = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5}
-"""Of a task, in forward passes."""
+"""Of a task, in forward passes. Embed, where it is said: of the head's tasks at the first visit."""
 
 
 class Host:
@@ -22,8 +22,9 @@ class Host:
 
     __slots__ = ("alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "copies",
                  "copying", "costs", "forward_seconds", "head", "hold", "hung", "inbox", "installing", "known", "links",
-                 "next_handle", "participant", "paused", "peer", "record_luck", "reducing", "searching", "shelved",
-                 "spins", "stopped", "tensors", "vanished", "view", "view_numbers", "wake_at", "working")  # fmt: skip
+                 "lost", "next_handle", "participant", "paused", "peer", "record_luck", "reducing", "searching",
+                 "shelved", "spins", "stopped", "tensors", "vanished", "view",
+                 "view_numbers", "wake_at", "working")  # fmt: skip
 
     def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
         self.peer = peer
@@ -44,6 +45,8 @@ class Host:
         self.reducing: dict[int, Reduce] = {}
         self.shelved: dict[int, list[tuple[Apply, Reduction | None]]] = {}
         """Stage → updates that wait for its weights."""
+        self.lost: set[int] = set()
+        """Stages that compute has lost, and for which it does nothing before a Forget."""
         self.copies: dict[int, Weights] = {}
         self.copying: dict[int, int] = {}
         self.known: set[str] = set()
@@ -58,6 +61,12 @@ class Host:
         """The attempt that it takes part in, or took part in and completed."""
         self.cause = ""
         """The last fault that hit this life, for the table of faults and rungs."""
+
+    def cost(self, task: Task) -> float:
+        """In forward passes."""
+        embeds = not isinstance(task, Reduce) and task.visit == 0
+        usual = self.costs[type(task).__name__]
+        return self.costs.get("Embed", usual) if embeds else usual
 
     def put(self, tensor: Tensor) -> Handle:
         handle = self.next_handle

@@ -233,7 +233,7 @@ class HostileWorld(World):
 
     def _compute_dies(self, host: Host, life: int, reason: str) -> None:
         if host.alive and host.compute_life == life and host.compute_up:
-            self.lose_compute(host, reason, -1)
+            self.lose_compute(host, reason)
 
     def _look_at(self, host: Host, event: Event, participant: Participant) -> None:
         if not self._within and len(host.tensors) != participant.holder.tensors:

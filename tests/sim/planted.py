@@ -16,6 +16,7 @@ from ftnode.protocol.step import attempt, group, line_pace, outbox, routes, work
 from ftnode.protocol.views import ballot, following, given_up, lineage_rank, succession
 from ftnode.protocol.words import view
 from ftnode.protocol.words.effects import Reduce, Release
+from ftnode.protocol.words.events import ComputeReady, StageLost
 from ftnode.protocol.words.messages import Begin, Status
 from ftnode.protocol.words.settings import Settings
 from tests.sim.compute import Compute
@@ -368,6 +369,31 @@ def delays_count() -> Any:
     return patched(naive)
 
 
+def keeps_what_is_lost() -> Any:
+    """A holder believes that it still has the weights of a stage that compute has lost."""
+    original = holder.Holder.on_stage_lost
+
+    def on_stage_lost(self: holder.Holder, s: Situation, lost: StageLost) -> Outcome:
+        had, made = self.versions.get(lost.stage), self.made_in.get(lost.stage)
+        out = original(self, s, lost)
+        if had is not None and made is not None:
+            self.versions[lost.stage], self.made_in[lost.stage] = had, made
+        return out
+
+    return patched((holder.Holder, "on_stage_lost", on_stage_lost))
+
+
+def forgets_its_limit() -> Any:
+    """A peer without memory for a stage claims as many again when its compute reports again."""
+    original = holder.Holder.on_compute_ready
+
+    def on_compute_ready(self: holder.Holder, event: ComputeReady) -> None:
+        self._fits = None
+        original(self, event)
+
+    return patched((holder.Holder, "on_compute_ready", on_compute_ready))
+
+
 ANY = SOFT
 BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int, int]] = {
     function.__name__: (function, faults, shows, seeds)
@@ -382,6 +408,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int, int]] = {
         (old_attempts_accepted, ANY, 1, 200),
         (double_accumulation, ANY, 1, 200),
         (nothing_is_resent, ANY, 12, 200),
+        (keeps_what_is_lost, ("memory",), 1, 200),
         (nobody_yields, ("split", "partition"), 2, 200),
         (stale_begin, ("isolate", "one-way", "pause", "partition"), 162, 400),
         (copies_cross_lineages, ("split", "adjacent"), 75, 1200),

@@ -126,7 +126,7 @@ class Rebuilding:
             if host.paused:
                 self.world.at(self.world.now + 1.0, self._notice_hang, (host, life))
             else:
-                self.world.lose_compute(host, "it answers nothing", -1)
+                self.world.lose_compute(host, "it answers nothing")
 
     def _install_failed(self, host: Host, effect: Install, donor: Peer | None, reason: str) -> None:
         del host.installing[effect.plan.stage]

@@ -183,8 +183,12 @@ class Play:
         elif verb == "lose":
             host = self._who(words[0], it)
             stage = int(words[1]) if len(words) > 1 else -1
-            world.remark(f"compute of {host.peer} dies" + (f", out of memory on stage {stage}" if stage >= 0 else ""))
-            world.lose_compute(host, "out of memory" if stage >= 0 else "killed", stage)
+            if stage >= 0:
+                world.remark(f"{host.peer} is out of memory on stage {stage}")
+                world.lose_stage(host, stage, "out of memory")
+            else:
+                world.remark(f"compute of {host.peer} dies")
+                world.lose_compute(host, "killed")
         elif verb == "poison":
             step, microbatch, visit, tries = (int(word) for word in words)
             world.poisons.append(Poison(step, microbatch, visit, True, tries))

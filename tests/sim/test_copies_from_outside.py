@@ -81,7 +81,7 @@ class PowerCut:
             world.at(world.now + 0.5 + 0.4 * index, world.start, (host.peer.id, 1, host.head))
         for index in range(2):
             world.at(world.now + 3.0 + index, world.start, (f"new{index}", 1, True))
-        world.lose_compute(self.keeper, "as a test", -1)
+        world.lose_compute(self.keeper, "as a test")
         swarm.installed.clear()
 
 

@@ -149,7 +149,7 @@ def test_a_leader_that_lost_its_stage_gets_another_and_replicas_are_repaired_in_
         world.at(0.1 * index, world.start, (f"peer{index}", 1, True))
     world.run(60.0)
     leader = world.by_id[seen(world).leader.id]
-    world.lose_compute(leader, "out of memory", -1)
+    world.lose_compute(leader, "out of memory")
     world.run(world.now + 120.0)
     assert held(world)[leader.peer.id] and sum(sizes(world)) == 8
     for _ in range(3):

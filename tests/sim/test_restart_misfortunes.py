@@ -55,7 +55,7 @@ def test_who_remembers_a_commit_and_has_no_weights_does_not_either() -> None:
     for index, host in enumerate([host for host in swarm.world.live() if host is not survivor]):
         swarm.world.kill(host, "power", silently=False)
         swarm.world.at(swarm.world.now + 0.5 + 0.4 * index, swarm.world.start, (host.peer.id, 1, True))
-    swarm.world.lose_compute(survivor, "as a test", -1)
+    swarm.world.lose_compute(survivor, "as a test")
     swarm.until(SETTINGS.steps)
     assert from_disks(swarm, 6)
 
@@ -232,7 +232,7 @@ def test_a_snapshot_is_not_blamed_for_those_who_were_to_load_it() -> None:
                 if plan.stage == 0 and plan.rung is Rung.SNAPSHOT:
                     crashed.add(begin.attempt)
                     host = swarm.world.by_id[plan.peer.id]
-                    swarm.world.at(swarm.world.now + 0.06, swarm.world.lose_compute, (host, "as a test", -1))
+                    swarm.world.at(swarm.world.now + 0.06, swarm.world.lose_compute, (host, "as a test"))
 
     swarm.world.on_send = crash
     swarm.until(9, 600.0)

@@ -86,7 +86,7 @@ def nobody_twice(play: Play) -> None:
     """Whoever ran out of memory on the stage does not hold it again, and after the third loss the step is skipped."""
     skipped = [line.split(" commits ")[1] for line in play.story if "(skipped)" in line]
     assert len(skipped) == 1 and skipped[0].startswith("step 4 ")
-    struck = [line.split("compute of ")[1].split()[0] for line in play.story if "dies, out of memory" in line]
+    struck = [line.split("*** ")[1].split()[0] for line in play.story if "is out of memory" in line]
     assert len(struck) == 3 and len(set(struck)) == 3
     last = max(play.world.ledger.views.values(), key=lambda view: view.number)
     assert str(last.holders[2][0]) not in struck

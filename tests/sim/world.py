@@ -16,7 +16,7 @@ from typing import Any
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.recovery.standing import BEHIND
 from ftnode.protocol.words import effects as fx
-from ftnode.protocol.words.events import ComputeLost, ComputeReady, Done, Event, Received, Wake
+from ftnode.protocol.words.events import ComputeLost, ComputeReady, Done, Event, Received, StageLost, Wake
 from ftnode.protocol.words.messages import Begin, Message, Ready, Status
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer, Version
@@ -269,7 +269,7 @@ class World:
         host.known.add(effect.peer.id)
 
     def _task(self, host: Host, effect: fx.Compute) -> None:
-        if not host.compute_up:
+        if not host.compute_up or effect.task.stage in host.lost:
             return
         if type(effect.task) is fx.Reduce and effect.task.group:
             self.reductions.start(host, effect.task)
@@ -277,13 +277,13 @@ class World:
         result = host.compute.perform(effect.task, host.tensors)
         if host.hung:
             return
-        seconds = host.forward_seconds * host.costs[type(effect.task).__name__] * (0.8 + 0.4 * self.chance.random())
+        seconds = host.forward_seconds * host.cost(effect.task) * (0.8 + 0.4 * self.chance.random())
         host.compute_free = max(host.compute_free, self.now) + seconds
         self.at(host.compute_free, self.finish, (host, host.compute_life, effect.task, result))
 
     def finish(self, host: Host, life: int, task: fx.Task, result: Result) -> None:
-        """A task is done, unless its compute process is gone."""
-        if not host.alive or life != host.compute_life or host.hung:
+        """A task is done, unless its compute process is gone, or what that had of the stage."""
+        if not host.alive or life != host.compute_life or host.hung or task.stage in host.lost:
             return
         if host.paused:
             host.inbox.append((self.finish, (host, life, task, result)))
@@ -292,7 +292,7 @@ class World:
         self.deliver(host, Done(task, output, result.value, result.tokens, result.gradient, result.fault))
 
     def _apply(self, host: Host, effect: fx.Apply) -> None:
-        if not host.compute_up:
+        if not host.compute_up or effect.stage in host.lost:
             return
         if effect.stage in host.installing:
             waiting = host.shelved.setdefault(effect.stage, [])
@@ -316,9 +316,13 @@ class World:
                 raise Violation("I6", f"{host.peer} releases {handle} twice")
 
     def _forget(self, host: Host, effect: fx.Forget) -> None:
-        host.installing.pop(effect.stage, None)
-        host.shelved.pop(effect.stage, None)
-        host.compute.weights.pop(effect.stage, None)
+        host.lost.discard(effect.stage)
+        self._drop_stage(host, effect.stage)
+
+    def _drop_stage(self, host: Host, stage: int) -> None:
+        host.installing.pop(stage, None)
+        host.shelved.pop(stage, None)
+        host.compute.weights.pop(stage, None)
 
     def _restart_compute(self, host: Host, effect: fx.RestartCompute) -> None:
         self._lose_compute(host)
@@ -328,13 +332,27 @@ class World:
         host.installing.clear()
         host.shelved.clear()
         host.reducing.clear()
+        host.lost.clear()
         host.compute_up = False
         self._start_compute(host)
 
-    def lose_compute(self, host: Host, reason: str, out_of_memory_stage: int) -> None:
+    def lose_compute(self, host: Host, reason: str) -> None:
         """The compute process dies by itself; the node starts another."""
         self._lose_compute(host)
-        self.deliver(host, ComputeLost(reason, out_of_memory_stage))
+        self.deliver(host, ComputeLost(reason))
+
+    def lose_stage(self, host: Host, stage: int, reason: str, out_of_memory: bool = True) -> None:
+        """Compute loses what it has of one stage. The core hears of it a task later, and asks for more meanwhile."""
+        self._drop_stage(host, stage)
+        host.compute.lose(stage)
+        host.reducing.pop(stage, None)
+        host.lost.add(stage)
+        told = StageLost(stage, reason, out_of_memory)
+        self.at(self.now + host.forward_seconds, self._tell_stage_lost, (host, host.compute_life, told))
+
+    def _tell_stage_lost(self, host: Host, life: int, lost: StageLost) -> None:
+        if host.alive and host.compute_life == life:
+            self.deliver(host, lost)
 
     def _announce(self, host: Host, effect: fx.Announce) -> None:
         self.directory.announce(host, effect.presence)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from ftnode.lab.parts import gpu
+from ftnode.lab.parts.checkpoint import Begun, begin
 from ftnode.lab.parts.gpu_sizes import CARD, QUICK, Size, peak_flops
+from ftnode.models.config import ModelConfig
 
 TINY = Size("tiny", 16, 2, 1, 48, 8, 2, 64, 1)
 
@@ -36,11 +38,18 @@ def test_sizes_beyond_the_time_are_left_out_and_those_that_are_there_are_kept(
         return {"size": size.name, "dim": size.dim, "why_not": "not in this test"}
 
     monkeypatch.setattr(gpu, "measured", row)
+    monkeypatch.setattr(gpu, "begin", lambda: Begun(1_000_000, 1.0, 1 << 20))
     assert gpu.run(False, "cpu", True, -1.0, tmp_path)["left_out"] == [size.name for size in QUICK] and not done
     assert "call again" in capsys.readouterr().out
     for _ in range(2):
         assert len(gpu.run(True, "cpu", True, 1.0, tmp_path)["sizes"]) == len(QUICK)
     assert done == [size.name for size in QUICK], "the second time they are there"
+
+
+def test_a_run_begins_with_a_checkpoint() -> None:
+    begun = begin(ModelConfig(48, 4, 6, 64, 96, 300, kv_heads=2, tied=True))
+    assert begun.parameters == 300 * 48 + 48 + 6 * (48 * 48 * 3 + 3 * 48 * 96 + 2 * 48)
+    assert begun.seconds > 0 and 10 << 20 < begun.peak_bytes < 1 << 30
 
 
 def test_arithmetic_of_a_size() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ftnode.node.compute.config import ComputeConfig
-from ftnode.node.compute.process import carry_out, make_backend, receive, send
+from ftnode.node.compute.process import Worker, make_backend, receive, send
 from ftnode.node.machine.child_processes import start_child
 from ftnode.node.machine.gradient_memory import GradientMap, GradientMemory
 from ftnode.node.machine.tensor_slots import Arena
@@ -46,9 +46,11 @@ class Direct:
     ) -> None:
         self.arena = Arena(config.slot_bytes, config.slots)
         self.backend = make_backend(config, self.arena._map, gradients, snapshots)
+        self.worker = Worker(self.backend)
 
     def call(self, op: str, **fields: Any) -> dict[str, Any]:
-        answer = carry_out(self.backend, {"op": op, "id": 1, **fields})
+        (answer,) = [*self.worker.take({"op": op, "id": 1, **fields}), *self.worker.finish()]
+        del answer["id"]
         if "error" in answer:
             raise Refused(answer["error"])
         return answer

@@ -33,7 +33,7 @@ def test_frozen_is_not_hung_and_thawed_it_answers() -> None:
 
     async def scenario() -> None:
         process = ComputeProcess(
-            config, arena, lambda ready: up.set(), lambda reason, stage: lost.append(reason),
+            config, arena, lambda ready: up.set(), lost.append, lambda stage, reason: None,
             hang_seconds=HANG_SECONDS,
         )  # fmt: skip
         process.freeze()
@@ -65,7 +65,7 @@ def test_retired_is_gone_for_good_and_nobody_is_told() -> None:
     up, ended = trio.Event(), trio.Event()
 
     async def scenario() -> None:
-        process = ComputeProcess(config, arena, lambda ready: up.set(), lambda reason, stage: lost.append(reason))
+        process = ComputeProcess(config, arena, lambda ready: up.set(), lost.append, lambda stage, reason: None)
 
         async def live() -> None:
             await process.run()

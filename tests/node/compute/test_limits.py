@@ -57,6 +57,9 @@ def test_what_does_not_fit_is_answered_and_never_taken(text: Path) -> None:
         assert 0 < ready["memory_free"] < CAP and planned >= 1
         fitted, kind = fill(compute, config.stages)
         assert kind == "oom" and planned - 1 <= fitted < config.stages
+        with pytest.raises(Refused, match="is lost"):
+            compute.call("initialise", stage=fitted, commit="lineage")
+        compute.call("forget", stage=fitted)
         task = {"step": 1, "attempt": [0, 1], "microbatch": 0, "stage": 1, "visit": 1, "input": 0, "output": 1}
         assert not compute.call("forward", **task, save=False, validation=False)["fault"], "the others go on"
         assert memory(compute.child.pid, "VmHWM") <= CAP

@@ -326,8 +326,10 @@ def test_out_of_memory_in_a_task_costs_its_stage_and_no_other(
     assert (refused.value.kind, refused.value.stage) == ("oom", 2)
     gc.collect()
     assert held() is None, "its memory is free"
-    with pytest.raises(Refused, match="no weights here"):
+    with pytest.raises(Refused, match="what was here of stage 2 is lost") as refused:
         swarm.call("forward", **task, save=True, validation=False)
+    assert refused.value.kind == "lost"
+    swarm.call("forget", stage=2)
     swarm.call("initialise", stage=2, commit="lineage")
     assert train(swarm, 1) == train(undisturbed, 1)
 

@@ -89,12 +89,12 @@ class Tasks:
     def __init__(self, slots: int = 4) -> None:
         self.arena, self.compute = Arena(64, slots), FakeCompute()
         self.events: list[ev.Event] = []
-        self.failures: list[tuple[str, int]] = []
+        self.failures: list[str] = []
         self.runner = TaskRunner(
             self.arena,
             cast(ComputeProcess, self.compute),
             self.events.append,
-            lambda reason, stage: self.failures.append((reason, stage)),
+            self.failures.append,
         )
 
 
@@ -157,8 +157,17 @@ def test_a_failure_of_the_process_is_no_fault_of_the_data(op: str, task: fx.Task
     assert tasks.compute.ops() == [op]
     tasks.compute.posted[0][1](ComputeError("fault", "CUDA error: unspecified launch failure" + "!" * 9999, 1))
     assert tasks.events == []
-    assert [stage for _, stage in tasks.failures] == [-1]
-    assert len(tasks.failures[0][0]) < 2 * REASON_TEXT_MAX
+    assert len(tasks.failures) == 1 and len(tasks.failures[0]) < 2 * REASON_TEXT_MAX
+
+
+@pytest.mark.parametrize(("op", "task"), TASKS)
+def test_a_lost_stage_ends_no_process(op: str, task: fx.Task) -> None:
+    """The group tells of it; what the task had is given back."""
+    for kind in ("oom", "lost"):
+        tasks = Tasks()
+        tasks.runner.start(task)
+        tasks.compute.posted[0][1](ComputeError(kind, "no memory", 1))
+        assert (tasks.events, tasks.failures) == ([], [])
 
 
 @pytest.mark.parametrize(("op", "task"), TASKS)
@@ -315,7 +324,7 @@ def test_a_result_that_a_new_installation_overtook_is_dropped(
                 if again:
                     driver._start_install(INSTALL)
                 else:
-                    driver.compute_lost("killed", -1)
+                    driver.compute_lost("killed")
                 while len(driver._events) < 2:  # the stale one is still in the queue
                     await trio.lowlevel.checkpoint()
                 driver.deliver(ev.Leave(""))
@@ -358,7 +367,7 @@ def test_an_install_that_ends_after_it_was_cancelled_is_nothing(how: str, tmp_pa
                 if how == "forgotten":
                     driver._perform(fx.Forget(2), 0.0)
                 elif how == "compute is lost":
-                    driver.compute_lost("killed", -1)
+                    driver.compute_lost("killed")
                 else:
                     driver.installer = cast(Installer, other)
                     driver._start_install(INSTALL)
@@ -421,10 +430,10 @@ def test_a_copy_is_kept_and_then_told_and_compute_has_no_part_in_it(tmp_path: Pa
         await trio.testing.wait_all_tasks_blocked()
         assert hands.driver.copies.held[0].header.version == BASE and hands.transport.known == [OTHER.id]
         hands.driver._perform(fx.RestartCompute("why not"), 0.0)
-        hands.driver.compute_lost("killed", -1)
+        hands.driver.compute_lost("killed")
         assert hands.driver.copies.held[0].header.version == BASE
 
-    assert keeping(tmp_path, main) == [TOLD, ev.Kept(0, BASE, 4, 0.1), ev.ComputeLost("killed", -1)]
+    assert keeping(tmp_path, main) == [TOLD, ev.Kept(0, BASE, 4, 0.1), ev.ComputeLost("killed")]
 
 
 def test_a_newer_copy_ends_the_older_one_on_its_way(tmp_path: Path) -> None:

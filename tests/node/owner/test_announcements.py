@@ -6,7 +6,15 @@ import io
 import json
 from contextlib import redirect_stdout
 
-from ftnode.node.owner.announcements import Speaking, capacity_of, describe_compute, head_fits, room_on
+from ftnode.node.owner.announcements import (
+    Speaking,
+    activations_at_once,
+    capacity_of,
+    describe_compute,
+    head_fits,
+    live_here,
+    room_on,
+)
 from ftnode.protocol.words.effects import Note
 
 EVIL = "\x1b[2J\x1b]0;owned\x07refused\r\n\x9bforged \u202eline"
@@ -51,6 +59,20 @@ def test_copies_of_others_stages_count_when_stages_are_claimed() -> None:
     assert capacity_of(ready | {"stage_bytes": 0, "activation_bytes": 0}, 8, 8, (120, 30)) == 8  # paced: no model
     told = describe_compute([ready], 8, (2 << 20, 1 << 20), True, "")
     assert told[1] == "copies of others' stages take at most 3.0 MiB with one stage held"
+
+
+def test_activations_that_do_not_fit_are_computed_again() -> None:
+    """A stage of 200 bytes and its activations of 25; the one that is computed again takes memory, too."""
+
+    def kept(*free: int, each: int = 8) -> tuple[int, int]:
+        devices = [{"stage_bytes": 200, "activation_bytes": 25, "memory_free": one} for one in free]
+        at_once = activations_at_once(devices, each, (0, 0))
+        return at_once, live_here(at_once, each)
+
+    assert kept(400) == (8, -1) and kept(1000) == (8, -1)
+    assert kept(399) == (7, 6) and kept(250) == (2, 1) and kept(225) == (1, 0)
+    assert kept(224) == (8, -1), "no stage fits, whatever is computed again"
+    assert kept(400, 260) == (2, 1) and kept(400, 100) == (8, -1)
 
 
 def test_the_head_comes_where_it_takes_the_least_room() -> None:

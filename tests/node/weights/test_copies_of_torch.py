@@ -73,7 +73,7 @@ def swarm(
                 network = Network(nursery)
                 arena = Arena(config.slot_bytes, config.slots)
                 up, ups = trio.open_memory_channel[Any](9)
-                process = ComputeProcess(config, arena, up.send_nowait, lambda reason, stage: None)
+                process = ComputeProcess(config, arena, up.send_nowait, lambda reason: None, lambda stage, reason: None)
                 nursery.start_soon(process.run)
                 await ups.receive()
 

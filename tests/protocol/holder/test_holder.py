@@ -26,7 +26,7 @@ from ftnode.protocol.words.effects import (
     RestartCompute,
     Send,
 )
-from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed
+from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, StageLost
 from ftnode.protocol.words.messages import (
     NOT_LENT,
     Begin,
@@ -524,27 +524,74 @@ def test_status_is_said_until_a_begin_of_the_view_comes(begun_at: Begin | None, 
 
 
 @pytest.mark.parametrize(
-    ("stage", "refuses", "view", "resigned"),
+    ("view", "resigned"),
     [
-        (-1, set(), VIEW, [(MINE,)]),
-        (MINE, {MINE}, VIEW, [(MINE,)]),
-        (OTHER, {OTHER}, VIEW, [(MINE,)]),
-        (-1, set(), view_of((A,), (B,), (B,)), [(MINE, OTHER)]),
-        (-1, set(), view_of((A,), (C,), (C,)), []),
+        (VIEW, [(MINE,)]),
+        (view_of((A,), (B,), (B,)), [(MINE, OTHER)]),
+        (view_of((A,), (C,), (C,)), []),
     ],
-    ids=["one stage", "out of memory", "out of memory elsewhere", "two stages", "a standby"],
+    ids=["one stage", "two stages", "a standby"],
 )
-def test_with_compute_all_is_lost(stage: int, refuses: set[int], view: View, resigned: list[tuple[int, ...]]) -> None:
+def test_with_compute_all_is_lost(view: View, resigned: list[tuple[int, ...]]) -> None:
     role = holder(*view.stages_of(B), view=view)
     role.on_begin(at_b(role, view=view), begun())
-    out = role.on_compute_lost(at_b(role, view=view), "it died", stage)
+    out = role.on_compute_lost(at_b(role, view=view), "it died")
     assert [(to, word.stages, word.reason) for to, word in sent(out, Resign)] == [
         (A, stages, "compute is lost: it died") for stages in resigned
     ]
-    assert (role.compute_ready, role.versions, role.work, role.begin, role.refuses) == (False, {}, None, None, refuses)
+    assert (role.compute_ready, role.versions, role.work, role.begin, role.refuses) == (False, {}, None, None, set())
     assert of(out, Discard, PublishView) == [Discard(None), PublishView(None)]
     assert role.status(at_b(role, view=view), view).base == (BASE if resigned else None), "what it was told stays"
     assert role.on_boundary(at_b(role, view=view), A, activation(0), 7) == ([] if resigned else [Release((7,))])
+
+
+@pytest.mark.parametrize("out_of_memory", [True, False])
+def test_a_lost_stage_is_given_up_and_the_other_kept(out_of_memory: bool) -> None:
+    view = view_of((A,), (B,), (B,))
+    role = holder(MINE, OTHER, view=view)
+    role.on_begin(at_b(role, view=view), begun())
+    out = role.on_stage_lost(at_b(role, view=view), StageLost(OTHER, "no memory", out_of_memory))
+    assert [(to, word.stages, word.leaving) for to, word in sent(out, Resign)] == [(A, (OTHER,), False)]
+    assert role.versions == {MINE: BASE} and role.compute_ready and role.work is None
+    assert of(out, Discard, Forget) == [Discard(None), Forget(OTHER)]
+    role.on_compute_ready(ComputeReady(2, True, 1.0))
+    assert (role.capacity, role.refuses) == ((1, {OTHER}) if out_of_memory else (2, set()))
+    told = role.status(at_b(role, view=view), view).stages
+    assert [(each.stage, each.version) for each in told] == [(MINE, BASE), (OTHER, None)]
+
+
+def test_what_a_complete_attempt_made_of_a_lost_stage_is_promised_no_more() -> None:
+    """And what it made of the other may be committed yet."""
+    view = view_of((A,), (B,), (B,))
+    role = holder(MINE, OTHER, view=view)
+    skip = begun(skip=True)
+    role.on_begin(at_b(role, view=view), skip)
+    assert role.work is not None and role.work.complete
+    role.on_stage_lost(at_b(role, view=view), StageLost(OTHER, "no memory", True))
+    assert [role.reduced(stage, "lineage") for stage in (MINE, OTHER)] == [skip.attempt, None]
+    assert {stage for stage, _ in role.exact("lineage")} == {MINE}
+
+
+@pytest.mark.parametrize("memory", [-1, 0, 1, 99])
+def test_no_more_activations_are_kept_than_there_is_memory_for(memory: int) -> None:
+    role = holder(MINE)
+    role.on_compute_ready(ComputeReady(2, True, 1.0, memory))
+    role.on_begin(at_b(role), begun())
+    assert role.work is not None
+    most = SETTINGS.live_activations
+    assert role.work._saved.limit == (min(most, memory) if memory >= 0 else most)
+
+
+def test_a_learner_does_not_learn_what_it_has_no_memory_for() -> None:
+    view = view_of((A,), (C,), (C,))
+    role = holder(view=view)
+    begin = begun(learners=((OTHER, B),))
+    role.on_begin(at_b(role, view=view), begin)
+    assert role.learning == (OTHER,)
+    out = role.on_stage_lost(at_b(role, view=view), StageLost(OTHER, "no memory", True))
+    assert role.learning == () and OTHER not in role.installs and not sent(out, Resign)
+    role.on_begin(at_b(role, view=view), replace(begin, step=begin.step + 1, attempt=Attempt(3, 9)))
+    assert role.learning == ()
 
 
 @pytest.mark.parametrize(
@@ -740,7 +787,7 @@ def test_weights_of_a_lineage_that_lost_go_when_another_loses_a_new_run_begins_o
     assert [each.stage for each in out if isinstance(each, Forget)] == [MINE] and role.given_up == WINS
     assert Forget(OTHER) in role.forget_all(at_b(role, view=WINS)) and role.given_up is None
     role = loser()
-    role.on_compute_lost(at_b(role), "crashed", -1)
+    role.on_compute_lost(at_b(role), "crashed")
     assert role.given_up is None
 
 

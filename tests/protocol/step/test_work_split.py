@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from pytest import approx
 
 from ftnode.protocol.leader.replica_moves import best_move, throughputs
-from ftnode.protocol.step.routes import choose_path, route
+from ftnode.protocol.step.routes import beside, choose_path, route
 from ftnode.protocol.step.task_order import Pace
 from ftnode.protocol.step.work_split import divide, repair
 from ftnode.protocol.words.effects import Backward, Forward
@@ -54,6 +55,37 @@ def test_paths_follow_queue_and_pace() -> None:
         under_way.append(choose_path(swarm, route(2, microbatch, False), under_way, pace, A))
     assert Counter(path[1] for path in under_way) == {B: 6, C: 2}
     assert {(path[0], path[2], path[3]) for path in under_way} == {(A, D, A)}
+
+
+def paths_of(swarm: View, me: Peer, microbatches: int, pace: dict[tuple[Peer, int], float]) -> list[tuple[Peer, ...]]:
+    found: list[tuple[Peer, ...]] = []
+    for _ in range(microbatches):
+        found.append(choose_path(swarm, route(2, 0, False), found, pace, me))
+    return found
+
+
+def test_equal_groups_become_pipelines_side_by_side() -> None:
+    """Each holder of the head keeps to its own column, and needs no word of what the other one gives away. Who holds
+    the head and a stage keeps to itself, whatever the order of the groups."""
+    swarm = view((A, B), (D, C), (B, A))
+    (ours,), (theirs,) = ({*paths_of(swarm, me, 4, {})} for me in (A, B))
+    assert {ours[1], theirs[1]} == {C, D}
+    assert (ours[0], ours[2], theirs[0], theirs[2]) == (A, A, B, B)
+
+
+def test_who_lies_beside_whom_gets_as_much_as_it_can_do() -> None:
+    """One of two holders of the head is twice as fast, and the stage has three equal ones."""
+    heads, group = {"a": 1.0, "b": 2.0}, ["z", "y", "x"]
+    shares = {me: beside(me, ["b", "a"], group, heads, dict.fromkeys(group, 1.0)) for me in heads}
+    assert sorted(shares["a"].values()) == [approx(1 / 3)] * 2 and [*shares["b"].values()] == [approx(1 / 3)]
+    assert {*shares["a"], *shares["b"]} == {*group}
+    assert beside("new", ["a", "b"], ["x", "y"], heads, {}) == {"x": 0.5, "y": 0.5}
+
+
+def test_who_has_said_nothing_is_tried_with_two_and_others_help_out() -> None:
+    swarm, pace = view((A, B), (C, D), (E,)), {(C, 1): 1.0}
+    (me,) = (one for one in (A, B) if D in beside(one, (A, B), (C, D), {}, {}))
+    assert [path[1] for path in paths_of(swarm, me, 4, pace)] == [D, D, C, C]
 
 
 def test_a_dead_holders_visits_go_to_the_survivors_and_no_others_move() -> None:

@@ -210,7 +210,7 @@ def test_reasons_are_cut_where_they_are_put_together(size: int) -> None:
         ev.LinkDown(OTHER, True, why),
         said(LEADER, ANY_BEGIN),
         ev.InstallFailed(1, BEGIN.base, None, why),
-        ev.ComputeLost(why, 1),
+        ev.StageLost(1, why, True),
         ev.Leave(why),
     ]
     kinds = set()

@@ -1,0 +1,318 @@
+"""How long a step takes for a layout: its schedule is run, task by task and tensor by tensor.
+
+Peers have a pace of their own for each stage, and a line of their own. A peer does one task after the other, backward
+before forward, and is given two at a time (rule 28). Its line up carries one tensor after the other in the same order;
+the line down of its receiver takes it meanwhile. Whoever admits a microbatch chooses among the holders of a stage the
+one that is expected to be done with it first (rule 20). So the numbers are those of formulas where formulas hold, as
+(stages + microbatches - 1) · (forward + backward) for equal stages without lines (Odyssey, eq. 9), and need none where
+they don't: unequal paces, lines and groups, and a window.
+
+Nothing here is random, and nothing is measured: what is not in a `Layout` takes no time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf
+from typing import Final, NamedTuple
+
+from ftnode.protocol.lines.step_estimate import Line
+from ftnode.protocol.manifest.boundary import BoundaryBytes
+from ftnode.protocol.step.routes import beside, route
+from ftnode.protocol.step.task_order import COMPUTE_AHEAD
+
+NO_LINE: Final = Line(inf, inf, 0.0)
+NO_TENSORS: Final = BoundaryBytes(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One peer. `paces`: stage → its seconds for a microbatch there, forward and backward."""
+
+    paces: Mapping[int, tuple[float, float]]
+    line: Line = NO_LINE
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`holders`: of each stage, the head's first; `machines`: by the same names; `leader`: one of them, who commits.
+    Empty: the first holder of the head."""
+
+    holders: tuple[tuple[str, ...], ...]
+    machines: Mapping[str, Machine]
+    leader: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a step is made of. `window`: microbatches that one holder of the head has under way at most; `sums`: bytes
+    of one stage's whole gradient as it travels among its holders, by stage; `fused`: neighbouring stages of one peer
+    are one task."""
+
+    microbatches: int
+    window: int
+    tensors: BoundaryBytes = NO_TENSORS
+    sums: tuple[int, ...] = ()
+    swap: bool = False
+    fused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """`seconds`: of a step, from its first task to that of the next one. `busy`: by peer, the seconds that its device
+    computed, and that its line up and its line down carried something."""
+
+    seconds: float
+    busy: Mapping[str, tuple[float, float, float]]
+
+    @property
+    def limiting(self) -> str:
+        """The peer that had least time to spare."""
+        return max(self.busy, key=lambda name: (max(self.busy[name]), name))
+
+
+def step_timing(layout: Layout, batch: Batch) -> Timing:
+    """Of one step. Raises ValueError when a stage has no holder, or a holder no pace for it."""
+    for stage, group in enumerate(layout.holders):
+        if not group:
+            raise ValueError(f"nobody holds stage {stage}")
+        for name in group:
+            if stage not in layout.machines[name].paces:
+                raise ValueError(f"{name} has no pace for stage {stage}")
+    return _Run(layout, batch).timing()
+
+
+class _Task(NamedTuple):
+    """Of one peer. Lower ones go first. `place`: on the microbatch's way."""
+
+    forward: bool
+    microbatch: int
+    turn: int
+    place: int
+
+
+class _Leg(NamedTuple):
+    """One task of a microbatch's way: forward through all stages, and back. `stages`: whose gradient it accumulates;
+    `size`: bytes of what comes to it."""
+
+    peer: _Peer
+    forward: bool
+    turn: int
+    seconds: float
+    stages: tuple[int, ...]
+    size: int
+
+
+class _Peer:
+    """What one peer does at the moment."""
+
+    __slots__ = ("computed", "computing", "down_clear", "down_seconds", "given", "line", "machine", "name", "ready",
+                 "to_send", "up_busy", "up_seconds")  # fmt: skip
+
+    def __init__(self, name: str, machine: Machine) -> None:
+        self.name, self.machine, self.line = name, machine, machine.line
+        self.ready: list[_Task] = []
+        self.given: list[_Task] = []
+        self.to_send: list[_Task] = []
+        self.computing = self.up_busy = False
+        self.down_clear = 0.0
+        self.computed = self.up_seconds = self.down_seconds = 0.0
+
+
+class _Run:
+    """One step."""
+
+    def __init__(self, layout: Layout, batch: Batch) -> None:
+        self.layout, self.batch = layout, batch
+        self.peers = {name: _Peer(name, layout.machines[name]) for group in layout.holders for name in group}
+        self.now, self._serial = 0.0, 0
+        self._events: list[tuple[float, int, int, _Peer, _Task]] = []
+        stages = len(layout.holders) - 1
+        self.routes = [route(stages, microbatch, batch.swap) for microbatch in (0, 1)]
+        self.paths: dict[int, tuple[_Peer, ...]] = {}
+        self.ways: dict[int, tuple[_Leg, ...]] = {}
+        self.under_way: dict[str, Counter[str]] = {name: Counter() for name in layout.holders[0]}
+        """Holder of the head → how many visits of its microbatches each peer has."""
+        self.in_flight = Counter[str]()
+        self.paces = [
+            {name: self._expected(name, stage) for name in group} for stage, group in enumerate(layout.holders)
+        ]
+        self.waiting = self._shares()
+        self.beside = {
+            (head, stage): beside(head, layout.holders[0], group, self.paces[0], self.paces[stage])
+            for head in layout.holders[0]
+            for stage, group in enumerate(layout.holders)
+        }
+        self.done_at = [0.0] * len(layout.holders)
+        """When each stage has accumulated the last of its visits."""
+
+    def timing(self) -> Timing:
+        for name in self.waiting:
+            self._admit(name)
+        while self._events:
+            self.now, _, kind, peer, task = heapq.heappop(self._events)
+            (self._computed, self._sent, self._come)[kind](peer, task)
+        seconds = self._committed()
+        busy = {name: (peer.computed, peer.up_seconds, peer.down_seconds) for name, peer in self.peers.items()}
+        return Timing(seconds, busy)
+
+    # -- who does what
+
+    def _expected(self, name: str, stage: int) -> float:
+        """What the peer itself would tell others of its pace: the longer one of device and line; like any other's where
+        it has none."""
+        machine = self.layout.machines[name]
+        return max(sum(machine.paces[stage]), self.batch.tensors.both / machine.line.up) or 1.0
+
+    def _shares(self) -> dict[str, list[int]]:
+        """Holder of the head → the microbatches that it admits, last first."""
+        heads = self.layout.holders[0]
+        given: dict[str, list[int]] = {name: [] for name in heads}
+        pace = self.paces[0]
+        for microbatch in range(self.batch.microbatches):
+            name = min(heads, key=lambda one: (len(given[one]) + 1) * pace[one])
+            given[name].append(microbatch)
+        return {name: share[::-1] for name, share in given.items()}
+
+    def _admit(self, head: str) -> None:
+        while self.waiting[head] and self.in_flight[head] < self.batch.window:
+            microbatch = self.waiting[head].pop()
+            path = self.paths[microbatch] = self._path(head, microbatch)
+            self.under_way[head].update(peer.name for peer in path)
+            self.in_flight[head] += 1
+            self.ways[microbatch] = self._way(microbatch, path)
+            self._add(microbatch, 0)
+
+    def _path(self, head: str, microbatch: int) -> tuple[_Peer, ...]:
+        queues, chosen = self.under_way[head], Counter[str]()
+        path = []
+        for stage in self.routes[microbatch % 2]:
+            name = head
+            if stage:
+                shares = self.beside[head, stage]
+                own = [one for one in self.layout.holders[stage] if one in shares]
+                name = min(own, key=lambda one: (queues[one] + chosen[one] + 1) / shares[one])
+            chosen[name] += 1
+            path.append(self.peers[name])
+        return tuple(path)
+
+    def _way(self, microbatch: int, path: tuple[_Peer, ...]) -> tuple[_Leg, ...]:
+        """The head embeds in no time, and its loss is one task with the gradient of that."""
+        visited, tensors = self.routes[microbatch % 2], self.batch.tensors
+        last = len(visited) - 1
+        legs: list[_Leg] = []
+        for place in range(2 * last + 1):
+            visit = place if place <= last else 2 * last - place
+            peer, stage, forward = path[visit], visited[visit], place < last
+            times = peer.machine.paces[stage]
+            if not stage:
+                seconds = sum(times) if visit == last else 0.0
+            else:
+                seconds = times[0] if forward else times[1]
+            size = tensors.forward if place <= last else tensors.backward
+            stages = () if forward else (stage,)
+            if self.batch.fused and legs and (legs[-1].peer, legs[-1].forward) == (peer, forward):
+                before = legs[-1]
+                legs[-1] = before._replace(seconds=before.seconds + seconds, stages=before.stages + stages)
+            else:
+                legs.append(_Leg(peer, forward, -visit, seconds, stages, size))
+        return tuple(legs)
+
+    # -- what happens
+
+    def _at(self, seconds: float, kind: int, peer: _Peer, task: _Task) -> None:
+        self._serial += 1
+        heapq.heappush(self._events, (seconds, self._serial, kind, peer, task))
+
+    def _task(self, microbatch: int, place: int) -> _Task:
+        leg = self.ways[microbatch][place]
+        return _Task(leg.forward, microbatch, leg.turn, place)
+
+    def _add(self, microbatch: int, place: int) -> None:
+        peer = self.ways[microbatch][place].peer
+        heapq.heappush(peer.ready, self._task(microbatch, place))
+        self._give(peer)
+
+    def _give(self, peer: _Peer) -> None:
+        """Two tasks at most; the first one is computed."""
+        while peer.ready and len(peer.given) < COMPUTE_AHEAD:
+            peer.given.append(heapq.heappop(peer.ready))
+        if peer.given and not peer.computing:
+            peer.computing, task = True, peer.given[0]
+            seconds = self.ways[task.microbatch][task.place].seconds
+            peer.computed += seconds
+            self._at(self.now + seconds, 0, peer, task)
+
+    def _computed(self, peer: _Peer, task: _Task) -> None:
+        del peer.given[0]
+        peer.computing = False
+        way, following = self.ways[task.microbatch], task.place + 1
+        for stage in way[task.place].stages:
+            self.done_at[stage] = max(self.done_at[stage], self.now)
+        if following == len(way):
+            self._over(task.microbatch)
+        elif way[following].peer is peer:
+            self._add(task.microbatch, following)
+        else:
+            heapq.heappush(peer.to_send, self._task(task.microbatch, following))
+            self._send(peer)
+        self._give(peer)
+
+    def _over(self, microbatch: int) -> None:
+        """It has come back to where it was admitted."""
+        path, head = self.paths[microbatch], self.paths[microbatch][0].name
+        self.under_way[head].subtract(peer.name for peer in path)
+        self.in_flight[head] -= 1
+        self._admit(head)
+
+    def _send(self, peer: _Peer) -> None:
+        if peer.to_send and not peer.up_busy:
+            task, peer.up_busy = heapq.heappop(peer.to_send), True
+            seconds = self.ways[task.microbatch][task.place].size / peer.line.up
+            peer.up_seconds += seconds
+            self._at(self.now + seconds, 1, peer, task)
+
+    def _sent(self, peer: _Peer, task: _Task) -> None:
+        """Its last byte has left. The first ones have been on the receiver's line down since they left."""
+        leg = self.ways[task.microbatch][task.place]
+        target, delay = leg.peer, _delay(peer, leg.peer)
+        first = self.now - leg.size / peer.line.up + delay
+        seconds = leg.size / target.line.down
+        target.down_seconds += seconds
+        target.down_clear = max(target.down_clear, first) + seconds
+        self._at(max(self.now + delay, target.down_clear), 2, target, task)
+        peer.up_busy = False
+        self._send(peer)
+
+    def _come(self, peer: _Peer, task: _Task) -> None:
+        self._add(task.microbatch, task.place)
+
+    def _committed(self) -> float:
+        """When those who admit microbatches know that all stages are ready: everybody tells the leader, who tells
+        them."""
+        holders = self.layout.holders
+        leader = self.peers[self.layout.leader or holders[0][0]]
+        told = max(
+            self._summed(stage) + max(_delay(self.peers[name], leader) for name in group)
+            for stage, group in enumerate(holders)
+        )
+        return told + max(_delay(leader, self.peers[name]) for name in holders[0])
+
+    def _summed(self, stage: int) -> float:
+        """When the stage's gradient is known to all its holders. Each owns a piece of it, gets that from the others,
+        and sends them its sum (Rabenseifner 2004)."""
+        group = self.layout.holders[stage]
+        if len(group) < 2 or not self.batch.sums:
+            return self.done_at[stage]
+        lines = [self.layout.machines[name].line for name in group]
+        share = (len(group) - 1) / len(group) * self.batch.sums[stage]
+        one_way = share / min(min(line.up, line.down) for line in lines) + max(line.delay_seconds for line in lines)
+        return self.done_at[stage] + 2 * one_way
+
+
+def _delay(one: _Peer, other: _Peer) -> float:
+    """Each has half of the way between them."""
+    return (one.line.delay_seconds + other.line.delay_seconds) / 2 if one is not other else 0.0

@@ -1,0 +1,222 @@
+"""Volunteers get the layers that their stages begin with from whoever has the model, and only those."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+import trio
+
+from ftnode.models.config import ModelConfig
+from ftnode.models.first_weights import WEIGHTS_NAME, layer_names, open_checkpoint
+from ftnode.models.huggingface import read_config
+from ftnode.models.initial import stage_layers
+from ftnode.node.data import fetching, first_layers, shard_sources
+from ftnode.node.data.first_layers import FirstLayers, LayerStore
+from ftnode.node.data.shard_lending import ShardLender
+from ftnode.node.data.shard_sources import PeerShards
+from ftnode.node.data.shard_wire import ShardReply, ShardRequest, hear
+from ftnode.node.links.side_messages import say
+from ftnode.node.ports import LayersMissing
+from tests.models.families import saved
+from tests.models.test_first_weights import STAGES, begun
+from tests.node.data.shard_swarm import RUN, Network, run
+
+NAME = "qwen-2"
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetching, "PAUSES_SECONDS", (0.01,))
+    monkeypatch.setattr(first_layers, "PAUSES_SECONDS", (0.01,))
+    monkeypatch.setattr(fetching, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(first_layers, "ASK_SECONDS", 0.01)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    saved(NAME, tmp_path / "model", torch.bfloat16, max_shard_size="20KB")
+    return tmp_path / "model"
+
+
+class Volunteer:
+    """The layers of one node."""
+
+    def __init__(
+        self, name: str, folder: Path, network: Network, local: Path | None = None, bytes_max: int = 1 << 30
+    ) -> None:
+        self.model: ModelConfig = read_config(folder).model
+        sha256 = open_checkpoint(folder, self.model).index().sha256
+        self.store = LayerStore(folder.parent / name, sha256, self.model, bytes_max)
+        network.lenders[name] = ShardLender(RUN, [self.store], network.strike, lambda peer: True)
+        self.said: list[str] = []
+        self.peers: list[str] = []
+        self.first = FirstLayers(
+            self.store, self.model, STAGES, local, lambda: [PeerShards(RUN, peer, network) for peer in self.peers],
+            Random(1), self.said.append, lambda: None,
+        )  # fmt: skip
+
+    def asks(self, *names: str) -> Volunteer:
+        self.peers = list(names)
+        return self
+
+    async def weights(self, stage: int) -> torch.Tensor:
+        """Those with which its stage begins."""
+        layers = stage_layers(self.model, STAGES, stage, await self.first.layers(stage))
+        return begun(self.model, stage, layers).weights.clone()
+
+    def fetched(self) -> list[str]:
+        return sorted(path.name for path in self.store.folder.glob("*.bin"))
+
+
+def among(network: Network, volunteers: list[Volunteer], main: Callable[[], Awaitable[None]]) -> None:
+    async def with_them() -> None:
+        async with trio.open_nursery() as nursery:
+            for volunteer in volunteers:
+                nursery.start_soon(volunteer.first.run)
+            await main()
+            nursery.cancel_scope.cancel()
+
+    run(network, with_them)
+
+
+def test_only_what_a_stage_needs_is_fetched_and_lent_on(folder: Path) -> None:
+    network = Network()
+    rich = Volunteer("rich", folder, network, local=folder)
+    poor = Volunteer("poor", folder, network).asks("nobody", "rich")
+    third = Volunteer("third", folder, network).asks("poor")
+
+    async def main() -> None:
+        given = await rich.weights(1)
+        assert torch.equal(await poor.weights(1), given) and torch.equal(await third.weights(1), given)
+
+    among(network, [rich, poor, third], main)
+    names = layer_names(rich.model, STAGES, 1)
+    assert poor.fetched() == third.fetched() == names and rich.fetched() == [] and not network.struck
+
+
+async def flipped(data: bytes, stream: trio.SocketStream) -> None:
+    await say(stream, ShardReply(len(data)))
+    await stream.send_all(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+async def too_long(data: bytes, stream: trio.SocketStream) -> None:
+    await say(stream, ShardReply(1 << 40))
+    await stream.send_all(data)
+
+
+async def cut_off(data: bytes, stream: trio.SocketStream) -> None:
+    await say(stream, ShardReply(len(data)))
+    await stream.send_all(data[: len(data) // 2])
+
+
+async def hang(data: bytes, stream: trio.SocketStream) -> None:
+    await trio.sleep_forever()
+
+
+@pytest.mark.parametrize(("serve", "blamed"), [(flipped, True), (too_long, True), (cut_off, False), (hang, False)])
+def test_who_gives_something_else_is_passed_over(
+    serve: Callable[[bytes, trio.SocketStream], Awaitable[None]], blamed: bool, folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    if serve is hang:
+        monkeypatch.setattr(shard_sources, "ANSWER_SECONDS", 0.05)
+    network = Network()
+    rich = Volunteer("rich", folder, network, local=folder)
+    poor = Volunteer("poor", folder, network).asks("bad", "rich")
+    index = open_checkpoint(folder, rich.model).index().encode()
+
+    async def answer(stream: trio.SocketStream) -> None:
+        try:
+            request = await hear(stream)
+            assert isinstance(request, ShardRequest)
+            if request.name == WEIGHTS_NAME:
+                await say(stream, ShardReply(len(index)))
+                await stream.send_all(index)
+                return
+            spans = rich.store.spans(request.name)
+            data = b"".join(Path(one.path).read_bytes()[one.start : one.start + one.size] for one in spans)
+            await serve(data, stream)
+        except (OSError, trio.BrokenResourceError):
+            pass  # it hung up on us
+
+    network.answers["bad"] = answer
+
+    async def main() -> None:
+        given = await rich.weights(0)
+        assert torch.equal(await poor.weights(0), given)
+
+    among(network, [rich, poor], main)
+    assert ({name for name, _ in network.struck} == {"bad"}) is blamed
+
+
+def test_a_folder_that_changes_in_mid_run_is_noticed_and_the_layer_fetched(folder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    shutil.copytree(folder, own)
+    network = Network()
+    rich = Volunteer("rich", folder, network, local=folder)
+    mine = Volunteer("mine", folder, network, local=own).asks("rich")
+
+    async def main() -> None:
+        given = await rich.weights(2)
+        rows = await mine.first.layers(2)
+        for path in own.glob("*.safetensors"):
+            data = bytearray(path.read_bytes())
+            data[-200:] = bytes(200)
+            path.write_bytes(data)
+        with pytest.raises(Exception, match="does not have its hash"):
+            begun(mine.model, 2, stage_layers(mine.model, STAGES, 2, rows))
+        await mine.first.layers(1)
+        mine.first.spoiled(2)
+        assert {file.name for file in mine.store.missing()} == mine.store.wanted, "nothing of the folder is believed"
+        assert torch.equal(await mine.weights(2), given)
+        assert torch.equal(await mine.weights(1), await rich.weights(1))
+
+    among(network, [rich, mine], main)
+    assert mine.fetched() == [*layer_names(mine.model, STAGES, 1), *layer_names(mine.model, STAGES, 2)]
+
+
+def test_a_folder_of_another_model_is_said_and_holds_nothing_up(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    saved(NAME, other, torch.float32)
+    network = Network()
+    wrong = Volunteer("wrong", folder, network, local=other)
+
+    async def main() -> None:
+        with pytest.raises(LayersMissing, match="leave --from out"):
+            await wrong.first.layers(1)
+
+    among(network, [wrong], main)
+    assert "the run began with" in wrong.said[-1]
+
+
+def test_what_is_larger_than_allowed_is_not_fetched(folder: Path) -> None:
+    network = Network()
+    rich = Volunteer("rich", folder, network, local=folder)
+    poor = Volunteer("poor", folder, network, bytes_max=1000).asks("rich")
+
+    async def main() -> None:
+        with pytest.raises(LayersMissing, match="raise --data-limit"):
+            await poor.first.layers(1)
+
+    among(network, [rich, poor], main)
+    assert poor.fetched() == []
+
+
+def test_a_layer_that_nobody_gives_is_not_waited_for_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_layers, "STILL_SECONDS", 0.2)
+    network = Network()
+    rich = Volunteer("rich", folder, network, local=folder)
+    poor = Volunteer("poor", folder, network).asks("rich")
+
+    async def main() -> None:
+        await poor.first.layers(1)
+        poor.asks()
+        with pytest.raises(LayersMissing, match=r"nobody has given layer-0000[\d]\.bin.*pass its folder with --from"):
+            await poor.first.layers(2)
+
+    among(network, [rich, poor], main)
