@@ -12,6 +12,7 @@ from secrets import token_hex
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from ftnode.models.config import ModelConfig
 from ftnode.models.state_plan import StatePlan
@@ -91,6 +92,8 @@ def init(
     first, path = preset(start), readable_data(data)
     folder = None if model is None else typed_path(model)
     if folder is not None:
+        if click.get_current_context().get_parameter_source("start") is ParameterSource.COMMANDLINE:
+            raise UserError("--preset and --from exclude each other; the model has its own shape")
         from ftnode.node.export.continuing import check_tokens, described_model, with_weights
 
         first, start, stages = described_model(folder, context, stages), folder.name, None

@@ -309,3 +309,26 @@ def test_show_makes_the_link(manifest_file: Path, ftnode: Callable[..., Seen]) -
     assert (link.run_id, link.author, link.peers) == (manifest.run_id, manifest.run.author, (address,))
     assert f"ftnode join 'ftnode:{manifest.run_id}" in ftnode("run", "show", manifest_file, "--peer", address).out
     assert ftnode("run", "show", manifest_file, "--peer", "nowhere").code == 64
+
+
+@pytest.mark.parametrize(("preset", "files", "code", "says"), [
+    ([], None, 66, "cannot read"),
+    ([], {}, 66, "config.json"),
+    ([], {"config.json": "{"}, 65, "is no JSON"),
+    ([], {"config.json": '{"model_type": "mixtral"}'}, 65, "is of a mixtral; taken are llama, mistral, qwen2"),
+    ([], {"config.json": '{"model_type": "llama", "quantization_config": {"bits": 4}}'}, 65, "a quantization_config"),
+    (["--preset", "small"], {}, 64, "--preset and --from exclude each other"),
+])  # fmt: skip
+def test_a_folder_without_a_model_is_one_line(
+    preset: list[str], files: dict[str, str] | None, code: int, says: str, tmp_path: Path, text_file: Path,
+    ftnode: Callable[..., Seen],
+) -> None:  # fmt: skip
+    folder = tmp_path / "model"
+    if files is not None:
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    manifest = tmp_path / "run.toml"
+    seen = ftnode("run", "init", str(manifest), "--from", str(folder), "--data", str(text_file), *preset)
+    assert seen.code == code and says in seen.err and len(seen.err.strip().splitlines()) == 1, seen
+    assert not manifest.exists()
