@@ -73,9 +73,10 @@ class Fetching:
         """Raises NotFetched when the source is of no more use."""
         if self.store.index is None:
             await self._fetch_index(source)
-        self.store.check_room()
         came, absent = False, 0
         missing = self.store.missing()
+        if missing:
+            self.store.check_room()
         self._chance.shuffle(missing)  # those who fetch at the same time then have something for each other
         for number, file in enumerate(missing, 1):
             try:
