@@ -3,7 +3,6 @@ parameters with random weights, written here in bfloat16, with the shape of Smol
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import tempfile
@@ -11,7 +10,7 @@ import time
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -19,7 +18,9 @@ from ftnode.lab.parts.gpu_process import memory_of
 from ftnode.models.config import ModelConfig
 from ftnode.models.first_weights import SINGLE
 from ftnode.models.huggingface import CONFIG_NAME, huggingface_config
-from ftnode.models.parameters import Shape, block_shapes, head_shapes
+from ftnode.models.parameters import Shape, block_shapes, head_shapes, places
+from ftnode.models.rounding import EXPORT_DTYPES, Rounded
+from ftnode.models.safetensors_header import safetensors_header
 from ftnode.node.export.tokenizer_files import TOKENIZER_NAME, byte_tokenizer
 from ftnode.node.home.files import json_bytes
 from ftnode.protocol.words.errors import LocalError
@@ -27,6 +28,7 @@ from ftnode.protocol.words.errors import LocalError
 SMOL: Final = ModelConfig(
     dim=576, heads=9, layers=30, context=2048, hidden=1536, vocabulary=49152, kv_heads=3, tied=True
 )
+DTYPE: Final = "bfloat16"
 DEVIATION: Final = 0.02
 INIT_SECONDS: Final = 120.0
 LOOK_SECONDS: Final = 0.02
@@ -46,20 +48,15 @@ def write_checkpoint(folder: Path, model: ModelConfig) -> None:
     shapes: dict[str, Shape] = {}
     for part in (*head_shapes(model), *block_shapes(model, 0, model.layers)):
         shapes |= part
-    header: dict[str, Any] = {}
-    end = 0
-    for name, shape in shapes.items():
-        start, end = end, end + 2 * prod(shape)
-        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [start, end]}
-    text = json.dumps(header).encode()
+    name, size = EXPORT_DTYPES[DTYPE]
     chance = np.random.default_rng(1)
     folder.mkdir()
     with (folder / SINGLE).open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+        file.write(safetensors_header(places(shapes, {})[0], size, dtype=name))
+        rounded = Rounded(file, 4, DTYPE)
         for shape in shapes.values():
-            numbers = chance.standard_normal(prod(shape), dtype=np.float32) * np.float32(DEVIATION)
-            file.write((numbers.view("<u4") >> 16).astype("<u2").tobytes())
-    (folder / CONFIG_NAME).write_bytes(json_bytes(huggingface_config(model, 0, "bfloat16")))
+            rounded.write((chance.standard_normal(prod(shape), dtype=np.float32) * np.float32(DEVIATION)).tobytes())
+    (folder / CONFIG_NAME).write_bytes(json_bytes(huggingface_config(model, 0, DTYPE)))
     (folder / TOKENIZER_NAME).write_bytes(json_bytes(byte_tokenizer()))
 
 
