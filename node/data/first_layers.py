@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -31,7 +32,7 @@ from ftnode.models.first_weights import (
     parse_index,
 )
 from ftnode.models.huggingface import NoModel
-from ftnode.models.shards import check_file
+from ftnode.models.shards import StoredFile, check_file
 from ftnode.node.data.fetching import PAUSES_SECONDS, Fetching
 from ftnode.node.data.shard_sources import ShardSource, peers_to_ask
 from ftnode.node.data.shard_store import ShardStore
@@ -77,10 +78,12 @@ class LayerStore(ShardStore):
         """Bytes of what is wanted that have come so far."""
         if self.index is None:
             return 0
-        wanted = [file for file in self.weights.files if file.name in self.wanted]
-        parts = (self.part(file) for file in wanted if file.name not in self.have)
-        whole = sum(file.size for file in wanted if file.name in self.have)
-        return whole + sum(part.stat().st_size for part in parts if part.exists())
+        missing: list[StoredFile] = self.missing()
+        come = self.size - sum(file.size for file in missing)
+        for file in missing:
+            with suppress(OSError):  # nothing of it yet, or it has just become whole
+                come += self.part(file).stat().st_size
+        return come
 
     def parse(self, data: bytes) -> WeightIndex:
         try:
