@@ -21,8 +21,9 @@ from typing import Final, NamedTuple
 
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.boundary import BoundaryBytes
-from ftnode.protocol.step.routes import beside, route
+from ftnode.protocol.step.routes import beside, route, soonest
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD
+from ftnode.protocol.step.work_split import divide
 
 NO_LINE: Final = Line(inf, inf, 0.0)
 NO_TENSORS: Final = BoundaryBytes(0, 0)
@@ -137,15 +138,15 @@ class _Run:
         self.under_way: dict[str, Counter[str]] = {name: Counter() for name in layout.holders[0]}
         """Holder of the head → how many visits of its microbatches each peer has."""
         self.in_flight = Counter[str]()
-        self.paces = [
-            {name: self._expected(name, stage) for name in group} for stage, group in enumerate(layout.holders)
-        ]
-        self.waiting = self._shares()
+        heads, groups = layout.holders[0], tuple(enumerate(layout.holders))
+        self.pace = {(name, stage): self._expected(name, stage) for stage, group in groups for name in group}
+        by_stage = [{name: self.pace[name, stage] for name in group} for stage, group in groups]
+        self.waiting = {name: [*reversed(share)] for name, share in divide(heads, batch.microbatches, self.pace)}
+        """Holder of the head → the microbatches that it admits, last first."""
         self.beside = {
-            (head, stage): beside(head, layout.holders[0], group, self.paces[0], self.paces[stage])
-            for head in layout.holders[0]
-            for stage, group in enumerate(layout.holders)
-        }
+            (head, stage): beside(head, heads, group, by_stage[0], by_stage[stage])
+            for head in heads for stage, group in groups
+        }  # fmt: skip
         self.done_at = [0.0] * len(layout.holders)
         """When each stage has accumulated the last of its visits."""
 
@@ -167,16 +168,6 @@ class _Run:
         machine = self.layout.machines[name]
         return max(sum(machine.paces[stage]), self.batch.tensors.both / machine.line.up) or 1.0
 
-    def _shares(self) -> dict[str, list[int]]:
-        """Holder of the head → the microbatches that it admits, last first."""
-        heads = self.layout.holders[0]
-        given: dict[str, list[int]] = {name: [] for name in heads}
-        pace = self.paces[0]
-        for microbatch in range(self.batch.microbatches):
-            name = min(heads, key=lambda one: (len(given[one]) + 1) * pace[one])
-            given[name].append(microbatch)
-        return {name: share[::-1] for name, share in given.items()}
-
     def _admit(self, head: str) -> None:
         while self.waiting[head] and self.in_flight[head] < self.batch.window:
             microbatch = self.waiting[head].pop()
@@ -187,15 +178,12 @@ class _Run:
             self._add(microbatch, 0)
 
     def _path(self, head: str, microbatch: int) -> tuple[_Peer, ...]:
-        queues, chosen = self.under_way[head], Counter[str]()
-        path = []
+        queues, path = self.under_way[head].copy(), []
         for stage in self.routes[microbatch % 2]:
             name = head
             if stage:
-                shares = self.beside[head, stage]
-                own = [one for one in self.layout.holders[stage] if one in shares]
-                name = min(own, key=lambda one: (queues[one] + chosen[one] + 1) / shares[one])
-            chosen[name] += 1
+                name = soonest(self.layout.holders[stage], stage, queues, self.pace, self.beside[head, stage])
+            queues[name] += 1
             path.append(self.peers[name])
         return tuple(path)
 

@@ -103,9 +103,9 @@ def _strewn(name: Name) -> tuple[int, Name]:
 
 
 def soonest(
-    group: Sequence[Peer], stage: int, queues: Mapping[Peer, int], pace: Mapping[tuple[Peer, int], float],
-    shares: Mapping[Peer, float] | None = None,
-) -> Peer:  # fmt: skip
+    group: Sequence[Name], stage: int, queues: Mapping[Name, int], pace: Mapping[tuple[Name, int], float],
+    shares: Mapping[Name, float] | None = None,
+) -> Name:  # fmt: skip
     """The holder by which one more microbatch is expected to be done first, the first of equals. `queues`: how many
     each has; `pace`: (peer, stage) → seconds that one takes there, so that a slow peer gets less; `shares`: only these
     are asked, by their share, unless none may have more. Who has said nothing yet is thought to be as fast as the
@@ -143,7 +143,7 @@ def choose_path(
     return tuple(chosen)
 
 
-def _paces(group: Sequence[Peer], stage: int, pace: Mapping[tuple[Peer, int], float]) -> dict[Peer, float]:
+def _paces(group: Sequence[Name], stage: int, pace: Mapping[tuple[Name, int], float]) -> dict[Name, float]:
     return {peer: pace[peer, stage] for peer in group if (peer, stage) in pace}
 
 

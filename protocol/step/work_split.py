@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ftnode.protocol.step.routes import route, soonest
+from ftnode.protocol.step.routes import Name, route, soonest
 from ftnode.protocol.words.messages import Begin, Status
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, Peer
@@ -16,9 +16,11 @@ Shares = tuple[tuple[Peer, tuple[int, ...]], ...]
 Paths = tuple[tuple[int, tuple[Peer, ...]], ...]
 
 
-def divide(group: Sequence[Peer], microbatches: int, pace: Mapping[tuple[Peer, int], float]) -> Shares:
+def divide(
+    group: Sequence[Name], microbatches: int, pace: Mapping[tuple[Name, int], float]
+) -> tuple[tuple[Name, tuple[int, ...]], ...]:
     """The step's microbatches over the holders of the head, in proportion to their speed; `pace` as in soonest."""
-    given: dict[Peer, list[int]] = {peer: [] for peer in group}
+    given: dict[Name, list[int]] = {peer: [] for peer in group}
     for microbatch in range(microbatches if group else 0):
         queues = {peer: len(share) for peer, share in given.items()}
         given[soonest(group, HEAD, queues, pace)].append(microbatch)
