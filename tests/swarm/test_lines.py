@@ -15,6 +15,8 @@ from tests.namespaces import skipped_without_namespaces
 
 ASKED = Asked(3, (20e6 / 8, 100e6 / 8), 0.03, (0.02, 0.04), 1.0, "tiny", 20, 6)
 """Tensors of half a megabyte: 0.2 s each, 3.6 s a step at best."""
+RATIO_MAX = 3.0
+"""1.5 to 1.7 on two cores, and 2.4 was seen on a slower machine. `ftnode lab lines` is what measures it."""
 WORD_SECONDS_MAX = 1.0
 """A heartbeat of a lease of 5 s is due every 2.5; over buffers that nobody bounds word took 3 s."""
 
@@ -38,7 +40,7 @@ def test_a_step_over_thin_lines(tmp_path: Path) -> None:
     figures = measured(ASKED, tmp_path)
     assert figures["twice"] == 0
     assert figures["word_seconds"] < WORD_SECONDS_MAX
-    assert 1 < figures["ratio"] < 2
+    assert 1 < figures["ratio"] < RATIO_MAX, figures
     assert 0.5 < figures["limiting_share"] <= 1.01
     assert time.monotonic() - began < 150
 
@@ -52,5 +54,5 @@ def test_a_newcomer_finds_a_swarm_whose_lines_are_full_and_gets_what_its_own_can
     other = next(one for one in figures["volunteers"] if one["name"] != REPLICA and stage in one["stages"])
     assert 0.5 <= newcomer["microbatches"] <= 3.5
     assert newcomer["microbatches"] + other["microbatches"] == pytest.approx(12, abs=0.5)
-    assert figures["ratio"] < 2.5
+    assert figures["ratio"] < RATIO_MAX, figures
     assert figures["twice"] == 0

@@ -110,6 +110,13 @@ async def node(
             nursery.cancel_scope.cancel()
 
 
+async def eventually(holds: Callable[[], Awaitable[bool]], seconds: float = 3.0) -> None:
+    """What another process tells arrives a moment later. Raises trio.TooSlowError when it does not."""
+    with trio.fail_after(seconds):
+        while not await holds():
+            await trio.sleep(0)
+
+
 def limited(main: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
         with trio.fail_after(40):

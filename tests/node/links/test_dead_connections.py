@@ -31,7 +31,7 @@ from ftnode.node.links.dead_connections import (
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.protocol.words.events import LinkUp, Received
 from tests.node.links.line import Line
-from tests.node.links.linked_node import limited, node, word
+from tests.node.links.linked_node import Node, eventually, limited, node, word
 
 BEAT = 2.0
 RELAY = "12D3KooWQPgLiPPAdpzcmTiKSHRZk2X9t1kqiKU67Va7BBDCBpMf"
@@ -263,7 +263,11 @@ def test_who_dials_anew_has_the_old_connection_closed_on_the_other_side(tmp_path
                 await stayer.next(LinkUp)
                 stayer.transport.send(mover.peer, word("here you are"), None)
                 assert (await mover.next(Received)).message == word("here you are")
-            assert len(await stayer.p2pd.connections()) == 1
+            await eventually(lambda: stayer_has_one(stayer))
             nursery.cancel_scope.cancel()
 
     limited(main)
+
+
+async def stayer_has_one(stayer: Node) -> bool:
+    return len(await stayer.p2pd.connections()) == 1

@@ -17,7 +17,7 @@ from ftnode.node.links.relay import reserve
 from ftnode.node.links.relay_service import RelayService
 from ftnode.node.links.side_messages import hear, say
 from ftnode.protocol.words.events import LinkUp
-from tests.node.links.linked_node import Node, limited, node
+from tests.node.links.linked_node import Node, eventually, limited, node
 
 
 @asynccontextmanager
@@ -61,9 +61,14 @@ def test_both_may_ask_at_once(tmp_path: Path) -> None:
                 nursery.start_soon(one.puncher.reach, other.peer.id, [circuit])
                 nursery.start_soon(other.puncher.reach, one.peer.id, [circuit])
             assert await ends(one, other) and await ends(other, one)
-            assert one.puncher.rules.punched == {other.peer.id} and other.puncher.rules.punched == {one.peer.id}
+            await eventually(lambda: both_punched(one, other))  # who is asked knows a moment after who asks
 
     limited(main)
+
+
+async def both_punched(one: Node, other: Node) -> bool:
+    await trio.lowlevel.checkpoint()
+    return one.puncher.rules.punched == {other.peer.id} and other.puncher.rules.punched == {one.peer.id}
 
 
 def test_when_nothing_comes_through_it_ends_and_is_not_tried_again(
