@@ -19,14 +19,14 @@ SHARES_TOLERANCE: Final = 1e-6
 
 
 class Blend:
-    """Collects shares of chunks into a flat buffer [n], which it zeroes first.
+    """Collects shares of chunks into a flat buffer [n], which it zeroes first; of a stage that is frozen n is 0.
 
     Every chunk must in the end have been given shares that add up to 1.
     """
 
     def __init__(self, flat: Tensor, chunk_numbers: int, stage: int) -> None:
         self.stage = stage
-        self._pieces = torch.split(flat, chunk_numbers)
+        self._pieces = torch.split(flat, chunk_numbers) if len(flat) else ()
         self._received = [0.0] * len(self._pieces)
         flat.zero_()
 

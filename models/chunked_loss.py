@@ -45,9 +45,10 @@ def mean_loss(hidden_nd: Tensor, lm_head_vd: Tensor, targets_n: Tensor) -> Tenso
 
 
 def loss_and_gradients(
-    hidden_nd: Tensor, lm_head_vd: Tensor, targets_n: Tensor, share: float, into_vd: Tensor, scale: float
+    hidden_nd: Tensor, lm_head_vd: Tensor, targets_n: Tensor, share: float, into_vd: Tensor | None, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """The mean loss, and the gradient of share · loss by `hidden_nd`; that by `lm_head_vd` is added to `into_vd`.
+    """The mean loss, and the gradient of share · loss by `hidden_nd`; that by `lm_head_vd` is added to `into_vd`,
+    unless it is not trained: None.
 
     `scale`: a power of two by which gradients are larger while they are of the precision of `lm_head_vd`.
     """
@@ -60,7 +61,8 @@ def loss_and_gradients(
             d_cv.scatter_add_(1, targets_c[:, None], d_cv.new_full((len(targets_c), 1), -1.0))
             d_cv = d_cv.mul_(share / len(targets_n) * scale).to(lm_head_vd.dtype)
             gradient_nd[part] = (d_cv @ lm_head_vd).to(hidden_nd.dtype).mul_(1 / scale)
-            _add_product(into_vd, d_cv, low_cd, scale)
+            if into_vd is not None:
+                _add_product(into_vd, d_cv, low_cd, scale)
     return total / len(targets_n), gradient_nd
 
 

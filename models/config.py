@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 PRECISIONS: Final = {"float32": 4, "float64": 8}
 """Bytes of one number of weights, gradients and moments."""
 ROPE_SCALINGS: Final = ("none", "linear", "llama3", "yarn")
+TRAINED: Final = re.compile(r"all|norms\+mlp|last ([1-9][0-9]{0,2}) layers?")
+"""What of a model that exists may be trained, when not adapters are."""
 HIDDEN_MULTIPLE: Final = 8
 """A hidden layer that is chosen here is as wide as a multiple of this."""
 
@@ -53,6 +56,12 @@ class ModelConfig:
     rope_low: float = 0.0
     rope_high: float = 0.0
     """Turns in that context between which frequencies are left as they are, or divided: see models/rope.py."""
+    train: str = "all"
+    """What of it is trained, as TRAINED has it; the rest stays as it was when the run began."""
+    lora: int = 0
+    """Rank of the adapters that are trained in place of the model's own weights (Hu et al. 2021, "LoRA"); 0: none."""
+    lora_alpha: int = 0
+    """What an adapter gives is multiplied by lora_alpha / lora."""
 
     def __post_init__(self) -> None:
         for name in ("dim", "heads", "layers", "context", "hidden", "vocabulary"):
@@ -67,6 +76,7 @@ class ModelConfig:
         if self.tied and self.subspace:
             raise ValueError("a tied embedding is read whole, so that the model can have no subspace")
         self._check_rope()
+        self._check_trained()
         if self.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {self.precision}")
         if not 0 <= self.subspace < self.dim:
@@ -74,6 +84,19 @@ class ModelConfig:
         for name in ("rope_theta", "norm_eps"):
             if not (isfinite(getattr(self, name)) and getattr(self, name) > 0):
                 raise ValueError(f"{name} must be a positive number, not {getattr(self, name)}")
+
+    def _check_trained(self) -> None:
+        """Of a model with a subspace all is trained."""
+        if not TRAINED.fullmatch(self.train):
+            raise ValueError(f"train must be all, norms+mlp or last N layers, not {self.train}")
+        if self.last_layers > self.layers:
+            raise ValueError(f"a model of {self.layers} layers has no {self.train}")
+        if self.lora < 0 or (self.lora_alpha > 0) != (self.lora > 0):
+            raise ValueError(f"adapters of rank {self.lora} need a lora_alpha above 0, not {self.lora_alpha}")
+        if self.lora and self.train != "all":
+            raise ValueError("adapters are trained in place of the model's own weights; set train = all")
+        if self.subspace and not self.trains_all:
+            raise ValueError("of a model with a subspace all is trained")
 
     def _check_rope(self) -> None:
         if self.rope_scaling not in ROPE_SCALINGS:
@@ -99,6 +122,17 @@ class ModelConfig:
         spare = self.block_parameters - narrow.block_parameters
         hidden = self.hidden + spare // (2 * self.dim + narrow.stream)
         return replace(narrow, hidden=hidden - hidden % HIDDEN_MULTIPLE)
+
+    @property
+    def trains_all(self) -> bool:
+        """Nothing is frozen."""
+        return self.train == "all" and not self.lora
+
+    @property
+    def last_layers(self) -> int:
+        """How many layers are trained, where it is the last ones; else 0."""
+        found = TRAINED.fullmatch(self.train)
+        return int(found[1] or 0) if found else 0
 
     @property
     def stream(self) -> int:

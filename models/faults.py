@@ -18,3 +18,7 @@ class Misuse(Exception):
     def __init__(self, reason: str, stage: int) -> None:
         super().__init__(reason)
         self.stage = stage
+
+
+class WrongLayer(Misuse):
+    """A layer of the model that the run begins with is not what its hash says, or is gone."""

@@ -39,10 +39,11 @@ class WholeModel:
 
     def logits(self, tokens_bt: Tensor) -> Tensor:
         """[B, T, V] for at most `context` tokens."""
-        config, head = self.config, llama.head_weights(self._head_layout, self._head)
+        config, take = self.config, self._block_layout.of(self._blocks)
+        head = llama.head_weights(config, self._head_layout.of(self._head))
         x = llama.embed(tokens_bt, head)
         for layer in range(config.layers):
-            x = llama.block(x, llama.block_weights(config, self._block_layout, self._blocks, layer), self._rope, config)
+            x = llama.block(x, llama.block_weights(config, layer, take), self._rope, config)
         return llama.logits(x, head, config)
 
 

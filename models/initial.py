@@ -1,4 +1,5 @@
 """Initial weights: those of a model that exists, or a pure function of (seed, stage), the same on every machine.
+Adapters of a model that exists are drawn, too, and add nothing before the first step.
 
 Integers from a counter-seeded generator, exact sums, one multiplication: no vectorised logarithm or cosine whose last
 bit depends on the processor. Four 16-bit integers add up to nearly a normal number (Irwin-Hall, cut at 3.5 deviations).
@@ -7,7 +8,7 @@ bit depends on the processor. Four 16-bit integers add up to nearly a normal num
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any, Final
@@ -16,10 +17,10 @@ import torch
 from torch import Tensor
 
 from ftnode.models.config import ModelConfig
-from ftnode.models.faults import Misuse, StageFault
+from ftnode.models.faults import StageFault, WrongLayer
 from ftnode.models.first_weights import Span, layer_names, layer_shapes, read_spans
 from ftnode.models.llama import RESIDUAL_OUTPUTS
-from ftnode.models.parameters import Shape
+from ftnode.models.parameters import NARROWING, WIDENING, Shape
 from ftnode.models.tensors import PASS_NUMBERS, Layout, is_finite
 
 DEVIATION: Final = 0.02
@@ -31,17 +32,25 @@ _UNIT: Final = sqrt(12 / (_TERMS * (_LEVELS**2 - 1)))
 
 def initialise(flat: Tensor, layout: Layout, config: ModelConfig, seed: int, stage: int) -> None:
     """Fill the flat weights [layout.size] of any precision: norms 1, biases 0, matrices of deviation 0.02, some
-    smaller."""
+    smaller. Adapters as PEFT does: A with the deviation of a uniform draw within 1/√reads, B zero."""
     name_of_stream = hashlib.blake2b(f"ftnode/initial/{seed}/{stage}".encode(), digest_size=8).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(name_of_stream, "little") >> 1)
     for name, (offset, shape) in layout.entries.items():
         if len(shape) == 1:
             flat[offset : offset + prod(shape)] = 0.0 if name.endswith(".bias") else 1.0
         else:
-            residual = name.endswith(RESIDUAL_OUTPUTS)
-            deviation = DEVIATION / sqrt(2 * config.layers) if residual else DEVIATION
+            deviation = _deviation(name, shape, config)
             for piece in torch.split(flat[offset : offset + prod(shape)], PASS_NUMBERS):
                 piece.copy_(_nearly_normal(piece.numel(), generator, flat.dtype) * (deviation * _UNIT))
+
+
+def _deviation(name: str, shape: Shape, config: ModelConfig) -> float:
+    """Of a matrix."""
+    if f".{WIDENING}." in name:
+        return 0.0
+    if f".{NARROWING}." in name:
+        return 1 / sqrt(3 * shape[1])
+    return DEVIATION / sqrt(2 * config.layers) if name.endswith(RESIDUAL_OUTPUTS) else DEVIATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +72,32 @@ def stage_layers(config: ModelConfig, stages: int, stage: int, plain: Mapping[st
     ]
 
 
-def take_layers(flat: Tensor, layout: Layout, layers: Iterable[Layer], stage: int) -> None:
-    """Fill the flat weights [layout.size] from layers, in blocks of a MiB. Raises Misuse for one that does not have its
-    hash, or is gone; StageFault for a number that is not finite."""
+def take_layers(place: Callable[[str], Tensor | None], layers: Iterable[Layer], stage: int) -> None:
+    """Fill the tensors of layers, in blocks of a MiB. `place`: where a tensor belongs, of any precision and device;
+    None: nowhere, though it is read for the hash. Raises WrongLayer for one that does not have its hash, or is gone;
+    StageFault for a number that is not finite."""
     for layer in layers:
         digest, blocks = hashlib.sha256(), read_spans(layer.spans)
         rest, dtype = b"", {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[layer.dtype]
         try:
-            for name in layer.shapes:
-                view = layout.view(flat, name).view(-1)
-                filled = 0
-                while filled < len(view):
+            for name, shape in layer.shapes.items():
+                view, filled = place(name), 0
+                while filled < prod(shape):
                     data = rest or next(blocks, b"")
-                    taken = min(len(data), (len(view) - filled) * dtype.itemsize)
+                    taken = min(len(data), (prod(shape) - filled) * dtype.itemsize)
                     if not taken or taken % dtype.itemsize:
-                        raise Misuse("a layer of the first weights ends early", stage)
+                        raise WrongLayer("a layer of the first weights ends early", stage)
                     numbers = torch.frombuffer(bytearray(data[:taken]), dtype=dtype)
                     if not is_finite(numbers):
                         raise StageFault("the first weights have a number that is not finite", stage)
-                    view[filled : filled + len(numbers)] = numbers
+                    if view is not None:
+                        view.view(-1)[filled : filled + len(numbers)] = numbers
                     digest.update(data[:taken])
                     filled, rest = filled + len(numbers), data[taken:]
         except (OSError, EOFError) as error:
-            raise Misuse(f"a layer of the first weights cannot be read: {error}", stage) from None
+            raise WrongLayer(f"a layer of the first weights cannot be read: {error}", stage) from None
         if rest or next(blocks, b"") or digest.hexdigest() != layer.sha256:
-            raise Misuse("a layer of the first weights does not have its hash", stage)
+            raise WrongLayer("a layer of the first weights does not have its hash", stage)
 
 
 def _nearly_normal(count: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:

@@ -9,6 +9,7 @@ tests/models/test_llama.py and test_families.py compare the numbers.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,7 +19,19 @@ from torch import Tensor
 
 from ftnode.models.config import ModelConfig
 from ftnode.models.fixed_embedding import fixed_table
-from ftnode.models.parameters import EMBEDDING, FINAL_NORM, LM_HEAD, block_shapes, head_shapes, places
+from ftnode.models.parameters import (
+    EMBEDDING,
+    FINAL_NORM,
+    LM_HEAD,
+    NARROWING,
+    READ_TOGETHER,
+    WIDENING,
+    Shape,
+    adapter_shapes,
+    block_shapes,
+    head_shapes,
+    places,
+)
 from ftnode.models.rope import frequencies, stretch
 from ftnode.models.tensors import Layout
 
@@ -50,6 +63,18 @@ class HeadWeights:
 
 
 @dataclass(frozen=True, slots=True)
+class Adapter:
+    """What is added to one product with n matrices that read the same: `scale` · B·(A·x) of each (Hu et al. 2021).
+
+    r is the rank; [n·r, reads], and of each matrix [gives, r].
+    """
+
+    narrow: Tensor
+    wide: tuple[Tensor, ...]
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
 class BlockWeights:
     attention_norm_d: Tensor
     qkv_ed: Tensor
@@ -58,25 +83,43 @@ class BlockWeights:
     gate_up_2fd: Tensor
     down_sf: Tensor
     qkv_bias_e: Tensor | None = None
+    adapters: tuple[Adapter | None, ...] = (None, None, None, None)
+    """Of the four products, in the order of READ_TOGETHER."""
 
 
-def head_weights(layout: Layout, flat: Tensor) -> HeadWeights:
-    embedding_vs = layout.view(flat, EMBEDDING)
-    lm_head_vd = layout.view(flat, LM_HEAD) if LM_HEAD in layout.entries else embedding_vs
-    return HeadWeights(embedding_vs, layout.view(flat, FINAL_NORM), lm_head_vd)
+Take = Callable[[str, Shape], Tensor]
+"""A tensor by name; with a larger shape, together with the neighbours that it needs."""
 
 
-def block_weights(config: ModelConfig, layout: Layout, flat: Tensor, layer: int) -> BlockWeights:
+def head_weights(config: ModelConfig, take: Take) -> HeadWeights:
+    matrices, norms = head_shapes(config)
+    named = {name: take(name, shape) for name, shape in {**matrices, **norms}.items()}
+    return HeadWeights(named[EMBEDDING], named[FINAL_NORM], named.get(LM_HEAD, named[EMBEDDING]))
+
+
+def block_weights(config: ModelConfig, layer: int, take: Take) -> BlockWeights:
     prefix, d, e = f"model.layers.{layer}", config.dim, config.mixed + 2 * config.keys
     return BlockWeights(
-        attention_norm_d=layout.view(flat, f"{prefix}.input_layernorm.weight"),
-        qkv_ed=layout.joined(flat, f"{prefix}.self_attn.q_proj.weight", (e, d)),
-        output_sm=layout.view(flat, f"{prefix}.self_attn.o_proj.weight"),
-        mlp_norm_d=layout.view(flat, f"{prefix}.post_attention_layernorm.weight"),
-        gate_up_2fd=layout.joined(flat, f"{prefix}.mlp.gate_proj.weight", (2 * config.hidden, d)),
-        down_sf=layout.view(flat, f"{prefix}.mlp.down_proj.weight"),
-        qkv_bias_e=layout.joined(flat, f"{prefix}.self_attn.q_proj.bias", (e,)) if config.qkv_bias else None,
+        attention_norm_d=take(f"{prefix}.input_layernorm.weight", (d,)),
+        qkv_ed=take(f"{prefix}.self_attn.q_proj.weight", (e, d)),
+        output_sm=take(f"{prefix}.self_attn.o_proj.weight", (config.stream, config.mixed)),
+        mlp_norm_d=take(f"{prefix}.post_attention_layernorm.weight", (d,)),
+        gate_up_2fd=take(f"{prefix}.mlp.gate_proj.weight", (2 * config.hidden, d)),
+        down_sf=take(f"{prefix}.mlp.down_proj.weight", (config.stream, config.hidden)),
+        qkv_bias_e=take(f"{prefix}.self_attn.q_proj.bias", (e,)) if config.qkv_bias else None,
+        adapters=_adapters(config, layer, take) if config.lora else (None, None, None, None),
     )
+
+
+def _adapters(config: ModelConfig, layer: int, take: Take) -> tuple[Adapter, ...]:
+    shapes, found = adapter_shapes(config, layer, 1), []
+    for group in READ_TOGETHER:
+        names = [f"model.layers.{layer}.{name}" for name in group]
+        first = f"{names[0]}.{NARROWING}.weight"
+        narrow = take(first, (len(names) * config.lora, shapes[first][1]))
+        wide = tuple(take(name, shapes[name]) for name in (f"{name}.{WIDENING}.weight" for name in names))
+        found.append(Adapter(narrow, wide, config.lora_alpha / config.lora))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +143,23 @@ def rms_norm(x_btd: Tensor, weight_d: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x_btd.to(weight_d.dtype), weight_d.shape, weight_d, eps)
 
 
+def product(x: Tensor, weights: Tensor, adapter: Adapter | None, bias: Tensor | None = None) -> Tensor:
+    """[…, reads] → […, gives]."""
+    y = F.linear(x, weights, bias)
+    if adapter is None:
+        return y
+    parts = F.linear(x, adapter.narrow).chunk(len(adapter.wide), dim=-1)
+    return y + adapter.scale * torch.cat([F.linear(part, wide) for part, wide in zip(parts, adapter.wide)], dim=-1)
+
+
 def attention(x_btd: Tensor, weights: BlockWeights, rope: Rotary, config: ModelConfig) -> Tensor:
     """Causal self-attention over all T positions, [B, T, S]; RoPE on q and k together. Query heads that share keys and
     values are neighbours: head h reads those of h // (H / G)."""
     b, t, _ = x_btd.shape
     heads, groups, size = config.heads, config.key_heads, config.head_size
-    qkv_btek = F.linear(x_btd, weights.qkv_ed, weights.qkv_bias_e).view(b, t, heads + 2 * groups, size)
+    of_qkv, of_output, _, _ = weights.adapters
+    qkv_bte = product(x_btd, weights.qkv_ed, of_qkv, weights.qkv_bias_e)
+    qkv_btek = qkv_bte.view(b, t, heads + 2 * groups, size)
     qk_btnk, v_btgk = qkv_btek[:, :, : heads + groups], qkv_btek[:, :, heads + groups :]
     turned_btnk = qk_btnk * rope.cos_t1k[:t] + qk_btnk.roll(size // 2, dims=-1) * rope.sin_t1k[:t]
     turned_bntk = turned_btnk.to(v_btgk.dtype).transpose(1, 2)
@@ -116,12 +170,13 @@ def attention(x_btd: Tensor, weights: BlockWeights, rope: Rotary, config: ModelC
         is_causal=True,
         enable_gqa=groups != heads,
     )
-    return F.linear(mixed_bhtk.transpose(1, 2).reshape(b, t, config.mixed), weights.output_sm)
+    return product(mixed_bhtk.transpose(1, 2).reshape(b, t, config.mixed), weights.output_sm, of_output)
 
 
 def swiglu(x_btd: Tensor, weights: BlockWeights) -> Tensor:
-    gate_btf, up_btf = F.linear(x_btd, weights.gate_up_2fd).chunk(2, dim=-1)
-    return F.linear(F.silu(gate_btf) * up_btf, weights.down_sf)
+    _, _, of_gate_up, of_down = weights.adapters
+    gate_btf, up_btf = product(x_btd, weights.gate_up_2fd, of_gate_up).chunk(2, dim=-1)
+    return product(F.silu(gate_btf) * up_btf, weights.down_sf, of_down)
 
 
 @lru_cache(maxsize=2)

@@ -22,12 +22,16 @@ PRODUCTS: Final = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch
 """By the name that device_precision.py gives: what products are computed in; None: in the model's precision."""
 
 
-def copied_numbers(entries: Entries, head: bool) -> int:
-    """How many numbers of a stage are copied: of the head the language-model head, which may be the embedding itself;
+def low_names(entries: Entries, head: bool) -> set[str]:
+    """Which tensors of a stage products read: of the head the language-model head, which may be the embedding itself;
     of others all but norms."""
     table = LM_HEAD if LM_HEAD in entries else EMBEDDING
-    names = [table] if head else [name for name in entries if "norm" not in name]
-    return sum(prod(entries[name][1]) for name in names)
+    return {name for name in entries if (name == table if head else "norm" not in name)}
+
+
+def copied_numbers(entries: Entries, head: bool) -> int:
+    """How many numbers of what is trained are copied."""
+    return sum(prod(entries[name][1]) for name in low_names(entries, head))
 
 
 class LowCopy:

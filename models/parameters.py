@@ -1,8 +1,11 @@
 """Names, shapes and places of the model's parameters. No torch here: who writes a checkpoint needs them without it.
 
 A stage's weights are one flat buffer; the parameters lie in it one behind the other, matrices first. Names and
-conventions are those of Hugging Face's `LlamaForCausalLM`. With a subspace, what writes into the residual stream has
-`stream` rows only, and the embedding as many columns: the others are zero, or fixed.
+conventions are those of Hugging Face's `LlamaForCausalLM`, and of PEFT for adapters. With a subspace, what writes into
+the residual stream has `stream` rows only, and the embedding as many columns: the others are zero, or fixed.
+
+A run that goes on from a model may train a part of it only. What is trained is the state of a stage, which travels and
+is saved; what is frozen stays as it was when the run began, and everybody reads it from there.
 """
 
 from __future__ import annotations
@@ -13,9 +16,19 @@ from ftnode.models.config import ModelConfig
 
 EMBEDDING = "model.embed_tokens.weight"
 FINAL_NORM = "model.norm.weight"
+LAYERS = "model.layers."
 LM_HEAD = "lm_head.weight"
 TABLES = (EMBEDDING, LM_HEAD)
 """A row for each token."""
+NARROWING, WIDENING = "lora_A", "lora_B"
+"""An adapter's matrices: y = W·x + lora_alpha / lora · B·(A·x)."""
+READ_TOGETHER = (
+    ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    ("self_attn.o_proj",),
+    ("mlp.gate_proj", "mlp.up_proj"),
+    ("mlp.down_proj",),
+)
+"""The matrices of a block, those together that read the same."""
 
 Shape = tuple[int, ...]
 Shapes = dict[str, Shape]
@@ -52,12 +65,61 @@ def block_shapes(config: ModelConfig, first: int, count: int) -> tuple[Shapes, S
     return matrices, norms
 
 
+def adapter_shapes(config: ModelConfig, first: int, count: int) -> Shapes:
+    """Of the layers first..first+count-1: an adapter for each matrix. The first halves of those of q, k and v are
+    neighbours, since they read the same; so are those of gate and up."""
+    matrices, _ = block_shapes(config, first, count)
+    found: Shapes = {}
+    for layer in range(first, first + count):
+        for group in READ_TOGETHER:
+            prefixes = [f"model.layers.{layer}.{name}" for name in group]
+            shapes = {prefix: matrices[f"{prefix}.weight"] for prefix in prefixes}
+            found |= {f"{prefix}.{NARROWING}.weight": (config.lora, reads) for prefix, (_, reads) in shapes.items()}
+            found |= {f"{prefix}.{WIDENING}.weight": (gives, config.lora) for prefix, (gives, _) in shapes.items()}
+    return found
+
+
 def stage_shapes(config: ModelConfig, stages: int, stage: int) -> tuple[Shapes, Shapes]:
-    """Matrices and norms of one of the stages 0..`stages`. Raises ValueError."""
+    """Matrices and norms of one of the stages 0..`stages`, trained or not. Raises ValueError."""
+    layers = stage_layers(config, stages, stage)
+    return block_shapes(config, layers.start, len(layers)) if layers else head_shapes(config)
+
+
+def trained_shapes(config: ModelConfig, stages: int, stage: int) -> tuple[Shapes, Shapes]:
+    """Matrices and norms of a stage that are trained, which may be none: its state. Raises ValueError."""
+    if config.lora:
+        layers = stage_layers(config, stages, stage)
+        return adapter_shapes(config, layers.start, len(layers)) if layers else {}, {}
+    matrices, norms = stage_shapes(config, stages, stage)
+    return _those(matrices, config, trained=True), _those(norms, config, trained=True)
+
+
+def frozen_shapes(config: ModelConfig, stages: int, stage: int) -> tuple[Shapes, Shapes]:
+    """Matrices and norms of a stage that stay as they were when the run began. Raises ValueError."""
+    matrices, norms = stage_shapes(config, stages, stage)
+    return _those(matrices, config, trained=False), _those(norms, config, trained=False)
+
+
+def stage_layers(config: ModelConfig, stages: int, stage: int) -> range:
+    """The layers of one of the stages 0..`stages`; the head has none. Raises ValueError."""
     per_stage = config.layers_per_stage(stages)
     if not 0 <= stage <= stages:
         raise ValueError(f"there is no stage {stage}; stages are 0 to {stages}")
-    return block_shapes(config, (stage - 1) * per_stage, per_stage) if stage else head_shapes(config)
+    return range((stage - 1) * per_stage, stage * per_stage) if stage else range(0)
+
+
+def _those(shapes: Shapes, config: ModelConfig, trained: bool) -> Shapes:
+    return {name: shape for name, shape in shapes.items() if is_trained(config, name) is trained}
+
+
+def is_trained(config: ModelConfig, name: str) -> bool:
+    """Whether this parameter of the model changes. Of the head only the norm does, unless all is trained."""
+    if config.lora:
+        return False
+    if config.last_layers:
+        first = config.layers - config.last_layers
+        return name == FINAL_NORM or (name.startswith(LAYERS) and int(name.split(".")[2]) >= first)
+    return config.train == "all" or "norm" in name or ".mlp." in name
 
 
 def places(matrices: Shapes, norms: Shapes) -> tuple[Entries, int]:

@@ -1,9 +1,9 @@
 """One stage of the model: its weights, its optimiser, and the step in progress.
 
-Its memory is one flat tensor: weights, the optimiser's moments, gradient. Every named weight, its moments and its
-gradient are views of it. Gradients of microbatches add up there: the gradient of a step is the sum over its M
-microbatches of the gradient of their mean loss, divided by M. Where a device multiplies faster in few bits, a copy of
-the matrices in these is kept beside it (low_copy.py).
+Its memory is one flat tensor: weights, the optimiser's moments, gradient, of all that is trained. Every named weight,
+its moments and its gradient are views of it; what is not trained lies beside it (frozen.py). Gradients of microbatches
+add up there: the gradient of a step is the sum over its M microbatches of the gradient of their mean loss, divided by
+M. Where a device multiplies faster in few bits, a copy of the matrices in these is kept beside it (low_copy.py).
 
 A task is begun and read. Nothing of the first waits for the device, so that a task can be begun while the one before it
 is computed; reading waits, and finds out whether the numbers are sound (number_check.py).
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from ftnode.models.chunked_loss import loss_and_gradients, mean_loss
 from ftnode.models.config import ModelConfig
 from ftnode.models.device_precision import precision_of
 from ftnode.models.faults import Misuse, StageFault
+from ftnode.models.frozen import FrozenWeights
 from ftnode.models.initial import Layer, initialise, take_layers
 from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.models.llama import BlockWeights, HeadWeights
@@ -30,6 +31,7 @@ from ftnode.models.loss_scale import LossScale
 from ftnode.models.low_copy import PRODUCTS, LowCopy
 from ftnode.models.number_check import NumberCheck
 from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn, learning_rate_at
+from ftnode.models.parameters import EMBEDDING, FINAL_NORM, LM_HEAD, Shape, stage_layers
 from ftnode.models.state_plan import MOMENTS, PARTS, StatePlan, rule_of
 from ftnode.models.tensors import Layout
 from ftnode.models.update import update
@@ -38,6 +40,8 @@ from ftnode.models.whole_gradient import Staged, stage_gradient
 EXPORTED: Final = ("weights", "all")
 """Parts of a state that are read: weights, or weights and moments."""
 
+BEFORE: Final = (-1, 0)
+"""Of first weights: no attempt."""
 SavedKey = tuple[AttemptId, int, int]
 """(attempt, microbatch, visit)."""
 
@@ -110,7 +114,7 @@ class Stage:
         self.config, self.stages, self.index = config, stages, index
         self.optimiser, self.microbatches, self.device = optimiser, microbatches, torch.device(device)
         self.dtype = llama.dtype_of(config)
-        plan = StatePlan(config, stages, optimiser.kind)
+        self.plan = plan = StatePlan(config, stages, optimiser.kind)
         self.layout, moments = (Layout(plan.entries(index, part), plan.numbers(index, part)) for part in PARTS)
         sizes = [self.layout.size, moments.size, self.layout.size]
         self.memory = torch.zeros(sum(sizes), dtype=self.dtype, device=self.device)
@@ -125,10 +129,10 @@ class Stage:
         self._staged: Staged | None = None
         self._saved: dict[SavedKey, tuple[Tensor, Tensor]] = {}
         low = PRODUCTS[products or precision_of(self.device)] if self.dtype == torch.float32 else None
+        self.frozen = FrozenWeights(plan.frozen(index), self.dtype, low, not index, self.device)
         self.scale = LossScale(low)
         self._low = LowCopy(low, self.scale) if low is not None else None
         self._head: HeadWeights | None = None
-        self._head_gradient: HeadWeights | None = None
         self._lm_head = torch.empty(0)
         self._blocks: tuple[BlockWeights, ...] = ()
         self._rope = llama.rotary(config, self.device)
@@ -143,33 +147,33 @@ class Stage:
     @property
     def bytes(self) -> int:
         """Of what the stage has whether or not it computes."""
-        return self.memory.nbytes + (self._low.bytes if self._low is not None else 0)
+        return self.memory.nbytes + self.frozen.bytes + (self._low.bytes if self._low is not None else 0)
 
     @property
     def storages(self) -> set[int]:
         """Where these are."""
-        return {self.memory.untyped_storage().data_ptr()} | (self._low.storages if self._low is not None else set())
+        copied = self._low.storages if self._low is not None else set()
+        return {self.memory.untyped_storage().data_ptr()} | self.frozen.storages | copied
 
     def state(self, parts: str) -> Tensor:
         """What `parts` names, one of EXPORTED, as one flat view."""
         return self.weights if parts == "weights" else self.memory[: -self.gradient.numel()]
 
     def initialise(self, seed: int, commit: str) -> None:
-        on_host = self.device.type == "cpu"
-        flat = self.weights if on_host else torch.empty(self.layout.size, dtype=self.dtype)
-        initialise(flat, self.layout, self.config, seed, self.index)
-        if not on_host:
-            self.weights.copy_(flat)
-        self.moments.zero_()
-        self.become(StageVersion(0, commit, (-1, 0)), updates=0, rate_factor=1.0, norm_squared=0.0)
+        """What is trained, at random."""
+        self._draw(seed)
+        self._begin(StageVersion(0, commit, BEFORE))
 
-    def begin_with(self, layers: Iterable[Layer], commit: str) -> None:
-        """The weights of a model that exists. Raises Misuse when a layer is not what its hash says."""
-        flat = torch.empty(self.layout.size, dtype=self.dtype)
-        take_layers(flat, self.layout, layers, self.index)
-        self.weights.copy_(flat)
-        self.moments.zero_()
-        self.become(StageVersion(0, commit, (-1, 0)), updates=0, rate_factor=1.0, norm_squared=0.0)
+    def begin_with(self, layers: Iterable[Layer], version: StageVersion, seed: int = 0) -> None:
+        """The weights of a model that exists; its adapters are drawn. Raises WrongLayer."""
+        if self.config.lora:
+            self._draw(seed)
+        take_layers(self._place, layers, self.index)
+        self._begin(version)
+
+    def freeze(self, layers: Iterable[Layer]) -> None:
+        """Only what is not trained, of a model that exists. Raises WrongLayer."""
+        take_layers(lambda name: None if name in self.layout.entries else self._place(name), layers, self.index)
 
     def become(self, version: StageVersion, updates: int, rate_factor: float, norm_squared: float) -> None:
         """The buffers now hold the weights of `version`."""
@@ -232,9 +236,11 @@ class Stage:
         check = NumberCheck(self.index)
         gradient_bts = check.add("gradient from the next stage", gradient_bts.to(self.device, self.dtype))
         if not self.index:
-            assert x is not None and self._head_gradient is not None
+            assert x is not None
+            into_vs = self._gradient_of(EMBEDDING)
             with self.ledger.accumulating(attempt, visit):
-                llama.add_embedding_gradient(self._head_gradient.embedding_vs, self._input(x, check), gradient_bts)
+                if into_vs is not None:
+                    llama.add_embedding_gradient(into_vs, self._input(x, check), gradient_bts)
             return self._learning(attempt, None, check)
         if x is None:
             if key not in self._saved:
@@ -248,7 +254,7 @@ class Stage:
             torch.autograd.backward(output, self._scaled(gradient_bts, self.scale.value))
             assert leaf.grad is not None
             back = self._scaled(leaf.grad, 1 / self.scale.value)
-        return self._learning(attempt, check.add(_gradient_of(visit), back), check)
+        return self._learning(attempt, check.add(_spoken(visit), back), check)
 
     def learn(self, key: SavedKey, x_bts: Tensor, targets_bt: Tensor, tokens_bt: Tensor | None = None) -> Lesson:
         """`begin_learn`, and wait for it."""
@@ -261,16 +267,15 @@ class Stage:
         check = NumberCheck(self.index)
         leaf = self._input(x_bts, check, leaf=True)
         hidden_btd = self._hidden(leaf, self._fixed(tokens_bt, check))
-        assert self._head_gradient is not None
         with self.ledger.accumulating(attempt, visit):
             loss, gradient_nd = loss_and_gradients(
                 hidden_btd.detach().flatten(0, 1), self._lm_head, self._targets(targets_bt), 1 / self.microbatches,
-                self._head_gradient.lm_head_vd, self.scale.value,
+                self._gradient_of(EMBEDDING if self.config.tied else LM_HEAD), self.scale.value,
             )  # fmt: skip
             torch.autograd.backward(hidden_btd, gradient_nd.view(hidden_btd.shape))
         check.loss(loss)
         assert leaf.grad is not None
-        return self._learning(attempt, check.add(_gradient_of(visit), leaf.grad), check)
+        return self._learning(attempt, check.add(_spoken(visit), leaf.grad), check)
 
     def reduce(self, attempt: AttemptId) -> Reduction:
         """Stage the accumulated gradient, of which nobody else has a part: norm, clip. Asked again, it answers the
@@ -331,35 +336,54 @@ class Stage:
         return found
 
     def _bind(self) -> None:
-        """Make every weight a leaf whose gradient is a view of the gradient row, so that autograd adds in place; or is
-        added there by the copy that products read."""
+        """Make every weight that is trained a leaf whose gradient is a view of the gradient row, so that autograd adds
+        in place; or is added there by the copy that products read."""
+        if self.index:
+            layers = stage_layers(self.config, self.stages, self.index)
+            self._blocks = tuple(llama.block_weights(self.config, layer, self._leaf) for layer in layers)
+            return
+        self._head = llama.head_weights(self.config, self._of_head)
+        table = self._head.lm_head_vd
+        self._lm_head = self._low.copy(table) if self._low is not None and table.dtype == self.dtype else table
+
+    def _of_head(self, name: str, shape: Shape) -> Tensor:
+        """Tables get their gradients without a graph, so that only the norm is a leaf."""
+        return self._leaf(name, shape) if name == FINAL_NORM else self._place(name)
+
+    def _leaf(self, name: str, shape: Shape) -> Tensor:
+        """What a graph reads of one tensor, or of neighbours from it on."""
+        if name not in self.layout.entries:
+            return self.frozen.joined(name, shape)
         # `.data`, because views of one tensor share a version counter: a gradient that is added to would look like
         # a change of the weights that some other microbatch's graph has saved.
-        weights, gradient = self.weights.data, self.gradient.data
-        if not self.index:
-            self._head = llama.head_weights(self.layout, weights)
-            self._head_gradient = llama.head_weights(self.layout, gradient)
-            self._head.norm_d.requires_grad_().grad = self._head_gradient.norm_d
-            self._lm_head = self._head.lm_head_vd if self._low is None else self._low.copy(self._head.lm_head_vd)
-            return
-        per_stage = self.config.layers_per_stage(self.stages)
-        blocks = []
-        for layer in range((self.index - 1) * per_stage, self.index * per_stage):
-            own, sums = (llama.block_weights(self.config, self.layout, row, layer) for row in (weights, gradient))
-            leaves: dict[str, Any] = {name: self._leaf(name, own, sums) for name in own.__slots__}
-            blocks.append(BlockWeights(**leaves))
-        self._blocks = tuple(blocks)
-
-    def _leaf(self, name: str, weights: BlockWeights, gradients: BlockWeights) -> Tensor | None:
-        """None for what this model does not have."""
-        own: Tensor | None = getattr(weights, name)
-        sums: Tensor | None = getattr(gradients, name)
-        if own is None or sums is None:
-            return None
-        if self._low is not None:
+        own, sums = (self.layout.joined(row.data, name, shape) for row in (self.weights, self.gradient))
+        if self._low is not None and self.index:
             return self._low.leaf(own, sums, low="norm" not in name)
         own.requires_grad_().grad = sums
         return own
+
+    def _place(self, name: str) -> Tensor:
+        """Where the named tensor lies."""
+        if name in self.layout.entries:
+            return self.layout.view(self.weights.data, name)
+        return self.frozen.view(name)
+
+    def _gradient_of(self, name: str) -> Tensor | None:
+        """Where the gradient of a tensor adds up; None where it is not trained."""
+        return self.layout.view(self.gradient.data, name) if name in self.layout.entries else None
+
+    def _begin(self, version: StageVersion) -> None:
+        """The weights are first weights."""
+        self.moments.zero_()
+        self.become(version, updates=0, rate_factor=1.0, norm_squared=0.0)
+
+    def _draw(self, seed: int) -> None:
+        """What is trained, at random, on the host whatever the device."""
+        on_host = self.device.type == "cpu"
+        flat = self.weights if on_host else torch.empty(self.layout.size, dtype=self.dtype)
+        initialise(flat, self.layout, self.config, seed, self.index)
+        if not on_host:
+            self.weights.copy_(flat)
 
     def _input(self, x: Tensor, check: NumberCheck, leaf: bool = False) -> Tensor:
         if not x.is_floating_point():
@@ -410,5 +434,5 @@ class Stage:
         self._drop_gradient()
 
 
-def _gradient_of(visit: tuple[int, int]) -> str:
+def _spoken(visit: tuple[int, int]) -> str:
     return f"gradient of microbatch {visit[0]} at visit {visit[1]}"

@@ -1,4 +1,4 @@
-"""What the state of a stage consists of: its weights, and what its optimiser remembers of each parameter.
+"""What the state of a stage consists of: its trained weights, and what its optimiser remembers of each parameter.
 
 Training goes on from these numbers, so snapshots keep them and holders hand them on. Each parameter is updated by one
 rule, and each rule remembers moments of the parameter's own shape. No torch here: who plans memory or reads a snapshot
@@ -13,7 +13,7 @@ from math import prod
 from typing import Final
 
 from ftnode.models.config import ModelConfig
-from ftnode.models.parameters import TABLES, Entries, Shape, places, stage_shapes
+from ftnode.models.parameters import NARROWING, TABLES, WIDENING, Entries, Shape, frozen_shapes, places, trained_shapes
 
 MOMENTS: Final = {"adam": ("exp_avg", "exp_avg_sq"), "muon": ("momentum_buffer",)}
 """Rule → what it remembers of a parameter, as torch.optim calls it."""
@@ -27,14 +27,16 @@ def rule_of(kind: str, name: str, shape: Shape) -> str:
     """By which rule a run's optimiser updates this parameter.
 
     Muon is made for matrices that turn one activation into another. Rows of a table belong to one token each, and a
-    norm is no matrix (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks").
+    norm is no matrix (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"). An adapter is
+    one matrix in two halves, and making either orthogonal says nothing of their product.
     """
-    return "muon" if kind == "muon" and len(shape) == 2 and name not in TABLES else "adam"
+    halved = f".{NARROWING}." in name or f".{WIDENING}." in name
+    return "muon" if kind == "muon" and len(shape) == 2 and name not in TABLES and not halved else "adam"
 
 
 @dataclass(frozen=True, slots=True)
 class StatePlan:
-    """Of all stages of a run. `optimiser`: one of KINDS."""
+    """Of what is trained of all stages of a run. `optimiser`: one of KINDS."""
 
     model: ModelConfig
     stages: int
@@ -45,7 +47,7 @@ class StatePlan:
 
         Moments lie one row behind the other: the first of every parameter, then the second of each that has two.
         """
-        weights = places(*stage_shapes(self.model, self.stages, stage))[0]
+        weights = places(*trained_shapes(self.model, self.stages, stage))[0]
         if part == "weights":
             return weights
         rules = {name: rule_of(self.optimiser, name, shape) for name, (_, shape) in weights.items()}
@@ -62,6 +64,10 @@ class StatePlan:
         """Of one part, or of both: "all"."""
         chosen = PARTS if parts == "all" else (parts,)
         return sum(prod(shape) for part in chosen for _, shape in self.entries(stage, part).values())
+
+    def frozen(self, stage: int) -> Entries:
+        """Tensor → where it lies among those that stay as they were when the run began."""
+        return places(*frozen_shapes(self.model, self.stages, stage))[0]
 
     def size(self, stage: int, parts: str) -> int:
         """The same in bytes."""

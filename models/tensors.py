@@ -6,8 +6,9 @@ Norm, clipping, hash, export and blend are then single passes over contiguous me
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Final
 
@@ -39,6 +40,10 @@ class Layout:
         """Neighbouring tensors seen as one, from `first` on: q, k and v make one matrix product."""
         offset, _ = self.entries[first]
         return flat[offset : offset + prod(shape)].view(shape)
+
+    def of(self, flat: Tensor) -> Callable[[str, tuple[int, ...]], Tensor]:
+        """As `joined`, of one flat tensor."""
+        return partial(self.joined, flat)
 
 
 def digest(flat: Tensor) -> str:

@@ -169,6 +169,20 @@ def snapshots(
 
 
 @click.command()
+@click.option("--steps", type=click.IntRange(1, 100_000), default=800, show_default=True, help="Of the first model.")
+@click.option("--more", type=click.IntRange(1, 100_000), default=200, show_default=True, help="That go on from it.")
+@click.option("--seeds", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs of each kind.")
+@json_option
+@unused_home_option
+def adapters(steps: int, more: int, seeds: int, as_json: bool, home: str | None) -> int:
+    """What training a part of a model, or adapters, costs and saves, and what a lost stage of it is worth."""
+    from ftnode.lab.parts.adapters import run
+
+    run(as_json, steps, more, seeds)
+    return 0
+
+
+@click.command()
 @click.option("--dim", type=click.IntRange(32, 4096), default=128, show_default=True, help="Width of the model.")
 @click.option("--steps", type=click.IntRange(1, 100_000), default=320, show_default=True, help="Of each run.")
 @click.option("--seeds", type=click.IntRange(1, 100), default=2, show_default=True, help="Runs of each trial.")

@@ -123,10 +123,10 @@ def saved_bytes(size: Size, device: str, low: str) -> tuple[int, int]:
 
 def _blocks(size: Size, where: torch.device) -> list[BlockWeights]:
     stage = made_stage(size, "cpu", "float32")
-    rows = [llama.block_weights(size.model, stage.layout, stage.weights, layer) for layer in range(size.layers)]
+    rows = [llama.block_weights(size.model, layer, stage.layout.of(stage.weights)) for layer in range(size.layers)]
     return [BlockWeights(**{name: _leaf(getattr(row, name), where) for name in row.__slots__}) for row in rows]
 
 
-def _leaf(weights: Tensor | None, where: torch.device) -> Any:
-    """None for what this model does not have."""
-    return None if weights is None else weights.detach().clone().to(where).requires_grad_()
+def _leaf(weights: Any, where: torch.device) -> Any:
+    """What this model does not have stays as it is."""
+    return weights.detach().clone().to(where).requires_grad_() if isinstance(weights, Tensor) else weights

@@ -34,10 +34,13 @@ def measure(preset_name: str, threads: int, steps: int) -> dict[str, Any]:
     head_flat, body_flat = torch.empty(head_layout.size), torch.empty(body_layout.size)
     initialise(head_flat, head_layout, config, 1, 0)
     initialise(body_flat, body_layout, config, 1, 1)
-    head = own_leaves(llama.head_weights(head_layout, head_flat))
-    blocks = [own_leaves(llama.block_weights(config, body_layout, body_flat, layer)) for layer in range(config.layers)]
+    head = own_leaves(llama.head_weights(config, head_layout.of(head_flat)))
+    blocks = [
+        own_leaves(llama.block_weights(config, layer, body_layout.of(body_flat))) for layer in range(config.layers)
+    ]
     groups: list[Any] = [head, *blocks]
-    parameters = [getattr(group, field.name) for group in groups for field in fields(group)]
+    found = [getattr(group, field.name) for group in groups for field in fields(group)]
+    parameters = [one for one in found if isinstance(one, torch.Tensor)]
     rope = llama.rotary(config, torch.device("cpu"))
     optimiser = torch.optim.Adam(parameters, lr=1e-3)
     microbatches, sequences = manifest.batch.microbatches, manifest.batch.sequences
@@ -71,7 +74,8 @@ Weights = TypeVar("Weights", "HeadWeights", "BlockWeights")
 def own_leaves(weights: Weights) -> Weights:
     """The same weights, each a leaf with memory of its own, as a module would have them."""
     for field in fields(weights):
-        object.__setattr__(weights, field.name, getattr(weights, field.name).clone().requires_grad_())
+        if hasattr(own := getattr(weights, field.name), "clone"):
+            object.__setattr__(weights, field.name, own.clone().requires_grad_())
     return weights
 
 

@@ -47,14 +47,19 @@ REASONS_SHOWN_MAX: Final = 50
     help="Numbers of the checkpoint; default: as the run trains, unrounded.",
 )  # fmt: skip
 @click.option(
+    "--from", "base", type=INPUT, metavar="FOLDER",
+    help="The model that the run goes on from. Of a run that trains a part of it, or adapters, OUT is the whole model "
+    "then; without it, adapters in PEFT's format.",
+)  # fmt: skip
+@click.option(
     "--timeout", type=FiniteRange(0, min_open=True), default=120.0, show_default=True,
     help="Seconds to look for peers, and to try again while stages are missing or do not fit together.",
 )  # fmt: skip
 @json_option
 @home_option
 def export(
-    run: str, out: Path, peers: tuple[str, ...], tokenizer: str | None, dtype: str | None, timeout: float,
-    as_json: bool, home: str | None,
+    run: str, out: Path, peers: tuple[str, ...], tokenizer: str | None, dtype: str | None, base: Path | None,
+    timeout: float, as_json: bool, home: str | None,
 ) -> None:  # fmt: skip
     """Take the model of a run, of the file MANIFEST or the ftnode: LINK, out of its swarm into the new folder OUT, as a
     Hugging Face checkpoint."""
@@ -66,16 +71,19 @@ def export(
     from ftnode.node.cli.status import whom_to_ask
     from ftnode.node.export.checkpoint import creating, stage_sizes
     from ftnode.node.export.client import WantedModel
+    from ftnode.node.export.continuing import opened_base
     from ftnode.node.export.folder import ExportFolder
     from ftnode.node.export.tokenizer_files import find_tokenizer
     from ftnode.node.home.identity import home_directory
 
+    with spoken("the model that the run goes on from to be hashed"):
+        first = opened_base(manifest, base)
     known = find_tokenizer(manifest, tokenizer, home_directory(home))
     addresses = whom_to_ask(home_directory(home), (*peers, *invited), manifest.run_id)
     sizes = stage_sizes(manifest)
     wanted = WantedModel(manifest.run_id, manifest.run.steps, sizes, ModelConfig.of(manifest.model).number_bytes)
     started = time.monotonic()
-    with creating(out, manifest, dtype or "") as checkpoint, shown_progress(sum(sizes), as_json) as shown:
+    with creating(out, manifest, dtype or "", first) as checkpoint, shown_progress(sum(sizes), as_json) as shown:
         model = take(wanted, addresses, timeout, ExportFolder(checkpoint, out, known, text), shown)
     seconds = time.monotonic() - started
     if as_json:
@@ -87,10 +95,12 @@ def export(
             )
         )
         return
-    click.echo(
-        f"step {model.step} of {manifest.run.steps}: {sum(sizes) / 1e6:,.1f} MB in {seconds:.1f} s into {out}\n"
-        f'try it: ftnode generate {out} "…"; or AutoModelForCausalLM.from_pretrained("{out}")'
-    )
+    click.echo(f"step {model.step} of {manifest.run.steps}: {sum(sizes) / 1e6:,.1f} MB in {seconds:.1f} s into {out}")
+    if checkpoint.adapters:
+        click.echo(f'try it: PeftModel.from_pretrained(model, "{out}"), of the model that the run goes on from; or '
+                   "export with --from FOLDER to have the whole model")  # fmt: skip
+        return
+    click.echo(f'try it: ftnode generate {out} "…"; or AutoModelForCausalLM.from_pretrained("{out}")')
 
 
 def take(

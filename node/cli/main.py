@@ -219,6 +219,7 @@ lab_group = LazyGroup(
         "world": ("ftnode.lab.commands.parts:world", "Speed of the virtual world."),
         "data": ("ftnode.lab.commands.parts:data", "Speed and memory of data build against the tokenizer library."),
         "snapshots": ("ftnode.lab.commands.parts:snapshots", "What keeping a stage costs, against two libraries."),
+        "adapters": ("ftnode.lab.commands.parts:adapters", "Training a part of a model: what it gives, what is lost."),
         "optimisers": ("ftnode.lab.commands.parts:optimisers", "Loss and cost of a step, by optimiser."),
         "recovery": ("ftnode.lab.commands.recovery:recovery", "What each way of rebuilding a lost stage is worth."),
     },

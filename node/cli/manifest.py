@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from math import prod
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ftnode.models.config import ModelConfig
+from ftnode.models.config import TRAINED, ModelConfig
 from ftnode.models.state_plan import StatePlan
 from ftnode.node.cli.options import (
     INPUT,
@@ -49,6 +50,16 @@ LINE_BYTES = 1e6
 """A second; what a step sends does not depend on it."""
 
 
+def part_option(_context: click.Context, _option: click.Parameter, typed: str) -> str:
+    """`last 4 layers`, also as `last 4` or `last-4`."""
+    words = typed.lower().replace("-", " ").split()
+    if words[:1] == ["last"] and len(words) in (2, 3) and words[1].isdecimal():
+        typed = f"last {int(words[1])} layer{'' if int(words[1]) == 1 else 's'}"
+    if not TRAINED.fullmatch(typed):
+        raise click.BadParameter(f"{typed!r} is not all, norms+mlp or 'last N layers'")
+    return typed
+
+
 @click.command()
 @click.argument("manifest", type=OUTPUT_FILE)
 @click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
@@ -66,6 +77,14 @@ LINE_BYTES = 1e6
     "--context", type=click.IntRange(2, 131072),
     help="With --from: tokens of a training sequence. Default: 1024, or what the model was made for.",
 )  # fmt: skip
+@click.option(
+    "--train", callback=part_option, metavar="PART", default="all", show_default=True,
+    help="With --from: all, norms+mlp, or 'last N layers'. The rest of the model stays as it is.",
+)  # fmt: skip
+@click.option(
+    "--lora", type=click.IntRange(1, 1024), metavar="RANK",
+    help="With --from: train adapters of this rank in place of the model's weights, for thin lines and small cards.",
+)  # fmt: skip
 @click.option("--stages", type=click.IntRange(1, 256), help="Block stages; layers become the nearest multiple.")
 @click.option("--steps", type=click.IntRange(1), help="Optimiser steps of the run.")
 @click.option("--seed", type=click.IntRange(0), help="Fixes initial weights and the order of the data.")
@@ -79,8 +98,8 @@ LINE_BYTES = 1e6
 )  # fmt: skip
 @home_option
 def init(
-    manifest: Path, start: str, data: str | None, model: str | None, context: int | None, stages: int | None,
-    steps: int | None, seed: int | None,
+    manifest: Path, start: str, data: str | None, model: str | None, context: int | None, train: str,
+    lora: int | None, stages: int | None, steps: int | None, seed: int | None,
     line: Line | None, every: int | None, home: str | None,
 ) -> None:  # fmt: skip
     """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
@@ -96,9 +115,12 @@ def init(
             raise UserError("--preset and --from exclude each other; the model has its own shape")
         from ftnode.node.export.continuing import check_tokens, described_model, with_weights
 
-        first, start, stages = described_model(folder, context, stages), folder.name, None
+        first = described_model(folder, context, stages, train, lora or 0)
+        start, stages = folder.name, None
     elif context is not None:
         raise UserError("--context goes with --from; a preset has its own")
+    elif lora is not None or train != "all":
+        raise UserError("--train and --lora go with --from; random first weights are all trained")
     with spoken("the corpus to be read and hashed"):
         facts = corpus_facts(path, first.model.context)
     if folder is not None:
@@ -208,11 +230,13 @@ def sizes(manifest: Manifest) -> dict[str, int]:
     """Parameters, and bytes of what a holder keeps, state and gradient, and sends."""
     config, stages = ModelConfig.of(manifest.model), manifest.pipeline.stages
     plan = StatePlan(config, stages, manifest.optimiser.kind)
+    state, frozen = plan.size(stages, "all") + plan.size(stages, "weights"), plan.frozen(stages)
     return {
         "parameters": config.total_parameters(),
         "parameters_per_stage": config.stage_parameters(stages, 1),
         "parameters_head": config.stage_parameters(stages, 0),
-        "state_bytes_per_stage": plan.size(1, "all") + plan.size(1, "weights"),
+        "parameters_trained": sum(plan.numbers(stage, "weights") for stage in range(stages + 1)),
+        "state_bytes_per_stage": state + config.number_bytes * sum(prod(shape) for _, shape in frozen.values()),
         "boundary_bytes": manifest.boundary_bytes.forward,
         "boundary_gradient_bytes": manifest.boundary_bytes.backward,
         "tokens_per_step": manifest.tokens_per_step,
@@ -228,11 +252,21 @@ def describe(manifest: Manifest) -> str:
         f"{found['parameters']:,} parameters: {manifest.pipeline.stages} block stages of "
         f"{found['parameters_per_stage']:,} ({found['state_bytes_per_stage'] / 1e6:,.1f} MB of state each) "
         f"and a head of {found['parameters_head']:,}\n"
+        f"{_trained(manifest, found['parameters_trained'])}"
         f"{manifest.run.steps:,} steps of {found['tokens_per_step']:,} tokens; "
         f"{found['boundary_bytes'] / 1e3:,.1f} kB per boundary tensor ({forward}), "
         f"{found['boundary_gradient_bytes'] / 1e3:,.1f} kB per gradient of one ({backward})\n"
         f"{needs(manifest)}"
     )
+
+
+def _trained(manifest: Manifest, parameters: int) -> str:
+    """A line about what changes, unless all does."""
+    model = manifest.model
+    if model.trains_all:
+        return ""
+    what = f"adapters of rank {model.lora}" if model.lora else f"{model.train}, {parameters:,} of them"
+    return f"trained are {what}{f', {parameters:,} parameters' if model.lora else ''}; all else stays as it is\n"
 
 
 def needs(manifest: Manifest) -> str:

@@ -59,6 +59,9 @@ class ComputeConfig:
     rope_original: int = 0
     rope_low: float = 0.0
     rope_high: float = 0.0
+    train: str = "all"
+    lora: int = 0
+    lora_alpha: int = 0
     """As models/config.py has them, from kv_heads on."""
     precision: str = "float32"
     """Of weights, gradients and moments."""

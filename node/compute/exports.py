@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -161,13 +161,17 @@ class Exports:
         )
 
     def _raw(self, flat: Tensor) -> list[bytes]:
-        return [bytes(as_bytes(piece.cpu())) for piece in torch.split(flat, self._numbers)]
+        return [bytes(as_bytes(piece.cpu())) for piece in self._pieces(flat)]
+
+    def _pieces(self, flat: Tensor) -> Sequence[Tensor]:
+        """A stage that is frozen has none."""
+        return torch.split(flat, self._numbers) if len(flat) else ()
 
     def _freeze(self, held: Stage, flat: Tensor, encoding: str) -> _Frozen:
         if encoding == "raw":
             return _Frozen(self._account(held, flat, digest(held.weights)), self._raw(flat))
         hash_, chunks = hashlib.blake2b(digest_size=16), []
-        for piece in torch.split(flat, self._numbers):
+        for piece in self._pieces(flat):
             chunks.append(encode(piece, encoding))
             hash_.update(as_bytes(decode(chunks[-1], encoding, piece.numel(), piece.dtype)))
         return _Frozen(self._account(held, flat, hash_.hexdigest()), chunks)

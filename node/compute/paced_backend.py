@@ -195,13 +195,16 @@ class PacedStages:
         self._staged = {key for key in self._staged if key[1] == kept}
         return {}
 
-    def initialise(self, stage: int, commit: str, first: object = None) -> Answer:
-        self._stages[stage] = _Paced(Ledger(stage), 0, commit, (-1, 0))
+    def initialise(
+        self, stage: int, commit: str, first: object = None, step: int = 0, attempt: list[int] | None = None
+    ) -> Answer:
+        self._stages[stage] = _Paced(Ledger(stage), step, commit, _attempt(attempt or [-1, 0]))
         return {"digest": _zeros_digest(self.shape.size(stage, "weights"))}
 
     def install_begin(
-        self, stage: int, step: int, commit: str, attempt: list[int], parts: str, rate_factor: float
-    ) -> Answer:
+        self, stage: int, step: int, commit: str, attempt: list[int], parts: str, rate_factor: float,
+        first: object = None,
+    ) -> Answer:  # fmt: skip
         self._drop_weights(stage)
         self._installs[stage] = _Paced(Ledger(stage), step, commit, _attempt(attempt))
         return {"chunks": len(self.shape.lengths(stage, parts, "raw")), "bytes": self.shape.size(stage, parts)}
@@ -277,7 +280,9 @@ class PacedStages:
     def snapshot_release(self, stage: int) -> Answer:
         return {}
 
-    def snapshot_load(self, stage: int, folder: str, step: int, commit: str, attempt: list[int]) -> Answer:
+    def snapshot_load(
+        self, stage: int, folder: str, step: int, commit: str, attempt: list[int], first: object = None
+    ) -> Answer:
         self._drop_weights(stage)
         try:
             kept = read_snapshot(Path(folder))

@@ -48,9 +48,10 @@ class PinnedPlaces:
     def place(self, stage: int) -> Tensor:
         """The stage's numbers, flat. Raises LocalError for a stage that does not exist."""
         if stage not in self._places:
-            place = torch.frombuffer(self._memory.view(stage), dtype=self._dtype)
+            view = self._memory.view(stage)
+            place = torch.frombuffer(view, dtype=self._dtype) if view.nbytes else torch.empty(0, dtype=self._dtype)
             self._places[stage] = place
-            runtime = self._runtime
+            runtime = self._runtime if view.nbytes else None
             if runtime is not None and int(runtime.cudaHostRegister(place.data_ptr(), place.nbytes, 0)) == 0:
                 self._pinned.add(stage)
         return self._places[stage]

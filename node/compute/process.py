@@ -24,7 +24,7 @@ from typing import Any, Final, Protocol
 
 import msgpack
 
-from ftnode.models.faults import Misuse, StageFault
+from ftnode.models.faults import Misuse, StageFault, WrongLayer
 from ftnode.node.compute.config import ComputeConfig, config_from_dict
 from ftnode.node.compute.state_shape import gradient_numbers, state_numbers
 from ftnode.node.machine.gradient_memory import GradientMap
@@ -39,6 +39,8 @@ COMMANDS: Final = (
     "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
     "snapshot_copy", "snapshot_release", "snapshot_load",
 )  # fmt: skip
+FAULTS: Final = {WrongLayer: "layers", Misuse: "invalid", StageFault: "fault"}
+"""What a command says of what went wrong in a stage; the first that fits."""
 TASKS: Final = ("forward", "backward")
 """Those that may be begun and read later."""
 READS: Final = ("export_begin", "snapshot_copy")
@@ -221,7 +223,7 @@ class Worker:
 
 def _failure(backend: Backend | None, error: Exception, stage: int) -> dict[str, Any]:
     if isinstance(error, Misuse | StageFault):
-        kind, stage = ("invalid" if isinstance(error, Misuse) else "fault"), error.stage
+        kind, stage = next(kind for fault, kind in FAULTS.items() if isinstance(error, fault)), error.stage
     elif isinstance(error, MemoryError) or (backend is not None and backend.out_of_memory(error)):
         kind = "oom"
     else:

@@ -20,13 +20,14 @@ from ftnode.models.device_precision import precision_of
 from ftnode.models.encoded_size import encoded_bytes
 from ftnode.models.encoding import decode
 from ftnode.models.faults import Misuse, StageFault
-from ftnode.models.initial import stage_layers
+from ftnode.models.frozen import frozen_bytes
+from ftnode.models.initial import Layer, stage_layers
 from ftnode.models.llama import dtype_of
 from ftnode.models.low_copy import PRODUCTS, copied_numbers
 from ftnode.models.muon import scratch_bytes
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.shards import is_shard_folder, open_shards
-from ftnode.models.stage import SavedKey, Stage, StageVersion, Unread
+from ftnode.models.stage import BEFORE, SavedKey, Stage, StageVersion, Unread
 from ftnode.models.state_plan import rule_of
 from ftnode.models.tensors import digest
 from ftnode.node.compute.config import ComputeConfig
@@ -46,6 +47,7 @@ Answer = dict[str, Any]
 Begun = Callable[[], Answer]
 """Waits for a task that a card has begun, and answers."""
 PlainAttempt = list[int]
+PlainLayers = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -117,10 +119,11 @@ class TorchStages:
         }
 
     def _bytes(self, stage: int) -> int:
-        """Of its state, its gradient, and the copy that products read."""
+        """Of its state, its gradient, the copy that products read, and what is not trained."""
         plan, low = self.config.state_plan, PRODUCTS[self._products]
-        copied = copied_numbers(plan.entries(stage, "weights"), not stage) if low is not None else 0
-        return plan.size(stage, "all") + plan.size(stage, "weights") + copied * (low.itemsize if low is not None else 0)
+        copied, low_bytes = copied_numbers(plan.entries(stage, "weights"), not stage), low.itemsize if low else 0
+        frozen = frozen_bytes(plan.frozen(stage), not stage, self.config.number_bytes, low_bytes)
+        return plan.size(stage, "all") + plan.size(stage, "weights") + copied * low_bytes + frozen
 
     def _head_working_bytes(self) -> int:
         device = torch.device(self.config.device)
@@ -264,24 +267,31 @@ class TorchStages:
 
     # Weights from nothing, from others, for others.
 
-    def initialise(self, stage: int, commit: str, first: dict[str, Any] | None = None) -> Answer:
-        """`first`: where the layers of the model lie that the run begins with (node/data/first_layers.py)."""
+    def initialise(
+        self, stage: int, commit: str, first: PlainLayers | None = None, step: int = 0,
+        attempt: PlainAttempt | None = None,
+    ) -> Answer:  # fmt: skip
+        """First weights. `first`: where the layers of the model lie that the run begins with
+        (node/data/first_layers.py); as the weights of `step` and `attempt` where these are lost."""
         self._drop_weights(stage)
         self._group.drop(stage)
         made = self._new_stage(stage)
         if first is None:
             made.initialise(self.config.seed, commit)
         else:
-            made.begin_with(stage_layers(made.config, made.stages, stage, first), commit)
+            version = StageVersion(step, commit, _attempt(attempt) if attempt else BEFORE)
+            made.begin_with(self._layers(stage, first), version, self.config.seed)
         self._stages[stage] = made
         return {"digest": digest(made.weights)}
 
     def install_begin(
-        self, stage: int, step: int, commit: str, attempt: PlainAttempt, parts: str, rate_factor: float
-    ) -> Answer:
-        """The stage is unusable until `install_end`. Sums that a learner has of it already stay."""
+        self, stage: int, step: int, commit: str, attempt: PlainAttempt, parts: str, rate_factor: float,
+        first: PlainLayers | None = None,
+    ) -> Answer:  # fmt: skip
+        """The stage is unusable until `install_end`. Sums that a learner has of it already stay. `first`: as of
+        `initialise`, where a part of the model is not trained."""
         self._drop_weights(stage)
-        made = self._new_stage(stage)
+        made = self._new_stage(stage, first=first)
         state = state_of(made, parts)
         version = StageVersion(step, commit, _attempt(attempt))
         blend = Blend(state, self.config.chunk_numbers, stage)
@@ -343,11 +353,13 @@ class TorchStages:
         """The state as it is now, into the memory that the node writes snapshots from."""
         return self._snapshots.copy(self._held(stage), step)
 
-    def snapshot_load(self, stage: int, folder: str, step: int, commit: str, attempt: PlainAttempt) -> Answer:
-        """The stage from the disk; without weights when that fails."""
+    def snapshot_load(
+        self, stage: int, folder: str, step: int, commit: str, attempt: PlainAttempt, first: PlainLayers | None = None
+    ) -> Answer:
+        """The stage from the disk; without weights when that fails. `first`: as of `install_begin`."""
         started = time.perf_counter()
         self._drop_weights(stage)
-        made = self._new_stage(stage)
+        made = self._new_stage(stage, first=first)
         kept = load_snapshot(made, self.config.state_plan, Path(folder), StageVersion(step, commit, _attempt(attempt)))
         self._stages[stage] = made
         return {"digest": kept.digest, "bytes": kept.bytes, "seconds": time.perf_counter() - started}
@@ -376,14 +388,21 @@ class TorchStages:
         device = torch.device(self.config.device)
         return None if memory is None else PinnedPlaces(memory, dtype_of(self.model), device)
 
-    def _new_stage(self, index: int, model: ModelConfig | None = None) -> Stage:
+    def _new_stage(self, index: int, model: ModelConfig | None = None, first: PlainLayers | None = None) -> Stage:
+        """`first`: what is not trained is read from there. Raises Misuse."""
         if not 0 <= index <= self.config.stages:
             raise Misuse(f"there is no stage {index}", index)
         config = self.config
-        return Stage(
+        made = Stage(
             model or self.model, config.stages, index, self.optimiser, config.microbatches, config.device,
             self._products,
         )  # fmt: skip
+        if first is not None:
+            made.freeze(self._layers(index, first))
+        return made
+
+    def _layers(self, stage: int, first: PlainLayers) -> list[Layer]:
+        return stage_layers(self.model, self.config.stages, stage, first)
 
     def _drop_weights(self, stage: int) -> None:
         self._stages.pop(stage, None)

@@ -178,6 +178,11 @@ class FirstLayers(Fetching):
         self._model, self._stages, self._local, self._changed = model, stages, local, changed
         self._asked = trio.Event()
 
+    @property
+    def frozen(self) -> bool:
+        """Some weights are not trained, and so are needed whenever a stage is filled."""
+        return not self._model.trains_all
+
     async def run(self) -> None:
         """Find the index, and fetch what is asked for, until cancelled."""
         try:

@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ftnode.models.config import ModelConfig
-from ftnode.models.huggingface import huggingface_config
+from ftnode.models.first_weights import Checkpoint as FirstCheckpoint
+from ftnode.models.huggingface import NoModel, huggingface_config
 from ftnode.models.parameters import places, stage_shapes
 from ftnode.models.rounding import EXPORT_DTYPES
 from ftnode.models.safetensors_header import safetensors_header
+from ftnode.models.state_plan import StatePlan
+from ftnode.node.export.adapters import ADAPTERS, ADAPTERS_CONFIG, adapters_config, write_adapters
 from ftnode.node.export.widened import plain, write_widened
 from ftnode.node.home.files import json_bytes, sync_folder
 from ftnode.node.home.paths import whole_path
@@ -34,19 +37,18 @@ NARROW: Final = ".narrow"
 
 
 def stage_sizes(manifest: Manifest) -> tuple[int, ...]:
-    """Bytes of weights, by stage, as holders have them."""
-    return _sizes(ModelConfig.of(manifest.model), manifest.pipeline.stages)
+    """Bytes of weights, by stage, as holders have them: of those that are trained."""
+    stages = manifest.pipeline.stages
+    plan = StatePlan(ModelConfig.of(manifest.model), stages, manifest.optimiser.kind)
+    return tuple(plan.size(stage, "weights") for stage in range(stages + 1))
 
 
-def checkpoint_bytes(manifest: Manifest, dtype: str = "") -> int:
-    """Of all tensors of the checkpoint: more than the stages have where the model has a subspace. `dtype`: one of
-    EXPORT_DTYPES, or that of the model."""
+def checkpoint_bytes(manifest: Manifest, dtype: str = "", adapters: bool = False) -> int:
+    """Of all tensors of the checkpoint: more than the stages have where the model has a subspace, or a part of it is
+    frozen. `dtype`: one of EXPORT_DTYPES, or that of the model. `adapters`: of these alone."""
     model = plain(ModelConfig.of(manifest.model))
-    return EXPORT_DTYPES[dtype or model.precision][1] * model.total_parameters()
-
-
-def _sizes(model: ModelConfig, stages: int) -> tuple[int, ...]:
-    return tuple(model.number_bytes * model.stage_parameters(stages, stage) for stage in range(stages + 1))
+    each = EXPORT_DTYPES[dtype or model.precision][1]
+    return sum(stage_sizes(manifest)) // model.number_bytes * each if adapters else each * model.total_parameters()
 
 
 def described(manifest: Manifest, end: int, dtype: str = "") -> dict[str, Any]:
@@ -63,10 +65,14 @@ def generation_config(manifest: Manifest, end: int) -> dict[str, Any]:
 class Checkpoint:
     """A folder that is not there yet. Made by `creating`."""
 
-    def __init__(self, draft: Path, out: Path, manifest: Manifest, dtype: str = "") -> None:
-        self._draft, self._out, self._manifest = draft, out, manifest
+    def __init__(
+        self, draft: Path, out: Path, manifest: Manifest, dtype: str = "", base: FirstCheckpoint | None = None
+    ) -> None:
+        self._draft, self._out, self._manifest, self._base = draft, out, manifest, base
         self._dtype = dtype or manifest.model.precision
         self._model, self._stages = ModelConfig.of(manifest.model), manifest.pipeline.stages
+        self.adapters = bool(self._model.lora) and base is None
+        """Only these are written, in PEFT's format."""
         self._files: dict[int, BinaryIO] = {}
         self._names: dict[str, str] = {}
         """Tensor → file."""
@@ -82,7 +88,7 @@ class Checkpoint:
             self._files[stage].close()
         file: BinaryIO
         try:
-            if self._changes:
+            if self.changes:
                 file = self._files[stage] = (self._draft / f"{name}{NARROW}").open("w+b")
             else:
                 file = self._files[stage] = (self._draft / name).open("wb")
@@ -93,29 +99,39 @@ class Checkpoint:
         return file
 
     @property
-    def _changes(self) -> bool:
+    def changes(self) -> bool:
         """What came of a stage is not yet what its file has to hold."""
-        return bool(self._model.subspace) or self._dtype != self._model.precision
+        model = self._model
+        return bool(model.subspace) or self._dtype != model.precision or not model.trains_all
 
     def _name(self, stage: int) -> str:
         return f"model-{stage + 1:05}-of-{self._stages + 1:05}.safetensors"
 
     def _widen(self) -> None:
-        """Of a model with a subspace, or in other numbers: the files that people load, out of what came."""
+        """Of a model with a subspace or a frozen part, or in other numbers: the files that people load, out of what
+        came."""
         for stage, narrow in self._files.items():
             narrow.seek(0)
             wide = (self._draft / self._name(stage)).open("wb")
-            write_widened(narrow, wide, self._model, self._stages, stage, self._dtype)
+            write_widened(narrow, wide, self._model, self._stages, stage, self._dtype, self._base)
             narrow.close()
             (self._draft / f"{self._name(stage)}{NARROW}").unlink()
             self._files[stage] = wide
 
-    def finish(self, files: Mapping[str, bytes], end: int) -> None:
-        """All stages are written; `files` by name come beside them. `end`: the token behind every document.
+    def _join_adapters(self) -> None:
+        """All stages' in one file."""
+        narrow = self._files
+        self._files = {0: (self._draft / ADAPTERS).open("wb")}
+        write_adapters(narrow, self._files[0], self._model, self._stages, self._dtype)
+        for stage, file in narrow.items():
+            file.close()
+            (self._draft / f"{self._name(stage)}{NARROW}").unlink()
 
-        Raises UserError (74).
-        """
-        texts = {
+    def _texts(self, end: int) -> dict[str, Any]:
+        """JSON that lies beside the tensors."""
+        if self.adapters:
+            return {ADAPTERS_CONFIG: adapters_config(self._model)}
+        return {
             INDEX_NAME: {
                 "metadata": {"total_size": checkpoint_bytes(self._manifest, self._dtype)},
                 "weight_map": dict(sorted(self._names.items())),
@@ -123,9 +139,16 @@ class Checkpoint:
             "config.json": described(self._manifest, end, self._dtype),
             "generation_config.json": generation_config(self._manifest, end),
         }
+
+    def finish(self, files: Mapping[str, bytes], end: int) -> None:
+        """All stages are written; `files` by name come beside them. `end`: the token behind every document.
+
+        Raises UserError (74).
+        """
+        texts = self._texts(end)
         try:
-            if self._changes:
-                self._widen()
+            if self.changes:
+                self._join_adapters() if self.adapters else self._widen()
             for file in self._files.values():
                 file.flush()
                 os.fsync(file.fileno())
@@ -136,6 +159,8 @@ class Checkpoint:
                     beside.flush()
                     os.fsync(beside.fileno())
             sync_folder(self._draft)
+        except (NoModel, EOFError) as error:  # the folder of the model that the run goes on from
+            raise UserError(f"cannot write the whole model: {error}", 65) from None
         except OverflowError as error:
             raise UserError(f"{error}; export with --dtype bfloat16 or float32", 65) from None
         except OSError as error:
@@ -163,8 +188,12 @@ class Checkpoint:
 
 
 @contextmanager
-def creating(out: Path, manifest: Manifest, dtype: str = "") -> Iterator[Checkpoint]:
+def creating(
+    out: Path, manifest: Manifest, dtype: str = "", base: FirstCheckpoint | None = None
+) -> Iterator[Checkpoint]:
     """A checkpoint that becomes the folder `out` when it is published within the block, and is nothing otherwise.
+    `base`: the model that the run goes on from, where a part of it is frozen; of adapters without it these alone are
+    written.
 
     Raises UserError (73) when `out` is there and not an empty folder, cannot be created, or the disk has no room.
     """
@@ -177,10 +206,10 @@ def creating(out: Path, manifest: Manifest, dtype: str = "") -> Iterator[Checkpo
         draft.mkdir()
     except OSError as error:
         raise UserError(f"cannot create {out}: {error.strerror}; choose another folder", CANNOT_CREATE) from None
-    checkpoint = Checkpoint(draft, out, manifest, dtype)
+    checkpoint = Checkpoint(draft, out, manifest, dtype, base)
     try:
-        needed = checkpoint_bytes(manifest, dtype)
-        if manifest.model.subspace or dtype not in ("", manifest.model.precision):
+        needed = checkpoint_bytes(manifest, dtype, checkpoint.adapters)
+        if checkpoint.changes:
             needed += sum(stage_sizes(manifest))
         if free < needed:
             raise UserError(

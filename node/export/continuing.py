@@ -9,7 +9,7 @@ from typing import Final
 
 from ftnode.models.config import ModelConfig
 from ftnode.models.data import DataError
-from ftnode.models.first_weights import open_checkpoint
+from ftnode.models.first_weights import Checkpoint, open_checkpoint
 from ftnode.models.huggingface import NoModel, read_config
 from ftnode.models.shards import read_index
 from ftnode.node.data.corpus import CorpusFacts
@@ -28,12 +28,18 @@ CONTEXT_USUAL: Final = 1024
 TOKENS_OF_A_MICROBATCH: Final = 4096
 RATE: Final = 2e-5
 """Ten times less than such models were trained with at their end would hardly move them; ten times more forgets."""
+ADAPTERS_RATE: Final = 2e-4
+"""Adapters begin with nothing and forget nothing, so that they bear ten times as much (Hu et al. 2021, table 12)."""
 
 
-def described_model(folder: Path, context: int | None, stages: int | None) -> Manifest:
+def described_model(
+    folder: Path, context: int | None, stages: int | None, train: str = "all", lora: int = 0
+) -> Manifest:
     """The model of a folder in a manifest, all but its weights' hash and its data. Headers are read, no numbers.
+    `train`, `lora`: as ModelConfig has them.
 
-    Raises UserError: 66 for a folder that is not there, 65 for a model that cannot be taken.
+    Raises UserError: 64 for a part that the model does not have, 66 for a folder that is not there, 65 for a model
+    that cannot be taken.
     """
     try:
         found = read_config(folder)
@@ -47,13 +53,18 @@ def described_model(folder: Path, context: int | None, stages: int | None) -> Ma
     if context is not None and context > longest:
         raise UserError(f"--context {context}: the model was made for {longest} tokens at most", UNFIT)
     model = replace(found.model, context=context or min(longest, CONTEXT_USUAL))
+    try:
+        model = replace(model, train=train, lora=lora, lora_alpha=2 * lora)
+    except ValueError as error:
+        raise UserError(str(error)) from None
     base = PRESETS["small"]
     return replace(
         base,
         run=Run(name="continued", seed=1, steps=1000),
         model=Model(**{entry.name: getattr(model, entry.name) for entry in fields(Model)}),
         optimiser=replace(
-            base.optimiser, learning_rate=RATE, betas=(0.9, 0.95), weight_decay=0.1, warmup_steps=100,
+            base.optimiser, learning_rate=ADAPTERS_RATE if lora else RATE, betas=(0.9, 0.95),
+            weight_decay=0.0 if lora else 0.1, warmup_steps=100,
         ),
         batch=Batch(microbatches=16, sequences=max(1, TOKENS_OF_A_MICROBATCH // model.context)),
         pipeline=replace(base.pipeline, stages=_stages(model.layers, stages)),
@@ -72,6 +83,35 @@ def with_weights(manifest: Manifest, folder: Path) -> Manifest:
     except OSError as error:
         raise UserError(f"cannot read {error.filename or folder}: {error.strerror}", NO_INPUT) from None
     return replace(manifest, start=replace(manifest.start, weights=index.sha256))
+
+
+def opened_base(manifest: Manifest, folder: Path | None) -> Checkpoint | None:
+    """The model that a run goes on from, for an export of the whole model; None where it is not needed, or adapters are
+    exported. Every byte is read. Raises UserError: 64 for a folder that is missing or not needed, 65, 66."""
+    if manifest.model.trains_all:
+        if folder is not None:
+            raise UserError("the whole model is trained, and the swarm has all of it; leave --from out")
+        return None
+    if folder is None:
+        if manifest.model.lora:
+            return None
+        raise UserError(
+            f"the swarm has only what it trains, {manifest.model.train}; pass --from with the model that it goes on "
+            "from"
+        )
+    try:
+        found = open_checkpoint(folder, ModelConfig.of(manifest.model))
+        index = found.index()
+    except (NoModel, EOFError) as error:
+        raise UserError(f"cannot take the model in {folder}: {error}", UNFIT) from None
+    except OSError as error:
+        raise UserError(f"cannot read {error.filename or folder}: {error.strerror}", NO_INPUT) from None
+    if index.sha256 != manifest.start.weights:
+        raise UserError(
+            f"the weights in {folder} are {index.sha256[:12]}, and the run began with {manifest.start.weights[:12]}",
+            UNFIT,
+        )
+    return found
 
 
 def check_tokens(manifest: Manifest, facts: CorpusFacts, data: Path | None, folder: Path) -> None:

@@ -100,6 +100,11 @@ def wants_copies(plan: Plan) -> bool:
 class FirstWeights(Protocol):
     """Where first weights lie (node/data/first_layers.py)."""
 
+    @property
+    def frozen(self) -> bool:
+        """Some of them are not trained, and so are needed for the whole run."""
+        ...
+
     async def layers(self, stage: int) -> dict[str, Any]:
         """Raises LayersMissing."""
         ...
@@ -135,26 +140,42 @@ class Installer:
         """Fill the stage as the plan says. Never raises for what peers or compute do: that is an InstallFailed."""
         plan, base = effect.plan, effect.base
         try:
-            if plan.rung == Rung.INITIAL:
-                answer = await self._begin_stage(plan.stage, base.commit)
-                return InstallOutcome(Installed(plan.stage, base, 0, 0.0, 0.0, str(answer["digest"])))
+            if plan.rung in (Rung.INITIAL, Rung.FIRST):
+                return await self._begin_stage(effect)
             return await self._fetch(effect)
         except TransferFailed as failure:
             return InstallOutcome(InstallFailed(plan.stage, base, failure.donor, failure.reason))
         except (ComputeError, LayersMissing) as error:
             return InstallOutcome(InstallFailed(plan.stage, base, None, str(error)))
 
-    async def _begin_stage(self, stage: int, commit: str) -> dict[str, Any]:
-        """Random first weights, or those of the model that the run begins with."""
+    async def _begin_stage(self, effect: Install) -> InstallOutcome:
+        """Random first weights, or those of the model that the run goes on from, as the weights of the base."""
+        stage, base = effect.plan.stage, effect.base
         if self.first is None:
-            return await call_in_time(self._compute, "initialise", stage=stage, commit=commit)
+            answer = await call_in_time(self._compute, "initialise", stage=stage, commit=base.commit)
+        else:
+            answer = await self._from_first(
+                stage, "initialise", step=base.step, commit=base.commit, attempt=list(base.attempt)
+            )
+        event = Installed(stage, base, 0, 0.0, 0.0, str(answer["digest"]))
+        return InstallOutcome(event, dump=await self._dump(effect) if base.step else "")
+
+    async def _from_first(self, stage: int, op: str, **fields: Any) -> dict[str, Any]:
+        """A command that reads layers of the model that the run goes on from. Raises LayersMissing, ComputeError."""
+        assert self.first is not None
         first = await self.first.layers(stage)
         try:
-            return await call_in_time(self._compute, "initialise", stage=stage, commit=commit, first=first)
+            return await call_in_time(self._compute, op, stage=stage, first=first, **fields)
         except ComputeError as error:
-            if error.kind == "invalid":
+            if error.kind == "layers":
                 self.first.spoiled(stage)
             raise
+
+    async def _fill(self, stage: int, op: str, **fields: Any) -> dict[str, Any]:
+        """A command that makes a stage; what is frozen of it nobody hands on."""
+        if self.first is not None and self.first.frozen:
+            return await self._from_first(stage, op, **fields)
+        return await call_in_time(self._compute, op, stage=stage, **fields)
 
     async def _fetch(self, effect: Install) -> InstallOutcome:
         donors = effect.plan.donors
@@ -176,9 +197,9 @@ class Installer:
         if self.disk is None or kept is None:
             raise TransferFailed(None, f"no snapshot of stage {plan.stage} of step {base.step} is here any more")
         try:
-            answer = await call_in_time(
-                self._compute, "snapshot_load", stage=plan.stage, folder=str(kept.folder), step=base.step,
-                commit=base.commit, attempt=list(base.attempt),
+            answer = await self._fill(
+                plan.stage, "snapshot_load", folder=str(kept.folder), step=base.step, commit=base.commit,
+                attempt=list(base.attempt),
             )  # fmt: skip
         except ComputeError as error:
             if error.kind == "invalid":
@@ -238,10 +259,9 @@ class Installer:
 
     async def _begin(self, fetching: _Fetching) -> None:
         plan, base = fetching.effect.plan, fetching.effect.base
-        await call_in_time(
-            self._compute,
+        await self._fill(
+            plan.stage,
             "install_begin",
-            stage=plan.stage,
             step=base.step,
             commit=base.commit,
             attempt=list(base.attempt),

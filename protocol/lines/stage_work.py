@@ -1,10 +1,10 @@
 """What one step asks of a volunteer: bytes over its line, and arithmetic of its device.
 
 Arithmetic is counted as in PaLM (Chowdhery et al. 2022, appendix B): 6 · parameters + 12 · layers · context · dim
-operations for each token. A product with a matrix takes two for each weight forward, and four backward. Attention takes
-4 · layers · context · dim forward, though half of that is masked, and twice as many backward. The head's embedding is
-looked up, so that only its other matrix counts. The optimiser, encodings and everything else that is done number by
-number are left out.
+operations for each token. A product with a matrix takes two for each weight forward, and four backward, or two where
+the weight is frozen. Attention takes 4 · layers · context · dim forward, though half of that is masked, and twice as
+many backward. The head's embedding is looked up, so that only its other matrix counts. The optimiser, adapters,
+encodings and everything else that is done number by number are left out.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ def operations(manifest: Manifest, stage: int) -> tuple[float, float]:
         weights = float(model.vocabulary * model.dim)
     else:
         layers = model.layers // manifest.pipeline.stages
-        weights = manifest.stage_parameters + 2.0 * layers * model.context * model.mixed
+        weights = layers * (model.block_parameters + 2.0 * model.context * model.mixed)
     forward, backward = FORWARD * weights * tokens, BACKWARD * weights * tokens
+    backward -= FORWARD * _frozen(manifest, stage) * tokens
     return forward, backward + recomputed(manifest, stage) * forward
 
 
@@ -81,6 +82,17 @@ def recomputed(manifest: Manifest, stage: int) -> float:
     under_way = min(manifest.pipeline.window, manifest.batch.microbatches)
     waiting = under_way * (visits - stage) / visits
     return max(0.0, 1 - manifest.pipeline.live_activations / waiting)
+
+
+def _frozen(manifest: Manifest, stage: int) -> int:
+    """Weights that have no gradient, though what they read has one."""
+    model = manifest.model
+    if model.trains_all:
+        return 0
+    if stage == HEAD:
+        return model.vocabulary * model.dim
+    whole = model.layers // manifest.pipeline.stages * model.block_parameters
+    return whole if model.lora else whole - manifest.stage_parameters
 
 
 def _parameters(manifest: Manifest, stage: int) -> int:

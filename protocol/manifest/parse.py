@@ -87,6 +87,7 @@ def settings(manifest: Manifest) -> Settings:
         shadow_every=manifest.recovery.shadow_every,
         shadow_encoding=manifest.recovery.shadow_encoding,
         rate_factor=manifest.recovery.rate_factor,
+        continued=bool(manifest.start.weights),
         snapshot_every=manifest.recovery.snapshot_every,
         rollback_max=manifest.recovery.rollback_max,
         state_bytes=manifest.state_bytes,
@@ -229,6 +230,16 @@ class _Reader:
             )  # fmt: skip
         if start.weights and model.subspace:
             self._fail("start", "weights", "a model that exists writes to its whole residual stream; set subspace = 0")
+        if model.train != "all" and not start.weights:
+            self._fail("model", "train", 'random first weights are all trained; set model.train = "all"')
+        if model.lora and not start.weights:
+            self._fail("model", "lora", "adapters need a model to go on from; set model.lora = 0")
+        if model.lora and model.train != "all":
+            self._fail("model", "train", 'adapters are trained in place of weights; set model.train = "all"')
+        if bool(model.lora) != bool(model.lora_alpha):
+            self._fail("model", "lora_alpha", f"adapters of rank {model.lora} do not go with {model.lora_alpha}")
+        if model.last_layers > model.layers:
+            self._fail("model", "train", f"the model has {model.layers} layers")
         if start.weights and model.qkv_bias != (start.architecture == "Qwen2ForCausalLM"):
             self._fail("start", "architecture", "only Qwen2ForCausalLM has biases of queries, keys and values")
 

@@ -15,9 +15,9 @@ from typing import Any
 from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
 
-FORMAT = 9
+FORMAT = 10
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
-FORMATS_READ = (2, 3, 4, 5, 6, 7, 8, FORMAT)
+FORMATS_READ = (2, 3, 4, 5, 6, 7, 8, 9, FORMAT)
 """Formats after 2 added keys and choices; each key says what a manifest without it means."""
 FORMAT_OF_IDS = 4
 """Keys that came later count in a run's id only where they change something, so that earlier runs keep theirs."""
@@ -149,6 +149,53 @@ class Model:
     rope_high: float = key(
         "llama3: high_freq_factor; yarn: beta_fast.", 0.0, 1e6, since=9, earlier=0.0
     )  # fmt: skip
+    train: str = key(
+        "What of the model that the run goes on from is trained: all, norms+mlp, or last N layers with the final norm. "
+        "The rest stays as it was.", 0, 0, "all", pattern=r"norms\+mlp|last [1-9][0-9]{0,2} layers?",
+        pattern_name="norms+mlp or last N layers", since=10, earlier="all",
+    )  # fmt: skip
+    lora: int = key(
+        "Rank of the adapters that are trained in place of its own weights (LoRA); 0: none.",
+        0, 1024, since=10, earlier=0,
+    )  # fmt: skip
+    lora_alpha: int = key(
+        "What an adapter gives is multiplied by lora_alpha / lora.", 0, 65536, since=10, earlier=0
+    )  # fmt: skip
+
+    @property
+    def trains_all(self) -> bool:
+        """Nothing is frozen."""
+        return self.train == "all" and not self.lora
+
+    @property
+    def last_layers(self) -> int:
+        """How many layers are trained, where it is the last ones; else 0."""
+        return int(self.train.split()[1]) if self.train.startswith("last ") else 0
+
+    @property
+    def block_parameters(self) -> int:
+        """Of one block."""
+        qkv = self.mixed + 2 * self.keys
+        reads = qkv + 2 * self.hidden + 2
+        return self.dim * reads + self.stream * (self.mixed + self.hidden) + self.qkv_bias * qkv
+
+    @property
+    def trained_vectors(self) -> int:
+        """Of one block that is trained: numbers of norms and biases."""
+        if self.lora:
+            return 0
+        biases = self.qkv_bias and self.train != "norms+mlp"
+        return 2 * self.dim + biases * (self.mixed + 2 * self.keys)
+
+    @property
+    def trained_matrices(self) -> int:
+        """Of one block that is trained: numbers of matrices, or of their adapters."""
+        if self.lora:
+            qkv, output = 3 * self.dim + self.mixed + 2 * self.keys, self.mixed + self.dim
+            return self.lora * (qkv + output + 3 * (self.dim + self.hidden))
+        if self.train == "norms+mlp":
+            return 3 * self.dim * self.hidden
+        return self.block_parameters - self.trained_vectors
 
     @property
     def mixed(self) -> int:
@@ -344,8 +391,11 @@ class Manifest:
 
     @property
     def head_parameters(self) -> int:
-        """Embedding as far as it is trained, final norm, LM head unless it is the embedding."""
+        """That are trained: embedding, final norm, LM head unless it is the embedding; of a part of a model the norm,
+        and of adapters none."""
         model = self.model
+        if not model.trains_all:
+            return 0 if model.lora else model.dim
         return model.vocabulary * (model.stream + model.dim * (not model.tied)) + model.dim
 
     @property
@@ -361,10 +411,8 @@ class Manifest:
     @property
     def stage_state_bytes(self) -> int:
         """Of one block stage: weights, and their moments, of which Muon has one for each matrix."""
-        model = self.model
-        vectors = 2 * model.dim + model.qkv_bias * (model.mixed + 2 * model.keys)
-        norms = vectors * (model.layers // self.pipeline.stages)
-        spared = self.stage_parameters - norms if self.optimiser.kind == "muon" else 0
+        halved = self.optimiser.kind == "muon" and not self.model.lora
+        spared = self.trained_layers * self.model.trained_matrices if halved else 0
         return NUMBER_BYTES[self.model.precision] * (3 * self.stage_parameters - spared)
 
     @property
@@ -374,12 +422,14 @@ class Manifest:
 
     @property
     def stage_parameters(self) -> int:
-        """Of one block stage."""
-        model = self.model
-        qkv = model.mixed + 2 * model.keys
-        reads = qkv + 2 * model.hidden + 2
-        block = model.dim * reads + model.stream * (model.mixed + model.hidden) + model.qkv_bias * qkv
-        return model.layers // self.pipeline.stages * block
+        """That are trained of the block stage with most of them."""
+        return self.trained_layers * (self.model.trained_vectors + self.model.trained_matrices)
+
+    @property
+    def trained_layers(self) -> int:
+        """Of the block stage with most of them."""
+        each = self.model.layers // self.pipeline.stages
+        return min(each, self.model.last_layers or each)
 
     @property
     def shadow_bytes(self) -> int:

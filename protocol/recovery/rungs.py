@@ -12,7 +12,7 @@ Choice = tuple[Rung | None, tuple[int, ...], str]
 """(rung, stages that lend their weights, reason); rung None halts the run with that reason."""
 REBUILT = frozenset((Rung.BLEND, Rung.COPY, Rung.INTERPOLATE))
 """Rungs that make weights that never were: they learn faster by a factor, once."""
-LOSSY = REBUILT | {Rung.HEAD, Rung.SHADOW}
+LOSSY = REBUILT | {Rung.HEAD, Rung.SHADOW, Rung.FIRST}
 """Rungs after which the model is not the one that was lost; it is evaluated as soon as it has made a step."""
 
 
@@ -44,7 +44,8 @@ def choose_rung(
 
     CheckFree (All is Not Lost, algorithm 1) blends a middle stage from both neighbours. CheckFree+ copies the ends from
     the partners that learned their part on swapped routes, and keeps copies of embedding and LM head. The paper has no
-    answer for adjacent losses; here the nearest survivors on both sides are interpolated.
+    answer for adjacent losses; here the nearest survivors on both sides are interpolated. A run that goes on from a
+    model has that model, of which a stage is nearer to what was lost than any other stage is.
     """
     if base_step == 0:
         return Rung.INITIAL, (), "nothing is trained yet"
@@ -54,6 +55,8 @@ def choose_rung(
         age = base_step - copied[stage]
         kept = f"a copy of step {copied[stage]} is kept" + (f", {age} steps old" if age else "")
         return (Rung.HEAD if stage == HEAD else Rung.SHADOW), (stage,), kept
+    if settings.continued and alive - {HEAD}:
+        return Rung.FIRST, (), "its last holder is gone, and everybody can have what the run began with"
     if stage == HEAD:
         return None, (), "the head is lost and nobody keeps a copy of it"
     if not alive - {HEAD}:

@@ -49,6 +49,8 @@ class Settings:
     """The same for shadows of block stages; 0: none."""
     shadow_encoding: str = "bfloat16"
     rate_factor: float = 1.1
+    continued: bool = False
+    """The run goes on from a model that exists: a lost stage begins again with that one's weights."""
     snapshot_every: int = 0
     """Each holder keeps a snapshot of its stages on its disk at commits divisible by this; 0: nobody does."""
     rollback_max: int = 0

@@ -49,6 +49,7 @@ class Rung(StrEnum):
     SHADOW = "shadow"
     BLEND = "blend"
     COPY = "copy"
+    FIRST = "first"
     INTERPOLATE = "interpolate"
 
     @property
@@ -66,6 +67,7 @@ SPOKEN_RUNGS = {
     Rung.SHADOW: "a kept copy",
     Rung.BLEND: "a blend of both neighbours' weights",
     Rung.COPY: "a neighbour's weights",
+    Rung.FIRST: "the model that the run goes on from",
     Rung.INTERPOLATE: "a blend of the nearest stages' weights",
 }
 

@@ -7,7 +7,15 @@ import torch
 
 from tests.models import tiny
 
-ON_DEVICES = ("test_stage", "test_llama", "test_low_copy", "test_chunked_loss", "test_tensors")
+ON_DEVICES = (
+    "test_stage",
+    "test_llama",
+    "test_low_copy",
+    "test_chunked_loss",
+    "test_tensors",
+    "test_families",
+    "test_frozen",
+)
 """Modules whose numbers are computed where a node computes them."""
 
 

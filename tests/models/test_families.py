@@ -16,6 +16,7 @@ from ftnode.models.huggingface import NoModel, described, huggingface_config
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.stage import Stage, StageVersion
 from tests.models.families import FAMILIES, made
+from tests.models.tiny import DEVICE
 
 STAGES, CONTEXT = 2, 24
 ATTEMPT = (0, 1)
@@ -29,7 +30,7 @@ def tokens(seed: int = 0) -> Tensor:
 def staged(model: torch.nn.Module, config: ModelConfig) -> list[Stage]:
     """The same weights in stages of ours."""
     named = dict(model.named_parameters())
-    stages = [Stage(config, STAGES, index, OptimiserConfig(1e-3, 10), 1, "cpu") for index in range(STAGES + 1)]
+    stages = [Stage(config, STAGES, index, OptimiserConfig(1e-3, 10), 1, DEVICE[0]) for index in range(STAGES + 1)]
     for stage in stages:
         for name in stage.layout.entries:
             stage.layout.view(stage.weights, name).copy_(named.pop(name).detach().float())
@@ -64,7 +65,7 @@ def test_loss_and_gradients_equal_transformers(name: str) -> None:
     expected = llama.mean_loss(model(windows[:, :-1]).logits, windows[:, 1:])
     assert loss == pytest.approx(expected.item(), abs=1e-5)
     expected.backward()
-    ours = {name: stage.layout.view(stage.gradient, name) for stage in stages for name in stage.layout.entries}
+    ours = {name: stage.layout.view(stage.gradient, name).cpu() for stage in stages for name in stage.layout.entries}
     for parameter_name, parameter in model.named_parameters():
         torch.testing.assert_close(ours[parameter_name], parameter.grad, rtol=1e-4, atol=1e-6, msg=parameter_name)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ftnode.models import llama
 from ftnode.models.huggingface import huggingface_config
 from ftnode.models.optimiser import OptimiserConfig
-from ftnode.models.stage import Stage
+from ftnode.models.stage import Stage, StageVersion
 from ftnode.node.export.widened import write_widened
 from tests.models.families import FAMILIES, saved
 from tests.models.test_families import CONTEXT, STAGES, config_of
@@ -47,7 +47,7 @@ def begun(folder: Path, model: Any, products: str = "") -> list[Stage]:
     checkpoint, stages = opened(folder), []
     for index in range(STAGES + 1):
         stage = Stage(config_of(model), STAGES, index, OptimiserConfig(1e-3, 10), 1, "cpu", products)
-        stage.begin_with(layers_of(checkpoint, index), "lineage")
+        stage.begin_with(layers_of(checkpoint, index), StageVersion(0, "lineage", (-1, 0)))
         stages.append(stage)
     return stages
 

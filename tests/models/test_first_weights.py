@@ -25,7 +25,7 @@ from ftnode.models.first_weights import (
 from ftnode.models.huggingface import NoModel, read_config
 from ftnode.models.initial import Layer, stage_layers
 from ftnode.models.optimiser import OptimiserConfig
-from ftnode.models.stage import Stage
+from ftnode.models.stage import Stage, StageVersion
 from tests.models.families import saved
 from tests.models.test_families import STAGES, config_of, staged
 
@@ -45,7 +45,7 @@ def layers_of(checkpoint: Checkpoint, stage: int) -> list[Layer]:
 
 def begun(config: ModelConfig, index: int, layers: list[Layer]) -> Stage:
     stage = Stage(config, STAGES, index, OptimiserConfig(1e-3, 10), 1, "cpu")
-    stage.begin_with(layers, "lineage")
+    stage.begin_with(layers, StageVersion(0, "lineage", (-1, 0)))
     return stage
 
 

@@ -15,7 +15,7 @@ def staged_logits(swarm: list[Stage], tokens_bt: Tensor) -> Tensor:
     x = swarm[0].forward(((0, 0), 0, 0), tokens_bt, save=False)
     for stage in swarm[1:]:
         x = stage.forward(((0, 0), 0, stage.index), x, save=False)
-    head = llama.head_weights(swarm[0].layout, swarm[0].weights)
+    head = llama.head_weights(CONFIG, swarm[0].layout.of(swarm[0].weights))
     return llama.logits(x, head, CONFIG).cpu()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 import pytest
 
@@ -75,6 +76,44 @@ def test_a_manifest_counts_the_same_bytes(name: str, kind: str) -> None:
     assert (manifest.head_state_bytes, manifest.stage_state_bytes) == (plan.size(0, "all"), plan.size(1, "all"))
     assert manifest.state_bytes == max(plan.size(0, "all"), plan.size(1, "all"))
     assert manifest.gradient_bytes == max(plan.size(0, "weights"), plan.size(1, "weights"))
+
+
+PARTS = [
+    {"train": "norms+mlp"}, {"train": "last 1 layer"}, {"train": "last 5 layers"}, {"lora": 4, "lora_alpha": 8},
+    {"lora": 16, "lora_alpha": 8, "qkv_bias": True}, {"train": "norms+mlp", "tied": True, "qkv_bias": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("part", PARTS, ids=str)
+def test_a_manifest_counts_the_same_bytes_of_a_part_of_a_model(part: dict[str, Any], kind: str) -> None:
+    """Of block stages the last one has most."""
+    base = PRESETS["small"]
+    manifest = replace(
+        base, optimiser=replace(base.optimiser, kind=kind), model=replace(base.model, kv_heads=4, head_dim=24, **part)
+    )
+    stages = manifest.pipeline.stages
+    plan = StatePlan(ModelConfig.of(manifest.model), stages, kind)
+    counted = [plan.size(stage, "all") for stage in range(stages + 1)]
+    assert (manifest.head_state_bytes, manifest.stage_state_bytes) == (counted[0], counted[stages])
+    assert manifest.stage_state_bytes == max(counted[1:])
+    assert manifest.gradient_bytes == max(plan.size(stage, "weights") for stage in range(stages + 1))
+
+
+def test_what_is_trained_and_what_is_frozen_is_the_model() -> None:
+    for part in PARTS[:3]:
+        config = replace(CONFIG, **part | ({"train": "last 3 layers"} if "5" in str(part) else {}))
+        plan, whole = StatePlan(config, STAGES, "adam"), StatePlan(CONFIG, STAGES, "adam")
+        for stage in range(STAGES + 1):
+            trained, frozen = plan.entries(stage, "weights"), plan.frozen(stage)
+            assert not trained.keys() & frozen.keys() and whole.frozen(stage) == {}
+            assert trained.keys() | frozen.keys() == whole.entries(stage, "weights").keys()
+
+
+def test_adapters_are_updated_by_adam() -> None:
+    plan = StatePlan(replace(CONFIG, lora=2, lora_alpha=4), STAGES, "muon")
+    assert plan.numbers(1, "optimiser") == 2 * plan.numbers(1, "weights") > 0
+    assert plan.numbers(0, "all") == 0
 
 
 def test_a_stage_that_does_not_exist_is_refused() -> None:

@@ -142,6 +142,12 @@ class Rebuilding:
             if base.step:
                 raise Violation("I3", f"{host.peer} takes initial weights for {base}")
             history = initial_history(base, plan.stage)
+        elif plan.rung is Rung.FIRST:
+            if not self.world.settings.continued:
+                raise Violation(
+                    "I3", f"{host.peer} begins stage {plan.stage} again, and there is no model to begin with"
+                )
+            history = initial_history(base, plan.stage)
         elif plan.rung is Rung.SNAPSHOT:
             loaded = self.world.disks.load(host, effect)
             if loaded is None:

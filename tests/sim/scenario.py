@@ -27,6 +27,8 @@ SOFT = (
 )  # fmt: skip
 LISTED = 0.75
 """Share of the runs in which lineages of different origin believe each other (rule 16)."""
+CONTINUED = 0.1
+"""Share of the runs that go on from a model: a lost stage begins again with its weights."""
 POWER = 0.03
 """Share of the seeds in which all disks keep snapshots, and the power goes once or twice."""
 EVENTS_PER_HOST_SECOND = 400
@@ -91,6 +93,8 @@ class Scenario:
         self.settings = draw_settings(chance, groups.choice([1, 1, 2, 3]))
         if random.Random(f"listed {seed}").random() < LISTED:
             self.settings = replace(self.settings, listed=True)
+        if random.Random(f"continued {seed}").random() < CONTINUED:
+            self.settings = replace(self.settings, continued=True)
         night, cuts = random.Random(f"night {seed}"), list[int]()
         if night.random() < POWER or "power" in faults:
             every, most = night.choice([1, 2, 3, 5]), night.choice([0, 0, 5, 100])

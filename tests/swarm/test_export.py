@@ -44,8 +44,8 @@ def ftnode(trial: Trial, *arguments: object) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, timeout=EXPORT_SECONDS)
 
 
-def export(trial: Trial, out: Path) -> dict[str, Any]:
-    done = ftnode(trial, "export", trial.swarm.manifest, out, "--json")
+def export(trial: Trial, out: Path, *options: str) -> dict[str, Any]:
+    done = ftnode(trial, "export", trial.swarm.manifest, out, "--json", *options)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     assert json.loads((out / "provenance.json").read_text()) == {name: found[name] for name in list(found)[3:]}
@@ -68,7 +68,8 @@ def logits_of(stages: list[Stage], manifest: Manifest, tokens_bt: Tensor) -> Ten
     x = stages[0].forward(((0, 0), 0, 0), tokens_bt, save=False)
     for stage in stages[1:]:
         x = stage.forward(((0, 0), 0, stage.index), x, save=False)
-    return llama.logits(x, llama.head_weights(stages[0].layout, stages[0].weights), ModelConfig.of(manifest.model))
+    config = ModelConfig.of(manifest.model)
+    return llama.logits(x, llama.head_weights(config, stages[0].layout.of(stages[0].weights)), config)
 
 
 def test_the_model_while_it_trains_and_when_it_is_done(open_swarm: OpenTrial, text: Path, tmp_path: Path) -> None:

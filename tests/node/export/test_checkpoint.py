@@ -65,7 +65,10 @@ def swarm_logits(stages: list[Stage], made: Manifest, tokens_bt: Tensor) -> Tens
     x = stages[0].forward(((0, 0), 0, 0), tokens_bt, save=False)
     for stage in stages[1:]:
         x = stage.forward(((0, 0), 0, stage.index), x, False, tokens_bt)
-    config, head = ModelConfig.of(made.model), llama.head_weights(stages[0].layout, stages[0].weights)
+    config, head = (
+        ModelConfig.of(made.model),
+        llama.head_weights(stages[0].config, stages[0].layout.of(stages[0].weights)),
+    )
     return llama.logits(x, head, config, stages[0]._fixed(tokens_bt, NumberCheck(0)))
 
 

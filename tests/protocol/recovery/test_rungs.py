@@ -16,6 +16,7 @@ PLAIN = Settings(run="r", stages=6, steps=9, microbatches=2, window=2)
 SWAPPED = replace(PLAIN, swap=True)
 BLENDING = replace(SWAPPED, swapped="blend")
 HALTING = replace(PLAIN, ends="halt")
+CONTINUED = replace(SWAPPED, continued=True)
 ALL = frozenset(range(7))
 
 
@@ -48,6 +49,12 @@ ALL = frozenset(range(7))
         (HALTING, 5, {5, 6}, {}, None, ()),
         (HALTING, 3, {3}, {}, Rung.BLEND, (2, 4)),
         (HALTING, 1, {1}, {1: 3}, Rung.SHADOW, (1,)),
+        (CONTINUED, 1, {1}, {}, Rung.FIRST, ()),
+        (CONTINUED, 3, {2, 3, 4}, {}, Rung.FIRST, ()),
+        (CONTINUED, 0, {0}, {}, Rung.FIRST, ()),
+        (CONTINUED, 0, {0}, {0: 4}, Rung.HEAD, (0,)),
+        (CONTINUED, 3, {3}, {3: 2}, Rung.SHADOW, (3,)),
+        (CONTINUED, 2, {1, 2, 3, 4, 5, 6}, {}, None, ()),
     ],
 )
 def test_the_first_possible_rung_is_taken(
