@@ -56,7 +56,14 @@ from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.invited_peers import inviting_peers, is_news
 from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
-from ftnode.node.owner.announcements import activations_at_once, activations_text, describe_compute, live_here, room_on
+from ftnode.node.owner.announcements import (
+    FIRST_WEIGHTS,
+    activations_at_once,
+    activations_text,
+    describe_compute,
+    live_here,
+    room_on,
+)
 from ftnode.node.owner.join_options import JoinConfig, Running
 from ftnode.node.owner.offer import offer_of
 from ftnode.node.owner.running_note import RunningNote
@@ -106,7 +113,8 @@ class Node:
         self.config, self.p2pd, self.addresses = config, p2pd, addresses
         self.me = Peer(identity.peer_id, secrets.randbits(NONCE_BITS))
         self._with_card = card_signer(identity.peer_id, identity.sign)
-        self._signed, self.settings = self._with_card(addresses), settings(manifest)
+        first = FIRST_WEIGHTS[bool(manifest.start.weights)]
+        self._signed, self.settings = self._with_card(addresses), replace(settings(manifest), first_weights=first)
         self.speaking, self._noted = bottom.speaking, note
         self.failure: UserError | None = None
         self._met_somebody, self._offered, self._last_trouble = False, False, ""

@@ -27,6 +27,9 @@ PLAIN_KINDS: Final = {
 }  # fmt: skip
 """What people read in the place of kinds that are words of the protocol. Programs read the kinds (--json)."""
 
+FIRST_WEIGHTS: Final = ("random weights", "the model that the run goes on from")
+"""What stages begin with in a run without and with a model in its manifest."""
+
 
 class Speaking:
     """Prints to standard output, above the live line of a terminal that has one, and writes to the log. Lines that

@@ -65,6 +65,8 @@ class Settings:
     minority_wait_seconds: float = 60.0
     listed: bool = False
     """Only peers that the manifest lists may join."""
+    first_weights: str = "the first weights"
+    """What a stage begins with that nobody has trained, for people."""
 
     @property
     def stage_count(self) -> int:
