@@ -42,6 +42,9 @@ from ftnode.node.owner.announcements import Speaking
 from ftnode.node.owner.join_options import JoinConfig, shards_folder
 from ftnode.node.ports import LayersMissing, StreamOpener
 from ftnode.protocol.picture import Picture
+from ftnode.protocol.words.errors import UserError
+
+ERRORS = "first_layers"
 
 ASK_SECONDS: Final = 1.0
 """Until it is looked again whether the layers of a stage are here."""
@@ -49,6 +52,10 @@ USERS_NAME: Final = "users"
 """A file that each node has a shared lock on that uses the folder."""
 STILL_SECONDS: Final = 300.0
 """Without a byte of what a stage needs, and the stage is left to somebody else."""
+
+
+class AnotherModel(DataError):
+    """The folder that was passed with --from has weights of another model than the run's, or unusable ones."""
 
 
 class LayerStore(ShardStore):
@@ -123,7 +130,7 @@ class LayerStore(ShardStore):
     def survey(self, local: Path | None) -> list[str]:
         """Look at every layer that is here or in the model's folder `local`; what is wrong with some, a line each.
 
-        Raises DataError when `local` holds another model; OSError.
+        Raises AnotherModel when `local` holds one; OSError.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._users < 0:
@@ -189,11 +196,10 @@ class LayerStore(ShardStore):
             given = open_checkpoint(local, self._model)
             index = given.index()
         except (NoModel, EOFError) as error:
-            raise DataError(str(error)) from None
+            raise AnotherModel(str(error)) from None
         if index.sha256 != self.sha256:
-            raise DataError(
-                f"the weights in {local} are {index.sha256[:12]}, and the run began with {self.sha256[:12]}; leave "
-                "--from out, and others' are taken"
+            raise AnotherModel(
+                f"the weights in {local} are {index.sha256[:12]}, and the run began with {self.sha256[:12]}"
             )
         self.take_index(index.encode())
         self._given = given
@@ -221,14 +227,14 @@ class FirstLayers(Fetching):
     def __init__(
         self, store: LayerStore, model: ModelConfig, stages: int, local: Path | None,
         sources: Callable[[], Sequence[ShardSource]], chance: Random, tell: Callable[[str], None],
-        changed: Callable[[], None], held: Callable[[], Collection[int]] = tuple,
+        changed: Callable[[], None], held: Callable[[], Collection[int]], fail: Callable[[UserError], None],
     ) -> None:  # fmt: skip
-        """`sources`: whom to ask now. `held`: the stages whose layers stay here."""
+        """`sources`: whom to ask now. `held`: the stages whose layers stay here. `fail`: the owner has to mend this."""
         super().__init__(store, sources, chance, tell)
         store.staying = lambda: {name for stage in held() for name in layer_names(model, stages, stage)}
         self.surveyed = False
         self._model, self._stages, self._local, self._changed = model, stages, local, changed
-        self._asked = trio.Event()
+        self._fail, self._asked = fail, trio.Event()
 
     async def run(self) -> None:
         """Find the index, and fetch what is asked for, until cancelled."""
@@ -247,8 +253,9 @@ class FirstLayers(Fetching):
                     await self._asked.wait()
         except DataError as error:
             self.trouble = str(error)
+            if isinstance(error, AnotherModel):
+                self._fail(UserError(f"--from: {error}; leave it out, and others' layers are fetched", 65))
         finally:
-            self.store.unlock()
             self.store.close()
         self._tell(self.trouble)
 
@@ -309,7 +316,7 @@ class FirstLayers(Fetching):
 
 def first_layers(
     config: JoinConfig, opener: StreamOpener, look: Callable[[], Picture], speaking: Speaking,
-    changed: Callable[[], None],
+    changed: Callable[[], None], fail: Callable[[UserError], None],
 ) -> FirstLayers:  # fmt: skip
     """Those of the run that a node joins."""
     manifest, chance = config.manifest, Random(secrets.randbits(64))
@@ -318,5 +325,5 @@ def first_layers(
     return FirstLayers(
         store, model, manifest.pipeline.stages, config.start,
         lambda: peers_to_ask(look(), manifest.run_id, opener, chance), chance,
-        lambda text: speaking.say("model", text), changed, lambda: {*look().versions, *look().mine},
+        lambda text: speaking.say("model", text), changed, lambda: {*look().versions, *look().mine}, fail,
     )  # fmt: skip

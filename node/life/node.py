@@ -231,7 +231,7 @@ class Node:
             return None
         from ftnode.node.data.first_layers import first_layers  # as above
 
-        return first_layers(self.config, self.transport, self._look, self.speaking, self._tell_ready)
+        return first_layers(self.config, self.transport, self._look, self.speaking, self._tell_ready, self._fail)
 
     async def _share_files(self, nursery: trio.Nursery) -> None:
         """Token shards, and the model that the run begins with: fetched where they are needed, and lent."""

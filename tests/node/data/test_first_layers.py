@@ -23,6 +23,7 @@ from ftnode.node.data.shard_store import PART_SUFFIX
 from ftnode.node.data.shard_wire import ShardReply, ShardRequest, hear
 from ftnode.node.links.side_messages import say
 from ftnode.node.ports import LayersMissing
+from ftnode.protocol.words.errors import UserError
 from tests.models.families import saved
 from tests.models.test_first_weights import STAGES, begun
 from tests.node.data.shard_swarm import RUN, Network, run
@@ -58,9 +59,10 @@ class Volunteer:
         self.said: list[str] = []
         self.peers: list[str] = []
         self.held: set[int] = set()
+        self.failures: list[UserError] = []
         self.first = FirstLayers(
             self.store, self.model, STAGES, local, lambda: [PeerShards(RUN, peer, network) for peer in self.peers],
-            Random(1), self.said.append, lambda: None, lambda: self.held,
+            Random(1), self.said.append, lambda: None, lambda: self.held, self.failures.append,
         )  # fmt: skip
 
     def asks(self, *names: str) -> Volunteer:
@@ -183,18 +185,19 @@ def test_a_folder_that_changes_in_mid_run_is_noticed_and_the_layer_fetched(folde
     assert mine.fetched() == [*layer_names(mine.model, STAGES, 1), *layer_names(mine.model, STAGES, 2)]
 
 
-def test_a_folder_of_another_model_is_said_and_holds_nothing_up(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_of_another_model_ends_the_node(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     saved(NAME, other, torch.float32)
     network = Network()
     wrong = Volunteer("wrong", folder, network, local=other)
 
     async def main() -> None:
-        with pytest.raises(LayersMissing, match="leave --from out"):
+        with pytest.raises(LayersMissing, match="and the run began with"):
             await wrong.first.layers(1)
 
     among(network, [wrong], main)
-    assert "the run began with" in wrong.said[-1]
+    (failure,) = wrong.failures
+    assert failure.exit_code == 65 and f"--from: the weights in {other} are" in str(failure)
 
 
 def test_what_is_larger_than_allowed_is_not_fetched(folder: Path) -> None:
