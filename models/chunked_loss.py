@@ -7,7 +7,7 @@ products in all and the memory of one chunk (as in Liger Kernel's fused linear c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import torch
@@ -16,22 +16,23 @@ from torch import Tensor
 
 CHUNK_NUMBERS: Final = {"cpu": 1 << 22, "cuda": 1 << 28}
 """Logits at once. A card needs thousands of positions to be busy, and has the memory."""
-SLICE_NUMBERS: Final = 1 << 24
-"""Of the head's gradient at once, where it has to be turned into the model's precision first."""
+SLICE_NUMBERS: Final = {"cpu": 1 << 20, "cuda": 1 << 24}
+"""Of the head's gradient at once, where it has to be turned into the model's precision first. A processor makes a
+second copy for that."""
 
 
 def chunk_positions(vocabulary: int, device: torch.device) -> int:
     """How many positions a chunk has."""
-    return max(1, _at_once(device) // vocabulary)
+    return max(1, _at_once(CHUNK_NUMBERS, device) // vocabulary)
 
 
 def vocabulary_at_once(positions: int, device: torch.device) -> int:
     """Of how large a vocabulary so many positions are one chunk."""
-    return max(1, _at_once(device) // positions)
+    return max(1, _at_once(CHUNK_NUMBERS, device) // positions)
 
 
-def _at_once(device: torch.device) -> int:
-    return CHUNK_NUMBERS.get(device.type, CHUNK_NUMBERS["cuda"])
+def _at_once(numbers: Mapping[str, int], device: torch.device) -> int:
+    return numbers.get(device.type, numbers["cuda"])
 
 
 def mean_loss(hidden_nd: Tensor, lm_head_vd: Tensor, targets_n: Tensor) -> Tensor:
@@ -78,7 +79,7 @@ def _add_product(into_vd: Tensor, d_cv: Tensor, low_cd: Tensor, scale: float) ->
     if into_vd.dtype == d_cv.dtype:
         into_vd.addmm_(d_cv.T, low_cd)
         return
-    rows = max(1, SLICE_NUMBERS // into_vd.shape[1])
+    rows = max(1, _at_once(SLICE_NUMBERS, into_vd.device) // into_vd.shape[1])
     for start in range(0, len(into_vd), rows):
         part = slice(start, start + rows)
         into_vd[part].add_(d_cv[:, part].T @ low_cd, alpha=1 / scale)

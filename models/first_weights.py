@@ -150,7 +150,7 @@ def open_checkpoint(folder: Path, config: ModelConfig) -> Checkpoint:
         if name not in found:
             raise NoModel(f"{name} is missing in {folder}")
         if found[name].shape != shape:
-            raise NoModel(f"{name} in {folder} has shape {found[name].shape}, and config.json says {shape}")
+            raise NoModel(f"{name} in {folder} has shape {found[name].shape}, and the model has {shape}")
     spare = {LM_HEAD} if config.tied else set()
     strange = sorted(name for name in found.keys() - wanted.keys() - spare if not NOT_NEEDED.fullmatch(name))
     if strange:

@@ -18,8 +18,9 @@ from ftnode.node.home.paths import whole_path
 @json_option
 @unused_home_option
 def gpu(device: str | None, quick: bool, minutes: float, out: str | None, as_json: bool, home: str | None) -> int:
-    """What one stage makes of a card (tokens/s, MFU, idle time, memory) against a plain torch loop. At most nine
-    minutes; without a card, about a minute on the processor. Exit code 1 when a card's budget is missed."""
+    """What one stage makes of a card (tokens/s, MFU, idle time, memory) against a plain torch loop, and four nodes
+    against one process. At most nine minutes; without a card, about a minute and a half on the processor. Exit code 1
+    when a card's budget is missed."""
     from ftnode.node.compute.devices import decide, found_by_torch
 
     chosen = device or ("cuda:0" if found_by_torch().get("devices") else "cpu")

@@ -1,5 +1,5 @@
 """`ftnode lab gpu`: what one stage makes of a device through the compute process, against the same blocks in a plain
-torch loop, at three sizes; and what the process itself costs.
+torch loop, at three sizes; what the process itself costs; and four nodes on one device against one process.
 
 It is one command of at most nine minutes for whoever has a card for a moment. Without a card the same is measured on
 the processor at sizes that take seconds. Sizes that do not fit into the time are left out, and said so; with a folder,
@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ftnode.lab.parts import gpu_plain
+from ftnode.lab.parts import gpu_plain, gpu_swarm
 from ftnode.lab.parts.checkpoint import Begun, begin
 from ftnode.lab.parts.gpu_process import (
     GRADIENT,
@@ -42,6 +42,8 @@ IDLE_SECONDS_MAX: Final = 0.3e-3
 MEMORY_MOST: Final = 1.15
 """Announced memory, of what is used; at least all of it."""
 EMPTY_TASKS: Final = 4000
+SWARM: Final = "swarm"
+"""What the row of four nodes on one device is called."""
 
 
 def run(json_output: bool, device: str, quick: bool, minutes: float, folder: Path | None) -> dict[str, Any]:
@@ -58,16 +60,23 @@ def run(json_output: bool, device: str, quick: bool, minutes: float, folder: Pat
             continue
         path = None if folder is None else folder / f"gpu-{where.type}-{size.name}-{size.dim}.json"
         rows.append(_kept(path, size, device, name, products, threads))
+    if time.monotonic() > until - gpu_swarm.SECONDS:
+        left_out.append(SWARM)
+        swarm = {"why_not": "no time was left"}
+    else:
+        path = None if folder is None else folder / f"gpu-{where.type}-{SWARM}.json"
+        swarm = _swarm_kept(path, gpu_swarm.CARD if sizes is CARD else gpu_swarm.QUICK, device, products, threads)
     begun = begin()
     result = {
         "device": name, "products": products, "threads": threads, "torch": str(torch.__version__),
-        "sizes": rows, "left_out": left_out, "checkpoint": asdict(begun),
-        "passed": where.type != "cuda" or all(map(_good, rows)),
+        "sizes": rows, "left_out": left_out, "checkpoint": asdict(begun), "swarm": swarm,
+        "passed": where.type != "cuda" or (all(map(_good, rows)) and (SWARM in left_out or gpu_swarm.good(swarm))),
     }  # fmt: skip
     if json_output:
         print(json.dumps(result, indent=2))
     else:
         Console().print(_table(result))
+        print(gpu_swarm.said_of(swarm))
         print(said_of(begun))
         if left_out:
             print(f"left out for want of time: {', '.join(left_out)}; call again with --out to go on")
@@ -86,6 +95,18 @@ def _kept(path: Path | None, size: Size, device: str, name: str, products: str, 
         return measured(size, device, name, products, threads)
 
     return made() if path is None else kept_or_made(path, made)
+
+
+def _swarm_kept(
+    path: Path | None, size: gpu_swarm.SwarmSize, device: str, products: str, threads: int
+) -> dict[str, Any]:
+    def made() -> dict[str, Any]:
+        return gpu_swarm.measured(size, device, products, threads)
+
+    row = made() if path is None else kept_or_made(path, made)
+    if path is not None and "why_not" in row:
+        path.unlink()  # there may be time for it when it is called again
+    return row
 
 
 def measured(size: Size, device: str, name: str, products: str, threads: int) -> dict[str, Any]:

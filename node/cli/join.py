@@ -166,6 +166,7 @@ def join(
     announce = looked_up(announce)
     checked, text, invited = find_run(run, home, timeout, allow_unsigned)
     _check_data(checked, path, url)
+    model_folder = _checked_start(checked, start)
     check_limits(limits, checked)
     devices = _devices(device, compute, checked, shared=not pause_for_gpu)
     folder = home_directory(home)
@@ -205,7 +206,7 @@ def join(
         given=(*peers, *invited),
         log_bytes_max=0 if log_dir else int(log_limit * 1e9),
         name=name,
-        start=_checked_start(checked, start),
+        start=model_folder,
     )
 
     from ftnode.node.life.lives import run as volunteer
@@ -245,6 +246,16 @@ def _checked_start(manifest: Manifest, given: str | None) -> Path | None:
     path = typed_path(given)
     if not path.is_dir():
         raise UserError(f"--from {given}: there is no such folder; leave it out, and others' layers are fetched", 66)
+    from ftnode.models.config import ModelConfig
+    from ftnode.models.first_weights import open_checkpoint
+    from ftnode.models.huggingface import NoModel
+
+    try:
+        open_checkpoint(path, ModelConfig.of(manifest.model))
+    except NoModel as error:
+        raise UserError(f"--from: {error}; pass the folder of the run's model, or leave it out", 65) from None
+    except OSError as error:
+        raise UserError(f"--from: cannot read {error.filename or path}: {error.strerror}; leave it out", 66) from None
     return path
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from pathlib import Path
 from random import Random
 from typing import BinaryIO, Final
 
@@ -15,12 +17,14 @@ import trio
 
 from ftnode.models.shards import BLOCK_BYTES, StoredFile
 from ftnode.node.data.shard_sources import NotFetched, ShardSource
-from ftnode.node.data.shard_store import ShardStore
+from ftnode.node.data.shard_store import NoRoom, ShardStore
 
 log = logging.getLogger(__name__)
 
 PAUSES_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """After rounds in which nobody had anything for us; the last one repeats."""
+AGAIN_SECONDS: Final = (10.0, 30.0, 60.0)
+"""After what may pass, as a full disk, for as long as it lasts; the last one repeats."""
 LOCK_SECONDS: Final = 2.0
 FILE_SECONDS: Final = 60.0
 SLOWEST: Final = 20_000
@@ -37,14 +41,54 @@ class Fetching:
         tell: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.store = store
+        self.trouble = ""
+        """Why nothing comes now, for people; empty while nothing is wrong."""
         self._sources, self._chance, self._tell = sources, chance, tell
         self._told: set[str] = set()
+        self._passing = ""
+        """What kind of trouble was said last. Nothing has come since."""
+
+    async def _persist(self, work: Callable[[], Awaitable[None]], changed: Callable[[], None] | None = None) -> None:
+        """Do `work` to its end. What may pass, as a full disk, is said once, and `work` begins again after a while.
+
+        `changed` is called when something is said. Raises DataError of what does not pass.
+        """
+        for tries in count():
+            try:
+                self.trouble = ""
+                await work()
+                return
+            except NoRoom as error:
+                news = self._hold_up(str(error), "room")
+            except OSError as error:
+                news = self._hold_up(f"{self._cannot(error)}; tries again", str(error.errno))
+            finally:
+                self.store.unlock()
+            if news and changed is not None:
+                changed()
+            await trio.sleep(AGAIN_SECONDS[min(tries, len(AGAIN_SECONDS) - 1)])
+
+    def _hold_up(self, why: str, kind: str) -> bool:
+        """Whether this is news."""
+        self.trouble = why
+        if self._passing == kind:
+            return False
+        self._passing = kind
+        self._tell(why)
+        return True
+
+    def _cannot(self, error: OSError) -> str:
+        place = Path(str(error.filename or self.store.folder))
+        verb = "keep" if place.is_relative_to(self.store.folder) else "read"
+        return f"cannot {verb} {self.store.what} in {place}: {error.strerror}"
 
     async def _fetch_until(self, survey: Callable[[], Awaitable[None]]) -> None:
         """Until nothing is missing. `survey`: look again at what is here, which another node may have fetched. Raises
-        DataError when there is no room, OSError."""
+        DataError when it may not be fetched, NoRoom, OSError."""
         while not self.store.lock():
             await trio.sleep(LOCK_SECONDS)  # another node of this home fetches them
+        if self.store.lacks_files():  # every file that is here is hashed below, which takes long
+            self.store.check_room()
         await survey()
         idle = 0
         while not self.store.complete:
@@ -129,6 +173,7 @@ class Fetching:
             source.blame(f"{file.name} does not have its hash")
             raise NotFetched(f"{file.name} does not have its hash")
         await trio.to_thread.run_sync(self.store.keep, file)
+        self._passing = ""
         log.info("%s came from %s", file.name, source.label)
 
     def _tell_once(self, text: str) -> None:

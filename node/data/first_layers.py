@@ -3,15 +3,17 @@
     survey (--from FOLDER, the home's folder) → the index, from there or from peers → layers when a stage needs them
 
 Who passes the model's folder with --from reads and lends from it, without a copy. Everybody else fetches the layers of
-its stages, keeps them, and lends them on; nobody needs the others' layers. A layer that is here is hashed again by
-whoever computes with it (models/initial.py).
+its stages, keeps them, and lends them on. Layers of other stages go when there is no room for them any more. A layer
+that is here is hashed again by whoever computes with it (models/initial.py).
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -32,19 +34,28 @@ from ftnode.models.first_weights import (
     parse_index,
 )
 from ftnode.models.huggingface import NoModel
-from ftnode.models.shards import StoredFile, check_file
+from ftnode.models.shards import check_file
 from ftnode.node.data.fetching import PAUSES_SECONDS, Fetching
 from ftnode.node.data.shard_sources import ShardSource, peers_to_ask
-from ftnode.node.data.shard_store import ShardStore
+from ftnode.node.data.shard_store import NoRoom, ShardStore
 from ftnode.node.owner.announcements import Speaking
 from ftnode.node.owner.join_options import JoinConfig, shards_folder
 from ftnode.node.ports import LayersMissing, StreamOpener
 from ftnode.protocol.picture import Picture
+from ftnode.protocol.words.errors import UserError
+
+ERRORS = "first_layers"
 
 ASK_SECONDS: Final = 1.0
 """Until it is looked again whether the layers of a stage are here."""
+USERS_NAME: Final = "users"
+"""A file that each node has a shared lock on that uses the folder."""
 STILL_SECONDS: Final = 300.0
 """Without a byte of what a stage needs, and the stage is left to somebody else."""
+
+
+class AnotherModel(DataError):
+    """The folder that was passed with --from has weights of another model than the run's, or unusable ones."""
 
 
 class LayerStore(ShardStore):
@@ -57,9 +68,12 @@ class LayerStore(ShardStore):
     def __init__(self, folder: Path, sha256: str, model: ModelConfig, bytes_max: int) -> None:
         super().__init__(folder, sha256, model.vocabulary, bytes_max)
         self.wanted: set[str] = set()
-        """Names of the layers that are needed here."""
+        """Names of the layers that somebody waits for."""
+        self.staying: Callable[[], set[str]] = set
+        """Names of the layers that stay here beside those."""
         self._model = model
         self._given: Checkpoint | None = None
+        self._users = -1
 
     @property
     def weights(self) -> WeightIndex:
@@ -69,7 +83,10 @@ class LayerStore(ShardStore):
 
     @property
     def size(self) -> int:
-        return sum(file.size for file in self.weights.files if file.name in self.wanted)
+        """Bytes in the home's folder when all that is wanted has come."""
+        missing = {file.name for file in self.missing()}
+        here = {file.name for file in self.weights.files if (self.folder / file.name).exists()}
+        return sum(file.size for file in self.weights.files if file.name in missing | here)
 
     def missing(self) -> list[Any]:
         return [file for file in super().missing() if file.name in self.wanted]
@@ -78,12 +95,25 @@ class LayerStore(ShardStore):
         """Bytes of what is wanted that have come so far."""
         if self.index is None:
             return 0
-        missing: list[StoredFile] = self.missing()
-        come = self.size - sum(file.size for file in missing)
-        for file in missing:
+        come = 0
+        for file in (file for file in self.weights.files if file.name in self.wanted):
+            if file.name in self.have:
+                come += file.size
+                continue
             with suppress(OSError):  # nothing of it yet, or it has just become whole
                 come += self.part(file).stat().st_size
         return come
+
+    def check_room(self) -> None:
+        """Where there is none, layers of stages that this node neither holds nor begins go. Raises NoRoom."""
+        spare = self._spare()
+        while True:
+            try:
+                super().check_room()
+                return
+            except DataError as error:
+                if not spare or not self._remove(spare.pop()):
+                    raise NoRoom(str(error)) from None
 
     def parse(self, data: bytes) -> WeightIndex:
         try:
@@ -100,9 +130,12 @@ class LayerStore(ShardStore):
     def survey(self, local: Path | None) -> list[str]:
         """Look at every layer that is here or in the model's folder `local`; what is wrong with some, a line each.
 
-        Raises DataError when `local` holds another model; OSError.
+        Raises AnotherModel when `local` holds one; OSError.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._users < 0:
+            self._users = os.open(self.folder / USERS_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._users, fcntl.LOCK_SH)
         self.have.clear()
         self.index, self._given = None, None
         if local is not None:
@@ -131,16 +164,42 @@ class LayerStore(ShardStore):
         self._given = None
         self.have = {name: path for name, path in self.have.items() if (self.folder / name).exists()}
 
+    def close(self) -> None:
+        """This node uses the folder no more."""
+        if self._users >= 0:
+            os.close(self._users)
+            self._users = -1
+
+    def _spare(self) -> list[Path]:
+        """What is in the home's folder and not needed, in the order in which it may go last: the rest of what never
+        became whole is of no use to anybody."""
+        needed = self.wanted | self.staying()
+        files = [file for file in self.weights.files if file.name not in needed]
+        paths = [self.folder / file.name for file in files] + [self.part(file) for file in files]
+        return [path for path in paths if path.exists()]
+
+    def _remove(self, path: Path) -> bool:
+        """Unless another node of the home, which may need it, uses the folder too."""
+        try:
+            fcntl.flock(self._users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+            self.have.pop(path.name, None)
+            path.unlink(missing_ok=True)
+        except BlockingIOError:
+            alone = False
+        finally:
+            fcntl.flock(self._users, fcntl.LOCK_SH)
+        return alone
+
     def _take_folder(self, local: Path) -> None:
         try:
             given = open_checkpoint(local, self._model)
             index = given.index()
         except (NoModel, EOFError) as error:
-            raise DataError(str(error)) from None
+            raise AnotherModel(str(error)) from None
         if index.sha256 != self.sha256:
-            raise DataError(
-                f"the weights in {local} are {index.sha256[:12]}, and the run began with {self.sha256[:12]}; leave "
-                "--from out, and others' are taken"
+            raise AnotherModel(
+                f"the weights in {local} are {index.sha256[:12]}, and the run began with {self.sha256[:12]}"
             )
         self.take_index(index.encode())
         self._given = given
@@ -168,15 +227,14 @@ class FirstLayers(Fetching):
     def __init__(
         self, store: LayerStore, model: ModelConfig, stages: int, local: Path | None,
         sources: Callable[[], Sequence[ShardSource]], chance: Random, tell: Callable[[str], None],
-        changed: Callable[[], None],
+        changed: Callable[[], None], held: Callable[[], Collection[int]], fail: Callable[[UserError], None],
     ) -> None:  # fmt: skip
-        """`sources`: whom to ask now."""
+        """`sources`: whom to ask now. `held`: the stages whose layers stay here. `fail`: the owner has to mend this."""
         super().__init__(store, sources, chance, tell)
+        store.staying = lambda: {name for stage in held() for name in layer_names(model, stages, stage)}
         self.surveyed = False
-        self.trouble = ""
-        """Why no stage can begin here."""
         self._model, self._stages, self._local, self._changed = model, stages, local, changed
-        self._asked = trio.Event()
+        self._fail, self._asked = fail, trio.Event()
 
     @property
     def frozen(self) -> bool:
@@ -186,26 +244,29 @@ class FirstLayers(Fetching):
     async def run(self) -> None:
         """Find the index, and fetch what is asked for, until cancelled."""
         try:
-            await self._survey()
-            await self._find_index()
+            await self._persist(self._begin)
             self.surveyed = True
             self._changed()
             while True:
+                self._asked = trio.Event()
                 if self.store.missing():
                     names = ", ".join(file.name for file in self.store.missing())
-                    self._tell(f"{names} of the model that the run began with come from peers")
-                    await self._fetch_until(self._survey)
-                    self.store.unlock()
-                self._asked = trio.Event()
+                    if not self._passing:
+                        self._tell(f"{names} of the model that the run began with come from peers")
+                    await self._persist(lambda: self._fetch_until(self._survey))
                 if not self.store.missing():
                     await self._asked.wait()
         except DataError as error:
             self.trouble = str(error)
-        except OSError as error:
-            self.trouble = f"cannot keep first weights in {self.store.folder}: {error.strerror}"
+            if isinstance(error, AnotherModel):
+                self._fail(UserError(f"--from: {error}; leave it out, and others' layers are fetched", 65))
         finally:
-            self.store.unlock()
+            self.store.close()
         self._tell(self.trouble)
+
+    async def _begin(self) -> None:
+        await self._survey()
+        await self._find_index()
 
     async def layers(self, stage: int) -> dict[str, Any]:
         """What the compute process needs to begin a stage, once it is here: {dtype, layers: [[sha256, [[path, start,
@@ -213,6 +274,16 @@ class FirstLayers(Fetching):
         names = layer_names(self._model, self._stages, stage)
         self.store.wanted |= set(names)
         self._asked.set()
+        try:
+            await self._all_here(names)
+        finally:
+            self.store.wanted -= set(names)
+        hashes = {file.name: file.sha256 for file in self.store.weights.files}
+        rows = [[hashes[name], [list(span) for span in self.store.spans(name)]] for name in names]
+        return {"dtype": self.store.weights.dtype, "layers": rows}
+
+    async def _all_here(self, names: Sequence[str]) -> None:
+        """Wait for them. Raises LayersMissing."""
         came, since = -1, trio.current_time()
         while not self.surveyed or any(name not in self.store.have for name in names):
             if self.trouble:
@@ -225,9 +296,6 @@ class FirstLayers(Fetching):
                     f"{STILL_SECONDS:.0f} s; pass its folder with --from"
                 )
             await trio.sleep(ASK_SECONDS)
-        hashes = {file.name: file.sha256 for file in self.store.weights.files}
-        rows = [[hashes[name], [list(span) for span in self.store.spans(name)]] for name in names]
-        return {"dtype": self.store.weights.dtype, "layers": rows}
 
     def spoiled(self, stage: int) -> None:
         """Its layers were not what their hashes say when they were read. They are fetched, and the model's folder,
@@ -253,7 +321,7 @@ class FirstLayers(Fetching):
 
 def first_layers(
     config: JoinConfig, opener: StreamOpener, look: Callable[[], Picture], speaking: Speaking,
-    changed: Callable[[], None],
+    changed: Callable[[], None], fail: Callable[[UserError], None],
 ) -> FirstLayers:  # fmt: skip
     """Those of the run that a node joins."""
     manifest, chance = config.manifest, Random(secrets.randbits(64))
@@ -262,5 +330,5 @@ def first_layers(
     return FirstLayers(
         store, model, manifest.pipeline.stages, config.start,
         lambda: peers_to_ask(look(), manifest.run_id, opener, chance), chance,
-        lambda text: speaking.say("model", text), changed,
+        lambda text: speaking.say("model", text), changed, lambda: {*look().versions, *look().mine}, fail,
     )  # fmt: skip

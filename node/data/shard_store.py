@@ -34,6 +34,10 @@ PART_SUFFIX: Final = ".part"
 LOCK_NAME: Final = "lock"
 
 
+class NoRoom(DataError):
+    """What is missing may not be fetched now, and later it may."""
+
+
 class StoredIndex(Protocol):
     """Which files there are, with sizes and hashes."""
 
@@ -72,6 +76,11 @@ class ShardStore:
 
     def missing(self) -> list[StoredFile]:
         return [] if self.index is None else [file for file in self.index.files if file.name not in self.have]
+
+    def lacks_files(self) -> bool:
+        """Whether something is missing, and none of it has been put here meanwhile by another node of the home."""
+        names = [file.name for file in self.missing()]
+        return bool(names) and not any((self.folder / name).exists() for name in names)
 
     def spans(self, name: str) -> list[Span]:
         """Where the bytes of a file that is here lie; nothing when it is gone."""
@@ -114,7 +123,7 @@ class ShardStore:
         self.index = index
 
     def check_room(self) -> None:
-        """Raises DataError unless what is missing may be fetched and fits on the disk."""
+        """Raises DataError unless what is missing may be fetched, NoRoom unless it fits on the disk."""
         assert self.index is not None
         if self.size > self._bytes_max:
             raise DataError(
@@ -124,9 +133,9 @@ class ShardStore:
         needed = sum(file.size for file in self.missing())
         free = shutil.disk_usage(self.folder).free
         if needed + DISK_BYTES_SPARED > free:
-            raise DataError(
+            raise NoRoom(
                 f"{size_text(needed)} of {self.what} are missing, and the disk of {self.folder} has {size_text(free)} "
-                f"free, of which {size_text(DISK_BYTES_SPARED)} stay free; make room"
+                f"free, of which {size_text(DISK_BYTES_SPARED)} stay free; make room, and they are fetched"
             )
 
     def part(self, file: StoredFile) -> Path:

@@ -8,12 +8,11 @@ meanwhile; so the corpus outlives any holder of the head. What is here already i
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 import trio
 
@@ -26,19 +25,6 @@ from ftnode.node.owner.announcements import Speaking
 from ftnode.node.owner.join_options import JoinConfig, shards_folder
 from ftnode.node.ports import StreamOpener
 from ftnode.protocol.picture import Picture
-
-log = logging.getLogger(__name__)
-
-PAUSES_SECONDS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""After rounds in which nobody had anything for us; the last one repeats."""
-LOCK_SECONDS: Final = 2.0
-FILE_SECONDS: Final = 60.0
-SLOWEST: Final = 20_000
-"""Bytes per second; a file that takes longer than FILE_SECONDS and its size at this pace is given up for now."""
-PEERS_MAX: Final = 16
-"""Asked in one round."""
-ABSENT_MAX: Final = 8
-"""So many files in a row that a source does not have, and another one is asked."""
 
 
 class RunShards(Fetching):
@@ -57,8 +43,6 @@ class RunShards(Fetching):
         super().__init__(store, sources, chance, tell)
         self.surveyed = False
         """What is here has been looked at."""
-        self.trouble = ""
-        """Why the corpus will never be whole here."""
         self._local, self._changed = local, changed
 
     def head(self) -> tuple[bool, str]:
@@ -73,21 +57,28 @@ class RunShards(Fetching):
         return False, f"{count - len(self.store.missing())} of {count} files of the run's shards are here"
 
     async def run(self) -> None:
+        """Until all is here, or it is known that it will never be."""
         try:
-            await self._survey()
-            if not self.store.complete:
-                await self._fetch_all()
+            await self._persist(self._look_and_fetch, self._known)
         except DataError as error:
             self.trouble = str(error)
-        except OSError as error:
-            self.trouble = f"cannot keep shards in {self.store.folder}: {error.strerror}"
-        finally:
-            self.store.unlock()
-        if self.trouble:
             self._tell(self.trouble)
-        elif self.store.index is not None:
+        if not self.trouble and self.store.index is not None:
             files = self.store.index.files
             self._tell(f"all {len(files)} files of the run's shards are here, {self.store.index.size / 1e6:,.1f} MB")
+        self._known()
+
+    async def _look_and_fetch(self) -> None:
+        if not self.surveyed:
+            await self._survey()
+            if self.store.complete:
+                return
+            self._tell(self.head()[1])
+            self._known()
+        await self._fetch_until(self._survey)
+
+    def _known(self) -> None:
+        """What is here, and whether more can come now."""
         self.surveyed = True
         self._changed()
 
@@ -95,12 +86,6 @@ class RunShards(Fetching):
         look: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
         for trouble in await look(self.store.survey, self._local, abandon_on_cancel=True):
             self._tell(trouble)
-
-    async def _fetch_all(self) -> None:
-        self._tell(self.head()[1])
-        self.surveyed = True
-        self._changed()
-        await self._fetch_until(self._survey)
 
 
 def run_shards(

@@ -56,7 +56,13 @@ from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.invited_peers import inviting_peers, is_news
 from ftnode.node.manifests.namesakes import namesakes_line
 from ftnode.node.manifests.spread import Spreading
-from ftnode.node.owner.announcements import activations_at_once, activations_text, describe_compute, live_here, room_on
+from ftnode.node.owner.announcements import (
+    activations_at_once,
+    activations_text,
+    describe_compute,
+    live_here,
+    room_on,
+)
 from ftnode.node.owner.join_options import JoinConfig, Running
 from ftnode.node.owner.offer import offer_of
 from ftnode.node.owner.running_note import RunningNote
@@ -223,7 +229,7 @@ class Node:
             return None
         from ftnode.node.data.first_layers import first_layers  # as above
 
-        return first_layers(self.config, self.transport, self._look, self.speaking, self._tell_ready)
+        return first_layers(self.config, self.transport, self._look, self.speaking, self._tell_ready, self._fail)
 
     async def _share_files(self, nursery: trio.Nursery) -> None:
         """Token shards, and the model that the run begins with: fetched where they are needed, and lent."""

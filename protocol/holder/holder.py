@@ -468,7 +468,7 @@ class Holder:
     # -- installs
 
     def on_installed(self, s: Situation, event: Installed) -> Outcome:
-        version, out = self.installs.on_installed(event)
+        version, out = self.installs.on_installed(s, event)
         if version is None:
             return out
         self.versions[event.stage] = version

@@ -71,7 +71,7 @@ class Installs:
             return out
         self._pending[plan.stage] = Pending(plan, base, s.now, base)
         donors = ", ".join(f"{donor.peer}'s {spoken_stage(donor.stage).removeprefix('the ')}" for donor in plan.donors)
-        source = plan.rung.spoken + (f" ({donors})" if donors else "")
+        source = _source(plan, s) + (f" ({donors})" if donors else "")
         text = f"{spoken_stage(plan.stage)} starts from {source}: {plan.reason}"
         out.note("rebuild", text, stages=str(plan.stage), rung=plan.rung.value)
         out.append(Install(plan, base))
@@ -109,14 +109,14 @@ class Installs:
         pending.becomes = base
         return True
 
-    def on_installed(self, event: Installed) -> tuple[Version | None, Outcome]:
+    def on_installed(self, s: Situation, event: Installed) -> tuple[Version | None, Outcome]:
         """What the stage now is; None when nobody waits for it any more."""
         out, pending = Outcome(), self._pending.get(event.stage)
         if pending is None or pending.base != event.base:
             return None, out
         del self._pending[event.stage]
         self.fetched[event.stage] = event.bytes_fetched
-        text = f"{spoken_stage(event.stage)} is here as of step {event.base.step}, from {pending.plan.rung.spoken}"
+        text = f"{spoken_stage(event.stage)} is here as of step {event.base.step}, from {_source(pending.plan, s)}"
         out.note("rebuilt", text, stages=str(event.stage), rung=pending.plan.rung.value)
         return pending.becomes, out
 
@@ -165,3 +165,9 @@ class Installs:
         limit, grace = s.now - s.settings.install_seconds, s.liveness.grace
         late = (stage for stage, item in self._pending.items() if max(item.since, grace) < limit)
         return next((stage for stage in late if stage in s.mine), None)
+
+
+def _source(plan: Plan, s: Situation) -> str:
+    """Where the weights come from, for people."""
+    initial = Rung.FIRST.spoken if s.settings.continued else "random weights"
+    return initial if plan.rung is Rung.INITIAL else plan.rung.spoken

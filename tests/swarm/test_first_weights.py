@@ -60,6 +60,8 @@ def test_a_model_trains_on_from_its_own_loss(tmp_path: Path, text: Path) -> None
         assert fetched in (["head.bin"], ["layer-00000.bin", "layer-00001.bin"], ["layer-00002.bin", "layer-00003.bin"])
         given = shards_folder(trial.swarm.processes["given"].home, manifest.start.weights)
         assert not list(given.glob("*.bin")), "who has the folder copies nothing"
+        began = [told.record["text"] for told in trial.story.notes if told.record["kind"] == "rebuilt"]
+        assert len(began) > STAGES and all(text.endswith("from the model that the run goes on from") for text in began)
         done = export(trial, tmp_path / "out")
         trial.wait("a validation", lambda story: len(story.evaluated) >= STEPS // 2, WAIT_SECONDS)
         step, began = min(trial.story.evaluated.items())

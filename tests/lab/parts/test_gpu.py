@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ftnode.lab.parts import gpu
+from ftnode.lab.parts import gpu, gpu_swarm
 from ftnode.lab.parts.checkpoint import Begun, begin
 from ftnode.lab.parts.gpu_sizes import CARD, QUICK, Size, peak_flops
 from ftnode.models.config import ModelConfig
@@ -37,13 +37,20 @@ def test_sizes_beyond_the_time_are_left_out_and_those_that_are_there_are_kept(
         done.append(size.name)
         return {"size": size.name, "dim": size.dim, "why_not": "not in this test"}
 
+    def swarm(*_: object) -> dict[str, object]:
+        done.append("swarm")
+        return {"nodes": 4, "swarm_ratio": 0.7} if done.count("swarm") > 1 else {"why_not": "late"}
+
     monkeypatch.setattr(gpu, "measured", row)
+    monkeypatch.setattr(gpu_swarm, "measured", swarm)
     monkeypatch.setattr(gpu, "begin", lambda: Begun(1_000_000, 1.0, 1 << 20))
-    assert gpu.run(False, "cpu", True, -1.0, tmp_path)["left_out"] == [size.name for size in QUICK] and not done
+    names = [*(size.name for size in QUICK), "swarm"]
+    assert gpu.run(False, "cpu", True, -1.0, tmp_path)["left_out"] == names and not done
     assert "call again" in capsys.readouterr().out
-    for _ in range(2):
-        assert len(gpu.run(True, "cpu", True, 1.0, tmp_path)["sizes"]) == len(QUICK)
-    assert done == [size.name for size in QUICK], "the second time they are there"
+    for _ in range(3):
+        assert len(gpu.run(True, "cpu", True, 5.0, tmp_path)["sizes"]) == len(QUICK)
+    assert done == [*names, "swarm"], "the second time they are there, but for what was late"
+    assert gpu.run(True, "cpu", True, 1.0, None)["left_out"] == ["swarm"], "it has no minute and a half"
 
 
 def test_a_run_begins_with_a_checkpoint() -> None:
@@ -65,3 +72,14 @@ def test_what_is_good_enough() -> None:
     for worse in ({"ratio": 0.8}, {"idle_seconds": 1e-3}, {"announced_of_used": 0.9}, {"announced_of_used": 1.3}):
         assert not gpu._good({**good, **worse})
     assert not gpu._good({"why_not": "no memory"})
+
+
+@pytest.mark.swarm
+@pytest.mark.timeout(200)
+def test_four_nodes_on_one_device_against_one_process() -> None:
+    row = gpu_swarm.measured(replace(gpu_swarm.QUICK, steps=4), "cpu", "float32", 1, 120.0)
+    print(gpu_swarm.said_of(row))
+    assert row["swarm_ratio"] == row["swarm_tokens_per_second"] / row["single_tokens_per_second"] > 0, row
+    assert gpu_swarm.good({"swarm_ratio": 0.81}) and not gpu_swarm.good({"swarm_ratio": 0.79})
+    late = gpu_swarm.measured(replace(gpu_swarm.QUICK, steps=4), "cpu", "float32", 1, 0.0)
+    assert "waited 1 s for step" in late["why_not"] and not gpu_swarm.good(late)

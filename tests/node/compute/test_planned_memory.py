@@ -17,16 +17,23 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is measu
 
 LARGE = replace(
     CONFIG, dim=128, heads=4, layers=2, stages=2, context=64, hidden=352, sequences=4, microbatches=1,
-    vocabulary=60_000, slot_bytes=4 * 64 * 128 * 4,
+    vocabulary=160_000, slot_bytes=4 * 64 * 128 * 4,
 )  # fmt: skip
-"""Of the head 15 million parameters, and logits of 61 MB."""
-MOST = 1.25
-"""1.02 to 1.17 was seen: what the process had before differs, and 64 MiB are for what torch keeps by itself."""
+"""Of the head 41 million parameters, and logits of 164 MB. HOST_SLACK_BYTES is 0.15 of 640 MiB."""
+MOST = 1.15
+GIVEN_BACK = str(4 << 20)
+"""The C library gives freed memory of this size back at once, as long as it is told a size. Left to itself it keeps
+up to 80 MiB, another number each time."""
 
 
 def memory(pid: int, name: str) -> int:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def own_memory(pid: int) -> int:
+    """Without pages of files, which the kernel takes away and brings back as it likes."""
+    return memory(pid, "RssAnon") + memory(pid, "RssShmem")
 
 
 def step(compute: Process) -> None:
@@ -47,16 +54,19 @@ def step(compute: Process) -> None:
 
 @pytest.mark.fresh
 @pytest.mark.parametrize("products", ["float32", "bfloat16"])
-def test_what_is_planned_for_a_head_of_a_large_vocabulary_is_what_it_takes(products: str) -> None:
+def test_what_is_planned_for_a_head_of_a_large_vocabulary_is_what_it_takes(
+    products: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", GIVEN_BACK)
     with process(replace(LARGE, products=products).to_dict()) as compute:
         assert compute.first is not None and "ready" in compute.first, compute.first
         ready, pid = compute.first["ready"], compute.child.pid
-        before = memory(pid, "VmRSS")
+        before, files = own_memory(pid), memory(pid, "RssFile")
         Path(f"/proc/{pid}/clear_refs").write_text("5")  # the largest size so far begins anew
         for stage in (0, 1):
             compute.call("initialise", stage=stage, commit="lineage")
         step(compute)
-        used = memory(pid, "VmHWM") - before
+        used = memory(pid, "VmHWM") - max(files, memory(pid, "RssFile")) - before
         working = ready["working_bytes"] + ready["head_working_bytes"]
         planned = ready["head_bytes"] + ready["stage_bytes"] + ready["activation_bytes"] + working
         assert used <= planned <= MOST * used, (used >> 20, planned >> 20)

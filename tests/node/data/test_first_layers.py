@@ -19,9 +19,11 @@ from ftnode.node.data import fetching, first_layers, shard_sources
 from ftnode.node.data.first_layers import FirstLayers, LayerStore
 from ftnode.node.data.shard_lending import ShardLender
 from ftnode.node.data.shard_sources import PeerShards
+from ftnode.node.data.shard_store import PART_SUFFIX
 from ftnode.node.data.shard_wire import ShardReply, ShardRequest, hear
 from ftnode.node.links.side_messages import say
 from ftnode.node.ports import LayersMissing
+from ftnode.protocol.words.errors import UserError
 from tests.models.families import saved
 from tests.models.test_first_weights import STAGES, begun
 from tests.node.data.shard_swarm import RUN, Network, run
@@ -31,7 +33,8 @@ NAME = "qwen-2"
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetching, "PAUSES_SECONDS", (0.01,))
+    for name in ("PAUSES_SECONDS", "AGAIN_SECONDS"):
+        monkeypatch.setattr(fetching, name, (0.01,))
     monkeypatch.setattr(first_layers, "PAUSES_SECONDS", (0.01,))
     monkeypatch.setattr(fetching, "LOCK_SECONDS", 0.01)
     monkeypatch.setattr(first_layers, "ASK_SECONDS", 0.01)
@@ -55,9 +58,11 @@ class Volunteer:
         network.lenders[name] = ShardLender(RUN, [self.store], network.strike, lambda peer: True)
         self.said: list[str] = []
         self.peers: list[str] = []
+        self.held: set[int] = set()
+        self.failures: list[UserError] = []
         self.first = FirstLayers(
             self.store, self.model, STAGES, local, lambda: [PeerShards(RUN, peer, network) for peer in self.peers],
-            Random(1), self.said.append, lambda: None,
+            Random(1), self.said.append, lambda: None, lambda: self.held, self.failures.append,
         )  # fmt: skip
 
     def asks(self, *names: str) -> Volunteer:
@@ -172,7 +177,7 @@ def test_a_folder_that_changes_in_mid_run_is_noticed_and_the_layer_fetched(folde
             begun(mine.model, 2, stage_layers(mine.model, STAGES, 2, rows))
         await mine.first.layers(1)
         mine.first.spoiled(2)
-        assert {file.name for file in mine.store.missing()} == mine.store.wanted, "nothing of the folder is believed"
+        assert set(mine.store.have) == {WEIGHTS_NAME}, "nothing of the folder is believed"
         assert torch.equal(await mine.weights(2), given)
         assert torch.equal(await mine.weights(1), await rich.weights(1))
 
@@ -180,18 +185,19 @@ def test_a_folder_that_changes_in_mid_run_is_noticed_and_the_layer_fetched(folde
     assert mine.fetched() == [*layer_names(mine.model, STAGES, 1), *layer_names(mine.model, STAGES, 2)]
 
 
-def test_a_folder_of_another_model_is_said_and_holds_nothing_up(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_of_another_model_ends_the_node(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     saved(NAME, other, torch.float32)
     network = Network()
     wrong = Volunteer("wrong", folder, network, local=other)
 
     async def main() -> None:
-        with pytest.raises(LayersMissing, match="leave --from out"):
+        with pytest.raises(LayersMissing, match="and the run began with"):
             await wrong.first.layers(1)
 
     among(network, [wrong], main)
-    assert "the run began with" in wrong.said[-1]
+    (failure,) = wrong.failures
+    assert failure.exit_code == 65 and f"--from: the weights in {other} are" in str(failure)
 
 
 def test_what_is_larger_than_allowed_is_not_fetched(folder: Path) -> None:
@@ -220,3 +226,87 @@ def test_a_layer_that_nobody_gives_is_not_waited_for_for_ever(folder: Path, monk
             await poor.first.layers(2)
 
     among(network, [rich, poor], main)
+
+
+def test_a_full_disk_holds_up_and_ends_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network()
+    rich = Volunteer("rich", folder, network, local=folder)
+    poor = Volunteer("poor", folder, network).asks("rich")
+    usage = shutil.disk_usage(folder)
+
+    async def main() -> None:
+        given = await rich.weights(1)
+        while not poor.first.surveyed:
+            await trio.lowlevel.checkpoint()
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1 << 30))
+        for _ in range(3):
+            with pytest.raises(LayersMissing, match=r"of first weights are missing, and the disk of .*; make room"):
+                await poor.first.layers(1)
+            while poor.first.trouble:  # until it has tried again, with nothing that anybody waits for
+                await trio.lowlevel.checkpoint()
+        assert sum("make room" in said for said in poor.said) == 1 and not poor.fetched()
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1 << 40))
+        assert torch.equal(await poor.weights(1), given)
+
+    among(network, [rich, poor], main)
+    assert poor.fetched() == layer_names(poor.model, STAGES, 1)
+    assert sum("come from peers" in said for said in poor.said) == 1, poor.said
+
+
+@pytest.mark.parametrize("where", ["index", "layer"])
+def test_a_disk_that_cannot_be_written_holds_up_and_ends_nothing(where: str, folder: Path) -> None:
+    network = Network()
+    rich = Volunteer("rich", folder, network, local=folder)
+    poor = Volunteer("poor", folder, network).asks("rich")
+    name = WEIGHTS_NAME if where == "index" else layer_names(poor.model, STAGES, 1)[0]
+    in_the_way = poor.store.folder / f"{name}{PART_SUFFIX}"
+    in_the_way.mkdir(parents=True)
+
+    async def main() -> None:
+        given = await rich.weights(1)
+        with pytest.raises(LayersMissing, match=r"cannot keep first weights in .*: Is a directory; tries again"):
+            await poor.first.layers(1)
+        in_the_way.rmdir()
+        while poor.first.trouble:
+            await trio.lowlevel.checkpoint()
+        assert torch.equal(await poor.weights(1), given)
+
+    among(network, [rich, poor], main)
+    assert sum("cannot keep" in said for said in poor.said) == 1
+
+
+@pytest.mark.parametrize("twin", [False, True])
+def test_layers_of_stages_that_are_not_held_go_when_others_need_their_room(folder: Path, twin: bool) -> None:
+    network = Network()
+    rich = Volunteer("rich", folder, network, local=folder)
+    files = open_checkpoint(folder, rich.model).index().files
+    layers = {stage: layer_names(rich.model, STAGES, stage) for stage in range(STAGES + 1)}
+    sizes = [sum(file.size for file in files if file.name in layers[stage]) for stage in layers]
+    bytes_max = sizes[2] + max(sizes[0], sizes[1])
+    poor = Volunteer("poor", folder, network, bytes_max=bytes_max).asks("rich")
+    other = Volunteer("poor", folder, Network(), bytes_max=bytes_max)
+    """Of the same home."""
+    stale = poor.store.folder / f"{layers[0][0]}{PART_SUFFIX}"
+
+    async def main() -> None:
+        for stage in (1, 2):
+            await poor.first.layers(stage)
+        stale.write_bytes(b"begun once")
+        poor.held.add(2)
+        assert poor.fetched() == layers[1] + layers[2], "there was room for both"
+        if twin:
+            with pytest.raises(LayersMissing, match="raise --data-limit"):
+                await poor.first.layers(0)
+            assert poor.fetched() == layers[1] + layers[2] and stale.exists(), "the other one may need them"
+            return
+        given = await rich.weights(0)
+        assert torch.equal(await poor.weights(0), given)
+        assert poor.fetched() == layers[0] + [name for name in layers[1] if name in poor.store.have] + layers[2]
+        assert not {*layers[1]} <= poor.store.have.keys() and {*layers[2]} <= poor.store.have.keys(), "it holds stage 2"
+        assert not stale.exists()
+        poor.held.add(0)
+        with pytest.raises(LayersMissing, match="raise --data-limit"):
+            await poor.first.layers(1)
+        assert {*layers[0], *layers[2]} <= {*poor.fetched()}
+
+    among(network, [rich, poor, *([other] if twin else [])], main)

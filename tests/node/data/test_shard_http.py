@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from ftnode.models.shards import INDEX_NAME
-from ftnode.node.data import shards as shards_module
+from ftnode.node.data import fetching
 from ftnode.node.data.shard_http import HttpShards
 from ftnode.node.data.shard_sources import Delivery, NotFetched
 from tests.node.data.corpora import shards
@@ -27,7 +27,7 @@ def built(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards_module, "PAUSES_SECONDS", (0.01,))
+    monkeypatch.setattr(fetching, "PAUSES_SECONDS", (0.01,))
 
 
 def fetched(

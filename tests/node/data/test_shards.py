@@ -11,8 +11,7 @@ import trio
 
 from ftnode.models.data import load_corpus
 from ftnode.models.shards import INDEX_NAME, check_file, open_shards, read_index
-from ftnode.node.data import shard_lending, shard_sources
-from ftnode.node.data import shards as shards_module
+from ftnode.node.data import fetching, shard_lending, shard_sources, shard_store
 from ftnode.node.data.shard_wire import ShardReply, ShardRequest, hear
 from ftnode.node.links.side_messages import say
 from ftnode.protocol.wire.frames import Refusal
@@ -28,8 +27,9 @@ def built(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards_module, "PAUSES_SECONDS", (0.01,))
-    monkeypatch.setattr(shards_module, "LOCK_SECONDS", 0.01)
+    for name in ("PAUSES_SECONDS", "AGAIN_SECONDS"):
+        monkeypatch.setattr(fetching, name, (0.01,))
+    monkeypatch.setattr(fetching, "LOCK_SECONDS", 0.01)
 
 
 def same(store: Path, built: Path) -> bool:
@@ -257,21 +257,53 @@ def test_what_cannot_be_used_is_not_fetched(options: dict[str, int], says: str, 
     assert says in poor.shards.head()[1] and not list(poor.store.folder.glob("*.bin*"))
 
 
-def test_a_disk_without_room_is_said(tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_room_is_said_once_and_fetched_to_when_it_has_some(
+    tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     network = Network()
     rich = Volunteer("rich", tmp_path, built, network, local=built)
     poor = Volunteer("poor", tmp_path, built, network).asks("rich")
-    monkeypatch.setattr(shards_module.ShardStore, "check_room", poor.store.check_room)
-    usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1 << 30))
+    usage, looked = shutil.disk_usage(tmp_path), []
+
+    def full(path: Path) -> object:
+        looked.append(path)
+        return usage._replace(free=1 << 30)
 
     async def main() -> None:
         await rich.shards.run()
-        await poor.shards.run()
+        monkeypatch.setattr(shutil, "disk_usage", full)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poor.shards.run)
+            while len(looked) < 4:
+                await trio.lowlevel.checkpoint()
+            allowed, why = poor.shards.head()
+            assert not allowed and " kB of shards are missing" in why
+            assert "has 1.1 GB free, of which 1.1 GB stay free; make room" in why
+            assert poor.said.count(why) == 1 and poor.changes == 2, "three times in vain, said once"
+            monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1 << 40))
 
     run(network, main)
-    why = poor.shards.head()[1]
-    assert " kB of shards are missing" in why and "has 1.1 GB free, of which 1.1 GB stay free; make room" in why
+    assert poor.shards.head() == (True, "") and same(poor.store.folder, built)
+
+
+def test_a_file_that_cannot_be_written_ends_nothing(tmp_path: Path, built: Path) -> None:
+    network = Network()
+    rich = Volunteer("rich", tmp_path, built, network, local=built)
+    poor = Volunteer("poor", tmp_path, built, network).asks("rich")
+    in_the_way = poor.store.folder / f"training-00000.bin{shard_store.PART_SUFFIX}"
+
+    async def main() -> None:
+        await rich.shards.run()
+        in_the_way.mkdir(parents=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(poor.shards.run)
+            while not any("cannot keep shards in" in said for said in poor.said):
+                await trio.lowlevel.checkpoint()
+            in_the_way.rmdir()
+
+    run(network, main)
+    assert poor.store.complete and same(poor.store.folder, built)
+    assert sum(f"{in_the_way}: Is a directory; tries again" in said for said in poor.said) == 1
 
 
 def test_two_nodes_of_a_home_do_not_fetch_the_same(tmp_path: Path, built: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_learner_carries_its_state_on_while_it_misses_no_gradient(
     reached = fetched + sum(carried)
     assert installs.becomes(HELD) == version(reached)
     assert not installs.carries_on(LEARNT, version(fetched + 1)), "nothing is under way there"
-    assert installs.on_installed(Installed(HELD, version(fetched), 9, 1.0, 0.0, ""))[0] == version(reached)
+    assert installs.on_installed(at_b(), Installed(HELD, version(fetched), 9, 1.0, 0.0, ""))[0] == version(reached)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_learner_carries_its_state_on_while_it_misses_no_gradient(
 )
 def test_only_what_is_waited_for_is_installed(stage: int, base: Version, becomes: Version | None) -> None:
     installs = under_way()
-    version_now, out = installs.on_installed(Installed(stage, base, 1234, 1.0, 0.0, "digest"))
+    version_now, out = installs.on_installed(at_b(), Installed(stage, base, 1234, 1.0, 0.0, "digest"))
     assert version_now == becomes
     assert (HELD in installs) == (becomes is None) == (not out)
     assert installs.fetched == ({} if becomes is None else {HELD: 1234})
@@ -208,6 +208,19 @@ def test_a_learner_asks_the_holders_in_turn(step: int, donor: Peer, rung: Rung) 
     assert forget == Forget(LEARNT) and isinstance(note, Note) and isinstance(install, Install)
     assert install.plan.donors == (Donor(LEARNT, donor, ("/there",)),)
     assert (install.plan.rung, install.base) == (rung, version(step))
+
+
+@pytest.mark.parametrize("continued", [False, True])
+@pytest.mark.parametrize("rung", [Rung.INITIAL, Rung.REPLICA])
+def test_what_an_untrained_stage_begins_with_is_said_as_the_run_has_it(rung: Rung, continued: bool) -> None:
+    s = at_b(settings=replace(SETTINGS, continued=continued))
+    installs, plan = Installs(), replace(PLAN, rung=rung, donors=())
+    started = installs.start(s, plan, BASE)
+    _, done = installs.on_installed(s, Installed(HELD, BASE, 0, 0.0, 0.0, "digest"))
+    texts = [each.text for each in (*started, *done) if isinstance(each, Note)]
+    first = "from the model that the run goes on from" if continued else "from random weights"
+    says = first if rung is Rung.INITIAL else "from another holder's weights"
+    assert len(texts) == 2 and all(says in text for text in texts)
 
 
 @pytest.mark.parametrize(
