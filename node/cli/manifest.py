@@ -115,6 +115,8 @@ def init(
             raise UserError("--preset and --from exclude each other; the model has its own shape")
         from ftnode.node.export.continuing import check_tokens, described_model, with_weights
 
+        if lora is not None and train != "all":
+            raise UserError("--lora trains adapters in place of the model's own weights; leave --train out")
         first = described_model(folder, context, stages, train, lora or 0)
         start, stages = folder.name, None
     elif context is not None:

@@ -237,7 +237,8 @@ class _Reader:
         if model.lora and model.train != "all":
             self._fail("model", "train", 'adapters are trained in place of weights; set model.train = "all"')
         if bool(model.lora) != bool(model.lora_alpha):
-            self._fail("model", "lora_alpha", f"adapters of rank {model.lora} do not go with {model.lora_alpha}")
+            wanted = "above 0 with adapters, and 0 without"
+            self._fail("model", "lora_alpha", f"lora_alpha is {wanted}, not {model.lora_alpha}")
         if model.last_layers > model.layers:
             self._fail("model", "train", f"the model has {model.layers} layers")
         if start.weights and model.qkv_bias != (start.architecture == "Qwen2ForCausalLM"):
