@@ -57,6 +57,9 @@ def audit_weights(lives: list[Life]) -> tuple[int, list[Finding]]:
 def _check_rebuild(lives: list[Life], life: Life, record: dict[str, Any]) -> None:
     """Raises Unusable with what is wrong."""
     donors, rung = record["donors"], Rung(record["rung"])
+    if rung is Rung.FIRST:
+        _check_first(lives, record)
+        return
     _check_donors(lives, record, life.settings)
     if rung is Rung.SNAPSHOT:
         _check_snapshot(lives, record)
@@ -84,6 +87,20 @@ def _check_rebuild(lives: list[Life], life: Life, record: dict[str, Any]) -> Non
     worst = float(np.max(np.abs(rebuilt - expected), initial=0.0))
     if not worst <= TOLERANCE:
         raise Unusable(f"the weights differ by {worst:.2e} from the {rung} of their donors")
+
+
+def _check_first(lives: list[Life], record: dict[str, Any]) -> None:
+    """Raises Unusable unless the stage has the weights with which it began."""
+    begun = {
+        other["digest"]
+        for life in lives
+        for other in life.installed
+        if other["rung"] == Rung.INITIAL and other["stage"] == record["stage"]
+    }
+    if record["donors"]:
+        raise Unusable("the model that the run goes on from has donors")
+    if begun and begun != {record["digest"]}:
+        raise Unusable(f"it is {record['digest']}, and the run began with {', '.join(sorted(begun))}")
 
 
 def _check_snapshot(lives: list[Life], record: dict[str, Any]) -> None:

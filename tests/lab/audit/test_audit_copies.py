@@ -243,3 +243,22 @@ def test_dumps_are_read_in_the_precision_of_the_run(tmp_path: Path) -> None:
     life.precision = "float16"
     with pytest.raises(Unusable, match="no precision"):
         read_dump(life, "whole", whole)
+
+
+@pytest.mark.parametrize(
+    ("begun", "donors", "findings"),
+    [
+        (1, [], []),
+        (2, [], ["the run began with"]),
+        (1, [[2, list(HOLDER), 1.0, "digest"]], ["has donors"]),
+    ],
+)
+def test_a_stage_that_begins_again_has_the_weights_with_which_it_began(
+    begun: int, donors: list[list[Any]], findings: list[str], tmp_path: Path
+) -> None:
+    scene = Scene(tmp_path)
+    scene.install(2, "initial", [], weights(begun))
+    scene.install(1, "initial", [], weights(9))
+    scene.install(2, "first", donors, weights(1))
+    found = scene.audit()
+    assert len(found) == len(findings) and all(says in text for says, text in zip(findings, found))
