@@ -459,7 +459,10 @@ class Manifest:
     @property
     def head_every(self) -> int:
         """Steps between two copies of the head: `recovery.head_every`, or so many that two times its weights and
-        moments are at most HEAD_COPIES_SHARE of the bytes of these steps."""
+        moments are at most HEAD_COPIES_SHARE of the bytes of these steps. 0: nobody keeps any, since nothing of it is
+        trained."""
+        if not self.head_state_bytes:
+            return 0
         copies = min(2, self.pipeline.stages) * self.head_state_bytes
         return self.recovery.head_every or max(1, ceil(copies / (HEAD_COPIES_SHARE * self.step_bytes)))
 

@@ -98,6 +98,7 @@ def test_a_manifest_counts_the_same_bytes_of_a_part_of_a_model(part: dict[str, A
     assert (manifest.head_state_bytes, manifest.stage_state_bytes) == (counted[0], counted[stages])
     assert manifest.stage_state_bytes == max(counted[1:])
     assert manifest.gradient_bytes == max(plan.size(stage, "weights") for stage in range(stages + 1))
+    assert (manifest.head_every > 0) is (counted[0] > 0), "nobody keeps copies of a head that is as it was"
 
 
 def test_what_is_trained_and_what_is_frozen_is_the_model() -> None:
