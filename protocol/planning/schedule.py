@@ -51,7 +51,7 @@ class Layout:
 class Batch:
     """What a step is made of. `window`: microbatches that one holder of the head has under way at most; `sums`: bytes
     of one stage's whole gradient as it travels among its holders, by stage; `fused`: neighbouring stages of one peer
-    are one task."""
+    are one task, and where two have the same holders, whoever has a microbatch at the first has it at the other."""
 
     microbatches: int
     window: int
@@ -164,10 +164,20 @@ class _Run:
     def _expected(self, name: str, stage: int) -> float:
         """What the peer itself would tell others of its pace: the longer one of device and line; like any other's where
         it has none. Its line has no part in what it passes on to itself."""
-        machine, tensors, holders = self.layout.machines[name], self.batch.tensors, self.layout.holders
-        forward = 0 if name in holders[(stage + 1) % len(holders)] else tensors.forward
-        backward = 0 if name in holders[stage - 1] else tensors.backward
-        return max(sum(machine.paces[stage]), (forward + backward) / machine.line.up) or 1.0
+        machine, tensors = self.layout.machines[name], self.batch.tensors
+        after = (stage + 1) % len(self.layout.holders)
+        sent = self._passed_on(name, stage, after) * tensors.forward
+        sent += self._passed_on(name, stage, stage - 1) * tensors.backward
+        return max(sum(machine.paces[stage]), sent / machine.line.up) or 1.0
+
+    def _passed_on(self, name: str, stage: int, near: int) -> float:
+        """The share of tensors from one stage to the next that go to somebody else."""
+        here, there, heads = self.layout.holders[stage], self.layout.holders[near], self.layout.holders[0]
+        if name not in there:
+            return 1.0
+        # Equal groups beside as many holders of the head are pipelines side by side (rule 20).
+        together = here == there and (self.batch.fused or len(heads) >= len(there))
+        return 0.0 if together else 1 - 1 / len(there)
 
     def _admit(self, head: str) -> None:
         while self.waiting[head] and self.in_flight[head] < self.batch.window:
@@ -179,17 +189,23 @@ class _Run:
 
     def _path(self, head: str, microbatch: int) -> tuple[_Peer, ...]:
         queues, path = self.under_way[head].copy(), []
+        holders, name, before = self.layout.holders, head, 0
         for stage in self.routes[microbatch % 2]:
-            name = head
-            if stage:
-                name = soonest(self.layout.holders[stage], stage, queues, self.pace, self.beside[head, stage])
+            if not stage:
+                name = head
+            elif len(holders[stage]) == 1:
+                name = holders[stage][0]
+            elif not (self.batch.fused and before and holders[stage] == holders[before]):
+                name = soonest(holders[stage], stage, queues, self.pace, self.beside[head, stage])
+            before = stage
             queues[name] += 1
             path.append(self.peers[name])
         return tuple(path)
 
     def _way(self, microbatch: int, path: tuple[_Peer, ...]) -> _Task:
         """Its first task. The head embeds in no time, and its loss is one task with the gradient of that."""
-        visited, tensors = self.routes[microbatch % 2], self.batch.tensors
+        visited, fused = self.routes[microbatch % 2], self.batch.fused
+        forward_size, backward_size = self.batch.tensors.forward, self.batch.tensors.backward
         last = len(visited) - 1
         way: list[_Task] = []
         for place in range(2 * last + 1):
@@ -200,9 +216,9 @@ class _Run:
                 seconds = sum(times) if visit == last else 0.0
             else:
                 seconds = times[0] if forward else times[1]
-            size = tensors.forward if place <= last else tensors.backward
+            size = forward_size if place <= last else backward_size
             stages = () if forward else (stage,)
-            if self.batch.fused and way and (way[-1].peer, way[-1].forward) == (peer, forward):
+            if fused and way and (way[-1].peer, way[-1].forward) == (peer, forward):
                 way[-1].seconds += seconds
                 way[-1].stages += stages
                 continue
