@@ -46,7 +46,7 @@ FEW: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Considered:
-    """`what`: where it comes from; `seconds`: of a step, by the schedule, or where it is not `scheduled` by the liquid."""
+    """`what`: where it comes from; `seconds`: of a step, by the schedule if it is `scheduled`, else by the liquid."""
 
     what: str
     holders: Holders

@@ -25,7 +25,7 @@ def random_swarm(chance: Random, machines: int, stages: int, microbatches: int) 
         forward = pace * chance.choice([1, 1, 2, 4])
         name = f"p{number:02}"
         peers[name] = alike((forward, 2 * forward), (0.0, chance.choice([0.5, 2]) * forward), stages, line)
-        room[name] = chance.randint(max(2, -(-2 * (stages + 2) // machines)), stages + 2)
+        room[name] = chance.randint(min(stages + 2, max(2, -(-2 * (stages + 2) // machines))), stages + 2)
     window = chance.choice([microbatches, microbatches, max(2, microbatches // 2)])
     batch = Batch(
         microbatches, window, BoundaryBytes(tensors, tensors), (sums,) * (stages + 1), fused=chance.random() < 0.5

