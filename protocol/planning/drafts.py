@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import combinations
+from itertools import accumulate, combinations, pairwise
 from math import comb, perm
 from typing import Final
 
 from ftnode.protocol.planning.flow import Flow
 from ftnode.protocol.planning.swarm import Range
 
+PARTS: Final = (2, 3, 4, 6, 8, 12)
+"""So many equal parts are tried."""
 CHAINS_MAX: Final = 400
 """Where there are no more chains of sole holders than this, all are tried."""
 PAIRS_MAX: Final = 1500
@@ -47,6 +49,10 @@ def drafts(flow: Flow) -> Iterator[tuple[str, Draft]]:
         found = _least(flow, partial(_teams, flow, roomy, stages))
         if found is not None:
             yield f"teams of up to {stages} stages", _helped(flow, found)
+    for count in PARTS:
+        parts = _parts(flow, fastest, count)
+        if parts is not None:
+            yield f"{count} equal parts", parts
     for few in _halves(len(fastest) // 2):
         for name, draft in (
             ("a chain", partial(_chain, flow, fastest[:few], SLIVER)),
@@ -122,6 +128,23 @@ def equal_stages(flow: Flow) -> Draft | None:
                 rates[place] += 1 / max(flow.busy(number, *ranges[place]), 1e-9)
                 break
     return held
+
+
+def _parts(flow: Flow, order: Sequence[int], count: int) -> Draft | None:
+    """The stages in parts of equal work, with groups that are equally fast, as far as machines fit."""
+    work = [0.0, *accumulate(min(paces[stage] for paces in flow.paces) for stage in range(flow.stages))]
+    cuts = [min(range(len(work)), key=lambda at: abs(work[at] - work[-1] * part / count)) for part in range(count + 1)]
+    ranges = [(first, last - 1) for first, last in pairwise(cuts)]
+    if cuts[0] or any(last < first for first, last in ranges):
+        return None
+    rates, held = [0.0] * count, Draft()
+    for number in order:
+        able = [part for part, (first, last) in enumerate(ranges) if flow.reach[number][first] >= last]
+        if able:
+            slowest = min(able, key=rates.__getitem__)
+            held[number] = ranges[slowest]
+            rates[slowest] += 1 / max(flow.busy(number, *ranges[slowest]), 1e-9)
+    return held if all(rates) else None
 
 
 def _block(flow: Flow, number: int) -> float:

@@ -85,7 +85,7 @@ class Flow:
     def seconds(self, groups: Groups) -> tuple[float, list[float]]:
         """Of a step, and until each machine is done with it; 0.0 of those that hold nothing."""
         segments = self._segments(groups)
-        own = self._shared(segments)
+        rounded = self._shared(segments)
         microbatches = self.swarm.batch.microbatches
         crossed = [0.0] * len(self.names)
         up, down = crossed.copy(), crossed.copy()
@@ -101,13 +101,13 @@ class Flow:
                 at[number] += mean
         done = [0.0] * len(self.names)
         sums = self._sums(segments)
-        for number in own:
-            device = own[number] or microbatches * computed[number]
+        for number in rounded:
+            device = microbatches * computed[number] + rounded[number]
             line = microbatches * max(up[number], down[number])
             done[number] = max(device + way - at[number], line + way - line / microbatches)
         window = self.swarm.batch.window * len(groups[0])
         turns = way * microbatches / window if window < microbatches else 0.0
-        known = max(self.lines[number].delay_seconds for number in own)
+        known = max(self.lines[number].delay_seconds for number in rounded)
         # A stage has its last gradient near the end of the step, whoever limits that, and its sum follows.
         seconds = max(turns, *done) + max(sums.values(), default=0.0) + known
         return seconds, [one + sums.get(number, 0.0) for number, one in enumerate(done)]
@@ -125,23 +125,23 @@ class Flow:
         return found
 
     def _shared(self, segments: Sequence[Segment]) -> dict[int, float]:
-        """Sets the shares. Returns by machine the seconds of its device where those are of whole microbatches, else
-        0.0."""
+        """Sets the shares. Returns by machine what it may be busy longer, since microbatches are whole: with one more,
+        where its shares were found as of a liquid."""
         runs: dict[int, list[Segment]] = {}
         for segment in segments:
             for number in segment.group:
                 runs.setdefault(number, []).append(segment)
         slower = {number: self._slower(number, mine) for number, mine in runs.items()}
         tied: list[tuple[Segment, list[float]]] = []
-        load, own = dict.fromkeys(runs, 0.0), dict.fromkeys(runs, 0.0)
+        load, rounded = dict.fromkeys(runs, 0.0), dict.fromkeys(runs, 0.0)
         for segment in segments:
             costs = [max(cost * slower[number], 1e-9) for number, cost in zip(segment.group, segment.costs)]
             speeds = [1 / cost for cost in costs]
             total = sum(speeds)
             segment.shares = [speed / total for speed in speeds]
             if len(costs) > 1 and segment.first:
-                if all(len(runs[number]) == 1 for number in segment.group):
-                    own |= self._whole(segment, costs, slower)
+                if all(sum(one.first > 0 for one in runs[number]) == 1 for number in segment.group):
+                    self._whole(segment, costs)
                     continue
                 tied.append((segment, costs))
             for number, share, cost in zip(segment.group, segment.shares, costs):
@@ -150,7 +150,10 @@ class Flow:
             moved = max(_level(segment, costs, load) for segment, costs in tied)
             if moved < LEVEL:
                 break
-        return own
+        for segment, _ in tied:
+            for number, cost in zip(segment.group, segment.costs):
+                rounded[number] = max(rounded[number], cost)
+        return rounded
 
     def _slower(self, number: int, mine: Sequence[Segment]) -> float:
         """How many times its line makes a machine slower than its device is."""
@@ -159,15 +162,15 @@ class Flow:
         line = 0.0 if whole else self.line_seconds[number]
         return max(1.0, line / device) if device else line * 1e9 or 1.0
 
-    def _whole(self, segment: Segment, costs: Sequence[float], slower: dict[int, float]) -> dict[int, float]:
-        """Seconds of devices where a team shares whole microbatches, each as many as it can do in the least time."""
+    def _whole(self, segment: Segment, costs: Sequence[float]) -> None:
+        """A team of which nobody does anything else shares whole microbatches, each as many as it can do in the least
+        time."""
         microbatches = self.swarm.batch.microbatches
         given = [int(microbatches * share) for share in segment.shares]
         for _ in range(microbatches - sum(given)):
             place = min(range(len(costs)), key=lambda one: (given[one] + 1) * costs[one])
             given[place] += 1
         segment.shares = [one / microbatches for one in given]
-        return {number: one * cost for number, one, cost in zip(segment.group, given, segment.costs)}
 
     def _cross(self, segments: Sequence[Segment], up: list[float], down: list[float]) -> float:
         """What each line carries for a microbatch, in seconds, added to `up` and `down`. Returns what one microbatch

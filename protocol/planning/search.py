@@ -16,16 +16,18 @@ from typing import Final
 from ftnode.protocol.planning.drafts import EQUAL, PAIR, SOLE, Draft, drafts
 from ftnode.protocol.planning.flow import Flow
 from ftnode.protocol.planning.schedule import step_timing
-from ftnode.protocol.planning.swarm import Holders, Swarm, holders_of, in_words, stages_of
+from ftnode.protocol.planning.swarm import Holders, Range, Swarm, holders_of, in_words, stages_of
 
 WORK_MAX: Final = 40_000
 """About microseconds, of one core of 2024."""
-FLOW_WORK: Final = 4
-TASK_WORK: Final = 5
-DRAFT_WORK: Final = 5
+FLOW_WORK: Final = 3
+TASK_WORK: Final = 4
+DRAFT_WORK: Final = 4
 """Of these, what the liquid takes for each holding, the schedule for each task, and drafts for each machine and stage.
 """
-SCHEDULED: Final = 0.5
+HOLDING_TASKS: Final = 8
+"""A schedule begins with as much work for each holding as for so many tasks."""
+SCHEDULED: Final = 0.6
 """The part of it that is left for schedules."""
 PRESENT: Final = "as it is"
 CHANGED: Final = ", changed"
@@ -33,7 +35,9 @@ CHANGED: Final = ", changed"
 BETTER: Final = 0.995
 """Of the seconds. A change that gives less is none."""
 CLEARLY_WORSE: Final = 1.35
-"""By the liquid. Such a layout is not scheduled: the liquid is not wrong by that much where groups are in order."""
+WORSE: Final = 1.05
+"""By the liquid, where work is short. Then the present layout is scheduled unless it is clearly worse than what was
+found, and equal stages unless they are worse at all."""
 PROMISING: Final = 1.2
 """By the liquid. A change that gives more seconds is not scheduled."""
 HELPERS: Final = 6
@@ -92,6 +96,8 @@ class _Search:
         self.numbers = {name: number for number, name in enumerate(self.flow.names)}
         self.about: dict[Holders, tuple[str, float]] = {}
         """What was looked at → where it comes from, and its seconds by the liquid."""
+        self.done: dict[Holders, list[float]] = {}
+        """Until each machine is done, by the liquid."""
         self.scheduled: dict[Holders, float] = {}
         self.reserved = SCHEDULED * work
 
@@ -120,13 +126,13 @@ class _Search:
         return holders_of({names[number]: one for number, one in draft.items()}, self.flow.stages, self.before)
 
     def _look(self, what: str, holders: Holders) -> tuple[float, list[float]]:
-        groups = [tuple(self.numbers[name] for name in group) for group in holders]
-        seconds, done = self.flow.seconds(groups)
-        self.left -= FLOW_WORK * (len(holders) + sum(map(len, holders)))
-        known = self.about.get(holders)
-        if known is None:
-            self.about[holders] = what, seconds
-        return seconds, done
+        """What the liquid says of it."""
+        if holders not in self.done:
+            groups = [tuple(self.numbers[name] for name in group) for group in holders]
+            seconds, done = self.flow.seconds(groups)
+            self.left -= FLOW_WORK * (len(holders) + sum(map(len, holders)))
+            self.about[holders], self.done[holders] = (what, seconds), done
+        return self.about[holders][1], self.done[holders]
 
     def _climb(self, what: str, draft: Draft) -> None:
         """Changes of one machine, or of two that swap, as long as one of them pays."""
@@ -205,25 +211,27 @@ class _Search:
     # -- by the schedule
 
     def _schedule_the_best(self) -> None:
+        """The best of each kind first, since the liquid is wrong about all of a kind alike."""
         order = sorted(self.about, key=lambda holders: (self.about[holders][1], holders))
+        kinds: dict[str, Holders] = {}
+        for holders in order:
+            kinds.setdefault(self.about[holders][0], holders)
         best = self._scheduled(order[0])
-        compared = [holders for holders, (what, _) in self.about.items() if what in (PRESENT, EQUAL)]
-        for holders in compared:
-            if self.left >= self._work(holders) or self.about[holders][1] < CLEARLY_WORSE * best:
+        for kind, worse in ((PRESENT, CLEARLY_WORSE), (EQUAL, WORSE)):
+            holders = kinds.get(kind, ())
+            if holders and (self.left >= self._work(holders) or self.about[holders][1] < worse * best):
                 best = min(best, self._scheduled(holders))
-        for holders in order[1:]:
-            if self.about[holders][1] > CLEARLY_WORSE * best:
+        for holders in dict.fromkeys((*kinds.values(), *order)):
+            if self.left < self._work(holders):
                 break
-            if holders not in self.scheduled:
-                if self.left < self._work(holders):
-                    break
+            if self.about[holders][1] < CLEARLY_WORSE * best:
                 best = min(best, self._scheduled(holders))
 
     def _work(self, holders: Holders) -> float:
         hops = len(holders)
         if self.swarm.batch.fused:
             hops = 1 + sum(one != other for one, other in pairwise(holders))
-        return TASK_WORK * self.swarm.batch.microbatches * (2 * hops + sum(map(len, holders)) / 10)
+        return TASK_WORK * (2 * hops * self.swarm.batch.microbatches + HOLDING_TASKS * sum(map(len, holders)))
 
     def _scheduled(self, holders: Holders) -> float:
         if holders not in self.scheduled:
@@ -256,6 +264,7 @@ def _moved(draft: Draft, number: int, to: tuple[int, int] | None, cover: list[in
 def _relieved(flow: Flow, draft: Draft, slowest: int, helpers: list[int], cover: list[int]) -> Iterator[Draft]:
     """What may help the machine that limits: another one takes one of its ends, joins it, or takes its place."""
     first, last = draft[slowest]
+    yield from _shifted(flow, draft, (first, last))
     yield from _moved(draft, slowest, None, cover)
     for end, rest in ((first, (first + 1, last)), (last, (first, last - 1))):
         if cover[end] > 1 and first < last:
@@ -283,3 +292,17 @@ def _relieved(flow: Flow, draft: Draft, slowest: int, helpers: list[int], cover:
             yield draft | {number: (first, last), slowest: mine}
         if mine is None and flow.fits(number, first, last):
             yield {one: its for one, its in draft.items() if one != slowest} | {number: (first, last)}
+
+
+def _shifted(flow: Flow, draft: Draft, mine: Range) -> Iterator[Draft]:
+    """All who hold just this range give the stage at one of its ends to those whose ranges begin or end there."""
+    first, last = mine
+    team = [number for number, one in draft.items() if one == mine]
+    for end, rest in ((first, (first + 1, last)), (last, (first, last - 1))):
+        wider = {
+            number: (min(one[0], end), max(one[1], end))
+            for number, one in draft.items()
+            if end in (one[1] + 1, one[0] - 1)
+        }
+        if first < last and wider and all(flow.fits(number, *one) for number, one in wider.items()):
+            yield draft | dict.fromkeys(team, rest) | wider

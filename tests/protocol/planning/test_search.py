@@ -23,7 +23,7 @@ FAST, SLOW = alike((1.0, 2.0), (0.0, 0.0), 6), alike((3.0, 6.0), (0.0, 0.0), 6)
 WITHIN, WORST = 1.05, 1.2
 """Of the best of all."""
 BRUTE_SWARMS = 45
-PLAN_SECONDS = 0.05
+PLAN_SCHEDULES = 6
 SMALL = [(2, 1), (3, 1), (5, 1), (3, 2), (4, 2), (2, 3), (3, 3)] * 2 + [(4, 3)]
 """Machines and block stages of which all layouts can be looked at."""
 
@@ -109,7 +109,7 @@ def test_it_is_feasible_and_no_worse_than_others_by_its_own_numbers(seed: int) -
     flow = Flow(swarm)
     equal = equal_stages(flow)
     if equal is not None:
-        holders = holders_of({flow.names[number]: one for number, one in equal.items()}, flow.stages)
+        holders = holders_of({flow.names[number]: one for number, one in equal.items()}, flow.stages, present)
         assert found.seconds <= step_timing(swarm.layout(holders), swarm.batch).seconds * (1 + 1e-9)
     assert best_layout(swarm, present) == found, "the same question has the same answer"
 
@@ -132,16 +132,20 @@ def test_of_small_swarms_it_is_nearly_the_best_of_all() -> None:
     assert max(at_once)[0] <= WORST, further
 
 
+@pytest.mark.alone
 def test_it_is_fast_enough_to_plan_with() -> None:
-    """64 machines and 32 stages, in no other order than the machine's own time: the best of three, since the test
-    machine does other things as well."""
+    """64 machines, 32 stages and 32 microbatches: it takes as long as a few schedules of what it found, which take
+    12 ms on a machine that does nothing else. The best of three."""
     chance = Random(1)
     swarm = random_swarm(chance, 64, 31, 32)
     swarm = replace(swarm, room={name: chance.randint(2, 6) for name in swarm.machines})
     present = best(swarm).holders
-    taken = []
+    plans, schedules = [], []
     for _ in range(3):
         began = time.process_time()
         best(swarm, present)
-        taken.append(time.process_time() - began)
-    assert min(taken) <= PLAN_SECONDS, taken
+        planned = time.process_time()
+        step_timing(swarm.layout(present), swarm.batch)
+        plans.append(planned - began)
+        schedules.append(time.process_time() - planned)
+    assert min(plans) <= PLAN_SCHEDULES * min(schedules), (plans, schedules)
