@@ -2,8 +2,9 @@
 
 There are far too many layouts to look at all of them. So some are drafted (drafts.py), the best of these are changed
 one machine at a time as long as the liquid says that it pays (flow.py), and the schedule itself has the last word on
-the few that are left. The present layout and equal stages are always among those. Nothing here is random, and the bound
-counts work, not time, so that the same question has the same answer everywhere.
+the few that are left. The present layout and equal stages are among those, unless the liquid rules them out and work is
+short. Nothing here is random, and the bound counts work, not time, so that the same question has the same answer
+everywhere.
 """
 
 from __future__ import annotations
