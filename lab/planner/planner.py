@@ -58,13 +58,14 @@ def _of_seed(setting: Setting, seed: int) -> dict[str, Outcome]:
 
 
 def figures(setting: Setting, outcomes: Sequence[Mapping[str, Outcome]]) -> dict[str, Any]:
-    """`odyssey`: how many times as much work the planner does as each rival, on the mean of all seeds."""
+    """`odyssey`: how many times as much work the planner does as each rival, on the mean of all seeds; None of a rival
+    that does none."""
     work = {name: mean(one[name].microbatches for one in outcomes) for name in POLICIES}
+    over = {name: _ratio(work["planner"], work[name]) for name in POLICIES}
     return {
         "odyssey": {
-            "over_oobleck": work["planner"] / work["oobleck"], "over_recycle": work["planner"] / work["recycle"],
-            "over_bamboo": work["planner"] / work["bamboo"], "over_ladder": work["planner"] / work["ladder"],
-            "of_oracle": work["planner"] / work["oracle"],
+            "over_oobleck": over["oobleck"], "over_recycle": over["recycle"], "over_bamboo": over["bamboo"],
+            "over_ladder": over["ladder"], "of_oracle": over["oracle"],
         },
         "assumed": {
             "machines": setting.machines, "hours": setting.hours, "failures_an_hour": setting.failures_an_hour,
@@ -76,21 +77,27 @@ def figures(setting: Setting, outcomes: Sequence[Mapping[str, Outcome]]) -> dict
                 "paused_seconds": mean(one[name].paused for one in outcomes),
                 "lost_seconds": mean(one[name].lost for one in outcomes),
                 "stops": mean(one[name].stops for one in outcomes),
-                "planner_over_it": [one["planner"].microbatches / one[name].microbatches for one in outcomes],
+                "planner_over_it": [_ratio(one["planner"].microbatches, one[name].microbatches) for one in outcomes],
             }
             for name in POLICIES
         },
     }  # fmt: skip
 
 
+def _ratio(work: float, rival: float) -> float | None:
+    return work / rival if rival else None
+
+
 def text(setting: Setting, seeds: int, found: Mapping[str, Any]) -> list[str]:
     rows = []
     for name, one in found["policies"].items():
-        ratios = one["planner_over_it"]
+        ratios = [ratio for ratio in one["planner_over_it"] if ratio is not None]
         rate, stops = f"{one['microbatches_a_second']:.2f}", f"{one['stops']:.0f}"
         paused, lost = (f"{one[key]:.0f} s" for key in ("paused_seconds", "lost_seconds"))
-        spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
-        rows.append((NAMES[name], rate, stops, paused, lost, f"{mean(ratios):.3f}", spread))
+        over, spread = "-", "-"
+        if ratios:
+            over, spread = f"{mean(ratios):.3f}", f"{min(ratios):.3f} to {max(ratios):.3f}"
+        rows.append((NAMES[name], rate, stops, paused, lost, over, spread))
     back = f"back after {setting.away_hours:g} h on average" if setting.away_hours else "none comes back"
     columns = ("policy", "microbatches/s", "stops", "stopped", "lost", "planner over it", "by seed")
     return [

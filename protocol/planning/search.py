@@ -86,7 +86,7 @@ class BestLayout:
 def best_layout(swarm: Swarm, present: Holders = (), work: int = WORK_MAX) -> BestLayout | None:
     """None where the machines have no room for all stages, as far as drafts can tell. `present`: who holds what now;
     `work`: how much may be looked at."""
-    return _Search(swarm, present, work).best()
+    return _Search(swarm, present, work).best() if swarm.machines else None
 
 
 class _Search:

@@ -131,6 +131,16 @@ def test_a_stop_and_half_a_step_are_not_worked_in() -> None:
     assert found.microbatches == pytest.approx(16 * steps) and found.stops == 1
 
 
+def test_machines_may_all_be_gone() -> None:
+    """Then nobody trains until enough are back, from a checkpoint."""
+    gone = [Change(float(number), name, False) for number, name in enumerate(SMALL.names, 1)]
+    back = [Change(100.0 + number, name, True) for number, name in enumerate(SMALL.names, 1)]
+    for name, policy in POLICIES.items():
+        found, never = simulated(SMALL, policy(), [*gone, *back]), simulated(SMALL, policy(), gone)
+        assert never.points[-1][1:] == (0, 0.0), name
+        assert found.points[-1][1] == 8 and found.points[-1][2] > 0, name
+
+
 def test_the_same_seed_has_the_same_outcome() -> None:
     events = changes(SMALL, Random(3))
     for policy in POLICIES.values():

@@ -67,6 +67,7 @@ def test_a_thin_line_gets_no_part_of_a_swarm_that_does_not_need_it() -> None:
 
 def test_there_is_none_where_there_is_no_room() -> None:
     assert best_layout(Swarm({"a": FAST}, {"a": 6}, (1,) * 7, Batch(4, 4))) is None
+    assert best_layout(Swarm({}, {}, (1,) * 7, Batch(4, 4))) is None
 
 
 def test_it_says_what_it_considered() -> None:
