@@ -27,7 +27,7 @@ ROOMS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "lab": (
         "results", "traces", "swarms", "audit", "demo", "recovery", "parts", "benchmarks", "hostile", "lines",
-        "routers", "codecs", "commands",
+        "routers", "codecs", "planner", "commands",
     ),
 }  # fmt: skip
 """From the bottom to the top."""

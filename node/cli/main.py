@@ -212,6 +212,7 @@ lab_group = LazyGroup(
         "lines": ("ftnode.lab.commands.lines:lines", "What a step takes over volunteers' lines."),
         "routers": ("ftnode.lab.commands.routers:routers", "Which way two volunteers find, by their routers."),
         "codecs": ("ftnode.lab.commands.codecs:codecs", "Steps times seconds of a step, by codec and optimiser."),
+        "planner": ("ftnode.lab.commands.planner:planner", "The planner against its rivals, in simulated failures."),
         "gpu": ("ftnode.lab.commands.gpu:gpu", "What one stage makes of a card, against a plain torch loop."),
         "hostile": ("ftnode.lab.commands.hostile:hostile", "What attacks do to a swarm."),
         "memory": ("ftnode.lab.commands.benchmarks:memory", "Resident memory of an idle node, by process."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import click
@@ -17,9 +18,9 @@ from ftnode.protocol.lines.step_estimate import (
     HOME_DOWN_PER_UP,
     Line,
     StepEstimate,
-    estimate,
 )
 from ftnode.protocol.manifest.parse import Manifest
+from ftnode.protocol.planning.run_step import timed
 from ftnode.protocol.words.types import HEAD
 
 SHOWN_MBIT: Final = (10, 20, 50, 200)
@@ -82,15 +83,16 @@ def lines_text(manifest: Manifest, assumed: Assumed) -> list[str]:
 
 def chosen_text(manifest: Manifest, line: Line, name: str) -> str:
     """For who has named a line: what a step takes there, and where to read why."""
-    seconds = estimate(manifest, line, DEVICE).seconds
+    seconds = timed(manifest, line, DEVICE).seconds
     return (
         f"over {line_text(line.up, line.down)} and {line.delay_seconds * 1e3:.0f} ms, with devices that reach "
         f"{DEVICE / 1e12:g} TFLOP/s, a step takes about {figure(seconds)}; {name} says what was chosen, and why"
     )
 
 
+@lru_cache(maxsize=8)
 def _at(manifest: Manifest, mbit: float, assumed: Assumed) -> StepEstimate:
-    return estimate(manifest, Line.of_home(mbit * MBIT), assumed.device, assumed.holders)
+    return timed(manifest, Line.of_home(mbit * MBIT), assumed.device, assumed.holders)
 
 
 def _alike(found: Sequence[StepEstimate]) -> list[tuple[str, int]]:

@@ -62,7 +62,7 @@ def estimate(manifest: Manifest, line: Line, device: float | None = None, holder
     """Of a step with `holders` volunteers for each stage. `device`: floating-point operations a second that it reaches;
     None leaves the arithmetic out."""
     stages = range(manifest.pipeline.stages + 1)
-    paces = tuple(_pace(manifest, stage, device) for stage in stages)
+    paces = tuple(pace(manifest, stage, device) for stage in stages)
     share = ceil(manifest.batch.microbatches / holders)
     work = Work(share, manifest.boundary_bytes, (line.up, line.down), line.delay_seconds, paces)
     sent = [traffic(manifest, stage, holders) for stage in stages]
@@ -79,8 +79,8 @@ def estimate(manifest: Manifest, line: Line, device: float | None = None, holder
     )  # fmt: skip
 
 
-def _pace(manifest: Manifest, stage: int, device: float | None) -> tuple[float, float]:
-    """Seconds for one microbatch, forward and backward."""
+def pace(manifest: Manifest, stage: int, device: float | None) -> tuple[float, float]:
+    """Seconds for one microbatch, forward and backward. `device`: as in estimate()."""
     if device is None:
         return 0.0, 0.0
     forward, backward = operations(manifest, stage)

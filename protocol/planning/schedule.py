@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.boundary import BoundaryBytes
@@ -51,7 +51,7 @@ class Layout:
 class Batch:
     """What a step is made of. `window`: microbatches that one holder of the head has under way at most; `sums`: bytes
     of one stage's whole gradient as it travels among its holders, by stage; `fused`: neighbouring stages of one peer
-    are one task."""
+    are one task, and where two have the same holders, whoever has a microbatch at the first has it at the other."""
 
     microbatches: int
     window: int
@@ -86,25 +86,25 @@ def step_timing(layout: Layout, batch: Batch) -> Timing:
     return _Run(layout, batch).timing()
 
 
-class _Task(NamedTuple):
-    """Of one peer. Lower ones go first. `place`: on the microbatch's way."""
-
-    forward: bool
-    microbatch: int
-    turn: int
-    place: int
-
-
-class _Leg(NamedTuple):
+class _Task:
     """One task of a microbatch's way: forward through all stages, and back. `stages`: whose gradient it accumulates;
-    `size`: bytes of what comes to it."""
+    `size`: bytes of what comes to it; `entry`: itself behind what orders the tasks of one peer, lower ones first."""
 
-    peer: _Peer
-    forward: bool
-    turn: int
-    seconds: float
-    stages: tuple[int, ...]
-    size: int
+    __slots__ = ("entry", "following", "forward", "microbatch", "peer", "seconds", "sender", "size", "stages")
+
+    def __init__(self, peer: _Peer, forward: bool, seconds: float, stages: tuple[int, ...], size: int) -> None:
+        self.peer, self.forward, self.seconds, self.stages, self.size = peer, forward, seconds, stages, size
+        self.sender, self.following = peer, None
+        self.microbatch = 0
+
+    sender: _Peer
+    following: _Task | None
+    entry: _Entry
+
+
+_Entry = tuple[bool, int, int, int, _Task]
+"""Backward before forward, early microbatches before late ones, late visits before early ones. The place on the way
+comes fourth, so that no two are equal."""
 
 
 class _Peer:
@@ -115,9 +115,9 @@ class _Peer:
 
     def __init__(self, name: str, machine: Machine) -> None:
         self.name, self.machine, self.line = name, machine, machine.line
-        self.ready: list[_Task] = []
+        self.ready: list[_Entry] = []
         self.given: list[_Task] = []
-        self.to_send: list[_Task] = []
+        self.to_send: list[_Entry] = []
         self.computing = self.up_busy = False
         self.down_clear = 0.0
         self.computed = self.up_seconds = self.down_seconds = 0.0
@@ -130,11 +130,10 @@ class _Run:
         self.layout, self.batch = layout, batch
         self.peers = {name: _Peer(name, layout.machines[name]) for group in layout.holders for name in group}
         self.now, self._serial = 0.0, 0
-        self._events: list[tuple[float, int, int, _Peer, _Task]] = []
+        self._events: list[tuple[float, int, Callable[[_Task], None], _Task]] = []
         stages = len(layout.holders) - 1
         self.routes = [route(stages, microbatch, batch.swap) for microbatch in (0, 1)]
         self.paths: dict[int, tuple[_Peer, ...]] = {}
-        self.ways: dict[int, tuple[_Leg, ...]] = {}
         self.under_way: dict[str, Counter[str]] = {name: Counter() for name in layout.holders[0]}
         """Holder of the head → how many visits of its microbatches each peer has."""
         self.in_flight = Counter[str]()
@@ -154,8 +153,8 @@ class _Run:
         for name in self.waiting:
             self._admit(name)
         while self._events:
-            self.now, _, kind, peer, task = heapq.heappop(self._events)
-            (self._computed, self._sent, self._come)[kind](peer, task)
+            self.now, _, happens, task = heapq.heappop(self._events)
+            happens(task)
         seconds = self._committed()
         busy = {name: (peer.computed, peer.up_seconds, peer.down_seconds) for name, peer in self.peers.items()}
         return Timing(seconds, busy)
@@ -164,9 +163,21 @@ class _Run:
 
     def _expected(self, name: str, stage: int) -> float:
         """What the peer itself would tell others of its pace: the longer one of device and line; like any other's where
-        it has none."""
-        machine = self.layout.machines[name]
-        return max(sum(machine.paces[stage]), self.batch.tensors.both / machine.line.up) or 1.0
+        it has none. Its line has no part in what it passes on to itself."""
+        machine, tensors = self.layout.machines[name], self.batch.tensors
+        after = (stage + 1) % len(self.layout.holders)
+        sent = self._passed_on(name, stage, after) * tensors.forward
+        sent += self._passed_on(name, stage, stage - 1) * tensors.backward
+        return max(sum(machine.paces[stage]), sent / machine.line.up) or 1.0
+
+    def _passed_on(self, name: str, stage: int, near: int) -> float:
+        """The share of tensors from one stage to the next that go to somebody else."""
+        here, there, heads = self.layout.holders[stage], self.layout.holders[near], self.layout.holders[0]
+        if name not in there:
+            return 1.0
+        # Equal groups beside as many holders of the head are pipelines side by side (rule 20).
+        together = here == there and (self.batch.fused or len(heads) >= len(there))
+        return 0.0 if together else 1 - 1 / len(there)
 
     def _admit(self, head: str) -> None:
         while self.waiting[head] and self.in_flight[head] < self.batch.window:
@@ -174,24 +185,29 @@ class _Run:
             path = self.paths[microbatch] = self._path(head, microbatch)
             self.under_way[head].update(peer.name for peer in path)
             self.in_flight[head] += 1
-            self.ways[microbatch] = self._way(microbatch, path)
-            self._add(microbatch, 0)
+            self._come(self._way(microbatch, path))
 
     def _path(self, head: str, microbatch: int) -> tuple[_Peer, ...]:
         queues, path = self.under_way[head].copy(), []
+        holders, name, before = self.layout.holders, head, 0
         for stage in self.routes[microbatch % 2]:
-            name = head
-            if stage:
-                name = soonest(self.layout.holders[stage], stage, queues, self.pace, self.beside[head, stage])
+            if not stage:
+                name = head
+            elif len(holders[stage]) == 1:
+                name = holders[stage][0]
+            elif not (self.batch.fused and before and holders[stage] == holders[before]):
+                name = soonest(holders[stage], stage, queues, self.pace, self.beside[head, stage])
+            before = stage
             queues[name] += 1
             path.append(self.peers[name])
         return tuple(path)
 
-    def _way(self, microbatch: int, path: tuple[_Peer, ...]) -> tuple[_Leg, ...]:
-        """The head embeds in no time, and its loss is one task with the gradient of that."""
-        visited, tensors = self.routes[microbatch % 2], self.batch.tensors
+    def _way(self, microbatch: int, path: tuple[_Peer, ...]) -> _Task:
+        """Its first task. The head embeds in no time, and its loss is one task with the gradient of that."""
+        visited, fused = self.routes[microbatch % 2], self.batch.fused
+        forward_size, backward_size = self.batch.tensors.forward, self.batch.tensors.backward
         last = len(visited) - 1
-        legs: list[_Leg] = []
+        way: list[_Task] = []
         for place in range(2 * last + 1):
             visit = place if place <= last else 2 * last - place
             peer, stage, forward = path[visit], visited[visit], place < last
@@ -200,52 +216,51 @@ class _Run:
                 seconds = sum(times) if visit == last else 0.0
             else:
                 seconds = times[0] if forward else times[1]
-            size = tensors.forward if place <= last else tensors.backward
+            size = forward_size if place <= last else backward_size
             stages = () if forward else (stage,)
-            if self.batch.fused and legs and (legs[-1].peer, legs[-1].forward) == (peer, forward):
-                before = legs[-1]
-                legs[-1] = before._replace(seconds=before.seconds + seconds, stages=before.stages + stages)
-            else:
-                legs.append(_Leg(peer, forward, -visit, seconds, stages, size))
-        return tuple(legs)
+            if fused and way and (way[-1].peer, way[-1].forward) == (peer, forward):
+                way[-1].seconds += seconds
+                way[-1].stages += stages
+                continue
+            task = _Task(peer, forward, seconds, stages, size)
+            task.microbatch, task.entry = microbatch, (forward, microbatch, -visit, len(way), task)
+            if way:
+                way[-1].following, task.sender = task, way[-1].peer
+            way.append(task)
+        return way[0]
 
     # -- what happens
 
-    def _at(self, seconds: float, kind: int, peer: _Peer, task: _Task) -> None:
+    def _after(self, seconds: float, happens: Callable[[_Task], None], task: _Task) -> None:
         self._serial += 1
-        heapq.heappush(self._events, (seconds, self._serial, kind, peer, task))
+        heapq.heappush(self._events, (self.now + seconds, self._serial, happens, task))
 
-    def _task(self, microbatch: int, place: int) -> _Task:
-        leg = self.ways[microbatch][place]
-        return _Task(leg.forward, microbatch, leg.turn, place)
-
-    def _add(self, microbatch: int, place: int) -> None:
-        peer = self.ways[microbatch][place].peer
-        heapq.heappush(peer.ready, self._task(microbatch, place))
-        self._give(peer)
+    def _come(self, task: _Task) -> None:
+        heapq.heappush(task.peer.ready, task.entry)
+        self._give(task.peer)
 
     def _give(self, peer: _Peer) -> None:
         """Two tasks at most; the first one is computed."""
-        while peer.ready and len(peer.given) < COMPUTE_AHEAD:
-            peer.given.append(heapq.heappop(peer.ready))
-        if peer.given and not peer.computing:
-            peer.computing, task = True, peer.given[0]
-            seconds = self.ways[task.microbatch][task.place].seconds
-            peer.computed += seconds
-            self._at(self.now + seconds, 0, peer, task)
+        given = peer.given
+        while peer.ready and len(given) < COMPUTE_AHEAD:
+            given.append(heapq.heappop(peer.ready)[-1])
+        if given and not peer.computing:
+            peer.computing, task = True, given[0]
+            peer.computed += task.seconds
+            self._after(task.seconds, self._computed, task)
 
-    def _computed(self, peer: _Peer, task: _Task) -> None:
+    def _computed(self, task: _Task) -> None:
+        peer, following = task.peer, task.following
         del peer.given[0]
         peer.computing = False
-        way, following = self.ways[task.microbatch], task.place + 1
-        for stage in way[task.place].stages:
-            self.done_at[stage] = max(self.done_at[stage], self.now)
-        if following == len(way):
+        for stage in task.stages:
+            self.done_at[stage] = self.now
+        if following is None:
             self._over(task.microbatch)
-        elif way[following].peer is peer:
-            self._add(task.microbatch, following)
+        elif following.peer is peer:
+            heapq.heappush(peer.ready, following.entry)
         else:
-            heapq.heappush(peer.to_send, self._task(task.microbatch, following))
+            heapq.heappush(peer.to_send, following.entry)
             self._send(peer)
         self._give(peer)
 
@@ -258,47 +273,50 @@ class _Run:
 
     def _send(self, peer: _Peer) -> None:
         if peer.to_send and not peer.up_busy:
-            task, peer.up_busy = heapq.heappop(peer.to_send), True
-            seconds = self.ways[task.microbatch][task.place].size / peer.line.up
+            task, peer.up_busy = heapq.heappop(peer.to_send)[-1], True
+            seconds = task.size / peer.line.up
             peer.up_seconds += seconds
-            self._at(self.now + seconds, 1, peer, task)
+            self._after(seconds, self._sent, task)
 
-    def _sent(self, peer: _Peer, task: _Task) -> None:
+    def _sent(self, task: _Task) -> None:
         """Its last byte has left. The first ones have been on the receiver's line down since they left."""
-        leg = self.ways[task.microbatch][task.place]
-        target, delay = leg.peer, _delay(peer, leg.peer)
-        first = self.now - leg.size / peer.line.up + delay
-        seconds = leg.size / target.line.down
+        peer, target = task.sender, task.peer
+        delay = _delay(peer, target)
+        first = self.now - task.size / peer.line.up + delay
+        seconds = task.size / target.line.down
         target.down_seconds += seconds
         target.down_clear = max(target.down_clear, first) + seconds
-        self._at(max(self.now + delay, target.down_clear), 2, target, task)
+        self._after(max(delay, target.down_clear - self.now), self._come, task)
         peer.up_busy = False
         self._send(peer)
-
-    def _come(self, peer: _Peer, task: _Task) -> None:
-        self._add(task.microbatch, task.place)
 
     def _committed(self) -> float:
         """When those who admit microbatches know that all stages are ready: everybody tells the leader, who tells
         them."""
         holders = self.layout.holders
         leader = self.peers[self.layout.leader or holders[0][0]]
+        summed = self._summed()
         told = max(
-            self._summed(stage) + max(_delay(self.peers[name], leader) for name in group)
+            summed[stage] + max(_delay(self.peers[name], leader) for name in group)
             for stage, group in enumerate(holders)
         )
         return told + max(_delay(leader, self.peers[name]) for name in holders[0])
 
-    def _summed(self, stage: int) -> float:
-        """When the stage's gradient is known to all its holders. Each owns a piece of it, gets that from the others,
-        and sends them its sum (Rabenseifner 2004)."""
-        group = self.layout.holders[stage]
-        if len(group) < 2 or not self.batch.sums:
-            return self.done_at[stage]
-        lines = [self.layout.machines[name].line for name in group]
-        share = (len(group) - 1) / len(group) * self.batch.sums[stage]
-        one_way = share / min(min(line.up, line.down) for line in lines) + max(line.delay_seconds for line in lines)
-        return self.done_at[stage] + 2 * one_way
+    def _summed(self) -> list[float]:
+        """When each stage's gradient is known to all its holders. Each owns a piece of it, gets that from the others,
+        and sends them its sum (Rabenseifner 2004). Who holds several stages sums one after the other."""
+        summed, free = self.done_at.copy(), dict.fromkeys(self.peers, 0.0)
+        for stage in sorted(range(len(summed)), key=lambda stage: (summed[stage], -stage)):
+            group = self.layout.holders[stage]
+            if len(group) < 2 or not self.batch.sums:
+                continue
+            lines = [self.layout.machines[name].line for name in group]
+            share = (len(group) - 1) / len(group) * self.batch.sums[stage]
+            bytes_seconds = 2 * share / min(min(line.up, line.down) for line in lines)
+            began = max(summed[stage], *(free[name] for name in group))
+            free |= dict.fromkeys(group, began + bytes_seconds)
+            summed[stage] = began + bytes_seconds + 2 * max(line.delay_seconds for line in lines)
+        return summed
 
 
 def _delay(one: _Peer, other: _Peer) -> float:

@@ -9,24 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil
 from statistics import median
 
 import click
 
 from ftnode.protocol.lines.line_bound import Work, bound
 from ftnode.protocol.lines.step_estimate import Line
-from ftnode.protocol.manifest.boundary import BoundaryBytes
+from ftnode.protocol.planning.run_step import on_the_wire
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Version
 from tests.sim.targets import best_view
 from tests.sim.world import World
 
-HEADERS = 1.07
-"""Bytes on a line for a byte of a tensor: headers of Ethernet, IP and TCP, and TCP's acknowledgements."""
-FULL = 0.84
-"""Of the rate of its line, what a volunteer uses whose tensors wait all the time: 0.82 to 0.85 were measured
-(docs/explanation/thin-lines.md#a-pace-for-the-line)."""
 NO_SECONDS = 1e-6
 """A task that takes no time; the world counts in forward passes."""
 START_SECONDS = 120.0
@@ -51,12 +45,6 @@ class StepSeconds:
             f"a step takes {self.seconds:.2f} s in the virtual world; the lines allow {self.least:.2f} s; "
             f"ratio {self.ratio:.3f}"
         )
-
-
-def on_the_wire(work: Work) -> Work:
-    """As large as tensors are for real lines: with their headers, and with the time that a full line is idle."""
-    forward, backward = (ceil(HEADERS / FULL * size) for size in (work.tensors.forward, work.tensors.backward))
-    return replace(work, tensors=BoundaryBytes(forward, backward))
 
 
 def started(work: Work, seed: int) -> World:
@@ -110,7 +98,7 @@ def command() -> click.Command:
         asked = Asked(volunteers, rates, delay, pace, 0.0, preset, sequences, microbatches)
         work = work_of(asked, manifest_for(asked))
         least = bound([str(stage) for stage in range(volunteers)], work).seconds
-        click.echo(replace(step_seconds(on_the_wire(work)), least=least))
+        click.echo(replace(step_seconds(replace(work, tensors=on_the_wire(work.tensors))), least=least))
 
     options = [option for option in lines.params if option.name in layout]
     return click.Command("step_seconds", callback=say, params=options, help=__doc__)

@@ -117,6 +117,26 @@ def test_sums_of_a_group_come_last() -> None:
     assert step_timing(layout, Batch(4, 4, sums=(0, 1000))).seconds == without + 2 * 500 / 100.0
 
 
+def test_sums_of_several_stages_follow_each_other() -> None:
+    """Two peers with the same stages have one line each."""
+    line = Line(100.0, 100.0, 0.0)
+    paces = {1: (FORWARD, BACKWARD), 2: (FORWARD, BACKWARD)}
+    machines = {name: Machine(paces, line) for name in "ab"} | {"h": Machine({0: (0.0, 0.0)}, line)}
+    layout = Layout((("h",), ("a", "b"), ("a", "b")), machines)
+    without = step_timing(layout, Batch(4, 4)).seconds
+    summed = step_timing(layout, Batch(4, 4, sums=(0, 1000, 1000))).seconds
+    assert summed == pytest.approx(without + 2 * 2 * 500 / 100.0 - BACKWARD), "stage 2 is done a backward pass before"
+
+
+def test_a_line_that_carries_nothing_makes_nobody_slow() -> None:
+    """Both hold everything, so that no tensor leaves them. They share by the pace of their devices."""
+    thin = Line(1.0, 1.0, 0.0)
+    fast, slow = (dict.fromkeys(range(2), (times * FORWARD, times * BACKWARD)) for times in (1.0, 3.0))
+    machines = {"f": Machine(fast, thin), "s": Machine(slow, Line(1e9, 1e9, 0.0))}
+    timing = step_timing(Layout((("f", "s"), ("f", "s")), machines), Batch(8, 8, BoundaryBytes(100, 100)))
+    assert {name: busy[0] for name, busy in timing.busy.items()} == {"f": 6 * 6.0, "s": 2 * 18.0}
+
+
 def test_swapped_routes_visit_each_stage_once() -> None:
     timing = step_timing(chain(4), Batch(6, 6, swap=True))
     assert {busy[0] for busy in timing.busy.values()} == {6 * (FORWARD + BACKWARD)}

@@ -1,0 +1,1 @@
+"""The planner against its rivals, in a simulation of failures."""
