@@ -99,7 +99,8 @@ class TorchStages:
 
     def ready(self) -> Answer:
         room = self.memory.free(memory_free(torch.device(self.config.device)))
-        figures = measure(self._new_stage(1), self._shape)
+        stage = self.config.stages  # of no other block stage more is trained
+        figures = measure(self._new_stage(stage), self._shape)
         copies = self._copies.tensors * self.config.slot_bytes
         figures = replace(figures, working_bytes=figures.working_bytes + copies)
         working = max(self._scratch_bytes(), figures.working_bytes)
@@ -108,7 +109,7 @@ class TorchStages:
             "device": device_name(self.config.device),
             "precision": self._products if self.config.precision == "float32" else self.config.precision,
             "threads": self.config.threads,
-            "stage_bytes": self._bytes(1),
+            "stage_bytes": self._bytes(stage),
             "head_bytes": self._bytes(0),
             "head_working_bytes": max(0, self._head_working_bytes() - working),
             "memory_free": max(0, room - working),
@@ -133,7 +134,8 @@ class TorchStages:
     def _scratch_bytes(self) -> int:
         """Of an update: one at a time, whatever number of stages."""
         plan = self.config.state_plan
-        named = {name: shape for stage in (0, 1) for name, (_, shape) in plan.entries(stage, "weights").items()}
+        found = [plan.entries(stage, "weights") for stage in (0, plan.stages)]
+        named = {name: shape for entries in found for name, (_, shape) in entries.items()}
         matrices = [shape for name, shape in named.items() if rule_of(plan.optimiser, name, shape) == "muon"]
         return max((scratch_bytes(shape, self.config.number_bytes) for shape in matrices), default=0)
 

@@ -178,6 +178,8 @@ class Installer:
         return await call_in_time(self._compute, op, stage=stage, **fields)
 
     async def _fetch(self, effect: Install) -> InstallOutcome:
+        if self.first is not None and self.first.frozen:
+            await self.first.layers(effect.plan.stage)  # they may have to be fetched, and no donor waits for that
         donors = effect.plan.donors
         if not donors:
             raise TransferFailed(None, f"a {effect.plan.rung} without donors")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,16 @@ class FakeCompute:
         answer: dict[str, Any] = getattr(self, op)(**fields)
         return answer
 
-    def initialise(self, stage: int, commit: str) -> dict[str, Any]:
-        self.stages[stage] = (Version(0, commit, Attempt(-1, 0)), [0.0] * NUMBERS, 0.0, 0)
+    def initialise(
+        self, stage: int, commit: str, first: object = None, step: int = 0, attempt: Sequence[int] = (-1, 0)
+    ) -> dict[str, Any]:
+        self.stages[stage] = (Version(step, commit, Attempt(*attempt)), [0.0] * NUMBERS, 0.0, 0)
         return {"digest": digest(self.stages[stage][1])}
 
     def install_begin(
-        self, stage: int, step: int, commit: str, attempt: list[int], parts: str, rate_factor: float
-    ) -> dict[str, Any]:
+        self, stage: int, step: int, commit: str, attempt: list[int], parts: str, rate_factor: float,
+        first: object = None,
+    ) -> dict[str, Any]:  # fmt: skip
         count = numbers_of(stage, parts)
         self.installing[stage] = (Version(step, commit, Attempt(*attempt)), [0.0] * count)
         return {"chunks": math.ceil(4 * count / CHUNK), "bytes": 4 * count}

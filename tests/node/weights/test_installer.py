@@ -15,6 +15,7 @@ import trio.testing
 
 from ftnode.node.links.streams import FrameReader, write_frame
 from ftnode.node.machine.tensor_slots import Arena
+from ftnode.node.ports import ComputeError, LayersMissing
 from ftnode.node.weights import donor as donor_module
 from ftnode.node.weights import reading, source
 from ftnode.node.weights.installer import InstallOutcome
@@ -157,6 +158,83 @@ def test_initial_weights_need_nobody() -> None:
         outcome, me, _ = await install(nursery, plan(2, Rung.INITIAL))
         assert outcome.event == Installed(2, BASE, 0, 0.0, 0.0, digest([0.0] * NUMBERS))
         assert me.compute.calls == [("initialise", {"stage": 2, "commit": "c5"})]
+
+    run(main)
+
+
+class FirstLayers:
+    """Of a model, of which a part is frozen or not; what was asked of it, in order."""
+
+    def __init__(self, frozen: bool, missing: str = "") -> None:
+        self.frozen, self.missing = frozen, missing
+        self.asked: list[int] = []
+        self.spoilt: list[int] = []
+
+    async def layers(self, stage: int) -> dict[str, Any]:
+        await trio.lowlevel.checkpoint()
+        self.asked.append(stage)
+        if self.missing:
+            raise LayersMissing(self.missing)
+        return {"dtype": "float32", "layers": [stage]}
+
+    def spoiled(self, stage: int) -> None:
+        self.spoilt.append(stage)
+
+
+def test_a_lost_stage_begins_again_with_the_model_as_the_weights_of_the_base() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        me = Host("me")
+        installer = me.installer(Network(nursery))
+        installer.first = FirstLayers(frozen=False)
+        outcome = await installer.install(plan(2, Rung.FIRST))
+        assert outcome.event == Installed(2, BASE, 0, 0.0, 0.0, digest([0.0] * NUMBERS))
+        assert me.compute.stages[2][0] == BASE
+        (op, fields) = me.compute.calls[0]
+        assert (op, fields["first"]) == ("initialise", {"dtype": "float32", "layers": [2]})
+
+    run(main)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_is_frozen_is_read_beside_what_a_donor_gives(frozen: bool) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        me, donor = Host("me"), Host("donor").holds(2, 7.0, 2.0)
+        installer = me.installer(Network(nursery, donor))
+        installer.first = first = FirstLayers(frozen)
+        outcome = await installer.install(plan(2, Rung.REPLICA, (2, "donor")))
+        assert isinstance(outcome.event, Installed) and me.compute.stages[2] == donor.compute.stages[2]
+        (fields,) = [fields for op, fields in me.compute.calls if op == "install_begin"]
+        assert fields.get("first") == ({"dtype": "float32", "layers": [2]} if frozen else None)
+        assert bool(first.asked) is frozen
+
+    run(main)
+
+
+def test_no_donor_waits_for_layers_that_cannot_be_had() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        me, donor = Host("me"), Host("donor").holds(2, 7.0, 2.0)
+        installer = me.installer(Network(nursery, donor))
+        installer.first = FirstLayers(True, "nobody has them")
+        outcome = await installer.install(plan(2, Rung.REPLICA, (2, "donor")))
+        assert outcome.event == InstallFailed(2, BASE, None, "nobody has them")
+        assert not donor.compute.calls, "it was not asked"
+
+    run(main)
+
+
+def test_a_layer_that_is_not_what_it_should_be_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        me, donor = Host("me"), Host("donor").holds(2, 7.0, 2.0)
+        installer = me.installer(Network(nursery, donor))
+        installer.first = first = FirstLayers(frozen=True)
+
+        def refuse(*_arguments: object, **_fields: object) -> None:
+            raise ComputeError("layers", "a layer of the first weights does not have its hash", 2)
+
+        monkeypatch.setattr(me.compute, "install_begin", refuse)
+        outcome = await installer.install(plan(2, Rung.REPLICA, (2, "donor")))
+        assert isinstance(outcome.event, InstallFailed) and "does not have its hash" in outcome.event.reason
+        assert first.spoilt == [2]
 
     run(main)
 
