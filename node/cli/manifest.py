@@ -36,6 +36,7 @@ from ftnode.node.manifests.authorship import author_key, sign, signer
 from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.line_choice import choose
 from ftnode.node.manifests.presets import PRESETS, adapt, preset
+from ftnode.node.manifests.protection_choice import PROTECTIONS, protection_text, with_protection
 from ftnode.node.manifests.reading import read_manifest
 from ftnode.node.manifests.snapshot_choice import with_snapshots
 from ftnode.protocol.lines.step_estimate import Line, estimate
@@ -96,11 +97,16 @@ def part_option(_context: click.Context, _option: click.Parameter, typed: str) -
     "--snapshot-every", "every", type=click.IntRange(0), metavar="STEPS",
     help="Steps between two snapshots that volunteers keep on their disks; 0: none. Default: as validations.",
 )  # fmt: skip
+@click.option(
+    "--protect", type=click.Choice(PROTECTIONS),
+    help="What is spent so that a lost stage costs little: nothing; copies of the head; also swapped routes; or copies "
+    "of all stages. Default: what measured best for its bytes.",
+)  # fmt: skip
 @home_option
 def init(
     manifest: Path, start: str, data: str | None, model: str | None, context: int | None, train: str,
     lora: int | None, stages: int | None, steps: int | None, seed: int | None,
-    line: Line | None, every: int | None, home: str | None,
+    line: Line | None, every: int | None, protect: str | None, home: str | None,
 ) -> None:  # fmt: skip
     """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
     An existing file stays as it is."""
@@ -134,12 +140,13 @@ def init(
         first, **asdict(facts), name=_run_name(manifest, start), steps=steps,
         stages=stages, seed=seed,
     )  # fmt: skip
-    choice = with_snapshots(choose(adapted, line), every)
+    choice = with_protection(with_snapshots(choose(adapted, line), every), protect)
     text = manifest_text(choice.manifest, reasons=choice.reasons)
     signed = _signed(text, manifest.name, home)
     write_new(manifest, signed)
     click.echo(f"wrote {manifest}")
     click.echo(describe(parse(signed, manifest.name)))
+    click.echo(protection_text(choice.manifest))
     if line is not None:
         click.echo(chosen_text(choice.manifest, line, manifest.name))
     click.echo(f"signed by {signer(parse(signed), signed)}")
@@ -206,6 +213,7 @@ def show(
     for section, values in asdict(checked).items():
         click.echo(f"{section}: " + ", ".join(f"{name} {_shown(value)}" for name, value in values.items()))
     click.echo(describe(checked))
+    click.echo(protection_text(checked))
     for line in lines_text(checked, assumed):
         click.echo(line)
     click.echo(_who_signed(author))

@@ -1,0 +1,94 @@
+"""What the volunteers of a new run spend so that a lost stage costs little, by what was measured, and why.
+
+docs/explanation/recovery.md: over 800 iterations with 24 failures, shadows every 10 steps were 6 iterations behind the
+run without failures, blends of neighbours 225, and 220 with swapped routes, of which 180 are the swap's own price.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ftnode.node.manifests.line_choice import Choice
+from ftnode.protocol.manifest.parse import Manifest
+from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.settings import SHADOW_STAGES_MIN, SWAP_STAGES_MIN
+
+ERRORS = "protection_choice"
+
+PROTECTIONS: Final = ("none", "checkfree", "checkfree+", "shadow")
+NEVER: Final = 1_000_000
+"""Of recovery.head_every: no run gets there."""
+SHADOW_EVERY: Final = 10
+"""Steps, as measured, where the bytes allow it."""
+SHADOW_EVERY_MAX: Final = 100
+"""By default. What older shadows are worth was not measured."""
+BEHIND: Final = {
+    "none": "24 losses left a run of 800 iterations 225 behind, and a lost head halts it",
+    "checkfree": "24 losses left a run of 800 iterations 225 behind",
+    "checkfree+": "24 losses left a run of 800 iterations 220 behind, 180 of them for swapped routes",
+    "shadow": "24 losses left a run of 800 iterations 6 behind with copies every 10 steps, 48 with every 50",
+}
+"""What was measured of each (docs/explanation/recovery.md)."""
+
+
+def with_protection(choice: Choice, name: str | None) -> Choice:
+    """`name`: one of PROTECTIONS; None where nobody said. Raises UserError (64) where the run has too few stages."""
+    manifest = choice.manifest
+    stages, every = manifest.pipeline.stages, shadow_every(manifest)
+    if name is None:
+        return _default(choice, every)
+    if name == "shadow" and stages < SHADOW_STAGES_MIN:
+        raise UserError(f"--protect shadow needs {SHADOW_STAGES_MIN} stages, not {stages}; choose checkfree")
+    if name == "checkfree+" and (stages < SWAP_STAGES_MIN or manifest.batch.microbatches < 2):
+        raise UserError(
+            f"--protect checkfree+ needs {SWAP_STAGES_MIN} stages and 2 microbatches, for swapped routes; choose "
+            "checkfree"
+        )
+    return _with(choice, name, every, "as asked for")
+
+
+def shadow_every(manifest: Manifest) -> int:
+    """Steps between two shadows of a stage: SHADOW_EVERY, or so many that they take a tenth of the bytes."""
+    spending = replace(manifest, recovery=replace(manifest.recovery, shadow_every=1))
+    return max(SHADOW_EVERY, spending.shadow_every_min)
+
+
+def protection_text(manifest: Manifest) -> str:
+    """In one line: what is done, what it takes, and what losses cost then."""
+    recovery = manifest.recovery
+    head = 0 if recovery.head_every == NEVER else manifest.head_every
+    name = "shadow" if recovery.shadow_every else "checkfree+" if manifest.pipeline.swap else "checkfree"
+    name = name if head or not manifest.head_state_bytes else "none"
+    spent = 0.0
+    does = []
+    if recovery.shadow_every:
+        spent += manifest.pipeline.stages * manifest.shadow_bytes / recovery.shadow_every
+        does.append(f"each stage is copied every {recovery.shadow_every} steps")
+    if head:
+        spent += min(2, manifest.pipeline.stages) * manifest.head_state_bytes / head
+        does.append("the head is copied " + ("every step" if head == 1 else f"every {head} steps"))
+    what = "; ".join(does) or "nothing is copied"
+    begins = "a lost stage begins again with the model that the run goes on from"
+    costs = begins if manifest.start.weights and not recovery.shadow_every else BEHIND[name]
+    return f"protection {name}: {what}, {spent / manifest.step_bytes:.1%} of the bytes of a step; {costs}"
+
+
+def _default(choice: Choice, every: int) -> Choice:
+    manifest = choice.manifest
+    if manifest.start.weights:
+        return _with(choice, "checkfree", every, "a lost stage begins again with the model that the run goes on from")
+    if manifest.pipeline.stages < SHADOW_STAGES_MIN:
+        return _with(choice, "checkfree", every, f"shadows need {SHADOW_STAGES_MIN} stages; a lost one is blended")
+    if every > SHADOW_EVERY_MAX:
+        return _with(choice, "checkfree", every, f"shadows would be {every} steps old, for a tenth of a step's bytes")
+    reason = "with shadows a run was 6 iterations behind after 24 losses, with blends of neighbours 225"
+    return _with(choice, "shadow", every, reason)
+
+
+def _with(choice: Choice, name: str, every: int, reason: str) -> Choice:
+    swapped = choice.because(reason, "pipeline", swap=name == "checkfree+") if name == "checkfree+" else choice
+    return swapped.because(
+        f"{reason} (--protect {name})", "recovery", shadow_every=every if name == "shadow" else 0,
+        head_every=NEVER if name == "none" else 0,
+    )  # fmt: skip

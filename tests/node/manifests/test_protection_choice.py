@@ -1,0 +1,73 @@
+"""What a new run spends on losses: chosen, or as asked for, and said in one line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ftnode.node.manifests.line_choice import Choice
+from ftnode.node.manifests.presets import PRESETS
+from ftnode.node.manifests.protection_choice import (
+    NEVER,
+    PROTECTIONS,
+    protection_text,
+    shadow_every,
+    with_protection,
+)
+from ftnode.protocol.manifest.parse import Manifest, Start, parse, render
+from ftnode.protocol.manifest.sections import SHADOWS_SHARE
+from ftnode.protocol.words.errors import UserError
+
+SMALL = PRESETS["small"]
+
+
+def chosen(manifest: Manifest, name: str | None = None) -> Manifest:
+    choice = with_protection(Choice(manifest), name)
+    assert parse(render(choice.manifest, reasons=choice.reasons)) == choice.manifest, "the reader takes it"
+    return choice.manifest
+
+
+def in_stages(stages: int) -> Manifest:
+    return replace(SMALL, pipeline=replace(SMALL.pipeline, stages=stages))
+
+
+@pytest.mark.parametrize("name", PROTECTIONS)
+def test_each_is_what_its_name_says(name: str) -> None:
+    made = chosen(SMALL, name)
+    assert made.pipeline.swap is (name == "checkfree+")
+    assert (made.recovery.shadow_every > 0) is (name == "shadow")
+    assert (made.recovery.head_every == NEVER) is (name == "none")
+    assert protection_text(made).startswith(f"protection {name}: ")
+
+
+def test_by_default_all_stages_are_copied_where_the_bytes_allow_it() -> None:
+    made = chosen(SMALL)
+    assert made.recovery.shadow_every == shadow_every(SMALL) >= 10
+    spent = made.pipeline.stages * made.shadow_bytes / made.recovery.shadow_every
+    assert spent <= SHADOWS_SHARE * made.step_bytes
+    assert "every 10 steps" in protection_text(made) and "% of the bytes of a step" in protection_text(made)
+
+
+def test_shadows_that_would_be_old_are_not_chosen() -> None:
+    thin = replace(
+        SMALL, batch=replace(SMALL.batch, microbatches=1, sequences=1), model=replace(SMALL.model, context=2)
+    )
+    assert shadow_every(thin) > 100
+    assert chosen(thin).recovery.shadow_every == 0
+    assert chosen(thin, "shadow").recovery.shadow_every == shadow_every(thin), "but they are when somebody asks"
+
+
+def test_few_stages_are_blended() -> None:
+    assert chosen(in_stages(2)).recovery.shadow_every == 0
+    for name in ("shadow", "checkfree+"):
+        with pytest.raises(UserError, match=f"--protect {name.replace('+', '.')} needs 4 stages") as failed:
+            with_protection(Choice(in_stages(2)), name)
+        assert failed.value.exit_code == 64
+
+
+def test_a_run_that_goes_on_from_a_model_has_it_to_begin_again_with() -> None:
+    continued = replace(SMALL, start=Start(weights="0" * 64, architecture="LlamaForCausalLM"))
+    made = chosen(continued)
+    assert made.recovery.shadow_every == 0
+    assert "begins again with the model that the run goes on from" in protection_text(made)
