@@ -171,7 +171,7 @@ class Stage:
         take_layers(self._place, layers, self.index)
         self._begin(version)
 
-    def freeze(self, layers: Iterable[Layer]) -> None:
+    def take_frozen(self, layers: Iterable[Layer]) -> None:
         """Only what is not trained, of a model that exists. Raises WrongLayer."""
         take_layers(lambda name: None if name in self.layout.entries else self._place(name), layers, self.index)
 

@@ -52,7 +52,8 @@ def plain_tokens_per_second(size: Size, device: str, products: str) -> float:
     where, low = torch.device(device), PRODUCTS[products]
     weights = _blocks(size, where)
     rope = llama.rotary(size.model, where)
-    leaves = [leaf for block in weights for name in block.__slots__ if (leaf := getattr(block, name)) is not None]
+    named = (getattr(block, name) for block in weights for name in block.__slots__)
+    leaves = [leaf for leaf in named if isinstance(leaf, Tensor)]
     adam = torch.optim.AdamW(leaves, lr=1e-4, fused=True)
     x, gradient = (drawn(size, seed).to(where) for seed in (1, 2))
 

@@ -400,7 +400,7 @@ class TorchStages:
             self._products,
         )  # fmt: skip
         if first is not None:
-            made.freeze(self._layers(index, first))
+            made.take_frozen(self._layers(index, first))
         return made
 
     def _layers(self, stage: int, first: PlainLayers) -> list[Layer]:

@@ -152,7 +152,7 @@ def test_weights_from_elsewhere_need_the_frozen_ones_of_the_model(tmp_path: Path
     for forgotten in (False, True):
         taker = Stage(stages[1].config, STAGES, 1, OPTIMISER, 1, DEVICE[0], "float32")
         if not forgotten:
-            taker.freeze(layers_of(checkpoint, 1))
+            taker.take_frozen(layers_of(checkpoint, 1))
         taker.state("all").copy_(stages[1].state("all"))
         taker.become(StageVersion(0, "lineage", BEFORE), 0, 1.0, 0.0)
         for stage in (stages[0], stages[2]):
