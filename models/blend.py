@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ftnode.models.faults import Misuse, StageFault
-from ftnode.models.tensors import is_finite
+from ftnode.models.tensors import chunks, is_finite
 
 SHARES_TOLERANCE: Final = 1e-6
 
@@ -26,7 +26,7 @@ class Blend:
 
     def __init__(self, flat: Tensor, chunk_numbers: int, stage: int) -> None:
         self.stage = stage
-        self._pieces = torch.split(flat, chunk_numbers) if len(flat) else ()
+        self._pieces = chunks(flat, chunk_numbers)
         self._received = [0.0] * len(self._pieces)
         flat.zero_()
 

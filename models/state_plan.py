@@ -69,6 +69,11 @@ class StatePlan:
         """Tensor → where it lies among those that stay as they were when the run began."""
         return places(*frozen_shapes(self.model, self.stages, stage))[0]
 
+    def held_size(self, stage: int) -> int:
+        """Bytes of its state, its gradient, and what is frozen, all in the model's precision."""
+        frozen = sum(prod(shape) for _, shape in self.frozen(stage).values())
+        return self.size(stage, "all") + self.size(stage, "weights") + self.model.number_bytes * frozen
+
     def size(self, stage: int, parts: str) -> int:
         """The same in bytes."""
         return self.model.number_bytes * self.numbers(stage, parts)

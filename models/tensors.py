@@ -76,6 +76,11 @@ def pieces(flat: Tensor) -> tuple[Tensor, ...]:
     return torch.split(flat, PASS_NUMBERS * (1 if flat.device.type == "cpu" else PIECES_AT_ONCE))
 
 
+def chunks(flat: Tensor, numbers: int) -> tuple[Tensor, ...]:
+    """A flat tensor cut as it travels, in chunks of so many numbers; none of one that is empty."""
+    return torch.split(flat, numbers) if len(flat) else ()
+
+
 def squared_norm(flat: Tensor) -> float:
     """Sum of squares of a flat tensor in float64: equal to the bit whatever the processor, its threads and the card.
 

@@ -14,7 +14,6 @@ import encodings
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
 from statistics import mean
 from typing import Any, Final
@@ -83,12 +82,10 @@ def shares() -> list[dict[str, Any]]:
                 pipeline=replace(base.pipeline, stages=stages, boundary="int8", sums="int8"),
             )  # fmt: skip
             plan = StatePlan(ModelConfig.of(manifest.model), stages, "adam")
-            frozen = sum(4 * prod(shape) for _, shape in plan.frozen(stages).values())
             sent = traffic(manifest, stages, HOLDERS)
             rows.append({
-                "model": name, "part": part.name, "memory": plan.size(stages, "all") + plan.size(stages, "weights")
-                + frozen, "state": plan.size(stages, "all"), "tensors": sent.tensors, "sums": sent.sums,
-                "seconds": sent.total / UP,
+                "model": name, "part": part.name, "memory": plan.held_size(stages), "state": plan.size(stages, "all"),
+                "tensors": sent.tensors, "sums": sent.sums, "seconds": sent.total / UP,
             })  # fmt: skip
     return rows
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from math import prod
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -240,13 +239,12 @@ def sizes(manifest: Manifest) -> dict[str, int]:
     """Parameters, and bytes of what a holder keeps, state and gradient, and sends."""
     config, stages = ModelConfig.of(manifest.model), manifest.pipeline.stages
     plan = StatePlan(config, stages, manifest.optimiser.kind)
-    state, frozen = plan.size(stages, "all") + plan.size(stages, "weights"), plan.frozen(stages)
     return {
         "parameters": config.total_parameters(),
         "parameters_per_stage": config.stage_parameters(stages, 1),
         "parameters_head": config.stage_parameters(stages, 0),
         "parameters_trained": sum(plan.numbers(stage, "weights") for stage in range(stages + 1)),
-        "state_bytes_per_stage": state + config.number_bytes * sum(prod(shape) for _, shape in frozen.values()),
+        "state_bytes_per_stage": plan.held_size(stages),
         "boundary_bytes": manifest.boundary_bytes.forward,
         "boundary_gradient_bytes": manifest.boundary_bytes.backward,
         "tokens_per_step": manifest.tokens_per_step,

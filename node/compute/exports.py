@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from ftnode.models.encoded_size import ENCODINGS
 from ftnode.models.encoding import decode, encode
 from ftnode.models.faults import Misuse
 from ftnode.models.stage import EXPORTED, Stage, StageVersion
-from ftnode.models.tensors import as_bytes, digest
+from ftnode.models.tensors import as_bytes, chunks, digest
 
 EXPORTS_MAX = 64
 """The node lends to fewer; more are a leak."""
@@ -161,20 +160,16 @@ class Exports:
         )
 
     def _raw(self, flat: Tensor) -> list[bytes]:
-        return [bytes(as_bytes(piece.cpu())) for piece in self._pieces(flat)]
-
-    def _pieces(self, flat: Tensor) -> Sequence[Tensor]:
-        """A stage that is frozen has none."""
-        return torch.split(flat, self._numbers) if len(flat) else ()
+        return [bytes(as_bytes(piece.cpu())) for piece in chunks(flat, self._numbers)]
 
     def _freeze(self, held: Stage, flat: Tensor, encoding: str) -> _Frozen:
         if encoding == "raw":
             return _Frozen(self._account(held, flat, digest(held.weights)), self._raw(flat))
-        hash_, chunks = hashlib.blake2b(digest_size=16), []
-        for piece in self._pieces(flat):
-            chunks.append(encode(piece, encoding))
-            hash_.update(as_bytes(decode(chunks[-1], encoding, piece.numel(), piece.dtype)))
-        return _Frozen(self._account(held, flat, hash_.hexdigest()), chunks)
+        hash_, encoded = hashlib.blake2b(digest_size=16), []
+        for piece in chunks(flat, self._numbers):
+            encoded.append(encode(piece, encoding))
+            hash_.update(as_bytes(decode(encoded[-1], encoding, piece.numel(), piece.dtype)))
+        return _Frozen(self._account(held, flat, hash_.hexdigest()), encoded)
 
 
 def state_of(stage: Stage, parts: str) -> Tensor:

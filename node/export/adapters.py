@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import Any, BinaryIO, Final
 
 from ftnode.models.config import ModelConfig
@@ -44,5 +43,5 @@ def write_adapters(
     writes = into if dtype == model.precision else Rounded(into, model.number_bytes, dtype)
     for stage in range(1, count + 1):
         stages[stage].seek(0)
-        shapes, _ = places(*trained_shapes(model, count, stage))
-        pass_on(stages[stage], writes, model.number_bytes * sum(prod(shape) for _, shape in shapes.values()))
+        _, size = places(*trained_shapes(model, count, stage))
+        pass_on(stages[stage], writes, model.number_bytes * size)

@@ -87,7 +87,7 @@ def _default(choice: Choice, every: int) -> Choice:
 
 
 def _with(choice: Choice, name: str, every: int, reason: str) -> Choice:
-    swapped = choice.because(reason, "pipeline", swap=name == "checkfree+") if name == "checkfree+" else choice
+    swapped = choice.because(reason, "pipeline", swap=True) if name == "checkfree+" else choice
     return swapped.because(
         f"{reason} (--protect {name})", "recovery", shadow_every=every if name == "shadow" else 0,
         head_every=NEVER if name == "none" else 0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,12 @@ def layers(folder: Path, stage: int, spoil: bool = False) -> dict[str, Any]:
     """Of a model of ones, each in a file of its own."""
     model, rows = Direct(CONFIG).backend.model, []
     for name in layer_names(model, STAGES, stage):
-        numbers = sum(_product(shape) for shape in layer_shapes(model, name).values())
+        numbers = sum(prod(shape) for shape in layer_shapes(model, name).values())
         data = b"\0\0\x80\x3f" * numbers
         (folder / name).write_bytes(data)
         sha256 = hashlib.sha256(data[4:] if spoil else data).hexdigest()
         rows.append([sha256, [[str(folder / name), 0, len(data)]]])
     return {"dtype": "float32", "layers": rows}
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    found = 1
-    for size in shape:
-        found *= size
-    return found
 
 
 @pytest.mark.parametrize("products", ["float32", "bfloat16"])
