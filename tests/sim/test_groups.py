@@ -10,10 +10,10 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from ftnode.protocol.leader import replica_moves
 from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.leavers import Leavers
 from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.planning import changes
 from ftnode.protocol.recovery.standing import DONE_AGAIN, GOES_ON
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.words import effects as fx
@@ -378,5 +378,5 @@ def test_holders_do_not_flap_when_a_tenth_of_them_goes_every_hour(seed: int, mon
 
 
 def test_with_a_threshold_that_lets_every_move_pass_they_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_moves, "GAIN_MIN", 0.5)
+    monkeypatch.setattr(changes, "NOISE", -1.0)
     assert moves_per_peer_hour(churning(8), 8, 1.0, monkeypatch) > 0.1
