@@ -92,7 +92,7 @@ def _paces(
         elif seconds > 0:
             heads[peer] = seconds
     known = {peer: median(seconds) for peer, seconds in blocks.items()}
-    usual = median(known.values()) if known else 1.0
+    usual = median(known.values() or heads.values() or [1.0])
     tokens = s.history.newest_commits(1)
     for peer, presence in able.items():
         if peer not in known and presence.tokens_per_second > 0 and tokens:

@@ -21,6 +21,7 @@ from math import sqrt
 from typing import Final
 
 from ftnode.protocol.planning.flow import Flow
+from ftnode.protocol.planning.schedule import step_timing
 from ftnode.protocol.planning.swarm import Holders, Swarm, stages_of
 
 LOAD: Final = 0.1
@@ -78,6 +79,8 @@ class Choice:
         return text + (f" (rejected: {others})" if others else "")
 
 
+CONFIRMED: Final = 3
+"""So many changes of what others hold are looked at by the schedule, too."""
 REJECTED: Final = 2
 """So many are told of."""
 
@@ -101,14 +104,20 @@ class Changes:
     def worth(self, holders: Holders) -> Worth:
         """Every stage must have a holder, and every holder a pace for it."""
         groups = [tuple(self._numbers[name] for name in group) for group in holders]
-        seconds, done = self._flow.seconds(groups)
+        return self._worth(holders, *self._flow.seconds(groups))
+
+    def scheduled(self, holders: Holders) -> Worth:
+        """As worth(), by the schedule, which knows of whole microbatches and of queues."""
+        timing = step_timing(self.swarm.layout(holders), self.swarm.batch)
+        return self._worth(holders, timing.seconds, [max(timing.busy.get(name, (0.0,))) for name in self._flow.names])
+
+    def _worth(self, holders: Holders, seconds: float, done: Sequence[float]) -> Worth:
         lasting = seconds
         if self.risk.rate and self.risk.steps:
             alone = [steps for group, steps in zip(holders, self.risk.steps) if len(group) == 1]
             lost = sum(self.risk.seconds + steps * seconds for steps in alone)
             lasting = seconds * (1 + self.risk.rate * lost)
-        busy = [one for one in done if one]
-        load = sqrt(sum(one * one for one in done) / len(done)) if busy else 0.0
+        load = sqrt(sum(one * one for one in done) / len(done))
         return Worth(seconds, lasting, lasting + LOAD * load)
 
     def best_place(self, name: str, learnt: Collection[int] = ()) -> Choice | None:
@@ -125,9 +134,15 @@ class Changes:
     def best_wider(self, names: Sequence[str]) -> Choice | None:
         """Which of these, who hold something, takes a part of what somebody else holds; None where a step gets hardly
         shorter by that."""
-        present = self.worth(self.present)
         found = self._compared([place for name in sorted(names) for place in self.reliefs(name)])
-        return _choice(found, present) if found and found[0][1].cost < (1 - NOISE) * present.cost else None
+        return self._confirmed(found)
+
+    def _confirmed(self, found: Sequence[tuple[Place, Worth]]) -> Choice | None:
+        """The best of the most promising ones, by the schedule, where it is clearly better than the present layout."""
+        present = self.scheduled(self.present) if found else Worth(0.0, 0.0, 0.0)
+        sure = [(place, self.scheduled(place.holders)) for place, _ in found[:CONFIRMED]]
+        sure = _in_order([one for one in sure if one[1].cost < (1 - NOISE) * present.cost])
+        return _choice(sure, present) if sure else None
 
     def best_move(self, movable: Mapping[str, tuple[int, ...]], steps: float) -> Choice | None:
         """Of those who could give up what they hold, since others hold it as well: `movable`, with the stages. `steps`:
@@ -140,12 +155,9 @@ class Changes:
             left = Changes(self.swarm, rest, self.replicas, self.risk)
             away = left.worth(rest)
             for place, worth in left._compared([*left.reliefs(name), *left.joins(name)])[:1]:
-                gained = (present.cost - worth.cost) * steps
-                lost = max(0.0, away.seconds - present.seconds) * steps_away(self.risk, away.seconds)
-                if {*place.stages} != {*stages} and worth.cost < (1 - NOISE) * present.cost and gained > lost:
+                if {*place.stages} != {*stages} and pays_off(present, away, worth, self.risk.seconds, steps):
                     found.append((place, worth))
-        found.sort(key=lambda one: (one[1].cost, one[0].name, one[0].stages))
-        return _choice(found, present) if found else None
+        return self._confirmed(_in_order(found))
 
     def best_filler(self, movable: Mapping[str, tuple[int, ...]], stage: int) -> str | None:
         """Who of `movable` fills a stage that nobody holds at the least cost; of equals who came last to what it has."""
@@ -190,19 +202,27 @@ class Changes:
         return Place(name, part, giver, holders)
 
     def _compared(self, places: Iterator[Place] | Sequence[Place]) -> list[tuple[Place, Worth]]:
-        """Best first; of equals what moves least, and the last stages: the head is next to both ends."""
-        found = [(place, self.worth(place.holders)) for place in places]
-        found.sort(key=lambda one: (round(one[1].cost, 9), len(one[0].stages), [-stage for stage in one[0].stages]))
-        return found
+        return _in_order([(place, self.worth(place.holders)) for place in places])
+
+
+def _in_order(found: list[tuple[Place, Worth]]) -> list[tuple[Place, Worth]]:
+    """Best first; of equals what moves least, and the last stages: the head is next to both ends."""
+
+    def order(one: tuple[Place, Worth]) -> tuple[object, ...]:
+        place, worth = one
+        return round(worth.cost, 9), len(place.stages), [-stage for stage in place.stages], place.name
+
+    return sorted(found, key=order)
 
 
 def _choice(found: Sequence[tuple[Place, Worth]], present: Worth) -> Choice:
     return Choice(*found[0], present, tuple(found[1 : 1 + REJECTED]))
 
 
-def steps_away(risk: Risk, seconds: float) -> float:
-    """How many steps somebody misses who moves."""
-    return risk.seconds / seconds if seconds else 0.0
+def pays_off(present: Worth, away: Worth, then: Worth, seconds: float, steps: float) -> bool:
+    """Whether a layout makes up, in so many steps, for the `seconds` in which steps take as long as `away` says."""
+    lost = max(0.0, away.seconds - present.seconds) * (seconds / away.seconds if away.seconds else 0.0)
+    return (present.cost - then.cost) * steps > lost
 
 
 def without(holders: Holders, name: str, stages: Sequence[int]) -> Holders:
