@@ -154,8 +154,9 @@ class Changes:
                 continue
             left = Changes(self.swarm, rest, self.replicas, self.risk)
             away = left.worth(rest)
-            for place, worth in left._compared([*left.reliefs(name), *left.joins(name)])[:1]:
-                if {*place.stages} != {*stages} and pays_off(present, away, worth, self.risk.seconds, steps):
+            elsewhere = [place for place in (*left.reliefs(name), *left.joins(name)) if place.stages != stages]
+            for place, worth in left._compared(elsewhere)[:1]:
+                if pays_off(present, away, worth, self.risk.seconds, steps):
                     found.append((place, worth))
         return self._confirmed(_in_order(found))
 
