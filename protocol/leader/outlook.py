@@ -48,7 +48,7 @@ class Outlook:
         able = {presence.peer: presence for presence in others}
         able |= {peer: s.presences[peer] for peer in held if peer in s.presences}
         self.peers = {name_of(peer): peer for peer in (*held, *able)}
-        paces = _paces(s, held, able)
+        paces = paces_of(s, held, able)
         machines, room = dict[str, Machine](), dict[str, int]()
         for name, peer in self.peers.items():
             presence, mine = able.get(peer), held.get(peer, [])
@@ -72,16 +72,12 @@ class Outlook:
         risk = Risk(memory.loss_rate, settings.lease_seconds + moved, lost_steps(settings))
         self.changes = Changes(swarm, present, settings.replicas, risk)
 
-    def busy(self, peer: Peer, stages: Iterable[int]) -> float:
-        """Seconds that its device would be busy for a microbatch in all of these."""
-        paces = self.changes.swarm.machines[name_of(peer)].paces
-        return sum(sum(paces.get(stage, (0.0, 0.0))) for stage in stages)
 
-
-def _paces(
+def paces_of(
     s: Situation, held: Mapping[Peer, Sequence[int]], able: Mapping[Peer, Presence]
 ) -> dict[Peer, tuple[float, float]]:
-    """Of each, seconds for a microbatch at a block stage and at the head."""
+    """Of each, seconds for a microbatch at a block stage and at the head. Before anything is measured the word of
+    those who say how fast their devices are still tells them apart."""
     told = {(peer, one.stage): one.seconds for peer, report in s.reports.items() for one in report.stages}
     told |= {(s.me, stage): s.own.pace_of(stage) for stage in s.mine}
     blocks: dict[Peer, list[float]] = {}
@@ -93,10 +89,11 @@ def _paces(
             heads[peer] = seconds
     known = {peer: median(seconds) for peer, seconds in blocks.items()}
     usual = median(known.values() or heads.values() or [1.0])
-    tokens = s.history.newest_commits(1)
-    for peer, presence in able.items():
-        if peer not in known and presence.tokens_per_second > 0 and tokens:
-            known[peer] = tokens[-1].tokens / s.settings.microbatches / presence.tokens_per_second
+    speeds = {peer: one.tokens_per_second for peer, one in able.items() if one.tokens_per_second > 0}
+    commits = s.history.newest_commits(1)
+    if commits or not (known or heads):
+        tokens = commits[-1].tokens / s.settings.microbatches if commits else median(speeds.values() or [1.0])
+        known = {peer: tokens / speed for peer, speed in speeds.items()} | known
     head_usual = median(seconds / known.get(peer, usual) for peer, seconds in heads.items()) if heads else 1.0
     found = {}
     for peer in (*held, *able):
