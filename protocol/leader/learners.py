@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping
 from ftnode.protocol.leader.duty import usual_for_newcomers
 from ftnode.protocol.leader.leader_memory import LeaderMemory, Learner
 from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.leader.outlook import Outlook, name_of
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.recruiting import offer_to
-from ftnode.protocol.leader.outlook import Outlook, name_of
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.planning.changes import Choice
-from ftnode.protocol.recovery.candidate_order import suitable
 from ftnode.protocol.situation import ClearTimer, Outcome, Situation
 from ftnode.protocol.step.routes import neighbours
 from ftnode.protocol.wire.admission import GROUP_MAX

@@ -22,7 +22,7 @@ from ftnode.protocol.recovery.learning_cost import lost_steps
 from ftnode.protocol.situation import Situation
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import STATE_BYTES_PER_SECOND
-from ftnode.protocol.words.types import HEAD, Peer
+from ftnode.protocol.words.types import Peer
 
 FORWARD = 1 / 3
 """Of a microbatch's time at a stage; a backward pass has twice as many operations."""

@@ -41,10 +41,13 @@ class Risk:
     steps: tuple[float, ...] = ()
 
 
+NO_RISK: Final = Risk()
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What `name` would learn: `stages`, ascending, in the place of `giver` if anybody's. `holders`: who would hold what
-    then."""
+    """What `name` would learn: `stages`, ascending, in the place of `giver` if anybody's. `holders`: who would hold
+    what then."""
 
     name: str
     stages: tuple[int, ...]
@@ -95,7 +98,7 @@ def in_short(place: Place) -> str:
 class Changes:
     """Of one swarm, whose layout is `present`. `replicas`: holders of a stage, at most."""
 
-    def __init__(self, swarm: Swarm, present: Holders, replicas: int, risk: Risk = Risk()) -> None:
+    def __init__(self, swarm: Swarm, present: Holders, replicas: int, risk: Risk = NO_RISK) -> None:
         self.swarm, self.present, self.replicas, self.risk = swarm, present, replicas, risk
         self._flow = Flow(swarm)
         self._numbers = {name: number for number, name in enumerate(self._flow.names)}
@@ -132,10 +135,10 @@ class Changes:
         return None
 
     def best_wider(self, names: Sequence[str]) -> Choice | None:
-        """Which of these, who hold something, takes a part of what somebody else holds; None where a step gets hardly
-        shorter by that."""
-        found = self._compared([place for name in sorted(names) for place in self.reliefs(name)])
-        return self._confirmed(found)
+        """Which of these, who hold something, takes a part of what somebody else holds, or joins; None where a step
+        gets hardly shorter by that."""
+        places = [place for name in sorted(names) for place in (*self.reliefs(name), *self.joins(name))]
+        return self._confirmed(self._compared(places))
 
     def _confirmed(self, found: Sequence[tuple[Place, Worth]]) -> Choice | None:
         """The best of the most promising ones, by the schedule, where it is clearly better than the present layout."""
@@ -161,7 +164,7 @@ class Changes:
         return self._confirmed(_in_order(found))
 
     def best_filler(self, movable: Mapping[str, tuple[int, ...]], stage: int) -> str | None:
-        """Who of `movable` fills a stage that nobody holds at the least cost; of equals who came last to what it has."""
+        """Who of `movable` fills a stage that nobody holds at the least cost; of equals, the last one of a group."""
         costs: list[tuple[float, int, str]] = []
         for name, stages in sorted(movable.items()):
             holders = without(self.present, name, stages)

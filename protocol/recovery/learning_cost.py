@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ftnode.protocol.recovery.rungs import Available, choose_rung
+from ftnode.protocol.recovery.rungs import choose_rung
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, Rung
 

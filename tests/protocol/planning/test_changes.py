@@ -9,7 +9,7 @@ import pytest
 
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.boundary import BoundaryBytes
-from ftnode.protocol.planning.changes import Changes, Risk, runs, without
+from ftnode.protocol.planning.changes import NO_RISK, Changes, Risk, runs, without
 from ftnode.protocol.planning.schedule import NO_LINE, Batch, Machine
 from ftnode.protocol.planning.swarm import Holders, Swarm, alike, stages_of
 
@@ -23,7 +23,7 @@ def machine(seconds: float, line: Line = NO_LINE) -> Machine:
 
 
 def changes(
-    present: Holders, paces: Mapping[str, float], replicas: int = 3, room: int = STAGES + 1, risk: Risk = Risk(),
+    present: Holders, paces: Mapping[str, float], replicas: int = 3, room: int = STAGES + 1, risk: Risk = NO_RISK,
     tensors: int = 0, lines: Mapping[str, Line] | None = None,
 ) -> Changes:  # fmt: skip
     machines = {name: machine(pace, (lines or {}).get(name, NO_LINE)) for name, pace in paces.items()}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from pytest import approx
 
 from ftnode.protocol.step.routes import beside, choose_path, route
