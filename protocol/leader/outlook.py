@@ -90,9 +90,10 @@ def paces_of(
     known = {peer: median(seconds) for peer, seconds in blocks.items()}
     usual = median(known.values() or heads.values() or [1.0])
     speeds = {peer: one.tokens_per_second for peer, one in able.items() if one.tokens_per_second > 0}
-    commits = s.history.newest_commits(1)
-    if commits or not (known or heads):
-        tokens = commits[-1].tokens / s.settings.microbatches if commits else median(speeds.values() or [1.0])
+    tokens = max((commit.tokens for commit in s.history.newest_commits(2)), default=0) / s.settings.microbatches
+    if not (tokens or known or heads):
+        tokens = median(speeds.values() or [1.0])
+    if tokens:
         known = {peer: tokens / speed for peer, speed in speeds.items()} | known
     head_usual = median(seconds / known.get(peer, usual) for peer, seconds in heads.items()) if heads else 1.0
     found = {}

@@ -28,7 +28,8 @@ LOAD: Final = 0.1
 """Of what machines are busy on average, so much counts beside the step: who relieves somebody that does not limit yet
 does some good."""
 NOISE: Final = 0.1
-"""What a move must gain at least, as a share of the step. Paces are measured, and the liquid is right within that."""
+"""What a move must gain at least, as a share of the step. Paces are measured, and the liquid is right within that. One
+more holder may seem to cost so much: the stage does not go with the first one then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +129,9 @@ class Changes:
         already, and that nobody gives up meanwhile."""
         present = self.worth(self.present)
         reliefs = (place for place in self.reliefs(name) if not {*place.stages} & {*learnt})
-        for places in (reliefs, self.joins(name)):
+        for places, most in ((reliefs, 1.0), (self.joins(name), 1 + NOISE)):
             found = self._compared(places)
-            if found and found[0][1].cost < present.cost:
+            if found and found[0][1].cost < most * present.cost:
                 return _choice(found, present)
         return None
 
