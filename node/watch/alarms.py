@@ -15,6 +15,8 @@ WORSE: Final = 0.02
 """Of the validation loss before: by so much worse it still counts as not made good."""
 STEPS_ALARMED: Final = 100
 """Where nobody validates, a lost stage is told of for so many steps."""
+COPIED: Final = frozenset((Rung.HEAD, Rung.SHADOW))
+"""Of a stage that goes on from a copy some steps old: no alarm, unless a validation says that it cost something."""
 
 
 def alarms(picture: Picture, now: float) -> tuple[str, ...]:
@@ -62,7 +64,7 @@ def _comes_back(
 ) -> str:
     if rung is None:
         return f"would be lost, and the run would stop: {reason}"
-    if rung in (Rung.HEAD, Rung.SHADOW):
+    if rung in COPIED:
         step, keeper = copies[stage]
         return f"would go back to {keeper}'s copy of step {step}"
     return f"would start again from {rung.spoken}, without what was learnt"
@@ -102,7 +104,7 @@ def _lost(picture: Picture) -> Iterable[str]:
             continue
         before, after = history.around(rebuild)
         if before is None or newest < step:
-            goes_on, figures = history.newest_step - step < STEPS_ALARMED, ""
+            goes_on, figures = rebuild.rung not in COPIED and history.newest_step - step < STEPS_ALARMED, ""
         else:
             now = history.validation[newest]
             goes_on = now > before * (1 + WORSE)
@@ -113,4 +115,6 @@ def _lost(picture: Picture) -> Iterable[str]:
             told[step] = figures
     for step in sorted(found, reverse=True)[:1]:
         verb = "was" if len(found[step]) == 1 else "were"
-        yield f"{names_of(found[step])} {verb} lost at step {step}, with what had been learnt there{told[step]}"
+        copied = {history.rebuilds[step, stage].rung for stage in found[step]} <= COPIED
+        what = "what had been learnt there since the last copy" if copied else "what had been learnt there"
+        yield f"{names_of(found[step])} {verb} lost at step {step}, with {what}{told[step]}"

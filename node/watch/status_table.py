@@ -291,7 +291,8 @@ def _recovery_line(row: RecoveryRow) -> str:
     took = "" if row.seconds is None else f" in {row.seconds:.1f} s"
     fetched = f", {row.bytes_fetched / 1e6:.1f} MB" if row.bytes_fetched else ""
     why = f" ({printable(row.reason, REASON_SHOWN)})" if row.epoch >= 0 else ""
-    losses = _figures([("validation before", row.validation_before, ".3f"), ("after", row.validation_after, ".3f")])
+    after = "validation after" if row.validation_before is None else "after"
+    losses = _figures([("validation before", row.validation_before, ".3f"), (after, row.validation_after, ".3f")])
     end = f"; {losses}" if losses else ""
     return f"{lost} at step {row.step}; {who} {verb} it from {spoken_rung(row.rung)}{took}{fetched}{why}{end}"
 

@@ -130,6 +130,14 @@ def test_a_loss_without_validations_is_told_of_for_some_steps() -> None:
     assert lost(newest=10 + STEPS_ALARMED) == ()
 
 
+@pytest.mark.parametrize("rung", [Rung.HEAD, Rung.SHADOW])
+def test_a_stage_that_goes_on_from_a_copy_is_told_of_when_it_costs_something(rung: Rung) -> None:
+    """The copy is some steps old, so that not all that was learnt is gone."""
+    assert lost(rung) == lost(rung, s9=2.22) == lost(rung, s9=2.22, s10=2.23) == ()
+    says = "the head and stage 1 were lost at step 10, with what had been learnt there since the last copy"
+    assert lost(rung, s9=2.22, s10=2.5) == (f"{says}; validation was 2.220 before, and is 2.500 now",)
+
+
 @pytest.mark.parametrize("rung", [Rung.REPLICA, Rung.SNAPSHOT, Rung.KEPT, Rung.INITIAL])
 def test_what_came_back_whole_is_no_loss(rung: Rung) -> None:
     assert lost(rung, s9=2.2, s10=9.0) == ()

@@ -57,13 +57,17 @@ def test_a_recovery_is_told_whole() -> None:
     rows = (
         RecoveryRow(1, 6, "copy", 3, "12D3KooWlost", "12D3KooWnew", why, 2.5, 2_100_000),
         RecoveryRow(2, 7, "blend", 4, "", "12D3KooWnew", "silent", None),
-        RecoveryRow(3, 5, "blend", -1, "", "", "told with the commit", 3.2),
+        RecoveryRow(3, 5, "blend", -1, "", "", "told with the commit", 3.2, 0, None, 2.5),
+        RecoveryRow(1, 9, "shadow", -1, "", "", "told with the commit", 3.2, 0, 2.4, 2.5),
     )
-    assert plain_lines(replace(FULL, recoveries=rows))[-3:] == [
+    assert plain_lines(replace(FULL, recoveries=rows))[-4:] == [
         "stage 1 was lost with oWlost at step 6; ooWnew rebuilt it from a neighbour's weights in 2.5 s, 2.1 MB "
         f"({why})",
         "stage 2 was lost at step 7; ooWnew rebuilds it from a blend of both neighbours' weights (silent)",
-        "stage 3 was lost at step 5; a volunteer rebuilt it from a blend of both neighbours' weights in 3.2 s",
+        "stage 3 was lost at step 5; a volunteer rebuilt it from a blend of both neighbours' weights in 3.2 s; "
+        "validation after 2.500",
+        "stage 1 was lost at step 9; a volunteer rebuilt it from a kept copy in 3.2 s; validation before 2.400, after "
+        "2.500",
     ]
 
 
