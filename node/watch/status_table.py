@@ -125,9 +125,13 @@ def heading_lines(status: SwarmStatus) -> list[str]:
         f"{printable(status.name)} ({printable(status.run[:12])}) as {who} sees it",
         ", ".join(text for text in progress if text),
         *([f"the run's author says: {status.announcement}"] if status.announcement else []),
-        f"led by {short_peer(status.leader)}; change {status.view} of who holds what, on branch "
-        f"{printable(status.lineage[:8]) or '-'} of the run",
+        *([_leader_line(status)] if status.view >= 0 else []),
     ]
+
+
+def _leader_line(status: SwarmStatus) -> str:
+    branch = printable(status.lineage[:8]) or "-"
+    return f"led by {short_peer(status.leader)}; change {status.view} of who holds what, on branch {branch} of the run"
 
 
 def run_table(statuses: Sequence[SwarmStatus]) -> Table:

@@ -71,6 +71,11 @@ def test_a_recovery_is_told_whole() -> None:
     ]
 
 
+def test_who_looks_for_a_run_says_nothing_of_a_leader() -> None:
+    found = SwarmStatus(FULL.speaker, run="abcdef", name="tiny", steps=30000, state="waiting", waiting="an answer")
+    assert plain_lines(found)[1:] == ["step 0 of 30,000, waiting", "waiting for an answer"]
+
+
 def test_one_line_for_the_run() -> None:
     assert plain_lines(FULL)[1] == (
         "step 1,207 of 30,000, loss 2.5000, validation 2.4000 at step 1200 (perplexity 11.02), tokens/s 1,234, "
