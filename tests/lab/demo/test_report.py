@@ -8,6 +8,7 @@ import pytest
 
 from ftnode.lab.audit.audit import Findings, audit
 from ftnode.lab.demo.baselines import Baselines
+from ftnode.lab.demo.demo import Outcome, summary
 from ftnode.lab.demo.kills import Planned, plan_kills
 from ftnode.lab.demo.pictures import draw_loss, smooth
 from ftnode.lab.demo.report import Kill, build_report, recover, vacancies_healed
@@ -74,6 +75,15 @@ def test_the_report_has_what_the_contract_promises(run: Path, story: Story, kill
         "blend_seconds", "first_step_seconds", "outage_seconds", "bytes_fetched",
     }  # fmt: skip
     assert vacancies_healed(story, [kill], [recovery])
+
+
+def test_the_summary_says_in_plain_words_where_the_weights_came_from(run: Path, story: Story, kill: Kill) -> None:
+    recovery = recover(story, kill)
+    assert recovery is not None
+    report = build_report(story, [kill], [recovery], audit(run), stages=3, volunteers=5)
+    report["validation_loss"] = None
+    found = summary(Outcome(report, ()), run)
+    assert "stage 2 lost in step 3, back from a blend of both neighbours' weights after " in found
 
 
 def test_the_bytes_of_copies_are_summed_over_their_keepers(tmp_path: Path) -> None:
