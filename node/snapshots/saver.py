@@ -140,8 +140,8 @@ class SnapshotSaver:
         self._warn_of_limit()
         if stage in self._busy:
             self._trouble(
-                f"step {version.step} of {spoken_stage(stage)} is not kept: an earlier snapshot is still being written; this "
-                "disk is slow for the run's recovery.snapshot_every"
+                f"step {version.step} of {spoken_stage(stage)} is not kept: an earlier snapshot is still being "
+                "written; this disk is slow for the run's recovery.snapshot_every"
             )
             return
 
