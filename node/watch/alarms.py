@@ -42,8 +42,10 @@ def head_wanted(picture: Picture, why_not: str) -> str:
 
 
 def what_would_be_lost(picture: Picture, stored: Mapping[int, int], now: float) -> str:
-    """For a node that is about to leave: what its end at once would cost the run; empty where it costs nothing.
-    `stored`: stage → step of the newest snapshot on this disk."""
+    """For a node that is about to leave: what its end at once would cost the run; empty where it costs nothing, and
+    after the end of the run. `stored`: stage → step of the newest snapshot on this disk."""
+    if picture.finished:
+        return ""
     stages = [stage for stage in only_here(picture, (picture.me,), now) if stage in picture.versions]
     trained = [stage for stage in stages if picture.versions[stage].step > 0]
     if not trained:
@@ -54,9 +56,13 @@ def what_would_be_lost(picture: Picture, stored: Mapping[int, int], now: float) 
         left = Available(picture.highest_step, held, {stage: step for stage, (step, _) in copies.items()}, ())
         ways[_comes_back(stage, *filled_from(stage, left, picture.settings), copies)].append(stage)
     told = "; ".join(f"{names_of(group)} {way}" for way, group in ways.items())
-    kept = [stage for stage in trained if stage in stored]
-    disk = f"; this disk has {names_of(kept)} as of step {min(stored[stage] for stage in kept)}" if kept else ""
-    return f"nobody else holds {names_of(trained)}; without this node {told}{disk}"
+    return f"nobody else holds {names_of(trained)}; without this node {told}{on_disk(trained, stored)}"
+
+
+def on_disk(stages: Iterable[int], stored: Mapping[int, int]) -> str:
+    """The end of a sentence about stages that go: which of them this disk has. `stored`: as `what_would_be_lost`."""
+    kept = [stage for stage in stages if stage in stored]
+    return f"; this disk has {names_of(kept)} as of step {min(stored[stage] for stage in kept)}" if kept else ""
 
 
 def _comes_back(

@@ -45,6 +45,7 @@ def test_stages_of_one_holder() -> None:
     [
         (shown(SHARED), {}, ""),
         (shown(versions={}), {}, ""),
+        (shown(finished=True), {}, ""),
         (
             shown(), {},
             "nobody else holds the head and stage 2; without this node the head would be lost, and the run would stop: "
@@ -63,7 +64,7 @@ def test_stages_of_one_holder() -> None:
             "would stop: all block stages are lost together",
         ),
     ],
-    ids=["others have all", "nothing is trained", "no copy", "a copy and a snapshot", "all blocks"],
+    ids=["others have all", "nothing is trained", "all is trained", "no copy", "a copy and a snapshot", "all blocks"],
 )  # fmt: skip
 def test_what_an_end_at_once_costs(picture: Picture, stored: dict[int, int], says: str) -> None:
     assert what_would_be_lost(picture, stored, NOW) == says
