@@ -310,7 +310,10 @@ def _member_lines(status: SwarmStatus) -> Iterable[str]:
     runs: dict[tuple[str, str], int] = {}
     for member in status.members:
         runs[member.run, member.name] = runs.get((member.run, member.name), 0) + 1
-    return [f"it knows {count} of {printable(name)} ({printable(run[:12])})" for (run, name), count in runs.items()]
+    return [
+        f"it knows {_counted(count, 'volunteer', 'volunteers')} of {printable(name)} ({printable(run[:12])})"
+        for (run, name), count in runs.items()
+    ]
 
 
 def _figures(figures: Sequence[tuple[str, float | None, str]]) -> str:

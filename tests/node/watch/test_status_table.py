@@ -149,6 +149,7 @@ def test_a_terminal_shows_the_same_lines(per_peer: bool) -> None:
 def test_members_that_a_meeting_point_knows_are_peers() -> None:
     point = SwarmStatus(FULL.speaker, members=(Member("run", "tiny", "12D3KooWother", ("/ip4/192.0.2.7/tcp/1",)),))
     assert [row[0] for row in peer_table(point).rows] == ["12D3KooWother"]
+    assert plain_lines(point)[1:] == ["it knows 1 volunteer of tiny (run)"]
 
 
 @pytest.mark.parametrize(
