@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ PARTS = (
     ("first step", "first_step_seconds", "#1f6feb"),
 )
 SMOOTHING_STEPS = 15
+LETTERS_MAX = 30
+"""Of a line of words in the picture, so that they end before the legend; four lines are 62 points high."""
 CUT_ONE_IN = 40
 """This part of the steps, at the beginning, does not decide the height of the picture."""
 
@@ -92,10 +95,11 @@ def _draw_curve(
         axes.axvline(recovery.step, color=RED, linewidth=1.2, alpha=0.75, zorder=3)
         near_end = recovery.step > steps[0] + 0.7 * (steps[-1] - steps[0])
         lost = f"{spoken_stage(recovery.stage)} lost at step {recovery.step}"
+        back = fill(f"{origin(recovery.rung)}, redone after {recovery.outage_seconds:.1f} s", LETTERS_MAX)
         axes.annotate(
-            f"{lost}\n{origin(recovery.rung)},\nredone after {recovery.outage_seconds:.1f} s",
-            (recovery.step, top), (-7 if near_end else 7, -10 - 48 * index), textcoords="offset points",
-            ha="right" if near_end else "left", va="top", fontsize=9.5, color=RED, linespacing=1.35, zorder=6,
+            f"{lost}\n{back}", (recovery.step, top), (-7 if near_end else 7, -10 - 62 * index),
+            textcoords="offset points", ha="right" if near_end else "left", va="top", fontsize=9.5, color=RED,
+            linespacing=1.35, zorder=6,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},
         )  # fmt: skip
     legend = axes.legend(frameon=False, loc="upper right", fontsize=10, labelcolor=INK)
