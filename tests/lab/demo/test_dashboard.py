@@ -154,7 +154,10 @@ def test_the_page_shows_a_recorded_run(recorded: Path) -> None:
         await page.open(url)
         await page.until("document.getElementById('step').textContent === '4'")
         text = await page.evaluate("document.body.textContent")
-        for wanted in ("of 4", "Stage 2 at step 3", "by blend", "1 of 1", "Head", "Stage 3", "view 1: stage 2 lost"):
+        for wanted in (
+            "of 4", "Stage 2 at step 3", "from a blend of both neighbours' weights", "1 of 1", "Head", "Stage 3",
+            "view 1: stage 2 lost",
+        ):  # fmt: skip
             assert wanted in text, wanted
         assert await page.evaluate("document.querySelectorAll('.holder').length") == 4
         assert await page.evaluate("known.loss.length") == 4
