@@ -243,11 +243,12 @@ function showFigures(status) {
   say("pace", steps > 0 && Number.isFinite(left) ? `${lasting(left / steps)} a step, ${lasting(left)} left` : "");
   const holders = new Set(status.stages.map((row) => row.peer).filter(Boolean));
   say("volunteers", count(holders.size + status.standbys.length));
-  say("standing", status.standbys.length ? `${count(status.standbys.length)} standing by` : "all hold stages");
+  say("standing", status.standbys.length ? `${count(status.standbys.length)} standing by` : holders.size ? "all hold stages" : "");
   const healed = status.recoveries.filter((row) => row.seconds !== null);
   say("recovered", status.recoveries.length ? `${healed.length} of ${status.recoveries.length}` : "0");
   const slowest = Math.max(...healed.map((row) => row.seconds));
-  say("outage", healed.length ? `slowest in ${lasting(slowest)}` : "no stage was lost");
+  const none = status.recoveries.length ? "not back yet" : "no stage was lost";
+  say("outage", healed.length ? `slowest in ${lasting(slowest)}` : none);
 }
 
 function showStages(status) {

@@ -170,6 +170,22 @@ def test_the_page_shows_a_recorded_run(recorded: Path) -> None:
 
 
 @needs_chromium
+def test_a_stage_that_is_not_back_is_lost() -> None:
+    feed = Feed("live")
+    lost = RecoveryRow(1, 6, "shadow", 3, "12D3KooWlost", "12D3KooWthenew", "a copy of step 5 is kept", None)
+    feed.tell_status(SwarmStatus(Speaker("p", "", "", ""), run="r", name="n", step=6, steps=9, recoveries=(lost,)))
+
+    async def test(page: Page, url: str) -> None:
+        await page.open(url)
+        await page.until("document.getElementById('recovered').textContent === '0 of 1'")
+        for name, text in (("outage", "not back yet"), ("standing", "")):
+            assert await page.evaluate(f"document.getElementById('{name}').textContent") == text
+        assert "oWlost → thenew, from a kept copy" in await page.evaluate("document.body.textContent")
+
+    in_browser(feed, test)
+
+
+@needs_chromium
 def test_pointing_at_a_curve_says_what_was_there() -> None:
     feed = Feed("live")
     feed.tell_status(SwarmStatus(Speaker("p", "", "", ""), run="r", name="n", step=9, steps=9, lineage="l"))
