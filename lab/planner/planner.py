@@ -104,7 +104,10 @@ def _settings(asked: Asked, kept: Kept) -> dict[str, Any]:
 
 
 def _volunteers(asked: Asked, kept: Kept) -> dict[str, Any]:
-    draws = [kept("draw", (20, seed), partial(volunteers.of_draw, 20, seed)) for seed in range(DRAWS * asked.seeds)]
+    draws = [
+        kept("draw", (20, seed, volunteers.ASKED), partial(volunteers.of_draw, 20, seed))
+        for seed in range(DRAWS * asked.seeds)
+    ]
     hours = min(asked.hours, CHURN_HOURS)
     churn = {
         what: [
