@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 from ftnode.lab.planner.own import Notes
@@ -71,7 +71,8 @@ def figures(courses: Sequence[dict[str, float]], seconds: Sequence[float]) -> di
 
 
 def plan_seconds(machines: int, stages: int, times: int = 5) -> dict[str, float]:
-    """A search and its matching for unequal machines: of this many runs the least and the mean, in seconds."""
+    """A search and its matching for unequal machines: of this many runs the least and the mean, in
+    seconds of one core."""
     chance = Random(0)
     names = [f"n{number:03}" for number in range(machines)]
     volunteers = {
@@ -86,9 +87,9 @@ def plan_seconds(machines: int, stages: int, times: int = 5) -> dict[str, float]
     assert present is not None
     found = []
     for _ in range(times):
-        began = perf_counter()
+        began = process_time()
         layout = best_layout(swarm, present.holders)
         assert layout is not None
         placed(swarm, present.holders, layout.holders, (0, *[1] * stages))
-        found.append(perf_counter() - began)
+        found.append(process_time() - began)
     return {"least": min(found), "mean": sum(found) / times}

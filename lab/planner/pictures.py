@@ -13,6 +13,8 @@ from ftnode.lab.recovery.pictures import new_figure
 COLOURS: Final = {
     "planner": "#1f6feb", "oobleck": "#d9822b", "recycle": "#cf222e", "bamboo": "#8250df", "ladder": "#1a7f37",
 }  # fmt: skip
+SIZES: Final = {"recycle": 8, "ladder": 5}
+"""Of dots. These two often lie in one place."""
 NAMES: Final = {
     "planner": "planner", "oobleck": "Oobleck", "recycle": "ReCycle", "bamboo": "Bamboo", "ladder": "CheckFree, ladder",
 }  # fmt: skip
@@ -56,7 +58,7 @@ def _settings(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         work = one["microbatches_a_second"]
         for name in ("recycle", "oobleck", "bamboo", "ladder"):
             share = work[name] / work["planner"] if work["planner"] else 0.0
-            axes.plot([share], [number], "o", color=COLOURS[name], markersize=6, alpha=0.85,
+            axes.plot([share], [number], "o", color=COLOURS[name], markersize=SIZES.get(name, 6),
                       label=NAMES[name] if number == 0 else None)  # fmt: skip
     axes.axvline(1.0, color=COLOURS["planner"], linewidth=1.6, label="planner")
     axes.axvline(1.02, color=FAINT, linewidth=1, linestyle="--")

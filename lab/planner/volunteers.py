@@ -178,9 +178,9 @@ def best_equal(volunteers: Sequence[Volunteer]) -> tuple[float, int, int] | None
 def asked_again(asked: Swarm) -> BestLayout | None:
     """A search that begins with what the last one found, as a swarm asks with each change, until nothing is better."""
     found = best_layout(asked)
-    for _ in range(ASKED if found is not None else 0):
-        better = best_layout(asked, found.holders)
-        if better is None or better.seconds >= found.seconds:
+    for _ in range(ASKED):
+        better = None if found is None else best_layout(asked, found.holders)
+        if found is None or better is None or better.seconds >= found.seconds:
             break
         found = better
     return found
