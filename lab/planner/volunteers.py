@@ -9,10 +9,9 @@ Sums of gradients have 8 bits.
 Devices are drawn with equal chances from DEVICES, lines log-uniformly from 10 to 200 Mbit/s up, with three times as
 much down, and 30 ms from one home to another.
 
-Peak rates are dense FP16 with FP32 sums, two times FP32 on these cards: NVIDIA's whitepapers of the GA102 (3080, 3090)
-and the Ada architecture (4090), and its product pages for FP32 and memory of the others; for laptops at 110 W,
-https://hmc-tech.com/gpu/nvidia-geforce-rtx-4060-laptop-110w-vs-nvidia-geforce-rtx-3060-laptop-80w and the page of the
-3060 Laptop 110W beside it. REACHED of it is what training reaches.
+Peak rates are dense FP16 with FP32 sums as NVIDIA publishes them, two times FP32 on these cards; those of laptops are
+at 110 W, by https://hmc-tech.com/gpu/nvidia-geforce-rtx-4060-laptop-110w-vs-nvidia-geforce-rtx-3060-laptop-80w and the
+page of the 3060 Laptop 110W beside it. REACHED of it is what training reaches.
 """
 
 from __future__ import annotations
