@@ -19,13 +19,19 @@ from ftnode.node.home.paths import whole_path
     "--away", type=FiniteRange(0, 1000), default=1.0, show_default=True, metavar="HOURS",
     help="Until a machine is back, on average; 0: it stays away.",
 )  # fmt: skip
-@click.option("--out", metavar="DIR", help="New folder for planner.json.")
+@click.option(
+    "--only", type=click.Choice(("odyssey", "settings", "volunteers", "flexitrain")), multiple=True,
+    help="This part; repeats.  [default: all]",
+)  # fmt: skip
+@click.option("--out", metavar="DIR", help="Folder for planner.json, pictures, and what is kept when stopped.")
 @json_option
 @unused_home_option
 def planner(
-    seeds: int, hours: float, failures: float, away: float, out: str | None, as_json: bool, home: str | None
-) -> int:
-    """The planner against ReCycle, Oobleck, Bamboo and CheckFree in Odyssey's simulation of failures. Half a minute."""
+    seeds: int, hours: float, failures: float, away: float, only: tuple[str, ...], out: str | None, as_json: bool,
+    home: str | None,
+) -> int:  # fmt: skip
+    """The planner against ReCycle, Oobleck, Bamboo and CheckFree in Odyssey's simulation of failures and in 20 other
+    settings; unequal volunteers; FlexiTrain's tables. Up to 20 minutes."""
     from ftnode.lab.planner.planner import Asked, run
 
-    return run(Asked(seeds, hours, failures, away, whole_path(out) if out else None, as_json))
+    return run(Asked(seeds, hours, failures, away, only, whole_path(out) if out else None, as_json))

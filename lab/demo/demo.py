@@ -25,6 +25,7 @@ from ftnode.lab.traces.story import Story, first_commits
 from ftnode.node.cli.manifest import manifest_text
 from ftnode.node.data.corpus import corpus_facts
 from ftnode.node.manifests.presets import adapt, preset
+from ftnode.node.watch.status_table import spoken_rung
 from ftnode.protocol.manifest.parse import Manifest, parse
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.types import spoken_stage
@@ -242,7 +243,7 @@ def summary(outcome: Outcome, directory: Path) -> str:
             f"{name} {entry[name + '_seconds']:.2f}" for name in ("detect", "elect", "fetch", "blend", "first_step")
         )
         stage = spoken_stage(entry["stage"])
-        what, how = f"{stage} lost", f"back by {entry['rung']}"
+        what, how = f"{stage} lost", f"back from {spoken_rung(entry['rung'])}"
         if entry["rung"] == SURVIVORS:
             what, how = f"a holder of {stage} lost", "its part done by the others"
         lines.append(f"{what} in step {entry['step']}, {how} after {entry['outage_seconds']:.2f} s ({parts})")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 
 from ftnode.lab.demo.baselines import Baselines
-from ftnode.lab.demo.report import Recovery
+from ftnode.lab.demo.report import SURVIVORS, Recovery
+from ftnode.node.watch.status_table import spoken_rung
+from ftnode.protocol.words.types import spoken_stage
 
 INK, FAINT, BLUE, ORANGE, RED, GREEN = "#22272e", "#8b949e", "#1f6feb", "#d9822b", "#cf222e", "#1a7f37"
 PARTS = (
@@ -20,6 +23,8 @@ PARTS = (
     ("first step", "first_step_seconds", "#1f6feb"),
 )
 SMOOTHING_STEPS = 15
+LETTERS_MAX = 30
+"""Of a line of words in the picture, so that they end before the legend; four lines are 62 points high."""
 CUT_ONE_IN = 40
 """This part of the steps, at the beginning, does not decide the height of the picture."""
 
@@ -89,15 +94,21 @@ def _draw_curve(
     for index, recovery in enumerate(recoveries):
         axes.axvline(recovery.step, color=RED, linewidth=1.2, alpha=0.75, zorder=3)
         near_end = recovery.step > steps[0] + 0.7 * (steps[-1] - steps[0])
-        lost = f"stage {recovery.stage} lost at step {recovery.step}"
+        lost = f"{spoken_stage(recovery.stage)} lost at step {recovery.step}"
+        back = fill(f"{origin(recovery.rung)}, redone after {recovery.outage_seconds:.1f} s", LETTERS_MAX)
         axes.annotate(
-            f"{lost}\n{recovery.rung}, redone after {recovery.outage_seconds:.1f} s",
-            (recovery.step, top), (-7 if near_end else 7, -10 - 34 * index), textcoords="offset points",
-            ha="right" if near_end else "left", va="top", fontsize=9.5, color=RED, linespacing=1.35, zorder=6,
+            f"{lost}\n{back}", (recovery.step, top), (-7 if near_end else 7, -10 - 62 * index),
+            textcoords="offset points", ha="right" if near_end else "left", va="top", fontsize=9.5, color=RED,
+            linespacing=1.35, zorder=6,
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},
         )  # fmt: skip
     legend = axes.legend(frameon=False, loc="upper right", fontsize=10, labelcolor=INK)
     legend.set_zorder(7)
+
+
+def origin(rung: str) -> str:
+    """Of the weights that the stage goes on with."""
+    return "others did its part" if rung == SURVIVORS else f"back from {spoken_rung(rung)}"
 
 
 def _frame(

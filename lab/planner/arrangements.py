@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from ftnode.lab.planner.setting import Setting
+from ftnode.lab.planner.setting import Kind, Setting
 from ftnode.protocol.planning.schedule import Batch, Layout, Machine, step_timing
 from ftnode.protocol.planning.swarm import Holders, Range, Swarm, holders_of
+
+Pipeline = tuple[tuple[Kind, int], ...]
+"""What its machines are, one after the other, and how many layers each has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +29,13 @@ class Arrangement:
 
 
 def swarm_of(setting: Setting, there: Sequence[str]) -> Swarm:
-    machine = setting.machine
+    kinds = {name: setting.kind(name) for name in there}
+    machines = {kind: setting.machine(kind) for kind in {*kinds.values()}}
     return Swarm(
-        dict.fromkeys(there, machine), dict.fromkeys(there, setting.room), (0, *[1] * setting.layers), setting.batch
+        {name: machines[kind] for name, kind in kinds.items()},
+        {name: kind.room for name, kind in kinds.items()},
+        (0, *[1] * setting.layers),
+        setting.batch,
     )
 
 
@@ -38,73 +45,121 @@ def layers_of(setting: Setting, parts: int) -> list[Range]:
     return [(first + 1 if first else 0, last) for first, last in pairwise(cuts)]
 
 
+def part_layers(setting: Setting, parts: int) -> int:
+    """Of the largest of so many parts."""
+    return -(-setting.layers // parts)
+
+
+def rate(setting: Setting, kind: Kind, layers: int) -> float:
+    """Microbatches a second of one machine with so many layers: of its device or its line, whichever takes longer."""
+    device = layers * kind.slower * (setting.forward_seconds + setting.backward_seconds)
+    line = setting.batch.tensors.both / min(kind.line.up, kind.line.down) if layers < setting.layers else 0.0
+    return 1 / max(device, line)
+
+
 def grouped(setting: Setting, what: str, groups: Mapping[str, int], parts: int) -> Arrangement:
     """`groups`: name → the part that it holds, of `parts` equal ones. Each part has somebody."""
     ranges = layers_of(setting, parts)
     holders = holders_of({name: ranges[part] for name, part in groups.items()}, setting.layers + 1)
-    sizes = tuple(sum(1 for part in groups.values() if part == one) for one in range(parts))
-    return Arrangement(what, holders, _grouped_seconds(setting, sizes))
+    members = [sorted((setting.kind(name) for name in groups if groups[name] == part), key=repr)
+               for part in range(parts)]  # fmt: skip
+    return Arrangement(what, holders, _grouped_seconds(setting, tuple(map(tuple, members))))
 
 
 @lru_cache(maxsize=4096)
-def _grouped_seconds(setting: Setting, sizes: tuple[int, ...]) -> float:
-    ranges = layers_of(setting, len(sizes))
-    held = {f"{part}.{number:03}": ranges[part] for part, size in enumerate(sizes) for number in range(size)}
+def _grouped_seconds(setting: Setting, members: tuple[tuple[Kind, ...], ...]) -> float:
+    ranges, held, machines = layers_of(setting, len(members)), dict[str, Range](), dict[str, Machine]()
+    for part, kinds in enumerate(members):
+        for number, kind in enumerate(kinds):
+            name = f"{part}.{number:03}"
+            held[name], machines[name] = ranges[part], setting.machine(kind)
     holders = holders_of(held, setting.layers + 1)
-    return step_timing(Layout(holders, dict.fromkeys(held, setting.machine)), setting.batch).seconds
+    return step_timing(Layout(holders, machines), setting.batch).seconds
 
 
 @lru_cache(maxsize=4096)
-def pipeline_seconds(setting: Setting, layers: tuple[int, ...], microbatches: int) -> float:
-    """Of one pipeline whose machines have so many layers each."""
+def pipeline_seconds(setting: Setting, pipeline: Pipeline, microbatches: int) -> float:
+    """Of one pipeline."""
     if not microbatches:
         return 0.0
     machines, holders = dict[str, Machine](), [("0",)]
-    for place, count in enumerate(layers):
-        pace = count * setting.forward_seconds, count * setting.backward_seconds
-        machines[f"{place}"] = Machine({0: (0.0, 0.0), place + 1: pace}, setting.line)
+    for place, (kind, count) in enumerate(pipeline):
+        layers = count * kind.slower
+        pace = layers * setting.forward_seconds, layers * setting.backward_seconds
+        machines[f"{place}"] = Machine({0: (0.0, 0.0), place + 1: pace}, kind.line)
         holders.append((str(place),))
     batch = Batch(microbatches, microbatches, setting.batch.tensors, fused=True)
     return step_timing(Layout(tuple(holders), machines), batch).seconds
 
 
 @lru_cache(maxsize=4096)
-def pipelines_seconds(setting: Setting, pipelines: tuple[tuple[int, ...], ...]) -> float:
+def pipelines_seconds(setting: Setting, pipelines: tuple[Pipeline, ...]) -> float:
     """Of pipelines side by side: microbatches go one after the other to the pipeline that is done first with one more
     (Odyssey's equation 10, with its batch distribution done well)."""
     given = [0] * len(pipelines)
-    slowest = [max(layers) for layers in pipelines]
+    slowest = [max(1 / rate(setting, *machine) for machine in pipeline) for pipeline in pipelines]
     for _ in range(setting.microbatches):
         place = min(range(len(pipelines)), key=lambda one: ((len(pipelines[one]) + given[one]) * slowest[one], one))
         given[place] += 1
     return max(pipeline_seconds(setting, layers, count) for layers, count in zip(pipelines, given))
 
 
-def side_by_side(setting: Setting, what: str, pipelines: Sequence[Sequence[str]], seconds: float) -> Arrangement:
-    """Pipelines by the names of their machines."""
-    held = {name: one for names in pipelines for name, one in zip(names, layers_of(setting, len(names)))}
+def side_by_side(
+    setting: Setting, what: str, pipelines: Sequence[Sequence[tuple[str, int]]], seconds: float
+) -> Arrangement:
+    """Pipelines by the names of their machines and the layers of each."""
+    held: dict[str, Range] = {}
+    for pipeline in pipelines:
+        done = 0
+        for name, count in pipeline:
+            held[name] = (done + 1 if done else 0, done + count)
+            done += count
     return Arrangement(what, holders_of(held, setting.layers + 1), seconds)
+
+
+def shared_out(setting: Setting, names: Sequence[str]) -> list[tuple[str, int]] | None:
+    """The layers over the machines of one pipeline, so that the slowest takes least; who gets none is left out. None
+    where they have no room."""
+    kinds = [setting.kind(name) for name in names]
+    counts = [0] * len(names)
+    for _ in range(setting.layers):
+        able = [place for place, kind in enumerate(kinds) if counts[place] < kind.room]
+        if not able:
+            return None
+        counts[min(able, key=lambda place: ((counts[place] + 1) * kinds[place].slower, counts[place], place))] += 1
+    return [(name, count) for name, count in zip(names, counts) if count]
 
 
 def templates(setting: Setting, there: Sequence[str]) -> Arrangement | None:
     """The best pipelines that use every machine: for each number of pipelines, machines and layers divided as equally
-    as can be (Oobleck's templates, with its planning done well). None where memory is too small for even one."""
-    shortest = -(-setting.layers // setting.room)
-    found: list[tuple[float, int]] = []
-    for count in range(1, len(there) // shortest + 1):
-        sizes = _sizes(len(there), count)
-        if sizes[0] <= setting.layers:
-            pipelines = tuple(tuple(last - max(first, 1) + 1 for first, last in layers_of(setting, n)) for n in sizes)
-            found.append((pipelines_seconds(setting, pipelines), count))
-    if not found:
+    as can be (Oobleck's templates, with its planning done well). Unequal machines are divided so that pipelines are
+    equally fast, or so that those of a pipeline are alike, whichever is better. None where memory is too small."""
+    names = sorted(there, key=lambda name: setting.kind(name).slower)
+    best: tuple[float, int, list[list[tuple[str, int]]]] | None = None
+    for count in range(1, len(there) + 1):
+        for teams in _divided(names, count):
+            shares = [shared_out(setting, team) for team in teams]
+            pipelines = [share for share in shares if share]
+            if len(pipelines) < count:
+                continue
+            shapes = tuple(tuple((setting.kind(name), layers) for name, layers in one) for one in pipelines)
+            seconds = pipelines_seconds(setting, shapes)
+            if best is None or seconds < best[0]:
+                best = seconds, count, pipelines
+    if best is None:
         return None
-    seconds, count = min(found)
-    names, pipelines_of = [*there], []
-    for size in _sizes(len(there), count):
-        pipelines_of.append(names[:size])
-        names = names[size:]
-    return side_by_side(setting, f"{count} pipelines", pipelines_of, seconds)
+    return side_by_side(setting, f"{best[1]} pipelines", best[2], best[0])
 
 
-def _sizes(machines: int, pipelines: int) -> list[int]:
-    return [machines // pipelines + (place < machines % pipelines) for place in range(pipelines)]
+def _divided(names: Sequence[str], count: int) -> list[list[list[str]]]:
+    """Neighbours in the order together, and the first ones apart."""
+    together, left = list[list[str]](), [*names]
+    for place in range(count):
+        size = len(names) // count + (place < len(names) % count)
+        together.append(left[:size])
+        left = left[size:]
+    turns = [*range(count), *reversed(range(count))]
+    apart: list[list[str]] = [[] for _ in range(count)]
+    for place, name in enumerate(names):
+        apart[turns[place % len(turns)]].append(name)
+    return [together, apart]

@@ -1,107 +1,181 @@
-"""`ftnode lab planner`: every policy through the same failures, a table, and planner.json."""
+"""`ftnode lab planner`: every policy through the same failures, other settings, volunteers, and FlexiTrain's tables.
+Text, planner.json and pictures."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from random import Random
-from statistics import mean
 from typing import Any, Final
 
 import click
 
-from ftnode.lab.planner.policies import POLICIES
-from ftnode.lab.planner.setting import HOUR, Setting, changes
-from ftnode.lab.planner.simulation import Outcome, simulated
-from ftnode.lab.results.result_files import folder_for, write_atomically
+from ftnode.lab.planner import flexitrain, moving, volunteers
+from ftnode.lab.planner.odyssey import figures, of_seed, text
+from ftnode.lab.planner.pictures import draw_all
+from ftnode.lab.planner.setting import Setting
+from ftnode.lab.planner.settings import SETTINGS, compared
+from ftnode.lab.planner.settings import of_seed as setting_seed
+from ftnode.lab.results.result_files import folder_for, kept_or_made, write_atomically
 from ftnode.node.watch.status_table import Table
 
-NAMES: Final = {
-    "recycle": "reroute only (ReCycle)", "oobleck": "templates (Oobleck)", "bamboo": "redundancy (Bamboo)",
-    "ladder": "CheckFree, fixed ladder", "planner": "this project's planner", "oracle": "an oracle",
-}  # fmt: skip
+PARTS: Final = ("odyssey", "settings", "volunteers", "flexitrain")
+CHURN_HOURS: Final = 4.0
+CHURN_SEEDS: Final = 4
+DRAWS: Final = 4
+"""Of volunteers, for each seed of the others."""
+MONTHS: Final = 40
+"""Of FlexiTrain, for each seed of the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`away_hours`: of a machine that has failed, on average; 0: it does not come back."""
+    """`away_hours`: of a machine that has failed, on average; 0: it does not come back. `only`: the parts that run;
+    `names`: of settings; none: all."""
 
     seeds: int
     hours: float
     failures: float
     away_hours: float
+    only: tuple[str, ...]
     out: Path | None
     as_json: bool
+    names: tuple[str, ...] = ()
+
+
+class Kept:
+    """What is made is kept in the folder, by all that decides it. So the next call goes on where this one ended."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def __call__(self, part: str, decides: object, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        if self.folder is None:
+            return make()
+        return kept_or_made(self.folder / "kept" / f"{part}-{zlib.crc32(repr(decides).encode()):08x}.json", make)
 
 
 def run(asked: Asked) -> int:
     """Exit code 0. Raises UserError (73) when the folder cannot be used."""
-    folder = None if asked.out is None else folder_for(asked.out, "--out")
-    setting = Setting(hours=asked.hours, failures_an_hour=asked.failures, away_hours=asked.away_hours)
-    outcomes = [_of_seed(setting, seed) for seed in range(asked.seeds)]
-    found = figures(setting, outcomes)
+    folder = None if asked.out is None else folder_for(asked.out, "--out", empty=False)
+    kept = Kept(folder)
+    found: dict[str, Any] = {}
+    for part in asked.only or PARTS:
+        found |= {"odyssey": _odyssey, "settings": _settings, "volunteers": _volunteers, "flexitrain": _flexitrain}[
+            part
+        ](asked, kept)
     if folder is not None:
-        write_atomically(folder / "planner.json", json.dumps(found, indent=2) + "\n")
+        path = folder / "planner.json"
+        before = json.loads(path.read_text()) if path.exists() else {}
+        write_atomically(path, json.dumps(before | found, indent=2) + "\n")
+        draw_all(before | found, folder)
     if asked.as_json:
         click.echo(json.dumps(found, indent=2))
         return 0
-    for line in text(setting, asked.seeds, found):
+    for line in _text(asked, found):
         click.echo(line)
     return 0
 
 
-def _of_seed(setting: Setting, seed: int) -> dict[str, Outcome]:
-    events = changes(setting, Random(seed))
-    return {name: simulated(setting, policy(), events) for name, policy in POLICIES.items()}
+def _setting(asked: Asked) -> Setting:
+    return Setting(hours=asked.hours, failures_an_hour=asked.failures, away_hours=asked.away_hours)
 
 
-def figures(setting: Setting, outcomes: Sequence[Mapping[str, Outcome]]) -> dict[str, Any]:
-    """`odyssey`: how many times as much work the planner does as each rival, on the mean of all seeds; None of a rival
-    that does none."""
-    work = {name: mean(one[name].microbatches for one in outcomes) for name in POLICIES}
-    over = {name: _ratio(work["planner"], work[name]) for name in POLICIES}
-    return {
-        "odyssey": {
-            "over_oobleck": over["oobleck"], "over_recycle": over["recycle"], "over_bamboo": over["bamboo"],
-            "over_ladder": over["ladder"], "of_oracle": over["oracle"],
-        },
-        "assumed": {
-            "machines": setting.machines, "hours": setting.hours, "failures_an_hour": setting.failures_an_hour,
-            "away_hours": setting.away_hours, "restart_seconds": setting.restart_seconds, "seeds": len(outcomes),
-        },
-        "policies": {
-            name: {
-                "microbatches_a_second": work[name] / (setting.hours * HOUR),
-                "paused_seconds": mean(one[name].paused for one in outcomes),
-                "lost_seconds": mean(one[name].lost for one in outcomes),
-                "stops": mean(one[name].stops for one in outcomes),
-                "planner_over_it": [_ratio(one["planner"].microbatches, one[name].microbatches) for one in outcomes],
-            }
-            for name in POLICIES
-        },
-    }  # fmt: skip
+def _odyssey(asked: Asked, kept: Kept) -> dict[str, Any]:
+    setting = _setting(asked)
+    seeds = [kept("odyssey", (setting, seed), partial(of_seed, setting, seed)) for seed in range(asked.seeds)]
+    courses = [one["moved"] for one in seeds]
+    seconds = [second for one in seeds for second in one["plan_seconds"]]
+    return figures(setting, seeds) | {"moving": moving.figures(courses, seconds)}
 
 
-def _ratio(work: float, rival: float) -> float | None:
-    return work / rival if rival else None
-
-
-def text(setting: Setting, seeds: int, found: Mapping[str, Any]) -> list[str]:
+def _settings(asked: Asked, kept: Kept) -> dict[str, Any]:
     rows = []
-    for name, one in found["policies"].items():
-        ratios = [ratio for ratio in one["planner_over_it"] if ratio is not None]
-        rate, stops = f"{one['microbatches_a_second']:.2f}", f"{one['stops']:.0f}"
-        paused, lost = (f"{one[key]:.0f} s" for key in ("paused_seconds", "lost_seconds"))
-        over, spread = "-", "-"
-        if ratios:
-            over, spread = f"{mean(ratios):.3f}", f"{min(ratios):.3f} to {max(ratios):.3f}"
-        rows.append((NAMES[name], rate, stops, paused, lost, over, spread))
-    back = f"back after {setting.away_hours:g} h on average" if setting.away_hours else "none comes back"
-    columns = ("policy", "microbatches/s", "stops", "stopped", "lost", "planner over it", "by seed")
-    return [
-        f"{setting.machines} machines that fail at {setting.failures_an_hour:.0%} an hour, {back}; "
-        f"{setting.hours:g} h, mean of {seeds} seeds:",
-        *Table(columns, tuple(rows)).lines(),
+    for name, setting in SETTINGS.items():
+        if not asked.names or name in asked.names:
+            seeds = [
+                kept("setting", (setting, seed), partial(setting_seed, setting, seed)) for seed in range(asked.seeds)
+            ]
+            rows.append(compared(name, setting, seeds))
+    return {"settings": rows}
+
+
+def _volunteers(asked: Asked, kept: Kept) -> dict[str, Any]:
+    draws = [
+        kept("draw", (20, seed, volunteers.ASKED), partial(volunteers.of_draw, 20, seed))
+        for seed in range(DRAWS * asked.seeds)
     ]
+    hours = min(asked.hours, CHURN_HOURS)
+    churn = {
+        what: [
+            kept("churn", (hours, seed, sums), partial(volunteers.of_churn, seed, hours, sums))
+            for seed in range(min(asked.seeds, CHURN_SEEDS))
+        ]
+        for what, sums in (("sums_with_each_step", True), ("without_sums", False))
+    }
+    return {"volunteers": volunteers.figures(draws, churn, hours)}
+
+
+def _flexitrain(asked: Asked, kept: Kept) -> dict[str, Any]:
+    return {"flexitrain": flexitrain.figures(MONTHS * asked.seeds)}
+
+
+def _text(asked: Asked, found: Mapping[str, Any]) -> list[str]:
+    lines: list[str] = []
+    if "odyssey" in found:
+        lines += text(_setting(asked), asked.seeds, found)
+    if "moving" in found:
+        one = found["moving"]
+        lines += [
+            f"moved: {one['bytes_over_least']:.3f} of the least bytes, {one['bytes_over_unmatched']:.3f} of those "
+            f"without matching; {one['moves_per_peer_hour']:.2f} moves per machine and hour; an answer takes "
+            f"{one['answer_seconds']['mean']:.3f} s, a plan of 64 machines {one['plan_of_64']['mean']:.3f} s"
+        ]
+    if "settings" in found:
+        lines += ["", *_settings_table(found["settings"])]
+    if "volunteers" in found:
+        lines += ["", *_volunteers_text(found["volunteers"])]
+    if "flexitrain" in found:
+        lines += ["", *_flexitrain_table(found["flexitrain"])]
+    return lines
+
+
+def _settings_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    table = [
+        (one["name"], one["worst_against"], f"{one['ratio']:.3f}",
+         f"{min(one['ratios']):.3f} to {max(one['ratios']):.3f}",
+         *(f"{rate:.2f}" for rate in one["microbatches_a_second"].values()))
+        for one in rows
+    ]  # fmt: skip
+    rivals = rows[0]["microbatches_a_second"] if rows else ()
+    columns = ("setting", "best rival", "planner over it", "by seed", *rivals)
+    return ["microbatches/s in other settings:", *Table(columns, tuple(table)).lines()]
+
+
+def _volunteers_text(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (str(seed), f"{one['tokens_a_second']:.0f}", f"{one['equal']:.0f}", f"{one['fastest_first']:.0f}",
+         f"{one['tokens_a_second'] / one['equal']:.2f}", one["what"])
+        for seed, one in enumerate(found["draws"]) if one["tokens_a_second"]
+    ]  # fmt: skip
+    lines = [
+        "tokens/s of 20 volunteers:",
+        *Table(("draw", "found", "equal stages", "fastest first", "over equal", "what"), tuple(rows)).lines(),
+        f"{found['over_equal_stages']:.2f} times equal stages on the mean, {found['worst_draw']:.2f} at worst; "
+        f"{found['over_fastest_first']:.2f} where the fastest come first",
+    ]
+    for what, one in found["churn"].items():
+        lines.append(f"churn, {what.replace('_', ' ')}: {one['less_time_than_swarm']:.0%} less time than SWARM's rules")
+    return lines
+
+
+def _flexitrain_table(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (table.replace("_", " "), *(f"{found[table][name]:.2f} (paper: {found['paper'][table][name]:.2f})"
+                                    for name in ("flexitrain", "checkpoints")))
+        for table in ("table_1", "table_2")
+    ]  # fmt: skip
+    return ["FlexiTrain's tables, %:", *Table(("", "FlexiTrain", "checkpoints"), tuple(rows)).lines()]

@@ -2,14 +2,16 @@
 
 Where a paper leaves something open, the rival gets what is best for it. All of them know at once that a machine has
 failed, and lose half a step by it. A machine that comes back and joins others in what they hold copies it while they
-train, which costs them nothing. Any other change of a layout stops everybody for a restart and for the copying, in
-which machines that are alike have changed places so that the least is copied, for rivals as well.
+train, which costs them nothing. Any other change of a rival's layout stops everybody for a restart and for the
+copying, in which machines that are alike have changed places so that the least is copied.
+
+Where machines are unequal, a rival with fixed stages puts the fastest ones first, each into the stage that is slowest
+so far. One that has no room for its stage stands by.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -17,15 +19,16 @@ from ftnode.lab.planner.arrangements import (
     Arrangement,
     grouped,
     layers_of,
+    part_layers,
     pipelines_seconds,
+    rate,
+    shared_out,
     side_by_side,
     swarm_of,
     templates,
 )
-from ftnode.lab.planner.setting import Change, Setting
+from ftnode.lab.planner.setting import Change, Kind, Setting
 from ftnode.protocol.leader.replica_moves import GAIN_MIN
-from ftnode.protocol.planning.schedule import step_timing
-from ftnode.protocol.planning.search import best_layout
 from ftnode.protocol.planning.swarm import Holders, stages_of
 from ftnode.protocol.planning.transition import placed, transition
 from ftnode.protocol.recovery.disk_versions import REBUILT_STEPS
@@ -37,11 +40,12 @@ BAMBOO_OVERHEAD: Final = 1.095
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`arrangement`: None where nobody can train. `pause`: seconds without training; `lost`: seconds of training whose
-    work is lost or has to be made good."""
+    work is lost or has to be made good; `why`: for people."""
 
     arrangement: Arrangement | None
     pause: float = 0.0
     lost: float = 0.0
+    why: str = ""
 
 
 class Policy(Protocol):
@@ -56,28 +60,22 @@ class Policy(Protocol):
 
 class Reroute:
     """ReCycle: the microbatches of a dead machine go to the others of its stage. Stages stay as they are. Who comes
-    back joins the stage that has fewest. When a stage has nobody, all is begun anew from a checkpoint, with the
-    machines divided equally."""
+    back joins the stage that is slowest. When a stage has nobody, all is begun anew from a checkpoint, with the
+    machines divided so that stages are equally fast."""
 
     def begin(self, setting: Setting, there: Sequence[str]) -> Arrangement | None:
-        if len(there) < setting.pipeline:
-            return None
-        return self._arranged(setting, {name: place % setting.pipeline for place, name in enumerate(there)})
+        groups: dict[str, int] = {}
+        joined(setting, groups, sorted(there, key=lambda name: setting.kind(name).slower))
+        return self._arranged(setting, groups) if all(rates_of(setting, groups)) else None
 
     def answer(
         self, setting: Setting, before: Arrangement | None, change: Change, there: Sequence[str], until: float
     ) -> Answer:
         groups = _parts(setting, before, there)
-        sizes = Counter(groups.values())
-        if before is not None and change.back and all(sizes[part] for part in range(setting.pipeline)):
-            groups[change.name] = min(range(setting.pipeline), key=lambda part: (sizes[part], part))
-            sizes[groups[change.name]] += 1
-        if all(sizes[part] for part in range(setting.pipeline)):
+        if before is not None and all(rates_of(setting, groups)):
+            joined(setting, groups, there)
             return Answer(self._arranged(setting, groups))
-        return self._emptied(setting, there)
-
-    def _emptied(self, setting: Setting, there: Sequence[str]) -> Answer:
-        return _from_checkpoint(setting, self.begin(setting, there))
+        return from_checkpoint(setting, self.begin(setting, there))
 
     def _arranged(self, setting: Setting, groups: dict[str, int]) -> Arrangement:
         return grouped(setting, "groups", groups, setting.pipeline)
@@ -86,34 +84,28 @@ class Reroute:
 class Ladder(Reroute):
     """CheckFree with the rules of this project before the planner: as ReCycle, and a replica moves to the slowest stage
     when that makes it GAIN_MIN times as fast. A stage that has nobody is blended from its neighbours by a replica of
-    another stage, which costs REBUILT_STEPS steps of learning."""
+    another stage, which costs REBUILT_STEPS steps of learning, and the time in which it gets their weights."""
 
     def answer(
         self, setting: Setting, before: Arrangement | None, change: Change, there: Sequence[str], until: float
     ) -> Answer:
-        groups = _parts(setting, before, there)
-        idle = [name for name in there if name not in groups]
-        sizes = Counter(groups.values())
-        lost = 0.0
-        for name in idle:
-            part = min(range(setting.pipeline), key=lambda one: (sizes[one], one))
-            groups[name] = part
-            sizes[part] += 1
-        for part in range(setting.pipeline):
-            if not sizes[part]:
-                donor = max(groups, key=lambda name: (sizes[groups[name]], name), default=None)
-                if donor is None or sizes[groups[donor]] < 2:
+        if before is None:
+            return from_checkpoint(setting, self.begin(setting, there))
+        groups, lost = _parts(setting, before, there), 0
+        empty = [part for part, speed in enumerate(rates_of(setting, groups)) if not speed]
+        joined(setting, groups, there)
+        for part in empty:
+            if part not in groups.values():
+                donor = max(_replicas(groups), key=lambda name: (_size(groups, name), name), default=None)
+                if donor is None:
                     return Answer(None)
-                sizes[groups[donor]] -= 1
-                groups[donor], lost = part, lost + 1
-                sizes[part] = 1
-        slowest = min(range(setting.pipeline), key=lambda part: (sizes[part], part))
-        largest = max(range(setting.pipeline), key=lambda part: (sizes[part], part))
-        after = min(sizes[slowest] + 1, sizes[largest] - 1)
-        if after / sizes[slowest] >= GAIN_MIN:
-            groups[max(name for name, part in groups.items() if part == largest)] = slowest
+                groups[donor] = part
+            lost += 1
+        _one_moved(setting, groups)
         arrangement = self._arranged(setting, groups)
-        return Answer(arrangement, 0.0, lost * REBUILT_STEPS * arrangement.seconds)
+        size = 2 * part_layers(setting, setting.pipeline) * setting.layer_bytes if lost else 0
+        blending = size / min(setting.kind(name).line.down for name in groups)
+        return Answer(arrangement, blending, lost * REBUILT_STEPS * arrangement.seconds)
 
 
 class Templates:
@@ -129,15 +121,17 @@ class Templates:
         wanted = templates(setting, there)
         if wanted is None:
             return Answer(None)
-        if before is None or _lost_layers(before, there):
-            return _from_checkpoint(setting, wanted)
+        if before is None or not all(left_of(before.holders, there)):
+            return from_checkpoint(setting, wanted)
         return _taken_up(setting, before, wanted, there)
 
 
 class Redundancy:
     """Bamboo: pipelines of fixed length, in which everybody also computes for its successor. When that one fails, it
     takes its place, at half the speed. Machines that are left over by all pipelines but one form that one, as long as
-    no two neighbours are missing. All takes BAMBOO_OVERHEAD times as long, and changes a step."""
+    no two neighbours are missing. All takes BAMBOO_OVERHEAD times as long, and changes a step. Pipelines are as long as
+    lets everybody hold what its successor has as well, are of machines that are alike, and copy nothing. The slowest
+    are left over."""
 
     def begin(self, setting: Setting, there: Sequence[str]) -> Arrangement | None:
         slower = replace(
@@ -145,17 +139,33 @@ class Redundancy:
             forward_seconds=BAMBOO_OVERHEAD * setting.forward_seconds,
             backward_seconds=BAMBOO_OVERHEAD * setting.backward_seconds,
         )
-        length, part = setting.pipeline, setting.layers // setting.pipeline
-        whole, left = divmod(len(there), length)
-        names = [there[place * length : (place + 1) * length] for place in range(whole)]
-        pipelines = [(part,) * length] * whole
+        length, part = setting.pipeline, part_layers(setting, setting.pipeline)
+        able = [name for name in there if setting.kind(name).room >= 2 * part]
+        able.sort(key=lambda name: setting.kind(name).slower)
+        whole, left = divmod(len(able), length)
+        pipelines, names = list[tuple[tuple[Kind, int], ...]](), list[list[tuple[str, int]]]()
+        for place in range(whole):
+            team = able[place * length : (place + 1) * length]
+            shares = shared_out(setting, team)
+            assert shares is not None, "each has room for its part"
+            names.append(shares)
+            pipelines.append(tuple((setting.kind(name), count) for name, count in shares))
         if 2 * left >= length:
             missing = length - left
-            pipelines.append((2 * part,) * missing + (part,) * (left - missing))
-            names.append(there[whole * length :])
-        if not pipelines:
+            rest = able[whole * length :]
+            counts = [2 * part] * missing + [part] * (left - missing)
+            pipelines.append(tuple((setting.kind(name), count) for name, count in zip(rest, counts)))
+            names.append(_cut_off(rest, counts, setting.layers))
+        best = self._best(slower, pipelines)
+        if best is None:
             return None
-        return side_by_side(setting, f"{len(pipelines)} pipelines", names, pipelines_seconds(slower, tuple(pipelines)))
+        seconds, count = best
+        return side_by_side(setting, f"{count} pipelines", names[:count], seconds)
+
+    def _best(self, slower: Setting, pipelines: list[tuple[tuple[Kind, int], ...]]) -> tuple[float, int] | None:
+        """Without the slowest pipelines, where these take longer than they give."""
+        found = [(pipelines_seconds(slower, tuple(pipelines[:count])), count) for count in range(1, len(pipelines) + 1)]
+        return min(found, default=None)
 
     def answer(
         self, setting: Setting, before: Arrangement | None, change: Change, there: Sequence[str], until: float
@@ -164,61 +174,58 @@ class Redundancy:
         return Answer(arrangement, arrangement.seconds if arrangement and not change.back else 0.0)
 
 
-class Planner:
-    """This project's: after each change the most work until the next one is expected (Odyssey's equation 8), among
-    staying with who is left, the layout that the search finds, and Oobleck's pipelines. `knows`: an oracle, which
-    knows when that is."""
-
-    def __init__(self, knows: bool = False) -> None:
-        self.knows = knows
-
-    def begin(self, setting: Setting, there: Sequence[str]) -> Arrangement | None:
-        found = best_layout(swarm_of(setting, there))
-        pipelines = templates(setting, there)
-        options = [pipelines] if pipelines else []
-        if found is not None:
-            options.append(Arrangement(found.what, found.holders, found.seconds))
-        return min(options, key=lambda one: one.seconds, default=None)
-
-    def answer(
-        self, setting: Setting, before: Arrangement | None, change: Change, there: Sequence[str], until: float
-    ) -> Answer:
-        if before is None:
-            return _from_checkpoint(setting, self.begin(setting, there))
-        expected = until if self.knows else setting.seconds_to_change(len(there))
-        swarm, left = swarm_of(setting, there), _left(before.holders, there)
-        options: list[Answer] = []
-        if all(left):
-            options.append(Answer(Arrangement("as it is", left, step_timing(swarm.layout(left), swarm.batch).seconds)))
-        found = best_layout(swarm, left)
-        if found is not None:
-            options.append(_taken_up(setting, before, Arrangement(found.what, found.holders, found.seconds), there))
-        pipelines = templates(setting, there)
-        if pipelines is not None:
-            options.append(_taken_up(setting, before, pipelines, there))
-        return max(options, key=lambda one: _work(one, expected), default=Answer(None))
+def _cut_off(names: Sequence[str], counts: Sequence[int], layers: int) -> list[tuple[str, int]]:
+    found, left = [], layers
+    for name, count in zip(names, counts):
+        found.append((name, min(count, left)))
+        left -= found[-1][1]
+    return [one for one in found if one[1]]
 
 
-POLICIES: Final[dict[str, Callable[[], Policy]]] = {
-    "recycle": Reroute, "oobleck": Templates, "bamboo": Redundancy, "ladder": Ladder, "planner": Planner,
-    "oracle": lambda: Planner(knows=True),
-}  # fmt: skip
-
-
-def _work(answer: Answer, seconds: float) -> float:
-    """Steps in so many seconds."""
-    if answer.arrangement is None:
-        return 0.0
-    return max(0.0, seconds - answer.pause - answer.lost) / answer.arrangement.seconds
-
-
-def _left(holders: Holders, there: Sequence[str]) -> Holders:
+def left_of(holders: Holders, there: Sequence[str]) -> Holders:
     alive = {*there}
     return tuple(tuple(name for name in group if name in alive) for group in holders)
 
 
-def _lost_layers(before: Arrangement, there: Sequence[str]) -> int:
-    return sum(not group for group in _left(before.holders, there))
+def rates_of(setting: Setting, groups: dict[str, int]) -> list[float]:
+    """Microbatches a second of each part."""
+    found, layers = [0.0] * setting.pipeline, part_layers(setting, setting.pipeline)
+    for name, part in groups.items():
+        found[part] += rate(setting, setting.kind(name), layers)
+    return found
+
+
+def joined(setting: Setting, groups: dict[str, int], names: Sequence[str]) -> None:
+    """Those who have nothing and room for a part join the slowest one, one after the other."""
+    rates, layers = rates_of(setting, groups), part_layers(setting, setting.pipeline)
+    for name in names:
+        kind = setting.kind(name)
+        if name not in groups and kind.room >= layers:
+            groups[name] = min(range(len(rates)), key=lambda part: (round(rates[part], 9), part))
+            rates[groups[name]] += rate(setting, kind, layers)
+
+
+def _size(groups: dict[str, int], name: str) -> int:
+    return sum(part == groups[name] for part in groups.values())
+
+
+def _replicas(groups: dict[str, int]) -> list[str]:
+    return [name for name in groups if _size(groups, name) > 1]
+
+
+def _one_moved(setting: Setting, groups: dict[str, int]) -> None:
+    """A replica to the slowest part, where that is GAIN_MIN times as fast then."""
+    rates, layers = rates_of(setting, groups), part_layers(setting, setting.pipeline)
+    slowest = min(range(len(rates)), key=lambda part: (round(rates[part], 9), part))
+    best: tuple[float, str] | None = None
+    for name in _replicas(groups):
+        if groups[name] != slowest:
+            its = rate(setting, setting.kind(name), layers)
+            gain = min(rates[slowest] + its, rates[groups[name]] - its) / rates[slowest]
+            if gain >= GAIN_MIN - 1e-9 and (best is None or (gain, name) > best):
+                best = gain, name
+    if best is not None:
+        groups[best[1]] = slowest
 
 
 def _parts(setting: Setting, before: Arrangement | None, there: Sequence[str]) -> dict[str, int]:
@@ -226,22 +233,24 @@ def _parts(setting: Setting, before: Arrangement | None, there: Sequence[str]) -
     if before is None:
         return {}
     parts = {first: part for part, (first, _) in enumerate(layers_of(setting, setting.pipeline))}
-    return {name: parts[stages[0]] for name, stages in stages_of(_left(before.holders, there)).items()}
+    return {name: parts[stages[0]] for name, stages in stages_of(left_of(before.holders, there)).items()}
 
 
-def _from_checkpoint(setting: Setting, arrangement: Arrangement | None) -> Answer:
+def from_checkpoint(setting: Setting, arrangement: Arrangement | None) -> Answer:
     """Half of what lies between two checkpoints is lost. Everybody reads its layers over its line."""
     if arrangement is None:
         return Answer(None)
-    longest = max(len(stages) for stages in stages_of(arrangement.holders).values())
-    reading = longest * setting.layer_bytes / setting.line.down
-    return Answer(arrangement, setting.restart_seconds + reading, setting.checkpoint_seconds / 2)
+    reading = max(
+        len(stages) * setting.layer_bytes / setting.kind(name).line.down
+        for name, stages in stages_of(arrangement.holders).items()
+    )
+    return Answer(arrangement, setting.restart_seconds + reading, setting.checkpoint_seconds / 2, "from a checkpoint")
 
 
 def _taken_up(setting: Setting, before: Arrangement, wanted: Arrangement, there: Sequence[str]) -> Answer:
-    """Another arrangement with the least copying. Where nobody gives up or gets anything but who had nothing, nobody
-    waits. A layer that nobody has is blended, at REBUILT_STEPS."""
-    swarm, left = swarm_of(setting, there), _left(before.holders, there)
+    """Other pipelines with the least copying. Where nobody gives up or gets anything but who had nothing, nobody
+    waits. All layers have holders."""
+    swarm, left = swarm_of(setting, there), left_of(before.holders, there)
     states = (0, *[setting.layer_bytes] * setting.layers)
     holders = placed(swarm, left, wanted.holders, states)
     arrangement = replace(wanted, holders=holders)
@@ -249,7 +258,5 @@ def _taken_up(setting: Setting, before: Arrangement, wanted: Arrangement, there:
     if all(has.get(name) == stages for name, stages in had.items()):
         return Answer(arrangement)
     moved = transition(swarm.machines, left, holders, states)
-    if moved is None:
-        return _from_checkpoint(setting, arrangement)
-    lost = REBUILT_STEPS * wanted.seconds if _lost_layers(before, there) else 0.0
-    return Answer(arrangement, setting.restart_seconds + moved.seconds, lost)
+    assert moved is not None, "all layers have holders"
+    return Answer(arrangement, setting.restart_seconds + moved.seconds)

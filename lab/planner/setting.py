@@ -18,7 +18,9 @@ part of the text shows how many are active. So these are assumptions:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
 from typing import Final
 
@@ -31,9 +33,22 @@ LINE: Final = Line(25e9, 25e9, 1e-4)
 
 
 @dataclass(frozen=True, slots=True)
+class Kind:
+    """Of a machine. `slower`: times the setting's seconds for a layer; `room`: layers that it can hold; `failures`:
+    times as often as the setting says."""
+
+    slower: float = 1.0
+    room: int = 12
+    line: Line = LINE
+    failures: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Setting:
     """`failures_an_hour`: of each machine that is there; `away_hours`: on average; `room`: layers that one machine can
-    hold; `pipeline`: stages that rivals with fixed stages have."""
+    hold; `pipeline`: stages that rivals with fixed stages have; `kinds`: of the machines, one after the other and again
+    from the first; empty: all are alike, with `room` and `line`; `sites`: the machines lie at so many places in turn,
+    of which each is cut off `site_failures_an_hour`."""
 
     machines: int = 32
     hours: float = 9.0
@@ -51,50 +66,94 @@ class Setting:
     restart_seconds: float = 1.9
     checkpoint_seconds: float = 1800.0
     """How often rivals that need checkpoints make one. What it takes is not counted."""
+    sum_bytes: int = 0
+    """Of a layer's gradient, as it travels among those who share it. Where it is counted, pipelines are not: their
+    schedule has no sums."""
+    kinds: tuple[Kind, ...] = ()
+    sites: int = 0
+    site_failures_an_hour: float = 0.0
 
     @property
     def batch(self) -> Batch:
         size = BoundaryBytes(self.tensor_bytes, self.tensor_bytes)
-        return Batch(self.microbatches, self.microbatches, size, fused=True)
+        sums = (0, *[self.sum_bytes] * self.layers) if self.sum_bytes else ()
+        return Batch(self.microbatches, self.microbatches, size, sums, fused=True)
 
-    @property
-    def machine(self) -> Machine:
+    def kind(self, name: str) -> Kind:
+        """Of a machine, by its name."""
+        if not self.kinds:
+            return Kind(1.0, self.room, self.line)
+        return self.kinds[int(name[1:]) % len(self.kinds)]
+
+    def machine(self, kind: Kind) -> Machine:
         """The head, stage 0, takes no time and no memory here: embedding and LM head are less than 4 % of the model."""
-        pace = self.forward_seconds, self.backward_seconds
-        return Machine(dict.fromkeys(range(1, self.layers + 1), pace) | {0: (0.0, 0.0)}, self.line)
+        pace = kind.slower * self.forward_seconds, kind.slower * self.backward_seconds
+        return Machine(dict.fromkeys(range(1, self.layers + 1), pace) | {0: (0.0, 0.0)}, kind.line)
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(f"n{number:03}" for number in range(self.machines))
 
-    def seconds_to_change(self, there: int) -> float:
-        """Until the next machine fails or comes back, on average, with so many there."""
-        away = self.machines - there
-        an_hour = self.failures_an_hour * there + (away / self.away_hours if self.away_hours else 0.0)
-        return HOUR / an_hour if an_hour else self.hours * HOUR
+    def causes(self, there: Sequence[str]) -> list[tuple[float, frozenset[str]]]:
+        """What may take machines away: how often a second, and which of those that are there."""
+        found = [(self.failures_an_hour * self.kind(name).failures / HOUR, frozenset([name])) for name in there]
+        for site in range(self.sites):
+            lost = frozenset(name for name in there if int(name[1:]) % self.sites == site)
+            if lost:
+                found.append((self.site_failures_an_hour / HOUR, lost))
+        return [one for one in found if one[0]]
+
+    def seconds_to_change(self, there: Sequence[str]) -> float:
+        """Until the next machine fails or comes back, on average, with these there."""
+        a_second = sum(rate for rate, _ in self.causes(there))
+        if self.away_hours:
+            a_second += (self.machines - len(there)) / self.away_hours / HOUR
+        return 1 / a_second if a_second else self.hours * HOUR
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One machine fails, or is `back`. `at`: seconds."""
+    """Machines fail, or are `back`, all at once. `at`: seconds."""
 
     at: float
-    name: str
+    names: tuple[str, ...]
     back: bool
 
 
 def changes(setting: Setting, chance: Random) -> list[Change]:
     """In order, within the hours. With `away_hours` 0, nobody comes back."""
-    found: list[Change] = []
-    for name in setting.names:
-        at, there = 0.0, True
-        while True:
-            if there:
-                at += chance.expovariate(setting.failures_an_hour) * HOUR if setting.failures_an_hour else float("inf")
-            else:
-                at += chance.expovariate(1 / setting.away_hours) * HOUR if setting.away_hours else float("inf")
-            if at >= setting.hours * HOUR:
-                break
-            there = not there
-            found.append(Change(at, name, there))
-    return sorted(found, key=lambda change: (change.at, change.name))
+    outages = [_outages(setting, setting.site_failures_an_hour, chance) for _ in range(setting.sites)]
+    moments: dict[tuple[float, bool], list[str]] = {}
+    for number, name in enumerate(setting.names):
+        own = _outages(setting, setting.failures_an_hour * setting.kind(name).failures, chance)
+        if setting.sites:
+            own = _together([*own, *outages[number % setting.sites]])
+        for failed, back in own:
+            moments.setdefault((failed, False), []).append(name)
+            moments.setdefault((back, True), []).append(name)
+    end = setting.hours * HOUR
+    return [Change(at, tuple(names), back) for (at, back), names in sorted(moments.items()) if at < end]
+
+
+def _outages(setting: Setting, an_hour: float, chance: Random) -> list[tuple[float, float]]:
+    """When one machine or site fails, and when it is back."""
+    found, at = list[tuple[float, float]](), 0.0
+    while an_hour:
+        at += chance.expovariate(an_hour) * HOUR
+        back = at + (chance.expovariate(1 / setting.away_hours) * HOUR if setting.away_hours else inf)
+        if at >= setting.hours * HOUR:
+            break
+        found.append((at, back))
+        at = back
+    return found
+
+
+def _together(outages: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Those that overlap are one."""
+    found: list[tuple[float, float]] = []
+    for failed, back in sorted(outages):
+        if found and failed <= found[-1][1]:
+            found[-1] = found[-1][0], max(back, found[-1][1])
+        else:
+            found.append((failed, back))
+    return found

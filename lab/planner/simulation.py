@@ -35,7 +35,7 @@ def simulated(setting: Setting, policy: Policy, events: Sequence[Change]) -> Out
             if not change.back:
                 steps -= 0.5
         now = change.at
-        (there.add if change.back else there.discard)(change.name)
+        (there.update if change.back else there.difference_update)(change.names)
         following = events[number + 1].at if number + 1 < len(events) else end
         found = policy.answer(setting, arrangement, change, sorted(there), following - now)
         arrangement = found.arrangement

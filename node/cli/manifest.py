@@ -36,7 +36,7 @@ from ftnode.node.manifests.invitation import Invitation
 from ftnode.node.manifests.line_choice import choose
 from ftnode.node.manifests.presets import PRESETS, adapt, preset
 from ftnode.node.manifests.protection_choice import PROTECTIONS, protection_text, with_protection
-from ftnode.node.manifests.reading import read_manifest
+from ftnode.node.manifests.reading import check_new_name, read_manifest
 from ftnode.node.manifests.snapshot_choice import with_snapshots
 from ftnode.protocol.lines.step_estimate import Line, estimate
 from ftnode.protocol.manifest.parse import Manifest, parse, render
@@ -109,6 +109,7 @@ def init(
 ) -> None:  # fmt: skip
     """Write a commented manifest to MANIFEST, signed with this machine's author key, which is made at the first use.
     An existing file stays as it is."""
+    check_new_name(manifest)
     if manifest.exists():
         raise UserError(f"{manifest} is already there and stays as it is; choose another name", 73)
     from ftnode.node.data.corpus import corpus_facts

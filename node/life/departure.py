@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from ftnode.node.watch.alarms import what_would_be_lost
+from ftnode.node.watch.alarms import on_disk, what_would_be_lost
 from ftnode.protocol.words.events import Event, Leave, Stay
 from ftnode.protocol.words.types import names_of
 
@@ -112,10 +112,14 @@ class Departure:
             return
         self.thaw()
         last = () if self.keeps else self._last_copies()
-        lost = () if last or self.keeps else self._what_would_be_lost()
+        lost = () if last else self._what_would_be_lost()
         if last:
             self.leaving = True
             self._stay(last)
+        elif self.keeps:
+            goes = f"the last copy of {names_of(self.keeps)} goes with this node{on_disk(self.keeps, self.stored())}"
+            self._say("leaving", f"leaves, and {goes}; once more ends at once")
+            self.go(reason)
         else:
             lost = lost if not self._can_save() else ()
             if lost:

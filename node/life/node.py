@@ -85,7 +85,7 @@ from ftnode.protocol.wire.frames import STATE_PROTOCOL
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, LinkDown, Moved, Received
-from ftnode.protocol.words.types import Peer, Version, names_of
+from ftnode.protocol.words.types import Peer, Version, names_of, spoken_stage
 
 if TYPE_CHECKING:
     from ftnode.node.data.first_layers import FirstLayers
@@ -336,7 +336,9 @@ class Node:
 
     def _on_last(self, stage: int, version: Version) -> None:
         """The stage has the weights of the run's end."""
-        self.speaking.say("finished", f"stage {stage} is done, and kept for `ftnode export` until this node is stopped")
+        self.speaking.say(
+            "finished", f"{spoken_stage(stage)} is done, and kept for `ftnode export` until this node is stopped"
+        )
         if self.config.dump_rebuilds:
             path = self.config.log_directory / f"last-{stage}-{version.step}.weights"
             assert self._nursery is not None

@@ -73,6 +73,8 @@ def parse_peer(text: str) -> PeerAddress:
     address, found, peer_id = text.strip().rpartition("/p2p/")
     if not found and text.startswith("/"):
         raise UserError(f"the address {shown} must end in /p2p/ and the PeerId of whom it is, like {EXAMPLE}")
+    if text.startswith("ftnode:"):
+        raise UserError(f"{shown!r} is the link of a run and no address; it stands by itself, without --peer")
     if not is_dialable(address):
         raise UserError(f"{shown!r} is no multiaddr of a peer; write it like {EXAMPLE}")
     try:

@@ -21,9 +21,9 @@ log = logging.getLogger("ftnode.notes")
 MEBIBYTE = 1 << 20
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 PLAIN_KINDS: Final = {
-    "blocked": "asleep", "found": "start", "gone": "members", "lineage": "branch", "nonsense": "bad peer",
-    "poisoned": "spoilt", "rebuild": "weights", "rebuilt": "weights", "stand": "step", "view": "holders",
-    "void": "alive", "yield": "branch", "back": "branch", "fork": "branch",
+    "announcement": "author", "blocked": "asleep", "found": "start", "gone": "members", "lineage": "branch",
+    "nonsense": "bad peer", "poisoned": "spoilt", "rebuild": "weights", "rebuilt": "weights", "stand": "step",
+    "view": "holders", "void": "alive", "yield": "branch", "back": "branch", "fork": "branch",
 }  # fmt: skip
 """What people read in the place of kinds that are words of the protocol. Programs read the kinds (--json)."""
 

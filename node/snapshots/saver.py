@@ -27,7 +27,7 @@ from ftnode.node.snapshots.same_home import held_by_others
 from ftnode.node.snapshots.store import SnapshotStore
 from ftnode.node.snapshots.write import GIGABYTE, DiskAllowance, save_once, write_snapshot
 from ftnode.protocol.manifest.parse import Manifest
-from ftnode.protocol.words.types import Attempt, Version
+from ftnode.protocol.words.types import Attempt, Version, spoken_stage
 from ftnode.protocol.words.view import View
 
 log = logging.getLogger(__name__)
@@ -140,8 +140,8 @@ class SnapshotSaver:
         self._warn_of_limit()
         if stage in self._busy:
             self._trouble(
-                f"step {version.step} of stage {stage} is not kept: an earlier snapshot is still being written; this "
-                "disk is slow for the run's recovery.snapshot_every"
+                f"step {version.step} of {spoken_stage(stage)} is not kept: an earlier snapshot is still being "
+                "written; this disk is slow for the run's recovery.snapshot_every"
             )
             return
 
@@ -287,7 +287,7 @@ class SnapshotSaver:
         self._troubles.clear()
         self.on_kept()
         stage, step = str(kept.stage), str(kept.version.step)
-        text = f"stage {stage} of step {step} is kept: {kept.bytes / GIGABYTE:.3f} GB"
+        text = f"{spoken_stage(kept.stage)} of step {step} is kept: {kept.bytes / GIGABYTE:.3f} GB"
         self._say("snapshot", text, stage=stage, step=step)
 
     def _warn_of_limit(self) -> None:

@@ -15,6 +15,8 @@ WORSE: Final = 0.02
 """Of the validation loss before: by so much worse it still counts as not made good."""
 STEPS_ALARMED: Final = 100
 """Where nobody validates, a lost stage is told of for so many steps."""
+COPIED: Final = frozenset((Rung.HEAD, Rung.SHADOW))
+"""Of a stage that goes on from a copy some steps old: no alarm, unless a validation says that it cost something."""
 
 
 def alarms(picture: Picture, now: float) -> tuple[str, ...]:
@@ -40,8 +42,10 @@ def head_wanted(picture: Picture, why_not: str) -> str:
 
 
 def what_would_be_lost(picture: Picture, stored: Mapping[int, int], now: float) -> str:
-    """For a node that is about to leave: what its end at once would cost the run; empty where it costs nothing.
-    `stored`: stage → step of the newest snapshot on this disk."""
+    """For a node that is about to leave: what its end at once would cost the run; empty where it costs nothing, and
+    after the end of the run. `stored`: stage → step of the newest snapshot on this disk."""
+    if picture.finished:
+        return ""
     stages = [stage for stage in only_here(picture, (picture.me,), now) if stage in picture.versions]
     trained = [stage for stage in stages if picture.versions[stage].step > 0]
     if not trained:
@@ -52,9 +56,13 @@ def what_would_be_lost(picture: Picture, stored: Mapping[int, int], now: float) 
         left = Available(picture.highest_step, held, {stage: step for stage, (step, _) in copies.items()}, ())
         ways[_comes_back(stage, *filled_from(stage, left, picture.settings), copies)].append(stage)
     told = "; ".join(f"{names_of(group)} {way}" for way, group in ways.items())
-    kept = [stage for stage in trained if stage in stored]
-    disk = f"; this disk has {names_of(kept)} as of step {min(stored[stage] for stage in kept)}" if kept else ""
-    return f"nobody else holds {names_of(trained)}; without this node {told}{disk}"
+    return f"nobody else holds {names_of(trained)}; without this node {told}{on_disk(trained, stored)}"
+
+
+def on_disk(stages: Iterable[int], stored: Mapping[int, int]) -> str:
+    """The end of a sentence about stages that go: which of them this disk has. `stored`: as `what_would_be_lost`."""
+    kept = [stage for stage in stages if stage in stored]
+    return f"; this disk has {names_of(kept)} as of step {min(stored[stage] for stage in kept)}" if kept else ""
 
 
 def _comes_back(
@@ -62,7 +70,7 @@ def _comes_back(
 ) -> str:
     if rung is None:
         return f"would be lost, and the run would stop: {reason}"
-    if rung in (Rung.HEAD, Rung.SHADOW):
+    if rung in COPIED:
         step, keeper = copies[stage]
         return f"would go back to {keeper}'s copy of step {step}"
     return f"would start again from {rung.spoken}, without what was learnt"
@@ -102,7 +110,7 @@ def _lost(picture: Picture) -> Iterable[str]:
             continue
         before, after = history.around(rebuild)
         if before is None or newest < step:
-            goes_on, figures = history.newest_step - step < STEPS_ALARMED, ""
+            goes_on, figures = rebuild.rung not in COPIED and history.newest_step - step < STEPS_ALARMED, ""
         else:
             now = history.validation[newest]
             goes_on = now > before * (1 + WORSE)
@@ -113,4 +121,6 @@ def _lost(picture: Picture) -> Iterable[str]:
             told[step] = figures
     for step in sorted(found, reverse=True)[:1]:
         verb = "was" if len(found[step]) == 1 else "were"
-        yield f"{names_of(found[step])} {verb} lost at step {step}, with what had been learnt there{told[step]}"
+        copied = {history.rebuilds[step, stage].rung for stage in found[step]} <= COPIED
+        what = "what had been learnt there since the last copy" if copied else "what had been learnt there"
+        yield f"{names_of(found[step])} {verb} lost at step {step}, with {what}{told[step]}"

@@ -69,12 +69,13 @@ def fitted(groups: Sequence[Sequence[Part]], width: int, cells: Callable[[str], 
 
 
 def _listed(stages: Collection[int]) -> str:
-    """`head, 1-3, 7`"""
+    """`head, stages 1-3, 7`"""
     found: list[list[int]] = []
     for stage in sorted(stages):
         if found and stage == found[-1][-1] + 1 and found[-1][0] > 0:
             found[-1].append(stage)
         else:
             found.append([stage])
-    named = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found]
-    return ", ".join("head" if name == "0" else name for name in named)
+    named = [f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in found if run[0]]
+    blocks = [f"{'stage' if len(stages) - (0 in stages) == 1 else 'stages'} {', '.join(named)}"] if named else []
+    return ", ".join([*(["head"] if 0 in stages else []), *blocks])

@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ftnode.node.home.duration import duration
+from ftnode.protocol.chronicle import OWN_WEIGHTS
 from ftnode.protocol.picture import Picture
 from ftnode.protocol.words.types import Attempt, Rung, Version, names_of
 
 GAP_SECONDS: Final = 5.0
 """A node that looked at nothing for longer stood still itself, or was paused."""
-NO_RECOVERY: Final = frozenset((Rung.INITIAL, Rung.REPLICA, Rung.KEPT))
-"""Rungs of stages that were not lost."""
+NO_RECOVERY: Final = frozenset((*OWN_WEIGHTS, Rung.REPLICA))
+"""Rungs of stages that were not lost, as credits have it: also those of a swarm that starts again from its disks."""
 
 
 @dataclass(slots=True)

@@ -88,7 +88,7 @@ def run_status(
         speaker,
         run=manifest.run_id,
         name=manifest.run.name,
-        step=newest.step if newest is not None else 0,
+        step=newest.step if newest is not None else picture.highest_step,
         steps=manifest.run.steps,
         loss=newest.loss if newest is not None else None,
         validation=validation,

@@ -125,9 +125,13 @@ def heading_lines(status: SwarmStatus) -> list[str]:
         f"{printable(status.name)} ({printable(status.run[:12])}) as {who} sees it",
         ", ".join(text for text in progress if text),
         *([f"the run's author says: {status.announcement}"] if status.announcement else []),
-        f"led by {short_peer(status.leader)}; change {status.view} of who holds what, on branch "
-        f"{printable(status.lineage[:8]) or '-'} of the run",
+        *([_leader_line(status)] if status.view >= 0 else []),
     ]
+
+
+def _leader_line(status: SwarmStatus) -> str:
+    branch = printable(status.lineage[:8]) or "-"
+    return f"led by {short_peer(status.leader)}; change {status.view} of who holds what, on branch {branch} of the run"
 
 
 def run_table(statuses: Sequence[SwarmStatus]) -> Table:
@@ -291,7 +295,8 @@ def _recovery_line(row: RecoveryRow) -> str:
     took = "" if row.seconds is None else f" in {row.seconds:.1f} s"
     fetched = f", {row.bytes_fetched / 1e6:.1f} MB" if row.bytes_fetched else ""
     why = f" ({printable(row.reason, REASON_SHOWN)})" if row.epoch >= 0 else ""
-    losses = _figures([("validation before", row.validation_before, ".3f"), ("after", row.validation_after, ".3f")])
+    after = "validation after" if row.validation_before is None else "after"
+    losses = _figures([("validation before", row.validation_before, ".3f"), (after, row.validation_after, ".3f")])
     end = f"; {losses}" if losses else ""
     return f"{lost} at step {row.step}; {who} {verb} it from {spoken_rung(row.rung)}{took}{fetched}{why}{end}"
 
@@ -305,7 +310,10 @@ def _member_lines(status: SwarmStatus) -> Iterable[str]:
     runs: dict[tuple[str, str], int] = {}
     for member in status.members:
         runs[member.run, member.name] = runs.get((member.run, member.name), 0) + 1
-    return [f"it knows {count} of {printable(name)} ({printable(run[:12])})" for (run, name), count in runs.items()]
+    return [
+        f"it knows {_counted(count, 'volunteer', 'volunteers')} of {printable(name)} ({printable(run[:12])})"
+        for (run, name), count in runs.items()
+    ]
 
 
 def _figures(figures: Sequence[tuple[str, float | None, str]]) -> str:

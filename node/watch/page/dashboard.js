@@ -12,6 +12,12 @@ const TONES = {
   rebuild: "rebuilding", offer: "rebuilding", learner: "rebuilding", copy: "rebuilding", leave: "rebuilding", leaver: "rebuilding",
   move: "rebuilding", rebuilt: "good", finished: "good", answer: "good", view: "view", lineage: "view", found: "view", fork: "view",
 };
+// Where a stage's weights came from, in the words of ftnode status. Newer versions may know others.
+const SOURCES = {
+  initial: "the first weights", snapshot: "a snapshot", kept: "weights that it still had", replica: "another holder's weights",
+  head: "a kept copy", shadow: "a kept copy", blend: "a blend of both neighbours' weights", copy: "a neighbour's weights",
+  first: "the model that the run goes on from", interpolate: "a blend of the nearest stages' weights",
+};
 const TELLING = new Set(["lost", "gone", "halt", "rebuild", "rebuilt", "poisoned", "skip", "offer", "compute"]);
 
 const find = (id) => document.getElementById(id);
@@ -29,6 +35,7 @@ const short = (peer) => peer.slice(-6) || "nobody";
 const whole = new Intl.NumberFormat("en");
 const count = (value) => whole.format(Math.round(value));
 const stageName = (stage) => (stage === 0 ? "Head" : `Stage ${stage}`);
+const source = (rung) => `from ${SOURCES[rung] || rung}`;
 const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
 function lasting(seconds) {
   if (!(seconds < 1e7)) return "long";
@@ -236,11 +243,12 @@ function showFigures(status) {
   say("pace", steps > 0 && Number.isFinite(left) ? `${lasting(left / steps)} a step, ${lasting(left)} left` : "");
   const holders = new Set(status.stages.map((row) => row.peer).filter(Boolean));
   say("volunteers", count(holders.size + status.standbys.length));
-  say("standing", status.standbys.length ? `${count(status.standbys.length)} standing by` : "all hold stages");
+  say("standing", status.standbys.length ? `${count(status.standbys.length)} standing by` : holders.size ? "all hold stages" : "");
   const healed = status.recoveries.filter((row) => row.seconds !== null);
   say("recovered", status.recoveries.length ? `${healed.length} of ${status.recoveries.length}` : "0");
   const slowest = Math.max(...healed.map((row) => row.seconds));
-  say("outage", healed.length ? `slowest in ${lasting(slowest)}` : "no stage was lost");
+  const none = status.recoveries.length ? "not back yet" : "no stage was lost";
+  say("outage", healed.length ? `slowest in ${lasting(slowest)}` : none);
 }
 
 function showStages(status) {
@@ -343,7 +351,7 @@ const firstStageOf = (status, peer) => status.stages.find((row) => row.peer === 
 function showRecoveries(status) {
   for (const row of status.recoveries) {
     const done = row.seconds !== null;
-    mark(row.step, `${stageName(row.stage)} ${done ? `back after ${lasting(row.seconds)}` : "not back yet"}, by ${row.rung}`, done);
+    mark(row.step, `${stageName(row.stage)} ${done ? `back after ${lasting(row.seconds)}` : "not back yet"}, ${source(row.rung)}`, done);
   }
   const list = find("recoveries"), items = known.recoveries, seen = new Set();
   if (!items.size) list.replaceChildren(...(status.recoveries.length ? [] : [make("li", "quiet empty", "No stage was lost so far.")]));
@@ -374,7 +382,7 @@ function recoveryItem(row) {
   const before = row.epoch < 0; // of the speaker's time: it knows no names, and no reason
   const who = `${row.lost ? short(row.lost) : "somebody"} → ${short(row.newcomer)}`;
   const why = [before ? "" : row.reason, losses ? `validation ${losses}` : ""].filter(Boolean).join("; ");
-  item.append(first, make("p", "", before ? `rebuilt by ${row.rung}` : `${who} by ${row.rung}${bytes}`), make("p", "why", why));
+  item.append(first, make("p", "", before ? `rebuilt ${source(row.rung)}` : `${who}, ${source(row.rung)}${bytes}`), make("p", "why", why));
   return item;
 }
 

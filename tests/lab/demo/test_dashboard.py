@@ -154,7 +154,10 @@ def test_the_page_shows_a_recorded_run(recorded: Path) -> None:
         await page.open(url)
         await page.until("document.getElementById('step').textContent === '4'")
         text = await page.evaluate("document.body.textContent")
-        for wanted in ("of 4", "Stage 2 at step 3", "by blend", "1 of 1", "Head", "Stage 3", "view 1: stage 2 lost"):
+        for wanted in (
+            "of 4", "Stage 2 at step 3", "from a blend of both neighbours' weights", "1 of 1", "Head", "Stage 3",
+            "view 1: stage 2 lost",
+        ):  # fmt: skip
             assert wanted in text, wanted
         assert await page.evaluate("document.querySelectorAll('.holder').length") == 4
         assert await page.evaluate("known.loss.length") == 4
@@ -162,6 +165,22 @@ def test_the_page_shows_a_recorded_run(recorded: Path) -> None:
         assert await page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") is False
         painted = await page.until(dashboard.PAINTED)
         assert 0 < painted < 20_000
+
+    in_browser(feed, test)
+
+
+@needs_chromium
+def test_a_stage_that_is_not_back_is_lost() -> None:
+    feed = Feed("live")
+    lost = RecoveryRow(1, 6, "shadow", 3, "12D3KooWlost", "12D3KooWthenew", "a copy of step 5 is kept", None)
+    feed.tell_status(SwarmStatus(Speaker("p", "", "", ""), run="r", name="n", step=6, steps=9, recoveries=(lost,)))
+
+    async def test(page: Page, url: str) -> None:
+        await page.open(url)
+        await page.until("document.getElementById('recovered').textContent === '0 of 1'")
+        for name, text in (("outage", "not back yet"), ("standing", "")):
+            assert await page.evaluate(f"document.getElementById('{name}').textContent") == text
+        assert "oWlost → thenew, from a kept copy" in await page.evaluate("document.body.textContent")
 
     in_browser(feed, test)
 

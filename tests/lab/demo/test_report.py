@@ -8,9 +8,10 @@ import pytest
 
 from ftnode.lab.audit.audit import Findings, audit
 from ftnode.lab.demo.baselines import Baselines
+from ftnode.lab.demo.demo import Outcome, summary
 from ftnode.lab.demo.kills import Planned, plan_kills
-from ftnode.lab.demo.pictures import draw_loss, smooth
-from ftnode.lab.demo.report import Kill, build_report, recover, vacancies_healed
+from ftnode.lab.demo.pictures import draw_loss, origin, smooth
+from ftnode.lab.demo.report import SURVIVORS, Kill, build_report, recover, vacancies_healed
 from ftnode.lab.demo.screen import Sayer, rows, state_of
 from ftnode.lab.traces.story import Story, first_commits
 from ftnode.node.driver.trace import TraceWriter, read_trace
@@ -74,6 +75,17 @@ def test_the_report_has_what_the_contract_promises(run: Path, story: Story, kill
         "blend_seconds", "first_step_seconds", "outage_seconds", "bytes_fetched",
     }  # fmt: skip
     assert vacancies_healed(story, [kill], [recovery])
+
+
+def test_the_summary_says_in_plain_words_where_the_weights_came_from(run: Path, story: Story, kill: Kill) -> None:
+    recovery = recover(story, kill)
+    assert recovery is not None
+    report = build_report(story, [kill], [recovery], audit(run), stages=3, volunteers=5)
+    report["validation_loss"] = None
+    found = summary(Outcome(report, ()), run)
+    assert origin(recovery.rung) == "back from a blend of both neighbours' weights"
+    assert origin(SURVIVORS) == "others did its part"
+    assert "stage 2 lost in step 3, back from a blend of both neighbours' weights after " in found
 
 
 def test_the_bytes_of_copies_are_summed_over_their_keepers(tmp_path: Path) -> None:

@@ -213,9 +213,22 @@ def test_a_folder_is_no_manifest(tmp_path: Path, ftnode: Callable[..., Seen]) ->
     peer_id = take_identity(tmp_path).peer_id
     assert ftnode("join", peer_id).refused(66, "PeerId", "--peer")
     assert ftnode("run", "show", f"ftnode:{'ab' * 16}?peer=x").refused(66, "ftnode run fetch LINK FILE")
+    for host in ("192.0.2.7:31337", "swarm.example.org:31337", "192.0.2.7", "[2001:db8::7]:31337"):
+        assert ftnode("join", host).refused(66, "that is a host and no manifest", "--peer"), host
+    assert ftnode("join", "help").refused(66, "ftnode join --help")
     (tmp_path / "tiny.toml").touch()
     assert ftnode("run", "show", tmp_path / "tiny").refused(66, f"there is one called {tmp_path / 'tiny.toml'}")
     assert ftnode("run", "show", tmp_path / "large").refused(66, "ftnode run init")
+
+
+@pytest.mark.parametrize("name", ["https://example.org/run.toml", "/ip4/192.0.2.7/tcp/31337", "ftnode:abc"])
+def test_what_is_no_name_of_a_new_file(name: str, ftnode: Callable[..., Seen]) -> None:
+    assert ftnode("run", "init", name).refused(64, "is no name for a new file")
+
+
+def test_a_link_is_no_address(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:
+    link = f"ftnode:{'ab' * 16}?peer=x"
+    assert ftnode("join", manifest_file, "--peer", link).refused(64, "the link of a run", "without --peer")
 
 
 def test_show_prints_true_sizes(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:

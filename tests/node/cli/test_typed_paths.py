@@ -18,6 +18,7 @@ from tests.node.cli.cli_runner import Seen
 
 LONG = "a" * 300
 """No file system of ours takes such a name; what looks at it gets an error other than that nothing is there."""
+PEER = "/ip4/127.0.0.1/tcp/1/p2p/12D3KooWQPgLiPPAdpzcmTiKSHRZk2X9t1kqiKU67Va7BBDCBpMf"
 WRITTEN = ("run init {}", "run fetch ftnode:abc {}", "snapshots save {}", "tensorboard . {}")
 READ = (
     "run show {}", "run validate {}", "run sign {}", "run push {}", "generate {} hello", "replay {}", "lab audit {}",
@@ -57,7 +58,8 @@ def unprivileged() -> list[str]:
 @pytest.mark.parametrize(
     ("words", "code"),
     [("run init {}/a.toml", 73), ("run show {}/a.toml", 66), ("generate {} hello", 66), ("join {}/a.toml", 66),
-     ("id --home {}", 78)],
+     ("id --home {}", 78), ("replay {}/trace", 66), ("export {}/a.toml model", 66), ("run sign {}/a.toml", 66),
+     (f"run fetch ftnode:{'ab' * 16}?peer={PEER} {{}}/a.toml", 73)],
 )  # fmt: skip
 def test_a_folder_of_somebody_else(words: str, code: int, locked: Path, unprivileged: list[str]) -> None:
     command = [*unprivileged, sys.executable, "-m", "ftnode.node.cli", *words.format(locked).split()]

@@ -37,6 +37,23 @@ def test_a_last_copy_stays_until_it_is_exported() -> None:
     run(scenario)
 
 
+def test_who_gives_up_the_last_copy_says_what_goes_with_it() -> None:
+    """After the end nobody takes anything over, and nothing is trained that could be lost."""
+
+    async def scenario() -> None:
+        life = Life(others=False, finished=True)
+        life.departure.stored = lambda: {0: 4}
+        life.departure.leave("Ctrl-C")
+        life.departure.leave("Ctrl-C again")
+        assert life.left == ["Ctrl-C again"] and not life.done
+        assert life.said[-1] == (
+            "leaving: leaves, and the last copy of the head goes with this node; this disk has the head as of step 4; "
+            "once more ends at once"
+        )
+
+    run(scenario)
+
+
 def test_asked_to_leave_while_it_hands_over_it_does_not_come_back() -> None:
     async def scenario() -> None:
         life = Life()

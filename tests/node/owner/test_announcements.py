@@ -7,6 +7,7 @@ import json
 from contextlib import redirect_stdout
 
 from ftnode.node.owner.announcements import (
+    PLAIN_KINDS,
     Speaking,
     activations_at_once,
     capacity_of,
@@ -39,6 +40,15 @@ def test_words_of_strangers_do_not_steer_the_terminal() -> None:
 
 def test_a_terminal_that_knows_ascii_alone_is_no_error() -> None:
     assert said(False, Note("rebuilt", "stage 2 \u2192 \u03c9", ()))[0].endswith("stage 2 ? ?")
+
+
+def test_people_read_plain_words_for_kinds() -> None:
+    """Programs read the kinds themselves. Every word fits its column."""
+    notes = (Note("stand", "the next step begins", ()), Note("announcement", "the run's author says: hello", ()))
+    shown = [line[10:] for line in said(False, *notes)]
+    assert shown == ["step       the next step begins", "author     the run's author says: hello"]
+    assert max(map(len, PLAIN_KINDS.values())) <= 10
+    assert [json.loads(line)["kind"] for line in said(True, *notes)] == ["stand", "announcement"]
 
 
 def test_json_is_one_object_a_line() -> None:

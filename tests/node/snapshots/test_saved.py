@@ -63,6 +63,8 @@ def test_training_goes_on_to_the_bit(tmp_path: Path, config: ComputeConfig, prec
             third = node.train(3)  # while it is being written
             await settled(node, STAGES + 1)
             assert all("of step 2 is kept" in line for line in node.said)
+            assert any(line.startswith("the head of step 2") for line in node.said)
+            assert any(line.startswith("stage 1 of step 2") for line in node.said)
             again = direct(config, range(0))
             assert load(again, node, 2) == second["digests"]
             assert train(again, 3) == third
@@ -105,7 +107,7 @@ def test_a_save_that_is_still_written_makes_the_next_one_wait_its_turn(tmp_path:
             second = node.train(2)
             node.train(3)
             node.train(4)
-            assert node.said[0].startswith("step 4 of stage 0 is not kept: an earlier snapshot is still being")
+            assert node.said[0].startswith("step 4 of the head is not kept: an earlier snapshot is still being")
             go_on.set()
             await settled(node, 2 * (STAGES + 1))
             assert load(direct(config, range(0)), node, 2) == second["digests"]

@@ -45,6 +45,7 @@ def test_stages_of_one_holder() -> None:
     [
         (shown(SHARED), {}, ""),
         (shown(versions={}), {}, ""),
+        (shown(finished=True), {}, ""),
         (
             shown(), {},
             "nobody else holds the head and stage 2; without this node the head would be lost, and the run would stop: "
@@ -63,7 +64,7 @@ def test_stages_of_one_holder() -> None:
             "would stop: all block stages are lost together",
         ),
     ],
-    ids=["others have all", "nothing is trained", "no copy", "a copy and a snapshot", "all blocks"],
+    ids=["others have all", "nothing is trained", "all is trained", "no copy", "a copy and a snapshot", "all blocks"],
 )  # fmt: skip
 def test_what_an_end_at_once_costs(picture: Picture, stored: dict[int, int], says: str) -> None:
     assert what_would_be_lost(picture, stored, NOW) == says
@@ -128,6 +129,14 @@ def test_a_loss_is_told_of_until_it_is_made_good() -> None:
 def test_a_loss_without_validations_is_told_of_for_some_steps() -> None:
     assert lost() == lost(s9=2.22) == (LOST,)
     assert lost(newest=10 + STEPS_ALARMED) == ()
+
+
+@pytest.mark.parametrize("rung", [Rung.HEAD, Rung.SHADOW])
+def test_a_stage_that_goes_on_from_a_copy_is_told_of_when_it_costs_something(rung: Rung) -> None:
+    """The copy is some steps old, so that not all that was learnt is gone."""
+    assert lost(rung) == lost(rung, s9=2.22) == lost(rung, s9=2.22, s10=2.23) == ()
+    says = "the head and stage 1 were lost at step 10, with what had been learnt there since the last copy"
+    assert lost(rung, s9=2.22, s10=2.5) == (f"{says}; validation was 2.220 before, and is 2.500 now",)
 
 
 @pytest.mark.parametrize("rung", [Rung.REPLICA, Rung.SNAPSHOT, Rung.KEPT, Rung.INITIAL])

@@ -24,6 +24,7 @@ from ftnode.node.watch.dashboard_server import (
 )
 from ftnode.node.watch.history import CommitRow
 from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.types import Rung
 from tests.node.cli.cli_runner import Seen
 
 ROOT = Path(__file__).parents[3]
@@ -254,3 +255,10 @@ def test_mistakes_are_one_line(
     arguments: list[str], code: int, says: str, tmp_path: Path, ftnode: Callable[..., Seen]
 ) -> None:
     assert ftnode("dashboard", *(text.format(here=tmp_path) for text in arguments)).refused(code, says)
+
+
+def test_the_page_has_the_words_of_the_terminal_for_where_weights_come_from() -> None:
+    script = (Path(dashboard_server.__file__).parent / "page" / "dashboard.js").read_text(encoding="utf-8")
+    table = script[script.index("const SOURCES = {") : script.index("const TELLING")]
+    assert dict(re.findall(r'(\w+): "([^"]+)"', table)) == {rung.value: rung.spoken for rung in Rung}
+    assert script.count("${row.rung}") == 0, "nothing else of a recovery shows the protocol's word"

@@ -18,7 +18,7 @@ STATUS = SwarmStatus(
 )  # fmt: skip
 WORK = OwnWork(visits=3210, steps=40, held_seconds=3720.0, stages={0, 1}, share=0.314)
 WHOLE = (
-    "step 1,212 of 4,000; loss 1.8301; 11,432 tokens/s; 2 h 5 min to go | holds head, 1; 3,210 microbatches; "
+    "step 1,212 of 4,000; loss 1.8301; 11,432 tokens/s; 2 h 5 min to go | holds head, stage 1; 3,210 microbatches; "
     "31% of all; in 62 min; device 64% busy, line 12%"
 )
 
@@ -32,7 +32,7 @@ def test_all_of_it_where_there_is_room() -> None:
 
 
 def test_a_narrow_terminal_gets_what_matters_most() -> None:
-    assert line(80) == "step 1,212 of 4,000; loss 1.8301; 2 h 5 min to go | holds head, 1"
+    assert line(80) == "step 1,212 of 4,000; loss 1.8301; 2 h 5 min to go | holds head, stage 1"
     assert line(40) == "step 1,212 of 4,000; 2 h 5 min to go"
     assert line(20) == line(1) == "step 1,212 of 4,000"
     for width in range(20, 200):
@@ -62,7 +62,8 @@ def test_what_this_node_is_about() -> None:
     nothing = OwnWork()
     assert line(300, replace(STATUS, peers=()), nothing).endswith("| holds no stage yet")
     learner = replace(STATUS, peers=(replace(ME, role="learner", stages=(2,), computed=None),))
-    assert line(300, learner, nothing).endswith("| learns 2")
-    assert " | hands over; holds head, 1; " in line(300, state="hands over")
+    assert line(300, learner, nothing).endswith("| learns stage 2")
+    assert " | hands over; holds head, stage 1; " in line(300, state="hands over")
     many = replace(STATUS, peers=()), OwnWork(stages={0, 1, 2, 3, 5, 6})
-    assert line(300, *many).endswith("| holds head, 1-3, 5, 6")
+    assert line(300, *many).endswith("| holds head, stages 1-3, 5, 6")
+    assert line(300, replace(STATUS, peers=()), OwnWork(stages={0})).endswith("| holds head")

@@ -75,9 +75,16 @@ def test_hours_count_while_it_holds_something_and_is_awake() -> None:
 
 def test_what_was_lost_and_came_back_here() -> None:
     work = OwnWork()
-    for rung in (Rung.INITIAL, Rung.REPLICA, Rung.BLEND, Rung.SNAPSHOT):
+    for rung in (Rung.INITIAL, Rung.REPLICA, Rung.BLEND, Rung.SHADOW):
         work.installed(rung)
     assert work.recoveries == 2
+
+
+def test_a_swarm_that_starts_again_from_its_disks_has_lost_nothing() -> None:
+    work = OwnWork()
+    for rung in (Rung.SNAPSHOT, Rung.KEPT):
+        work.installed(rung)
+    assert work.recoveries == 0
 
 
 def test_the_summary() -> None:

@@ -233,6 +233,18 @@ def test_a_swarm_that_started_again_has_lost_nothing() -> None:
     assert [(row.step, row.lost) for row in status_of(sim, host, progress).recoveries] == [(5, "gone")]
 
 
+def test_the_step_of_a_swarm_that_started_again_is_that_of_its_weights() -> None:
+    """Until the next commit, nobody remembers one."""
+    sim = world(4)
+    progress = train(sim, None, 60.0, step=5)
+    host = leader(sim)
+    step = host.participant.picture.highest_step
+    host.participant.chronicle.forget()
+    assert host.participant.picture.history.newest_step == 0
+    found = status_of(sim, host, progress)
+    assert step >= 5 and found.step >= 5 and found.loss is None
+
+
 def test_who_comes_later_learns_what_others_saw_of_a_recovery() -> None:
     """Only of recoveries that the commits told of, only what is missing, and whoever tells first."""
     sim = world(4)

@@ -57,14 +57,23 @@ def test_a_recovery_is_told_whole() -> None:
     rows = (
         RecoveryRow(1, 6, "copy", 3, "12D3KooWlost", "12D3KooWnew", why, 2.5, 2_100_000),
         RecoveryRow(2, 7, "blend", 4, "", "12D3KooWnew", "silent", None),
-        RecoveryRow(3, 5, "blend", -1, "", "", "told with the commit", 3.2),
+        RecoveryRow(3, 5, "blend", -1, "", "", "told with the commit", 3.2, 0, None, 2.5),
+        RecoveryRow(1, 9, "shadow", -1, "", "", "told with the commit", 3.2, 0, 2.4, 2.5),
     )
-    assert plain_lines(replace(FULL, recoveries=rows))[-3:] == [
+    assert plain_lines(replace(FULL, recoveries=rows))[-4:] == [
         "stage 1 was lost with oWlost at step 6; ooWnew rebuilt it from a neighbour's weights in 2.5 s, 2.1 MB "
         f"({why})",
         "stage 2 was lost at step 7; ooWnew rebuilds it from a blend of both neighbours' weights (silent)",
-        "stage 3 was lost at step 5; a volunteer rebuilt it from a blend of both neighbours' weights in 3.2 s",
+        "stage 3 was lost at step 5; a volunteer rebuilt it from a blend of both neighbours' weights in 3.2 s; "
+        "validation after 2.500",
+        "stage 1 was lost at step 9; a volunteer rebuilt it from a kept copy in 3.2 s; validation before 2.400, after "
+        "2.500",
     ]
+
+
+def test_who_looks_for_a_run_says_nothing_of_a_leader() -> None:
+    found = SwarmStatus(FULL.speaker, run="abcdef", name="tiny", steps=30000, state="waiting", waiting="an answer")
+    assert plain_lines(found)[1:] == ["step 0 of 30,000, waiting", "waiting for an answer"]
 
 
 def test_one_line_for_the_run() -> None:
@@ -140,6 +149,7 @@ def test_a_terminal_shows_the_same_lines(per_peer: bool) -> None:
 def test_members_that_a_meeting_point_knows_are_peers() -> None:
     point = SwarmStatus(FULL.speaker, members=(Member("run", "tiny", "12D3KooWother", ("/ip4/192.0.2.7/tcp/1",)),))
     assert [row[0] for row in peer_table(point).rows] == ["12D3KooWother"]
+    assert plain_lines(point)[1:] == ["it knows 1 volunteer of tiny (run)"]
 
 
 @pytest.mark.parametrize(
