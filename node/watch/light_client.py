@@ -30,6 +30,7 @@ from ftnode.node.watch.peer_choice import FOLLOWED_MAX, is_meant, named, news, r
 from ftnode.node.watch.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, SwarmStatus, decode_status
 from ftnode.node.watch.status_table import printable
 from ftnode.node.watch.told_on import told_on
+from ftnode.node.watch.whole_records import whole
 from ftnode.protocol.wire.length_prefix import framed
 from ftnode.protocol.words.errors import PeerError, UserError
 
@@ -348,9 +349,11 @@ async def open_host() -> AsyncIterator[IHost]:
     logging.getLogger("libp2p").setLevel(logging.CRITICAL)  # it reports every failed dial, as do we
     logging.getLogger().addFilter(_not_from_libp2p)  # and some of it by the root logger
     keys = create_new_key_pair()
+    security: Any = TLSTransport(keys)
+    security.secure_outbound = whole(security.secure_outbound)
     host = new_host(
         key_pair=keys,
-        sec_opt={PROTOCOL_ID: TLSTransport(keys)},
+        sec_opt={PROTOCOL_ID: security},
         muxer_opt={TProtocol(YAMUX_ID): Yamux},
         negotiate_timeout=10,
     )

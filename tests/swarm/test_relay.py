@@ -9,10 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from ftnode.lab.swarms.listing import list_volunteers, peer_id
 from ftnode.lab.swarms.swarm import Process
 from ftnode.lab.swarms.trial import Trial, small_manifest
 from ftnode.node.links.address_cards import bare
-from tests.swarm.conftest import STAGES, OpenTrial
+from ftnode.node.manifests.invitation import Invitation
+from ftnode.protocol.manifest.parse import parse
+from tests.swarm.conftest import STAGES, OpenTrial, wait
+from tests.swarm.test_dashboard import dashboard
+from tests.swarm.test_membership import command
 from tests.swarm.test_watching import ask
 
 pytestmark = pytest.mark.timeout(240)
@@ -92,14 +97,46 @@ def test_who_relays_is_credited_with_what_goes_through_it(open_swarm: OpenTrial)
     assert 0.8 * inside < after - before < outside
 
 
-def test_who_watches_sees_a_run_that_nobody_can_dial(open_swarm: OpenTrial, tmp_path: Path) -> None:
-    """The status and the weights come through the meeting point, which is all that a watcher knows."""
+def test_who_watches_sees_a_run_that_nobody_can_dial(open_swarm: OpenTrial, text: Path, tmp_path: Path) -> None:
+    """Each command comes through the meeting point, which is all that it knows, or by a link that names nobody else."""
     trial = open_swarm(volunteers=0, numbers=True)
-    for number in range(STAGES + 1):
-        trial.volunteer(f"v{number}", options=("--listen", "none"))
+    point, path, names = trial.swarm.address, trial.swarm.manifest, [f"v{number}" for number in range(STAGES + 1)]
+    manifest = list_volunteers(trial.swarm, small_manifest(text, STAGES), names)
+    link = str(Invitation(manifest.run_id, manifest.run.author, (point,)))
+    for name in names:
+        trial.volunteer(name, options=("--listen", "none"))
     trial.wait_for_step(MORE_STEPS)
     found = ask(trial, "status")
-    assert found["step"] >= MORE_STEPS and found["speaker"]["role"] == "volunteer"
+    assert found["step"] >= MORE_STEPS and found["speaker"]["role"] == "volunteer" and not found["told_by"]
     assert all(stage["holders"] == 1 for stage in found["summaries"])
-    exported = ask(trial, "export", str(trial.swarm.manifest), str(tmp_path / "model"))
+    assert json.loads(command("status", link, "--json"))["step"] >= found["step"]
+    assert {row["role"] for row in ask(trial, "peers")["peers"]} >= {"leader", "holder", "bootstrap"}
+    assert sum(row["visits"] for row in ask(trial, "credits")["credits"]) > 0
+    assert {check["name"]: check["verdict"] for check in ask(trial, "doctor")["checks"]}["peers"] == "ok"
+
+    exported = ask(trial, "export", str(path), str(tmp_path / "model"))
     assert exported["step"] >= MORE_STEPS and (tmp_path / "model" / "provenance.json").exists()
+    assert command("export", link, tmp_path / "again") and (tmp_path / "again" / "provenance.json").exists()
+    assert len(command("generate", tmp_path / "model", "import ", "--tokens", 8, "--seed", 1)) > len("import ")
+
+    author = trial.swarm.directory / "author"
+    path.write_text(path.read_text().replace("peers = [", f'peers = ["{peer_id(trial.swarm, "v9")}", '))
+    command("run", "sign", path, "--home", author)
+    assert "the swarm has revision 2" in command("run", "push", path, "--peer", point, "--home", author)
+    assert "revision 3" in command("run", "announce", path, "Hello", "--peer", point, "--home", author)
+    assert parse(command("run", "fetch", link)).membership.revision == 3
+    with dashboard(trial.swarm.directory / "watcher", link) as look:
+        page = wait("the page", look, lambda page: (page["status"] or {}).get("announcement"), 30.0)
+        assert page["status"]["announcement"] == "Hello" and page["commits"]["rows"]
+
+    for name in names:  # nobody is left whom a circuit would lead to
+        trial.kill(name)
+    told = ask(trial, "status")
+    assert told["told_by"] == point.rpartition("/")[2] and 0 <= told["told_age"] < 60
+    assert (told["run"], told["state"], told["steps"]) == (manifest.run_id, "training", manifest.run.steps)
+    assert found["step"] <= told["step"] and told["loss"] is not None and told["speaker"]["peer"] != told["told_by"]
+    for options in (["--peer", point], [link]):
+        assert "no member could be reached: 12D3KooW" in command("status", *options)
+    with dashboard(trial.swarm.directory / "watcher", link) as look:
+        page = wait("what is told on", look, lambda page: page["status"] and page["trouble"], 30.0)
+        assert page["status"]["step"] >= found["step"] and "the meeting point 12D3KooW" in page["trouble"]
