@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ftnode.lab.swarms.listing import list_volunteers, peer_id
 from ftnode.lab.swarms.swarm import Process
-from ftnode.lab.swarms.trial import Trial, small_manifest
+from ftnode.lab.swarms.trial import Trial, open_trial, small_manifest
 from ftnode.node.links.address_cards import bare
 from ftnode.node.manifests.invitation import Invitation
+from ftnode.node.watch.told_on import Words, read_words
 from ftnode.protocol.manifest.parse import parse
-from tests.swarm.conftest import STAGES, OpenTrial, wait
+from tests.swarm.conftest import PACED, STAGES, OpenTrial, wait
 from tests.swarm.test_dashboard import dashboard
 from tests.swarm.test_membership import command
 from tests.swarm.test_watching import ask
@@ -129,14 +133,46 @@ def test_who_watches_sees_a_run_that_nobody_can_dial(open_swarm: OpenTrial, text
         page = wait("the page", look, lambda page: (page["status"] or {}).get("announcement"), 30.0)
         assert page["status"]["announcement"] == "Hello" and page["commits"]["rows"]
 
-    for name in names:  # nobody is left whom a circuit would lead to
-        trial.kill(name)
-    told = ask(trial, "status")
-    assert told["told_by"] == point.rpartition("/")[2] and 0 <= told["told_age"] < 60
-    assert (told["run"], told["state"], told["steps"]) == (manifest.run_id, "training", manifest.run.steps)
-    assert found["step"] <= told["step"] and told["loss"] is not None and told["speaker"]["peer"] != told["told_by"]
-    for options in (["--peer", point], [link]):
-        assert "no member could be reached: 12D3KooW" in command("status", *options)
-    with dashboard(trial.swarm.directory / "watcher", link) as look:
-        page = wait("what is told on", look, lambda page: page["status"] and page["trouble"], 30.0)
-        assert page["status"]["step"] >= found["step"] and "the meeting point 12D3KooW" in page["trouble"]
+
+def test_when_no_member_can_be_reached_the_meeting_point_tells_on_what_they_signed(text: Path, tmp_path: Path) -> None:
+    start = small_manifest(text, 1)
+    manifest = replace(start, liveness=replace(start.liveness, lease_seconds=15.0))
+    """What stands in the directory lives three times as long, and is signed anew each time a third of that is over."""
+    with open_trial(manifest, tmp_path, text, options=PACED) as trial:
+        for name in ("v0", "v1"):
+            trial.volunteer(name, options=("--listen", "none"))
+        trial.wait_for_step(MORE_STEPS)
+        point, link = trial.swarm.address, str(Invitation(manifest.run_id, "", (trial.swarm.address,)))
+        with dashboard(tmp_path / "watcher", link) as look:
+            seen = wait("their words", lambda: words_at(trial), lambda words: any(one.step > 0 for one in words))
+            wait("the page", look, lambda page: page["status"])
+            trial.kill("v0")
+            trial.kill("v1")
+            told = ask(trial, "status")
+            assert told["told_by"] == point.rpartition("/")[2] and 0 <= told["told_age"] < 60
+            assert (told["run"], told["steps"]) == (manifest.run_id, manifest.run.steps)
+            assert told["state"] in ("training", "waiting"), "as the one who signed it saw it"
+            assert told["step"] > 0 and told["loss"] is not None
+            assert told["speaker"]["peer"] in {one.peer for one in seen}
+            page = wait("what is told on", look, lambda page: "tells it on" in page["trouble"], 30.0)
+            assert page["status"]["told_by"] == told["told_by"] and page["status"]["step"] > 0
+            assert "no member could be reached: 12D3KooW" in command("status", link)
+
+
+MEMBERS = """
+import json, sys
+from dataclasses import asdict
+from ftnode.node.links.addresses import parse_peers
+from ftnode.node.watch.light_client import ask_status, open_stream, with_host
+async def members(host):
+    async with open_stream(host, *parse_peers(sys.argv[1:]), 10) as stream:
+        print(json.dumps([asdict(member) for member in (await ask_status(stream)).members]))
+with_host(members)
+"""
+
+
+def words_at(trial: Trial) -> list[Words]:
+    """What the meeting point could tell on now."""
+    argv = [sys.executable, "-c", MEMBERS, trial.swarm.address]
+    asked = subprocess.run(argv, capture_output=True, timeout=60, check=True)
+    return [read_words(one["words"], one["peer"], one["run"]) for one in json.loads(asked.stdout) if one["words"]]
