@@ -33,11 +33,15 @@ def uncut(
     """`write` that nobody's cancelling ends. One that takes too long closes the connection, and raises TimeoutError."""
 
     async def written(data: bytes) -> None:
-        with trio.move_on_after(RECORD_SECONDS, shield=True) as scope:
+        with uncut_scope() as scope:
             await write(data)
         if scope.cancelled_caught:
-            with trio.move_on_after(RECORD_SECONDS, shield=True):
+            with uncut_scope():
                 await close()
             raise TimeoutError(f"nothing was written within {RECORD_SECONDS:g} s")
 
     return written
+
+
+def uncut_scope() -> trio.CancelScope:
+    return trio.CancelScope(deadline=trio.current_time() + RECORD_SECONDS, shield=True)
