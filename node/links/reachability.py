@@ -208,7 +208,9 @@ class Reachability:
             for peer in self._peers:
                 nursery.start_soon(ask, peer)
         if on_this_machine(own, self._peers):
-            answers = {peer: address for peer, address in answers.items() if address}
+            for peer_id in [peer_id for peer_id, address in answers.items() if not address]:
+                del answers[peer_id]
+                self._trouble = f"{peer_id} did not get through, though it is on this machine; it is asked again"
         if own != self._own:
             self._answers = {}
         if answers:
