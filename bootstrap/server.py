@@ -11,7 +11,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,8 @@ LOOK_SECONDS = 2.0
 """How often the directory is read for runs, while nobody has to wait for it."""
 MEET_SECONDS = 30.0
 MEMBERS_MAX = 64
+WORDS_PER_RUN = 2
+"""Members whose words on their run are told on."""
 URGENT = (STATUS_PROTOCOL, KNOCK_PROTOCOL, PUNCH_PROTOCOL, SEEN_PROTOCOL, WHO_PROTOCOL)
 """Its own answers never wait behind what it relays."""
 
@@ -199,12 +202,24 @@ class MeetingPoint:
             await trio.sleep(LOOK_SECONDS)
 
     def _learn(self, notices: list[Statement]) -> None:
-        members = tuple(
-            Member(notice.run, notice.body.name, notice.peer.id, notice.body.addresses)
-            for notice in notices[:MEMBERS_MAX]
-            if isinstance(notice.body, RunNotice) and notice.body.addresses
-        )
-        if members != self.members:
-            self.members = members
+        members, met_before = members_of(notices), _where(self.members)
+        self.members = members
+        if _where(members) != met_before:
             met = [PeerAddress(member.peer, member.addresses[:2]) for member in members]
             remember_peers(self.home, [text for peer in met for text in self.p2pd.gate.presentable(peer)])
+
+
+def members_of(notices: Iterable[Statement]) -> tuple[Member, ...]:
+    """Who takes part in a run, and where; the newest words of WORDS_PER_RUN of each run go along."""
+    told: Counter[str] = Counter()
+    found = []
+    for notice in sorted(notices, key=lambda one: -one.sequence)[:MEMBERS_MAX]:
+        if isinstance(notice.body, RunNotice) and notice.body.addresses:
+            words = notice.body.words if told[notice.run] < WORDS_PER_RUN else ""
+            told[notice.run] += bool(words)
+            found.append(Member(notice.run, notice.body.name, notice.peer.id, notice.body.addresses, words))
+    return tuple(sorted(found, key=lambda member: member.peer))
+
+
+def _where(members: Iterable[Member]) -> list[tuple[str, tuple[str, ...]]]:
+    return [(member.peer, member.addresses) for member in members]

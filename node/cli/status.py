@@ -70,7 +70,7 @@ def status(
         return
     try:
         with spoken(_answers(addresses)):
-            found, answered = light_client.fetch_answer(addresses, timeout, run, AuthorsWords().added)
+            found, answered = light_client.fetch_answer(addresses, timeout, run, AuthorsWords().added, hear=True)
     except light_client.SeveralRuns as several:
         _show_runs(several.statuses, as_json)
         return

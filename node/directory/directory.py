@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +81,15 @@ class SwarmDirectory:
         know: Callable[[str, tuple[str, ...]], None] = lambda peer, addresses: None,
         wall_clock: Callable[[], float] = time.time,
         link: DirectoryLink | None = None,
+        words: Callable[[], str] = str,
     ) -> None:
+        """`words`: what a notice says of the run, as of now."""
         self.membership = membership
         self.link = link or DirectoryLink(dialer, peers, log_path=log_path, on_lost=self._lost)
         self._sign = sign
         self._report = report
         self._remember, self._know = remember, know
-        self._wall_clock = wall_clock
+        self._wall_clock, self._words = wall_clock, words
         self._bodies: dict[type, Body] = {}
         self._sequence = 0
         self._changed = trio.Event()
@@ -164,6 +166,8 @@ class SwarmDirectory:
 
     async def _write(self, body: Body) -> bool:
         member = self.membership
+        if isinstance(body, RunNotice):
+            body = replace(body, words=self._words())
         self._sequence = next_sequence(self._sequence, int(self._wall_clock() * 1000))
         expires_ms = self._sequence + int(member.lifetime_seconds * 1000)
         statement = Statement(member.run, member.peer, self._sequence, expires_ms, body)

@@ -16,6 +16,7 @@ from typing import cast
 
 import msgpack
 
+from ftnode.node.watch.told_on import WORDS_TEXT_MAX
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.codec import encode_canonical, from_plain
 from ftnode.protocol.words.errors import PeerError
@@ -33,7 +34,7 @@ SIGNATURE_BYTES = 64
 ADDRESSES_MAX = 16
 ADDRESS_BYTES_MAX = 256
 NAME_BYTES_MAX = 64
-RUNS_KEY = "ftnode/1/runs"
+RUNS_KEY = "ftnode/2/runs"
 """The one key that is known to somebody who knows no run: a bootstrap peer, or `ftnode status` that asks it."""
 
 Sign = Callable[[bytes], bytes]
@@ -59,6 +60,8 @@ class RunNotice:
 
     name: str
     addresses: tuple[str, ...]
+    words: str = ""
+    """How the run is, signed for those who cannot ask me (watch/told_on.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,8 @@ def _check_body(statement: Statement) -> None:
         raise PeerError("a presence of somebody else")
     if isinstance(body, RunNotice) and len(body.name) > NAME_BYTES_MAX:
         raise PeerError("a run's name is too long")
+    if isinstance(body, RunNotice) and len(body.words) > WORDS_TEXT_MAX:
+        raise PeerError("too many words about a run")
     if isinstance(body, Claim):
         if body.view.run != statement.run:
             raise PeerError("a view of another run")

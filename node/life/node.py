@@ -142,6 +142,7 @@ class Node:
             RecordKeeper(manifest.run_id, manifest.run.name, self.me, lifetime_of(self.settings.lease_seconds)),
             p2pd, identity.sign, parse_peers(config.peers), self._on_directory,
             log_path=config.log_directory / "directory.log", remember=self._remember, know=self.transport.know,
+            words=lambda: self.observer.words(identity.sign),
         )  # fmt: skip
         self.participant = Participant(self.me, self.settings, Random(seed), addresses=self._signed, hold=config.hold)
         self._about_peers, self.past = PeerLines(), NodeHistory(self._look, self.speaking.note)

@@ -35,6 +35,7 @@ from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.run_status import Surroundings, look, run_status, undigested_rows
 from ftnode.node.watch.status import PeerRow, Speaker, SwarmStatus
 from ftnode.node.watch.time_use import Glance, TimeRecord
+from ftnode.node.watch.told_on import Sign, signed_words
 from ftnode.node.watch.versions import VERSION, VersionNews
 from ftnode.protocol.picture import Picture
 
@@ -118,6 +119,10 @@ class Observer:
             self._past.filled,
         )
         return run_status(picture, self._config.manifest, around, now, curve)
+
+    def words(self, sign: Sign) -> str:
+        """What a meeting point may tell on of the run, as of now, signed by `sign`."""
+        return signed_words(self.status(curve=False), int(time.time() * 1000), sign)
 
     def _waits(self) -> str:
         """What this node waits for, that of which it can do something first."""

@@ -40,10 +40,10 @@ def relays_of(addresses: Iterable[str]) -> tuple[str, ...]:
 
 
 def way_to(peer_id: str, connections: Connections, addresses: Collection[str] = ()) -> str:
-    """The best way of those that there are: direct, to one of the `addresses` that the peer announces; punched, to
-    another one; or empty. A circuit is none of them."""
+    """The best way of those that there are: direct, to one of the `addresses` that the peer announces, or on this
+    machine, where no router is; punched, to another one; or empty. A circuit is none of them."""
     ends = direct_ends(peer_id, connections)
-    if any(end in addresses for end in ends):
+    if any(end in addresses or is_loopback(end.split("/")[2]) for end in ends if end):
         return "direct"
     return "punched" if ends else ""
 
@@ -138,6 +138,11 @@ class Punches:
             return "too many at once"
         tokens.take()
         return ""
+
+    def way(self, peer_id: str) -> str:
+        """What the last try with a peer brought, as `way_to` has it."""
+        outcome = self._outcomes.get(peer_id)
+        return outcome.way if outcome is not None else ""
 
     @property
     def punched(self) -> frozenset[str]:

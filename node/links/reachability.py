@@ -62,6 +62,21 @@ def needs_relay(own: Sequence[str], answers: Mapping[str, str]) -> bool:
     return not own or not all(answers.values())
 
 
+def on_this_machine(own: Sequence[str], peers: Iterable[PeerAddress]) -> bool:
+    """Whether we and all whom we were given are on one machine: no router is between us, and a relay helps nobody."""
+    hosts = [dial_back.host_of(address) for address in (*own, *(one for peer in peers for one in peer.addresses))]
+    return bool(own) and all(map(is_loopback, hosts))
+
+
+def believed(before: Mapping[str, str], told: Mapping[str, str], again: bool) -> tuple[dict[str, str], bool]:
+    """The answers to go by, and whether to ask again soon: who has not got through for the first time may only have
+    been busy. So it is asked twice (`again`: this is the second time), and until then what was so before holds."""
+    news = any(not address and before.get(peer) != "" for peer, address in told.items())
+    if not news or again:
+        return dict(told), False
+    return dict(before if before and all(before.values()) else told), True
+
+
 def lacking(own: Iterable[str]) -> str:
     """ip4 or ip6, when we have addresses of the other kind alone: whoever has only this one comes through a relay that
     has both. Empty when we have both, or none."""
@@ -118,6 +133,8 @@ class Reachability:
         self._own: tuple[str, ...] = ()
         self._answers: dict[str, str] = {}
         self._asked: float | None = None
+        self._again = False
+        """Whether the last answers are in doubt."""
         self._places: dict[str, RelayPlace] = {}
         self._renewed: dict[str, float] = {}
         self._alike: set[str] = set()
@@ -156,7 +173,7 @@ class Reachability:
         now = trio.current_time()
         if own and (own != self._own or self._asked is None or now - self._asked >= ASK_SECONDS):
             await self._ask(own)
-            self._asked = now if self._answers else None
+            self._asked = now if self._answers and not self._again else None
         self._own = own
         await self._keep_places(now)
         reach = reach_of(own, self._answers, tuple(self._places.values()), self._trouble, self._punches)
@@ -168,7 +185,7 @@ class Reachability:
 
     async def _begin_anew(self) -> None:
         """Peers hold dead connections of ours, where they would go on to look for us."""
-        self._asked = None
+        self._asked, self._again = None, True
         self._renewed.clear()
         self._refused.clear()
         self._alike.clear()
@@ -190,7 +207,14 @@ class Reachability:
         async with trio.open_nursery() as nursery:
             for peer in self._peers:
                 nursery.start_soon(ask, peer)
-        self._answers = answers or ({} if own != self._own else self._answers)
+        if on_this_machine(own, self._peers):
+            for peer_id in [peer_id for peer_id, address in answers.items() if not address]:
+                del answers[peer_id]
+                self._trouble = f"{peer_id} did not get through, though it is on this machine; it is asked again"
+        if own != self._own:
+            self._answers = {}
+        if answers:
+            self._answers, self._again = believed(self._answers, answers, self._again)
 
     async def _keep_places(self, now: float) -> None:
         given = [peer.peer_id for peer in self._peers]

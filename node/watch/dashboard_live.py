@@ -29,6 +29,7 @@ from ftnode.node.watch.light_client import REQUEST, Completion, Unanswered, as_t
 from ftnode.node.watch.peer_choice import to_dial
 from ftnode.node.watch.status import REPLY_BYTES_MAX as STATUS_BYTES_MAX
 from ftnode.node.watch.status import Member, decode_status
+from ftnode.node.watch.told_on import told_line
 from ftnode.protocol.words.errors import PeerError, UserError
 
 if TYPE_CHECKING:
@@ -77,13 +78,16 @@ class SwarmWatcher:
             if self._answering is not None:
                 known = (self._answering, *(peer for peer in known if peer.peer_id != self._answering.peer_id))
             try:
-                answering, found = await find(self._host, known, self._run, ANSWER_SECONDS)
-                status = await self._complete(self._host, answering, found)
+                answering, found = await find(self._host, known, self._run, ANSWER_SECONDS, hear=True)
+                status = found if found.told_by else await self._complete(self._host, answering, found)
             except UserError as error:
                 self._feed.tell_trouble(str(error))
             else:
                 self._feed.tell_status(status)
-                if status.run:
+                if status.told_by:
+                    self._run = status.run
+                    self._feed.tell_trouble(told_line(status))
+                elif status.run:
                     self._answering, self._run = answering, status.run
                     self._learn(status.members)
                     self._feed.tell_trouble(await self._follow(answering))

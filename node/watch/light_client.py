@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +29,8 @@ from ftnode.node.watch.early_proposal import early
 from ftnode.node.watch.peer_choice import FOLLOWED_MAX, is_meant, named, news, runs_named, unheard
 from ftnode.node.watch.status import REPLY_BYTES_MAX, STATUS_PROTOCOL, SwarmStatus, decode_status
 from ftnode.node.watch.status_table import printable
+from ftnode.node.watch.told_on import told_on
+from ftnode.node.watch.whole_records import whole
 from ftnode.protocol.wire.length_prefix import framed
 from ftnode.protocol.words.errors import PeerError, UserError
 
@@ -79,14 +82,16 @@ async def as_told(host: Host, peer: PeerAddress, status: SwarmStatus) -> SwarmSt
 
 
 def fetch_answer(
-    addresses: Sequence[str], timeout: float, run: str = "", complete: Completion = as_told
+    addresses: Sequence[str], timeout: float, run: str = "", complete: Completion = as_told, hear: bool = False
 ) -> tuple[SwarmStatus, tuple[str, ...]]:
-    """As `fetch_status`, and the full multiaddrs of the peers that answered, those who were given first."""
+    """As `fetch_status`, and the full multiaddrs of the peers that answered, those who were given first. `hear`: where
+    no member answers, what meeting points tell on (`told_by`)."""
     peers = parse_peers(addresses)
 
     async def fetch(host: IHost) -> tuple[SwarmStatus, tuple[str, ...]]:
         answered: list[PeerAddress] = []
-        status = await complete(host, *await _find(host, peers, run, timeout, answered))
+        peer, status = await find(host, peers, run, timeout, answered, hear)
+        status = status if status.told_by else await complete(host, peer, status)
         who = sorted(answered, key=lambda peer: peer not in peers)
         return status, tuple(full for peer in who for full in full_addresses(peer.peer_id, peer.addresses))
 
@@ -103,7 +108,7 @@ def fetch_runs(
     async def fetch(host: IHost) -> None:
         async def one(run: str) -> None:
             try:
-                _, found[run] = await _find(host, parse_peers(asked[run]), run, timeout)
+                _, found[run] = await find(host, parse_peers(asked[run]), run, timeout, hear=True)
             except UserError as error:
                 found[run] = error
 
@@ -126,7 +131,7 @@ def exchange(
 
     async def ask(host: IHost) -> bytes:
         deadline = trio.current_time() + timeout
-        peer, _ = await _find(host, peers, run, timeout)
+        peer, _ = await find(host, peers, run, timeout)
         seconds = max(1.0, deadline - trio.current_time())
         try:
             with trio.fail_after(seconds):
@@ -157,11 +162,11 @@ def watch(
     async def poll(host: IHost) -> None:
         known, wanted = peers, run
         while True:
-            answering, status = await _find(host, known, wanted, timeout)
+            answering, status = await find(host, known, wanted, timeout, hear=True)
             wanted = status.run or wanted
             told = named(status, asked=await _by_number(peers))
             known = tuple(dict.fromkeys([answering, *told, *known]))[: 2 * FOLLOWED_MAX]
-            show(await complete(host, answering, status))
+            show(status if status.told_by else await complete(host, answering, status))
             await _follow(host, answering, interval, timeout, show, complete)
 
     with_host(poll)
@@ -224,12 +229,14 @@ class Unanswered(Exception):
     """This peer gave no status; the text says why."""
 
 
-async def _find(
-    host: IHost, peers: Sequence[PeerAddress], run: str, seconds: float, answered: list[PeerAddress] | None = None
-) -> tuple[PeerAddress, SwarmStatus]:
+async def find(
+    host: IHost, peers: Sequence[PeerAddress], run: str, seconds: float, answered: list[PeerAddress] | None = None,
+    hear: bool = False,
+) -> tuple[PeerAddress, SwarmStatus]:  # fmt: skip
     """A peer that tells of a run, and what it says. Members named by the given peers are asked after them.
 
-    Who answers, with or without a run, is added to `answered`. Raises UserError when nobody told of it after `seconds`.
+    Who answers, with or without a run, is added to `answered`. `hear`: also a meeting point that tells on (`told_by`)
+    of runs of which no member answers. Raises UserError when nobody told of it after `seconds`.
     """
     reasons: dict[str, str] = {}
     empty: list[tuple[PeerAddress, SwarmStatus]] = []
@@ -247,7 +254,10 @@ async def _find(
         best.setdefault(status.run, (peer, status))
     if answered is not None:
         answered += [peer for peer, _ in [*empty, *found]]
-    if len(best) > 1 and not any(peer in peers for peer, _ in found):
+    direct = any(peer in peers for peer, _ in found)
+    for peer, status in told_on(empty, run, time.time()) if hear and not direct else ():
+        best.setdefault(status.run, (peer, status))
+    if len(best) > 1 and not direct:
         statuses = sorted((status for _, status in best.values()), key=lambda status: (status.name, status.run))
         names = ", ".join(f"{printable(status.name)} ({status.run[:12]})" for status in statuses)
         raise SeveralRuns(f"there are several runs: {names}; choose one with --run", 64, statuses)
@@ -269,11 +279,6 @@ async def _by_number(peers: Sequence[PeerAddress]) -> list[PeerAddress]:
                 numbered += await look_up(address)
         found.append(PeerAddress(peer.peer_id, tuple(numbered)))
     return found
-
-
-async def find(host: IHost, peers: Sequence[PeerAddress], run: str, seconds: float) -> tuple[PeerAddress, SwarmStatus]:
-    """As `_find`, for who goes on with the same host."""
-    return await _find(host, peers, run, seconds)
 
 
 async def _ask_all(
@@ -344,9 +349,11 @@ async def open_host() -> AsyncIterator[IHost]:
     logging.getLogger("libp2p").setLevel(logging.CRITICAL)  # it reports every failed dial, as do we
     logging.getLogger().addFilter(_not_from_libp2p)  # and some of it by the root logger
     keys = create_new_key_pair()
+    security: Any = TLSTransport(keys)
+    security.secure_outbound = whole(security.secure_outbound)
     host = new_host(
         key_pair=keys,
-        sec_opt={PROTOCOL_ID: TLSTransport(keys)},
+        sec_opt={PROTOCOL_ID: security},
         muxer_opt={TProtocol(YAMUX_ID): Yamux},
         negotiate_timeout=10,
     )

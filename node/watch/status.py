@@ -192,6 +192,8 @@ class Member:
     name: str
     peer: str
     addresses: tuple[str, ...]
+    words: str = ""
+    """What it says of its run, signed by itself (told_on.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,11 @@ class SwarmStatus:
     """Most visits first."""
     credits_step: int = 0
     """All steps up to this one are counted there."""
+    told_by: str = ""
+    """PeerId of a meeting point that told this on, signed by the speaker: no member could be reached. No peer is
+    believed here: a watcher writes what it found to be signed (told_on.py)."""
+    told_age: float | None = None
+    """Seconds since the speaker signed it, by the watcher's clock; None where the speaker itself answered."""
     format: int = FORMAT
 
 
@@ -293,7 +300,7 @@ def from_mapping(found: object) -> SwarmStatus:
     if not isinstance(found, Mapping) or found.get("format") != FORMAT:
         theirs = found.get("format") if isinstance(found, Mapping) else None
         raise PeerError(f"a status of format {shown(theirs)}, this ftnode reads format {FORMAT}")
-    status = replace(cast(SwarmStatus, _read(SwarmStatus, found)), announcement="")
+    status = replace(cast(SwarmStatus, _read(SwarmStatus, found)), announcement="", told_by="", told_age=None)
     return replace(status, credits=tuple(map(_with_own_name, status.credits))) if status.credits else status
 
 

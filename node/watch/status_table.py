@@ -10,6 +10,7 @@ from ftnode.node.home.duration import duration
 from ftnode.node.owner.limits import rate_text
 from ftnode.node.watch.stage_summary import Circumstances, summarize
 from ftnode.node.watch.status import PeerRow, RecoveryRow, StageRow, StageSummary, SwarmStatus
+from ftnode.node.watch.told_on import told_line
 from ftnode.node.watch.versions import newer
 from ftnode.protocol.words.types import Rung, names_of, spoken_stage
 
@@ -121,9 +122,12 @@ def heading_lines(status: SwarmStatus) -> list[str]:
         "" if status.eta_seconds is None else f"{duration(status.eta_seconds)} to go",
         printable(status.state),
     ]
+    title = f"{printable(status.name)} ({printable(status.run[:12])}) as {who} sees it"
+    first = [title, ", ".join(text for text in progress if text)]
+    if status.told_by:
+        return [*first, told_line(status)]
     return [
-        f"{printable(status.name)} ({printable(status.run[:12])}) as {who} sees it",
-        ", ".join(text for text in progress if text),
+        *first,
         *([f"the run's author says: {status.announcement}"] if status.announcement else []),
         *([_leader_line(status)] if status.view >= 0 else []),
     ]
@@ -140,11 +144,16 @@ def run_table(statuses: Sequence[SwarmStatus]) -> Table:
         (
             printable(one.name), printable(one.run[:12]), printable(one.state), f"{one.step:,} of {one.steps:,}",
             "-" if one.loss is None else f"{one.loss:.4f}", _speed(one.tokens_per_second), str(one.volunteers),
-            printable(one.waiting),
+            _told(one) or printable(one.waiting),
         )
         for one in statuses
     )  # fmt: skip
     return Table(RUN_COLUMNS, rows, frozenset(number for number, one in enumerate(statuses) if one.waiting))
+
+
+def _told(status: SwarmStatus) -> str:
+    """Of a status that did not come from its speaker."""
+    return f"a way to a member; this was said {_ago(status.told_age)}" if status.told_by else ""
 
 
 def stage_table(status: SwarmStatus) -> Table:

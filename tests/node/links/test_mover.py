@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
+import pytest
 import trio
 import trio.testing
 
@@ -76,6 +77,23 @@ def test_a_circuit_through_a_busy_relay_ends_for_one_through_another(tmp_path: P
             assert not await small.p2pd.is_connected(large.peer.id)
             await small.p2pd.connect(large.peer.id, await mover._offers.way(circuits), 5)
             assert circuits_of(await small.p2pd.connections()) == {large.peer.id: circuits[1]}
+
+    limited(main)
+
+
+def test_a_p2pd_that_does_not_answer_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with two_relays(tmp_path) as (small, large, circuits):
+            await small.p2pd.connect(large.peer.id, circuits[:1], 5)
+            mover = mover_of(small, large, circuits, (0.0, 0.0))
+
+            async def silent(*_arguments: object, **_options: object) -> None:
+                await trio.lowlevel.checkpoint()
+                raise P2pdError("no answer within 5 s")
+
+            monkeypatch.setattr(small.puncher, "reach", silent)
+            await mover.look()
+            assert await small.p2pd.is_connected(large.peer.id)
 
     limited(main)
 

@@ -109,6 +109,9 @@ def test_a_circuit_is_no_direct_connection() -> None:
     assert way_to(PEER, [(PEER, CIRCUIT)], [CIRCUIT]) == "", "even though it is announced"
     assert way_to(PEER, [(PEER, CIRCUIT), (PEER, SEEN)], [CIRCUIT, HOME]) == "punched"
     assert way_to(PEER, [(PEER, SEEN)], [SEEN]) == "direct"
+    for here in ("/ip4/127.0.0.1/tcp/40001", "/ip6/::1/tcp/40001"):
+        assert way_to(PEER, [(PEER, here)], [CIRCUIT]) == "direct", "no router is on this machine"
+    assert way_to(PEER, [(PEER, "")]) == "punched", "an address that we cannot write"
     assert seen_at(PEER, [(PEER, CIRCUIT)]) == ""
     assert seen_at(PEER, [(PEER, CIRCUIT), (PEER, "/ip4/192.0.2.9/udp/5/quic-v1"), (PEER, SEEN)]) == SEEN
 

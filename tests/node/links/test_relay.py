@@ -14,15 +14,24 @@ import trio
 
 from ftnode.node.directory.records import ADDRESS_BYTES_MAX, ADDRESSES_MAX
 from ftnode.node.home.identity import take_identity
+from ftnode.node.links import dial_back, reachability
 from ftnode.node.links import p2pd_messages as messages
-from ftnode.node.links import reachability
 from ftnode.node.links.addresses import PeerAddress, is_dialable
 from ftnode.node.links.bandwidth import Bandwidth, Gate
 from ftnode.node.links.dial_back import KNOCK_PROTOCOL, ask, host_of, knock, knock_handler
 from ftnode.node.links.link import refuses
 from ftnode.node.links.listening import address_bytes
 from ftnode.node.links.p2pd import LOOPBACK, P2pd, P2pdError
-from ftnode.node.links.reachability import ANNOUNCED_MAX, Reach, Reachability, across, needs_relay, reach_of
+from ftnode.node.links.reachability import (
+    ANNOUNCED_MAX,
+    Reach,
+    Reachability,
+    across,
+    believed,
+    needs_relay,
+    on_this_machine,
+    reach_of,
+)
 from ftnode.node.links.relay import RelayPlace, circuits, reserve
 from ftnode.node.links.relay_service import RelayService
 from ftnode.protocol.words.events import LinkDown, LinkUp, Received
@@ -266,6 +275,66 @@ def test_what_the_answers_mean(
     assert (reach.kind, reach.addresses) == (kind, announced)
     assert needs_relay(own, answers) == (kind in ("relay", "nobody"))
     assert str(reach).startswith(f"{kind}: ")
+
+
+GOT, NOT = {ID: OURS[0]}, {ID: ""}
+
+
+@pytest.mark.parametrize(
+    ("before", "told", "again", "found"),
+    [
+        ({}, GOT, False, (GOT, False)),
+        ({}, NOT, False, (NOT, True)),
+        (NOT, NOT, True, (NOT, False)),
+        (NOT, NOT, False, (NOT, False)),
+        (NOT, GOT, False, (GOT, False)),
+        (GOT, NOT, False, (GOT, True)),
+        (GOT, NOT, True, (NOT, False)),
+        (GOT, {**GOT, OTHER: ""}, False, (GOT, True)),
+        ({**GOT, OTHER: ""}, NOT, False, (NOT, True)),
+    ],
+)
+def test_who_is_only_busy_for_a_moment_does_not_make_us_unreachable(
+    before: dict[str, str], told: dict[str, str], again: bool, found: tuple[dict[str, str], bool]
+) -> None:
+    assert believed(before, told, again) == found
+
+
+HERE, THERE = PeerAddress(ID, ("/ip4/127.0.0.1/tcp/1",)), PeerAddress(ID, ("/ip4/192.0.2.1/tcp/1",))
+
+
+def test_what_is_on_one_machine() -> None:
+    assert on_this_machine(("/ip4/127.0.0.1/tcp/2", "/ip6/::1/tcp/2"), [HERE]) and on_this_machine(HERE.addresses, [])
+    assert not on_this_machine((), [HERE]), "who listens nowhere is found through a relay alone"
+    assert not on_this_machine(HERE.addresses, [THERE]) and not on_this_machine(OURS, [HERE])
+
+
+def test_on_one_machine_nobody_takes_a_place_because_another_is_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its peers would look for it behind a router, and would not notice at once that it is gone."""
+
+    async def main() -> None:
+        async with peer(tmp_path, True) as point, node(tmp_path, 1) as here:
+            here.p2pd.gate.give([await where(point)])
+            listens = dial_back.listens
+            own = Reachability(here.p2pd, [await where(point)], lambda reach: None)
+            monkeypatch.setattr(dial_back, "listens", nobody_in_time)
+            reach = await own.look()
+            assert (reach.kind, reach.addresses) == ("unknown", await here.p2pd.addresses())
+            assert not own.relays
+            monkeypatch.setattr(dial_back, "listens", listens)
+            assert (await own.look()).kind == "direct", "it is asked again with the next look"
+            monkeypatch.setattr(dial_back, "listens", nobody_in_time)
+            own.renew()
+            assert (await own.look()).kind == "direct"
+
+    limited(main)
+
+
+async def nobody_in_time(_peer: str, _host: str, _port: int) -> bool:
+    await trio.sleep_forever()
+    return False
 
 
 FOUR, SIX = ("/ip4/192.0.2.1/tcp/4101", "/ip4/127.0.0.1/tcp/4101"), ("/ip6/2606:4700::2/tcp/4101",)
