@@ -120,7 +120,8 @@ class Participant:
             self.changed()
             s = self.situation
             ours = self.heartbeat(wants_reply=False)
-            self._picture = picture_of(s, ours, self.memory.leavers, self.departure.stayed, self.chronicle)
+            leaves = self.departure.stayed, self.departure.fate(s)
+            self._picture = picture_of(s, ours, self.memory.leavers, *leaves, self.chronicle)
         return self._picture
 
     def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
@@ -290,7 +291,7 @@ class Participant:
         self.note("view", text, view=str(view.number))
         self.carry_out(self.following.on_view(self.situation, old if same else None, view, forked))
         self.changed()
-        self._depart(self.departure.on_view(self.situation, was, old is not None and old.leader == self.me))
+        self._depart(self.departure.on_view(self.situation, was, old))
         self.carry_out(self.holder.on_view(self.situation, view, was, forked))
         self.chronicle.view(view)
         self._out.append(fx.PublishView(view))

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ftnode.protocol.chronicle import Rebuild
 from ftnode.protocol.holder.heartbeats import beats_to
+from ftnode.protocol.holder.own_departure import HandedOver
 from ftnode.protocol.liveness.liveness import SignsShown
 from ftnode.protocol.recovery.last_copy import held_alone, trained
 from ftnode.protocol.situation import RunHistory, Situation
@@ -86,6 +87,8 @@ class Picture(NamedTuple):
     """We are the only member, and nobody else learns something, or could."""
     stayed: int
     """How often we stayed although our owner wanted us to go."""
+    fate: HandedOver
+    """What becomes of our stages if we go now."""
     highest_step: int
     """The highest committed step that we know of."""
     history: WholeHistory
@@ -137,7 +140,9 @@ class Picture(NamedTuple):
         return self.trained() if self.alone else ()
 
 
-def picture_of(s: Situation, ours: Heartbeat, leavers: Collection[Peer], stayed: int, history: WholeHistory) -> Picture:
+def picture_of(
+    s: Situation, ours: Heartbeat, leavers: Collection[Peer], stayed: int, fate: HandedOver, history: WholeHistory
+) -> Picture:
     """`ours`: what we would say of ourselves now. `leavers`: as a leader remembers them. Tables that the next event
     changes are copied."""
     begin, leads = s.own.begin, s.led is not None
@@ -159,6 +164,7 @@ def picture_of(s: Situation, ours: Heartbeat, leavers: Collection[Peer], stayed:
         leaving=bool(s.leaving),
         alone=s.alone,
         stayed=stayed,
+        fate=fate,
         highest_step=s.highest_step,
         history=history,
     )

@@ -159,6 +159,10 @@ class Learners:
                     self.ask(s, out, presence, {stage: giver}, why)
         return out
 
+    def pupils(self) -> set[Peer]:
+        """All that learn something."""
+        return self.memory.pupils()
+
     def room(self, s: Situation, presence: Presence) -> int:
         """How many stages this peer may be asked to learn now. Whoever has not answered yet is asked nothing else."""
         peer = presence.peer
@@ -220,7 +224,9 @@ class Learners:
             return None
         view, learnt = self.view, Counter(stage for stage, _ in self.learners)
         given = Counter(learner.giver for learner in self.learners.values() if learner.giver is not None)
+        hurried = self.memory.notices.keys()  # their lines are for what only they hold, in its order
         able = [stage for stage in range(len(view.holders)) if suitable(presence, stage)]
+        able = [stage for stage in able if not hurried >= {*view.holders[stage]}]
         loads = Counter({peer: len(view.stages_of(peer)) - given[peer] for peer in s.members})
         for giver, load in sorted(loads.items(), key=lambda item: (-item[1], item[0])):
             mine = [stage for stage in view.stages_of(giver) if stage in able and not learnt[stage]]

@@ -91,6 +91,8 @@ def settings(manifest: Manifest) -> Settings:
         snapshot_every=manifest.recovery.snapshot_every,
         rollback_max=manifest.recovery.rollback_max,
         state_bytes=manifest.state_bytes,
+        head_state_bytes=manifest.head_state_bytes,
+        block_state_bytes=manifest.stage_state_bytes,
         gradient_bytes=manifest.gradient_bytes,
         forward_bytes=manifest.boundary_bytes.forward,
         backward_bytes=manifest.boundary_bytes.backward,

@@ -77,8 +77,10 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
             return _suspect(message)
         case ms.Offer():
             return _offer(message, settings)
-        case ms.Answer() | ms.Resign():
-            return _listed(message, settings)
+        case ms.Answer():
+            return _listed(message, settings) and set(message.exact) <= set(message.stages)
+        case ms.Resign():
+            return _listed(message, settings) and message.seconds <= NUMBER_MAX and message.bytes_per_second >= 0
         case ms.Prepare() | ms.Promise() | ms.Propose() | ms.Accepted() | ms.Outbid():
             return _ballot(sender, message, settings)
         case ms.Status():
@@ -274,8 +276,6 @@ def _suspect(message: ms.Suspect) -> bool:
 
 
 def _listed(message: ms.Answer | ms.Resign, settings: Settings) -> bool:
-    if isinstance(message, ms.Answer) and not set(message.exact) <= set(message.stages):
-        return False
     return _stages(message.stages, settings) and len(message.reason) <= REASON_MAX
 
 

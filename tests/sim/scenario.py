@@ -100,6 +100,8 @@ class Scenario:
             every, most = night.choice([1, 2, 3, 5]), night.choice([0, 0, 5, 100])
             self.settings = replace(self.settings, snapshot_every=every, rollback_max=most)
             cuts = [night.randint(1, self.settings.steps - 2) for _ in range(night.choice([1, 1, 2]))]
+        if "notice" in faults:
+            self.settings = replace(self.settings, block_state_bytes=1000, head_state_bytes=night.choice([300, 3000]))
         self.spare = groups.randint(0, (self.settings.replicas - 1) * (self.settings.stages + 1))
         """Peers that are there for second and third holders."""
         self.roomy = groups.random() < 0.25
