@@ -21,6 +21,7 @@ from ftnode.node.cli.options import (
     port_mapping_option,
     readable_data,
     relay_option,
+    seconds_of,
     snapshot_limit_option,
 )
 from ftnode.node.home.paths import typed_path, whole_path
@@ -123,6 +124,10 @@ ERRORS = "cli_join"
     help="A pause waits so long at most for others to learn what only this node holds.",
 )  # fmt: skip
 @click.option(
+    "--notice", metavar="TIME", callback=seconds_of,
+    help="End so long after SIGTERM, as 30s, having handed over what is worth most; default: when all is handed over.",
+)  # fmt: skip
+@click.option(
     "--name", metavar="NAME", default="",
     help="What others are shown beside this node's PeerId, in lists of who gave what; default: nothing.",
 )  # fmt: skip
@@ -141,7 +146,8 @@ def join(
     dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
     paced_seconds: tuple[float, float], schedule: tuple[str, ...],
     max_temp: float | None, max_load: float | None, pause_on_battery: bool, pause_for_gpu: bool, hand_over: float,
-    name: str, metrics: str, log_format: str, quiet: bool, as_json: bool, home: str | None, limits: Limits,
+    notice: float | None, name: str, metrics: str, log_format: str, quiet: bool, as_json: bool,
+    home: str | None, limits: Limits,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
@@ -202,6 +208,7 @@ def join(
         snapshot_bytes_max=int(snapshot_limit * 1e9),
         rules=rules,
         hand_over_seconds=hand_over,
+        notice_seconds=notice or 0.0,
         limits=limits,
         given=(*peers, *invited),
         log_bytes_max=0 if log_dir else int(log_limit * 1e9),

@@ -80,6 +80,8 @@ class JoinConfig:
     """When to step aside by itself."""
     hand_over_seconds: float = 60.0
     """Of a pause, at most."""
+    notice_seconds: float = 0.0
+    """After SIGTERM the node ends so much later, whatever is unfinished; 0: when it has handed over."""
     limits: Limits = NO_LIMITS
     """What the owner gives at most."""
     given: tuple[str, ...] = ()
