@@ -141,13 +141,11 @@ ERRORS = "cli_join"
 def join(
     run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, start: str | None,
     data_limit: float, keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None,
-    listen: tuple[str, ...],
-    announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float, log_dir: str | None, log_limit: float,
-    dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
-    paced_seconds: tuple[float, float], schedule: tuple[str, ...],
-    max_temp: float | None, max_load: float | None, pause_on_battery: bool, pause_for_gpu: bool, hand_over: float,
-    notice: float | None, name: str, metrics: str, log_format: str, quiet: bool, as_json: bool,
-    home: str | None, limits: Limits,
+    listen: tuple[str, ...], announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float,
+    log_dir: str | None, log_limit: float, dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
+    paced_seconds: tuple[float, float], schedule: tuple[str, ...], max_temp: float | None, max_load: float | None,
+    pause_on_battery: bool, pause_for_gpu: bool, hand_over: float, notice: float | None, name: str, metrics: str,
+    log_format: str, quiet: bool, as_json: bool, home: str | None, limits: Limits,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""

@@ -219,7 +219,7 @@ class Departure:
         if self._ends_at == inf:
             return Leave(reason)
         within = max(0.0, self._seconds_left() - CLOSING_SECONDS)
-        return Leave(reason, within=within, bytes_per_second=self.line_rate())
+        return Leave(reason, within=within, bytes_per_second=float(self.line_rate()))
 
     @property
     def fate(self) -> HandedOver:

@@ -111,14 +111,12 @@ class Leavers:
         copied = {copy.stage: copy.step for peer, copies in said.items() if peer not in self._since for copy in copies}
         step = begin.base.step if begin is not None else 0
         left = notice.until - s.now - s.settings.heartbeat_seconds
-        return what_to_hand_over(stages, left, self._line(s, leaver), copied, step, s.settings)
+        return what_to_hand_over(stages, left, self._line(s, leaver), copied, step, s.settings, _step_seconds(s))
 
     def _line(self, s: Situation, leaver: Peer) -> float:
         """Bytes a second that it has for what it hands over; 0.0: not known."""
-        newest = s.history.newest_commits(1)
-        stages = len(self.view.stages_of(leaver))
-        rate, seconds = self._notices[leaver].bytes_per_second, newest[-1].seconds if newest else 0.0
-        return line_beside_steps(rate, stages, seconds, s.settings)
+        rate, stages = self._notices[leaver].bytes_per_second, len(self.view.stages_of(leaver))
+        return line_beside_steps(rate, stages, _step_seconds(s), s.settings)
 
     def _fetched_from(self, s: Situation, leaver: Peer) -> bool:
         """Somebody fetches from it now."""
@@ -150,8 +148,8 @@ class Leavers:
             return Outcome([LetUsGo(everybody)])
         training = begin is not None and begin.training and not self.losses and not s.proposing
         if training:
-            self._seek(s, out, wanted)
             self._say_what_passes(s, out)
+            self._seek(s, out, wanted)
         learnt = {stage for stage, _ in self.learners.learners}
         missing = [(stage, leaver) for stage, leaver in wanted if stage not in learnt]
         if len(missing) < len(wanted):
@@ -204,18 +202,20 @@ class Leavers:
             self.learners.ask(s, out, s.presences[peer], givers, f"it has room for what goes with {names}")
 
     def _say_what_passes(self, s: Situation, out: Outcome) -> None:
-        """When it has changed what those who end at a certain time can still hand over."""
+        """When it has changed what those who end at a certain time can still hand over, and nobody fetches from them:
+        what is on its way takes time, too."""
         learnt = {stage for stage, _ in self.learners.learners}
         for leaver in sorted(self._notices.keys() & self._since.keys()):
             found = self._in_time(s, leaver, [stage for stage in self.alone(leaver) if stage not in learnt])
-            if (found.order or found.left_out) and self._said.get(leaver) != found[:2]:
+            news = (found.order or found.left_out) and self._said.get(leaver) != found[:2]
+            if news and not self._fetched_from(s, leaver):
                 self._said[leaver] = found[:2]
                 out.note("leaver", f"{leaver}: {found.reason}", peer=leaver.id)
 
     def _takes_turn(self, s: Situation, stage: int, leaver: Peer, seconds: dict[Peer, float]) -> bool:
         """Is the line of the leaver free for this stage? `seconds` is added to."""
         line = self._line(s, leaver)
-        needed = seconds.get(leaver, 0.0) + state_seconds(stage, line, s.settings)
+        needed = seconds.get(leaver, 0.0) + state_seconds(stage, line, s.settings, _step_seconds(s))
         beside = line > 0 and needed <= s.settings.heartbeat_seconds
         if self._fetched_from(s, leaver) or (leaver in seconds and not beside):
             return False
@@ -253,3 +253,9 @@ class Leavers:
         else:
             why = f"nobody takes over stage {listed}" if alone else "others have what it holds"
             self.losses.lose(s, out, leaver, f"leaves; {why}")
+
+
+def _step_seconds(s: Situation) -> float:
+    """Of the newest step; 0.0: none is known."""
+    newest = s.history.newest_commits(1)
+    return newest[-1].seconds if newest else 0.0

@@ -93,6 +93,7 @@ def settings(manifest: Manifest) -> Settings:
         state_bytes=manifest.state_bytes,
         head_state_bytes=manifest.head_state_bytes,
         block_state_bytes=manifest.stage_state_bytes,
+        sum_bytes=manifest.sum_bytes,
         gradient_bytes=manifest.gradient_bytes,
         forward_bytes=manifest.boundary_bytes.forward,
         backward_bytes=manifest.boundary_bytes.backward,

@@ -8,6 +8,7 @@ out in favour of what does. It comes back as if its holder had been killed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from math import inf
 from typing import Final, NamedTuple
 
 from ftnode.protocol.recovery.rungs import Available, filled_from, partner_of
@@ -67,15 +68,21 @@ def _nats(stage: int, available: Available, settings: Settings) -> float:
     return FIRST_NATS if stage == 1 else LAST_NATS
 
 
-def state_seconds(stage: int, bytes_per_second: float, settings: Settings) -> float:
-    """How long the stage's state takes over a line; 0.0 for one that was never full."""
-    size = settings.state_bytes_of(stage) * LINE_OVERHEAD
-    return size / bytes_per_second if bytes_per_second > 0 else 0.0
+def state_seconds(stage: int, bytes_per_second: float, settings: Settings, step_seconds: float = 0.0) -> float:
+    """How long it takes over a line until another peer has the stage: its state, and the sum of each step that ends
+    meanwhile, without which the state is one of long ago. 0.0 for a line that was never full, infinite for one that the
+    sums fill. `step_seconds`: of a step; 0.0: not known."""
+    if bytes_per_second <= 0:
+        return 0.0
+    state = settings.state_bytes_of(stage)
+    gradient = min(settings.sum_bytes, state)
+    left = bytes_per_second / LINE_OVERHEAD - (gradient / step_seconds if step_seconds > 0 else 0.0)
+    return (state + gradient) / left if left > 0 else inf
 
 
 def what_to_hand_over(
     alone: Collection[int], seconds: float, bytes_per_second: float, copied: Mapping[int, int], step: int,
-    settings: Settings,
+    settings: Settings, step_seconds: float = 0.0,
 ) -> HandOver:  # fmt: skip
     """Of the stages that the leaver holds `alone`, those that pass in `seconds`: again and again the one whose loss,
     together with all that is still left, costs most; of equals the smallest."""
@@ -85,11 +92,12 @@ def what_to_hand_over(
         with_it = cost_of_losing(rest, copied, step, settings)
         return round(with_it - cost_of_losing(rest - {stage}, copied, step, settings), NATS_DIGITS)
 
-    while able := [stage for stage in rest if state_seconds(stage, bytes_per_second, settings) <= left]:
+    needed = {stage: state_seconds(stage, bytes_per_second, settings, step_seconds) for stage in alone}
+    while able := [stage for stage in rest if needed[stage] <= left]:
         best = min(able, key=lambda stage: (-worth(stage), settings.state_bytes_of(stage), stage))
         rest.remove(best)
         order.append(best)
-        left -= state_seconds(best, bytes_per_second, settings)
+        left -= needed[best]
     named = ", ".join(map(str, order)) or "nothing"
     reason = f"{max(0.0, seconds):.1f} s are left, in which {named} can be handed over, in this order"
     if rest:

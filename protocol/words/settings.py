@@ -61,6 +61,8 @@ class Settings:
     """The same of the head."""
     block_state_bytes: int = 0
     """The same of the block stage of which most is trained."""
+    sum_bytes: int = 0
+    """Of the largest stage's gradient, as its sum travels."""
     gradient_bytes: int = 0
     """Of the largest stage."""
     forward_bytes: int = 0

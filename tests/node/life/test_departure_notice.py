@@ -5,7 +5,9 @@ from __future__ import annotations
 import trio
 import trio.testing
 
+from ftnode.node.cli.limits import Rate
 from ftnode.node.life.departure import CLOSING_SECONDS, LAST_SECONDS
+from ftnode.protocol.words.codec import tagged
 from tests.node.life.departing import Life, passes, run, saving
 
 
@@ -13,7 +15,7 @@ async def leaving(life: Life, within: float, nursery: trio.Nursery) -> float:
     """When it was asked."""
     nursery.start_soon(life.departure.watch_the_end)
     await passes(0.7)  # in the middle of two looks
-    life.departure.line_rate = lambda: 2.5e6
+    life.departure.line_rate = lambda: Rate(2.5e6)
     life.departure.leave("asked", within=within)
     return trio.current_time()
 
@@ -30,6 +32,7 @@ def test_its_core_hears_the_time_and_the_line_and_the_node_ends_then() -> None:
             asked = await leaving(life, 30.0, nursery)
             (word,) = life.words
             assert (word.within, word.bytes_per_second) == (30.0 - CLOSING_SECONDS, 2.5e6)
+            assert tagged(word), "it can be written to the trace"
             assert "within 30 s" in life.said[-1]
             assert abs(await ended(life, asked) - (30.0 - LAST_SECONDS)) < 0.01, "though the core never stopped"
             nursery.cancel_scope.cancel()

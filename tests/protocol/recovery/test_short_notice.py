@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations, pairwise
+from math import inf
 from random import Random
 
 import pytest
@@ -92,6 +93,15 @@ def test_a_line_that_was_never_full_carries_all_of_it() -> None:
 )
 def test_what_a_loss_costs(settings: Settings, lost: set[int], copied: dict[int, int], step: int, nats: float) -> None:
     assert cost_of_losing(lost, copied, step, settings) == pytest.approx(nats)
+
+
+def test_the_sums_of_steps_go_over_the_same_line() -> None:
+    """While the state travels, steps end, and so do those in which the rest travels."""
+    summed, line = replace(PLAIN, sum_bytes=300), 1000 * LINE_OVERHEAD
+    assert state_seconds(3, line, summed) == pytest.approx(1.3)
+    assert state_seconds(3, line, summed, 1.0) == pytest.approx(1.3 / 0.7)
+    assert state_seconds(3, line, summed, 0.3) == inf == state_seconds(3, line, summed, 0.1)
+    assert what_to_hand_over((2, 3), LONG, line, {}, 9, summed, 0.2).left_out == (2, 3)
 
 
 def test_a_state_has_what_the_tensors_leave_of_the_line_and_half_of_it_at_least() -> None:
