@@ -92,6 +92,8 @@ class Picture(NamedTuple):
     highest_step: int
     """The highest committed step that we know of."""
     history: WholeHistory
+    here: str = ""
+    """The site where we are; empty: not known."""
 
     @property
     def member(self) -> bool:
@@ -119,6 +121,10 @@ class Picture(NamedTuple):
         if view is None or not self.member:
             return frozenset()
         return frozenset(peer for peer in self.members if self.me in beats_to(view, peer, swap))
+
+    def sites(self) -> dict[Peer, str]:
+        """Where each peer is, by its own word; empty: not known."""
+        return {peer: presence.site for peer, presence in self.presences.items()} | {self.me: self.here}
 
     def pace(self, peer: Peer, stage: int) -> float:
         """Seconds that compute takes for a microbatch there, by the holder's own word; 0 while nothing is known."""
@@ -167,6 +173,7 @@ def picture_of(
         fate=fate,
         highest_step=s.highest_step,
         history=history,
+        here=s.here,
     )
 
 

@@ -63,6 +63,7 @@ def replay(records: list[dict[str, Any]]) -> Iterator[Turn]:
             Random(start["chance"]),
             addresses=tuple(start["addresses"]),
             hold=start["hold"],
+            site=start.get("site", ""),
         )
         turns = _turns(records)
     except (KeyError, TypeError, IndexError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,6 +35,14 @@ if TYPE_CHECKING:
     from ftnode.node.compute.devices import Devices
 
 ERRORS = "cli_join"
+
+SITE = re.compile(r"[\w.:/-]{0,64}")
+
+
+def _site(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    if not SITE.fullmatch(name):
+        raise UserError(f"--site {name} is no name; write letters, digits, . : / - and _, 64 at most")
+    return name
 
 
 @click.command()
@@ -131,6 +140,10 @@ ERRORS = "cli_join"
     "--name", metavar="NAME", default="",
     help="What others are shown beside this node's PeerId, in lists of who gave what; default: nothing.",
 )  # fmt: skip
+@click.option(
+    "--site", metavar="NAME", default="", callback=_site,
+    help="Where this machine is, as a building or a provider's region; default: what its public address implies.",
+)  # fmt: skip
 @metrics_option
 @click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of node.log."
@@ -144,8 +157,8 @@ def join(
     listen: tuple[str, ...], announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float,
     log_dir: str | None, log_limit: float, dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
     paced_seconds: tuple[float, float], schedule: tuple[str, ...], max_temp: float | None, max_load: float | None,
-    pause_on_battery: bool, pause_for_gpu: bool, hand_over: float, notice: float | None, name: str, metrics: str,
-    log_format: str, quiet: bool, as_json: bool, home: str | None, limits: Limits,
+    pause_on_battery: bool, pause_for_gpu: bool, hand_over: float, notice: float | None, name: str, site: str,
+    metrics: str, log_format: str, quiet: bool, as_json: bool, home: str | None, limits: Limits,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
@@ -211,6 +224,7 @@ def join(
         given=(*peers, *invited),
         log_bytes_max=0 if log_dir else int(log_limit * 1e9),
         name=name,
+        site=site,
         start=model_folder,
     )
 

@@ -144,7 +144,9 @@ class Node:
             p2pd, identity.sign, parse_peers(config.peers), self._on_directory,
             log_path=config.log_directory / "directory.log", remember=self._remember, know=self.transport.know,
         )  # fmt: skip
-        self.participant = Participant(self.me, self.settings, Random(seed), addresses=self._signed, hold=config.hold)
+        self.participant = Participant(
+            self.me, self.settings, Random(seed), addresses=self._signed, hold=config.hold, site=config.site
+        )
         self._about_peers, self.past = PeerLines(), NodeHistory(self._look, self.speaking.note)
         adapters = self.transport, self.compute, self.directory, self.arena, self.trace
         self.driver = Driver(self.participant, *adapters, self._on_note)

@@ -23,6 +23,7 @@ from ftnode.protocol.step.routes import neighbours
 from ftnode.protocol.wire.admission import GROUP_MAX
 from ftnode.protocol.words.messages import Answer, Begin, Heartbeat
 from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.site import apart
 from ftnode.protocol.words.types import HEAD, Peer, names_of
 from ftnode.protocol.words.view import View
 
@@ -239,7 +240,11 @@ class Learners:
             return None
         rates = throughputs(dict(enumerate(view.holders)), s.paces())
         expected = {stage: rates[stage] * groups[stage] / len(view.holders[stage]) for stage in small}
-        return slowest_of(expected), None, "it limits the throughput"
+        slowest = slowest_of(expected)
+        equal = [stage for stage in small if expected[stage] == expected[slowest]]
+        sites = {stage: [s.site(peer) for peer in view.holders[stage]] for stage in equal}
+        elsewhere = [stage for stage in equal if apart(presence.site, sites[stage])]
+        return min(elsewhere, default=slowest), None, "it limits the throughput"
 
     def _most_crowded(self, held: Sequence[int], mine: Sequence[int]) -> int:
         """The stage with most neighbours at the same peer, since losing adjacent stages together is the hard loss; the

@@ -26,9 +26,11 @@ from ftnode.protocol.recovery.short_notice import (
     what_to_hand_over,
 )
 from ftnode.protocol.situation import LetUsGo, Outcome, Situation
+from ftnode.protocol.step.routes import neighbours
 from ftnode.protocol.wire.admission import GROUP_MAX
 from ftnode.protocol.words.effects import Search
 from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.site import apart
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
@@ -171,8 +173,8 @@ class Leavers:
 
     def _seek(self, s: Situation, out: Outcome, wanted: Sequence[tuple[int, Peer]]) -> None:
         """Ask those who stay, or stand by, to learn what nobody learns yet, side by side: who holds and learns least
-        first, and adjacent stages apart. Of one that ends at a certain time nothing is asked while somebody fetches
-        from it, and side by side only what passes within a heartbeat, which an offer takes as well."""
+        first, and adjacent stages apart, also by their sites. Of one that ends at a certain time nothing is asked while
+        somebody fetches from it, and side by side only what passes within a heartbeat, which an offer takes as well."""
         asked: dict[Peer, dict[int, Peer | None]] = {}
         learners, learnt = self.learners.learners, {stage for stage, _ in self.learners.learners}
         stay = [presence for presence in s.presences.values() if presence.peer not in self._since]
@@ -186,17 +188,20 @@ class Leavers:
             room = self.learners.room(s, presence) - len(asked.get(presence.peer, ()))
             return room > 0 and suitable(presence, stage) and presence.peer not in self.view.holders[stage]
 
-        def preference(presence: Presence) -> tuple[object, ...]:
+        def preference(presence: Presence, stage: int) -> tuple[object, ...]:
             peer = presence.peer
+            beside = {*neighbours(self.view, stage, s.settings.swap), *self.losses.staying(stage)} - self._since.keys()
+            near = not apart(presence.site, [s.site(other) for other in beside if other != peer])
             held = {*self.view.stages_of(peer), *asked.get(peer, ()), *(each for each, p in learners if p == peer)}
             adjacent = sum(abs(stage - other) == 1 for other in held)
-            return len(held), peer in s.members, adjacent, peer.id
+            return len(held), peer in s.members, adjacent, near, peer.id
 
         missing = [(stage, leaver) for stage, leaver in wanted if stage not in learnt]
         for stage, leaver in missing[: max(0, GROUP_MAX - len(s.members) - len(learners))]:
             able = [presence for presence in stay if may(presence, stage, leaver)]
             if able and (leaver not in self._notices or self._takes_turn(s, stage, leaver, seconds)):
-                asked.setdefault(min(able, key=preference).peer, {})[stage] = leaver
+                chosen = min(able, key=lambda presence: preference(presence, stage))
+                asked.setdefault(chosen.peer, {})[stage] = leaver
         for peer, givers in asked.items():
             names = ", ".join(sorted({str(leaver) for leaver in givers.values()}))
             self.learners.ask(s, out, s.presences[peer], givers, f"it has room for what goes with {names}")

@@ -17,6 +17,7 @@ from typing import Final
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.records import NAME_MAX, TOLD_MAX, Presence, could_be_kept, sensible
 from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.site import SITE_MAX
 from ftnode.protocol.words.types import (
     CREDITED_MAX,
     RELAYS_TOLD_MAX,
@@ -128,6 +129,7 @@ def sensible_presence(presence: Presence, settings: Settings) -> bool:
         and all(_number(stage, settings.stage_count) and _kept(version, settings) for stage, version in exact)
         and _stages((stage for stage, _ in presence.copies), settings)
         and all(_kept(version, settings) for _, version in presence.copies)
+        and len(presence.site) <= SITE_MAX
         and len(presence.snapshots) <= TOLD_MAX
         and all(sensible(snapshot, settings) for snapshot in presence.snapshots)
     )

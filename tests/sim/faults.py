@@ -39,7 +39,7 @@ class Faults:
             "restart": self.restart, "pause": self.pause, "nap": self.nap, "partition": self.partition,
             "isolate": self.isolate, "link": self.break_link, "one-way": self.one_way, "directory": self.directory,
             "compute": self.compute, "memory": self.memory, "hang": self.hang, "poison": self.poison,
-            "spoiled": self.spoiled, "slow": self.slow, "leave": self.leave, "notice": self.notice,
+            "spoiled": self.spoiled, "slow": self.slow, "leave": self.leave, "notice": self.notice, "site": self.site,
             "standby": self.kill_standby, "flap": self.flap, "double": self.double,
             "split": self.split,
         }  # fmt: skip
@@ -362,6 +362,28 @@ class Faults:
         world.at(world.now + within + END_SECONDS, self._gone, (host,))
         self.newcomer()
         return True
+
+    def site(self) -> bool:
+        """All that are at one site go in the same moment, and nothing comes back there for a while."""
+        world, chance = self.world, random.Random(f"site {self.world.seed}")
+        there: dict[str, list[Host]] = {}
+        for host in world.live():
+            there.setdefault(world.site(host.peer.id), []).append(host)
+        view = best_view(world)
+        members = set(view.members()) if view is not None else set()
+        several = [site for site, hosts in sorted(there.items()) if sum(host.peer in members for host in hosts) > 1]
+        several = [site for site in several if not would_halt(world, self.site_gone(there[site]))]
+        if not several:
+            return False
+        silently = chance.random() < 0.5
+        for host in there[chance.choice(several)]:
+            world.kill(host, "site", silently=silently)
+            host.paused = False
+            self.newcomer()
+        return True
+
+    def site_gone(self, hosts: list[Host]) -> set[str]:
+        return set[str]().union(*map(self.gone_with, hosts))
 
     def _gone(self, host: Host) -> None:
         if host.paused:  # stopped by another fault: its time is up when it goes on

@@ -111,6 +111,7 @@ class Scenario:
             duplicates=chance.choice([0.0, 0.0, 0.01, 0.05]), miss=chance.choice([0.0, 0.0, 0.1]),
             tensor_seconds=chance.choice([0.001, 0.01]), stalls=chance.choice([0.0, 0.0, 0.002, 0.01]),
         )  # fmt: skip
+        self.world.sites = 3 if "site" in faults else 0
         self.world.forward_seconds = chance.choice([0.005, 0.01, 0.03])
         self.world.on_commit = self._on_commit
         self.faults = Blackouts(self.world, chance)

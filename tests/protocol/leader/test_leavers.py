@@ -332,3 +332,16 @@ def test_it_says_what_passes_and_again_when_that_is_something_else() -> None:
     assert told(2.0) == []
     (text,) = told(10.0)
     assert "in which 1 can be handed over" in text and "2, 3 cannot" in text
+
+
+@pytest.mark.parametrize(
+    ("sites", "heir"),
+    [(("", ""), C), (("x", "y"), D), (("y", "x"), C), (("x", "x"), C), (("", "y"), D), (("x", ""), C)],
+)
+def test_of_equals_one_of_another_site_than_its_neighbours_is_asked(sites: tuple[str, str], heir: Peer) -> None:
+    """The head, which is beside it, is at site x; the one that leaves does not count."""
+    view = view_of((A,), (B,), (A,))
+    ours = {B: replace(standby(B, 0)[B], site="y")}
+    standbys = {peer: replace(standby(peer)[peer], site=site) for peer, site in zip((C, D), sites)}
+    role = leavers(view, B)
+    assert asked(role, situation(view=view, presences=ours | standbys, here="x")) == {heir: (1,)}
