@@ -63,7 +63,6 @@ def replay(records: list[dict[str, Any]]) -> Iterator[Turn]:
             Random(start["chance"]),
             addresses=tuple(start["addresses"]),
             hold=start["hold"],
-            site=start.get("site", ""),
         )
         turns = _turns(records)
     except (KeyError, TypeError, IndexError) as error:

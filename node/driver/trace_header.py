@@ -24,7 +24,6 @@ def trace_header(
         "chance": chance,
         "addresses": list(addresses),
         "hold": config.hold,
-        "site": config.site,
         "wall": time.time(),
         "version": version("ftnode"),
     }
