@@ -54,19 +54,18 @@ def leave(trial: Trial, name: str, *options: str) -> dict[str, Any]:
 
 
 def test_the_last_stage_is_handed_over_and_a_middle_one_is_rebuilt(open_swarm: OpenTrial) -> None:
-    """There is time for one block stage and the small head."""
+    """There is time for one block stage, and perhaps for the small head, of which others keep a copy."""
     trial = unequal(open_swarm)
     view, peer = trial.story.view, trial.story.peers["thin"]
     assert view is not None and view.stages_of(peer) == (0, 2, 4)
     trial.expected_dead.add("thin")
     found = leave(trial, "thin", "--within", f"{WITHIN_SECONDS}s")
-    print(found)
     ((_, seconds),) = found["left"].items()
     assert WITHIN_SECONDS / 2 < seconds < ENDED_SECONDS
     (fate,) = found["stages"].values()
-    assert 4 in fate["handed_over"] and fate["left_out"] == [2]
+    assert 4 in fate["handed_over"] and 2 in fate["left_out"]
     text = trial.swarm.processes["thin"].output.read_text(errors="replace")
-    assert "stage 2 is not handed over" in text and f"within {WITHIN_SECONDS} s" in text
+    assert "not handed over" in text and f"within {WITHIN_SECONDS} s" in text
     trial.wait_for_step(trial.story.committed + 3)
     heir = trial.swarm.processes["v2"].output
     wait("the rebuild", lambda: heir.read_text(errors="replace"), lambda text: "stage 2 starts from a blend" in text)
