@@ -63,6 +63,7 @@ from ftnode.protocol.words import events as ev
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.site import site_of
 from ftnode.protocol.words.timers import Timers
 from ftnode.protocol.words.types import Handle, Peer
 from ftnode.protocol.words.view import View
@@ -74,9 +75,11 @@ class Participant:
     """The pure core of one node. `chance` and every `now` come from outside; see handle."""
 
     def __init__(
-        self, me: Peer, settings: Settings, chance: Random, *, addresses: tuple[str, ...] = (), hold: int = 1
-    ) -> None:
+        self, me: Peer, settings: Settings, chance: Random, *, addresses: tuple[str, ...] = (), hold: int = 1,
+        site: str = "",
+    ) -> None:  # fmt: skip
         self.me, self.settings, self.chance, self.addresses, self.hold = me, settings, chance, addresses, hold
+        self.site, self.here = site, site_of(site, addresses)
         self.now = 0.0
         self.view: View | None = None
         self.members: frozenset[Peer] = frozenset()
@@ -120,7 +123,8 @@ class Participant:
             self.changed()
             s = self.situation
             ours = self.heartbeat(wants_reply=False)
-            self._picture = picture_of(s, ours, self.memory.leavers, self.departure.stayed, self.chronicle)
+            leaves = self.departure.stayed, self.departure.fate(s)
+            self._picture = picture_of(s, ours, self.memory.leavers, *leaves, self.chronicle)
         return self._picture
 
     def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:
@@ -175,6 +179,7 @@ class Participant:
                 self.me, self.settings, self.now, self.chance, self.view, self.members, self.mine, self.hold,
                 self.peers.contacts, self.peers.presences, self.reports, self.liveness, self.holder, self.balloting,
                 self.departure.leaving, self.departure.pauses, self.following.quorate_at, self.chronicle, self.leader,
+                self.here,
             )  # fmt: skip
         return self._situation
 
@@ -290,7 +295,7 @@ class Participant:
         self.note("view", text, view=str(view.number))
         self.carry_out(self.following.on_view(self.situation, old if same else None, view, forked))
         self.changed()
-        self._depart(self.departure.on_view(self.situation, was, old is not None and old.leader == self.me))
+        self._depart(self.departure.on_view(self.situation, was, old))
         self.carry_out(self.holder.on_view(self.situation, view, was, forked))
         self.chronicle.view(view)
         self._out.append(fx.PublishView(view))
@@ -498,6 +503,8 @@ class Participant:
     def _on_moved(self, event: ev.Moved) -> None:
         """Present ourselves at other addresses from now on, in the directory and in certificates."""
         self.addresses = self.peers.contacts[self.me] = usable_addresses(event.addresses)
+        self.here = site_of(self.site, self.addresses)
+        self.changed()
 
     def _on_leave(self, event: ev.Leave) -> None:
         self.departure.wish(event)

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from ftnode.protocol.chronicle import Rebuild
 from ftnode.protocol.holder.heartbeats import beats_to
+from ftnode.protocol.holder.own_departure import HandedOver
 from ftnode.protocol.liveness.liveness import SignsShown
 from ftnode.protocol.recovery.last_copy import held_alone, trained
 from ftnode.protocol.situation import RunHistory, Situation
@@ -86,9 +87,13 @@ class Picture(NamedTuple):
     """We are the only member, and nobody else learns something, or could."""
     stayed: int
     """How often we stayed although our owner wanted us to go."""
+    fate: HandedOver
+    """What becomes of our stages if we go now."""
     highest_step: int
     """The highest committed step that we know of."""
     history: WholeHistory
+    here: str = ""
+    """The site where we are; empty: not known."""
 
     @property
     def member(self) -> bool:
@@ -117,6 +122,10 @@ class Picture(NamedTuple):
             return frozenset()
         return frozenset(peer for peer in self.members if self.me in beats_to(view, peer, swap))
 
+    def sites(self) -> dict[Peer, str]:
+        """Where each peer is, by its own word; empty: not known."""
+        return {peer: presence.site for peer, presence in self.presences.items()} | {self.me: self.here}
+
     def pace(self, peer: Peer, stage: int) -> float:
         """Seconds that compute takes for a microbatch there, by the holder's own word; 0 while nothing is known."""
         stages = self.reports[peer].stages if peer in self.reports else ()
@@ -137,7 +146,9 @@ class Picture(NamedTuple):
         return self.trained() if self.alone else ()
 
 
-def picture_of(s: Situation, ours: Heartbeat, leavers: Collection[Peer], stayed: int, history: WholeHistory) -> Picture:
+def picture_of(
+    s: Situation, ours: Heartbeat, leavers: Collection[Peer], stayed: int, fate: HandedOver, history: WholeHistory
+) -> Picture:
     """`ours`: what we would say of ourselves now. `leavers`: as a leader remembers them. Tables that the next event
     changes are copied."""
     begin, leads = s.own.begin, s.led is not None
@@ -159,8 +170,10 @@ def picture_of(s: Situation, ours: Heartbeat, leavers: Collection[Peer], stayed:
         leaving=bool(s.leaving),
         alone=s.alone,
         stayed=stayed,
+        fate=fate,
         highest_step=s.highest_step,
         history=history,
+        here=s.here,
     )
 
 

@@ -179,6 +179,8 @@ class Situation(NamedTuple):
     history: RunHistory
     led: Led | None
     """Our leader, when we lead the view."""
+    here: str = ""
+    """The site where we are; empty: not known."""
 
     @property
     def member(self) -> bool:
@@ -254,6 +256,12 @@ class Situation(NamedTuple):
         if self.leaving or not self.own.compute_ready:
             return 0
         return max(0, min(self.hold, self.own.capacity) - len(self.mine))
+
+    def site(self, peer: Peer) -> str:
+        """Where the peer is, by its own word; empty: not known."""
+        if peer == self.me:
+            return self.here
+        return self.presences[peer].site if peer in self.presences else ""
 
     def hears(self, peer: Peer) -> bool:
         """The peer has given a sign of life lately, or is us."""

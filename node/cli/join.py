@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from ftnode.node.cli.options import (
     port_mapping_option,
     readable_data,
     relay_option,
+    seconds_of,
     snapshot_limit_option,
 )
 from ftnode.node.home.paths import typed_path, whole_path
@@ -33,6 +35,14 @@ if TYPE_CHECKING:
     from ftnode.node.compute.devices import Devices
 
 ERRORS = "cli_join"
+
+SITE = re.compile(r"[\w.:/-]{0,64}")
+
+
+def _site(_context: click.Context, _option: click.Parameter, name: str) -> str:
+    if not SITE.fullmatch(name):
+        raise UserError(f"--site {name} is no name; write letters, digits, . : / - and _, 64 at most")
+    return name
 
 
 @click.command()
@@ -123,8 +133,16 @@ ERRORS = "cli_join"
     help="A pause waits so long at most for others to learn what only this node holds.",
 )  # fmt: skip
 @click.option(
+    "--notice", metavar="TIME", callback=seconds_of,
+    help="End so long after SIGTERM, as 30s, having handed over what is worth most; default: when all is handed over.",
+)  # fmt: skip
+@click.option(
     "--name", metavar="NAME", default="",
     help="What others are shown beside this node's PeerId, in lists of who gave what; default: nothing.",
+)  # fmt: skip
+@click.option(
+    "--site", metavar="NAME", default="", callback=_site,
+    help="Where this machine is, as a building or a provider's region; default: what its public address implies.",
 )  # fmt: skip
 @metrics_option
 @click.option(
@@ -136,12 +154,11 @@ ERRORS = "cli_join"
 def join(
     run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, start: str | None,
     data_limit: float, keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None,
-    listen: tuple[str, ...],
-    announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float, log_dir: str | None, log_limit: float,
-    dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
-    paced_seconds: tuple[float, float], schedule: tuple[str, ...],
-    max_temp: float | None, max_load: float | None, pause_on_battery: bool, pause_for_gpu: bool, hand_over: float,
-    name: str, metrics: str, log_format: str, quiet: bool, as_json: bool, home: str | None, limits: Limits,
+    listen: tuple[str, ...], announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float,
+    log_dir: str | None, log_limit: float, dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
+    paced_seconds: tuple[float, float], schedule: tuple[str, ...], max_temp: float | None, max_load: float | None,
+    pause_on_battery: bool, pause_for_gpu: bool, hand_over: float, notice: float | None, name: str, site: str,
+    metrics: str, log_format: str, quiet: bool, as_json: bool, home: str | None, limits: Limits,
 ) -> int | None:  # fmt: skip
     """Volunteer for the run of the file MANIFEST, or of the ftnode: LINK that somebody gave you. Ctrl-C leaves
     cleanly."""
@@ -202,10 +219,12 @@ def join(
         snapshot_bytes_max=int(snapshot_limit * 1e9),
         rules=rules,
         hand_over_seconds=hand_over,
+        notice_seconds=notice or 0.0,
         limits=limits,
         given=(*peers, *invited),
         log_bytes_max=0 if log_dir else int(log_limit * 1e9),
         name=name,
+        site=site,
         start=model_folder,
     )
 

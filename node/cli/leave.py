@@ -1,5 +1,6 @@
 """`ftnode leave`: the volunteers of this machine hand over what only they hold, and stop. After the end of a run
-there is nobody to hand over to, so that whoever has a last copy stays."""
+there is nobody to hand over to, so that whoever has a last copy stays. With a time they end then, whatever is
+unfinished, and hand over what is worth most."""
 
 from __future__ import annotations
 
@@ -13,17 +14,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ftnode.node.cli.options import FiniteRange, home_option, json_option, volunteer_option
+from ftnode.node.cli.options import FiniteRange, home_option, json_option, seconds_of, volunteer_option
+from ftnode.node.home.duration import duration
 from ftnode.node.home.waiting import LongWait
 from ftnode.node.machine.child_processes import is_running, process_of
 from ftnode.protocol.words.errors import UserError
 
 if TYPE_CHECKING:
     from ftnode.node.owner.join_options import Running
+    from ftnode.protocol.holder.own_departure import HandedOver
 
 ERRORS = "cli_leave"
 
 LOOK_SECONDS = 0.1
+OVERDUE_SECONDS = 5.0
+"""After its time a node that is still there is told to stop at once."""
 ENDING_SECONDS = 2.0
 """For a process to end that let go of its socket first."""
 
@@ -32,36 +37,48 @@ ENDING_SECONDS = 2.0
 @volunteer_option
 @click.option("--now", is_flag=True, help="Stop at once; what only it holds is rebuilt by others.")
 @click.option(
+    "--within", metavar="TIME", callback=seconds_of,
+    help="End so soon, as 30s, whatever is unfinished; until then hand over what is worth most.",
+)  # fmt: skip
+@click.option(
     "--timeout", type=FiniteRange(0, min_open=True), default=300.0, show_default=True,
     help="Seconds to wait until they have left.",
 )  # fmt: skip
 @json_option
 @home_option
-def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str | None) -> None:
+def leave(peer: str | None, now: bool, within: float | None, timeout: float, as_json: bool, home: str | None) -> None:
     """Ask this machine's volunteers to leave, and wait until they have. While the run goes on others first learn what
     only they hold; after its end one with the last copy of a stage stays until the model was exported, or --now."""
+    if now and within is not None:
+        raise UserError("--now and --within exclude each other; leave one of them out")
     from ftnode.node.home.identity import home_directory
     from ftnode.node.owner.join_options import running_nodes
+    from ftnode.node.owner.left_note import read_left
+    from ftnode.node.owner.left_note import told as told_fate
 
     folder = home_directory(home)
     asked = chosen(folder, peer)
     began, wait = time.monotonic(), LongWait()
+    timeout = timeout if within is None else max(timeout, within + 2 * OVERDUE_SECONDS)
     told: set[str] = set()
     """Those who have heard it by their socket, `--now` included."""
     for running in asked:
-        if (now or not running.leaving) and ask(folder, running, now):  # a second signal would end it
+        first = not running.leaving  # a second signal would end it
+        if (now or first or within is not None) and ask(folder, running, now, within, signals=now or first):
             told.add(running.peer)
         if not as_json:
             what = "stops at once" if now else "is asked to leave"
+            what += f" within {duration(within)}" if within is not None else ""
             click.echo(f"{running.peer} (process {running.pid}) {what}")
     left: dict[str, float] = {}
+    fates: dict[str, HandedOver] = {}
     keeps: dict[str, tuple[int, ...]] = {}
     twice = {running.peer for running in asked if running.leaving or not now or running.peer in told}
     time.sleep(LOOK_SECONDS)
     while len(left) + len(keeps) < len(asked):
         noted = [running for running in running_nodes(folder) if running.leaving]
         heard = {running.peer for running in noted} - twice
-        keeps = {} if now else {running.peer: running.keeps for running in noted if running.keeps}
+        keeps = {} if now or within is not None else {running.peer: running.keeps for running in noted if running.keeps}
         keeps = {each.peer: keeps[each.peer] for each in asked if each.peer in keeps and each.peer not in left}
         for running in asked:
             if running.peer in heard:  # once more, as a second Ctrl-C; two that come together would be one
@@ -69,8 +86,17 @@ def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str 
                 twice.add(running.peer)
             if running.peer not in left and not is_running(running.pid):
                 left[running.peer] = time.monotonic() - began
+                fate = read_left(folder, running.peer, running.pid)
+                if fate is not None:
+                    fates[running.peer] = fate
                 if not as_json:
-                    click.echo(f"{running.peer} has left after {left[running.peer]:.1f} s")
+                    became = f": {told_fate(fate)}" if fate is not None and any(fate) else ""
+                    click.echo(f"{running.peer} has left after {left[running.peer]:.1f} s{became}")
+        if within is not None and time.monotonic() - began > within + OVERDUE_SECONDS:
+            now, within = True, None  # the socket did not answer, or the node does not
+            for running in asked:
+                if running.peer not in left:
+                    ask(folder, running, now)
         if time.monotonic() - began > timeout:
             break
         if line := wait.look(f"{len(asked) - len(left)} to hand over what only they hold", time.monotonic()):
@@ -78,7 +104,8 @@ def leave(peer: str | None, now: bool, timeout: float, as_json: bool, home: str 
         time.sleep(LOOK_SECONDS)
     if as_json:
         still = [each.peer for each in asked if each.peer not in left]
-        click.echo(json.dumps({"left": left, "running": still, "keeps": keeps}))
+        stages = {peer: fate._asdict() for peer, fate in fates.items()}
+        click.echo(json.dumps({"left": left, "running": still, "keeps": keeps, "stages": stages}))
     _refuse_last_copies(keeps)
     if len(left) < len(asked):
         names = ", ".join(each.peer for each in asked if each.peer not in left)
@@ -122,19 +149,20 @@ def chosen(home: Path, wanted: str | None) -> list[Running]:
     return chosen
 
 
-def ask(home: Path, running: Running, now: bool) -> bool:
-    """By its socket, whatever is in between; else by a signal, of which a second one means `now`. True: by socket. Who
-    is busy finds the question there when it looks: a signal besides would be a second wish, and end it. Raises
-    UserError (69) when neither reaches it."""
+def ask(home: Path, running: Running, now: bool, within: float | None = None, signals: bool = True) -> bool:
+    """By its socket, whatever is in between; else by a signal, of which a second one means `now`, unless not `signals`.
+    True: by socket. Who is busy finds the question there when it looks: a signal besides would be a second wish, and
+    end it. `within`: seconds that it has, which a signal cannot say. Raises UserError (69) when neither reaches it."""
     from ftnode.node.owner.control_socket import ControlError, NoAnswerYet, socket_path
     from ftnode.node.owner.control_socket import ask as ask_socket
 
     try:
-        ask_socket(socket_path(home, running.peer), "leave", now=now)
+        ask_socket(socket_path(home, running.peer), "leave", now=now, notice=within)
     except NoAnswerYet:
         return True
     except ControlError:
-        _interrupt(home, running)
+        if signals:
+            _interrupt(home, running)
         return False
     return True
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ftnode.node.home.duration import DURATION_SECONDS_MAX, typed_seconds
 from ftnode.node.home.paths import whole_path
 from ftnode.node.machine.device_choice import devices_of
 from ftnode.protocol.words.errors import UserError
@@ -100,6 +101,16 @@ def check_metrics(listen: str) -> None:
     from ftnode.node.watch.metrics_server import parse_listen
 
     parse_listen(listen)
+
+
+def seconds_of(_context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """Of `30s`, `2m` or `1m30s`; None where nothing is given. Raises UserError (64)."""
+    if text is None:
+        return None
+    seconds = typed_seconds(text)
+    if seconds is None or not 0 < seconds <= DURATION_SECONDS_MAX:
+        raise UserError(f"{option.opts[0]} {text} is no time; write 30s or 2m")
+    return seconds
 
 
 def _known_device(_context: click.Context, _option: click.Parameter, device: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ftnode.node.cli.options import FiniteRange, home_option, json_option, volunteer_option
+from ftnode.node.home.duration import DURATION_SECONDS_MAX, typed_seconds
 from ftnode.node.home.waiting import spoken
 from ftnode.node.machine.child_processes import is_running
 from ftnode.protocol.words.errors import UserError
@@ -25,9 +25,6 @@ LOOK_SECONDS = 0.05
 ASK_SECONDS = 1.0
 TELL_SECONDS = 5.0
 """For the answer of a node that is told."""
-DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([smhdw])", re.IGNORECASE)
-UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-DURATION_SECONDS_MAX = 366 * 86400
 
 
 @click.command()
@@ -130,10 +127,9 @@ def _silent(running: Running, does: str, noted: bool) -> str:
 
 def parse_duration(text: str) -> float:
     """`90s`, `30m`, `2h`, `1d`, `1w`, or several as in `1h30m`, in seconds. Raises UserError (64)."""
-    parts = list(DURATION.finditer(text.strip()))
-    if not parts or "".join(part.group() for part in parts) != text.strip():
+    seconds = typed_seconds(text)
+    if seconds is None:
         raise UserError(f"{text} is no duration; write 30m, 2h or 1d, or nothing: until ftnode resume")
-    seconds = sum(float(part.group(1)) * UNIT_SECONDS[part.group(2).lower()] for part in parts)
     if not 0 < seconds <= DURATION_SECONDS_MAX:
         raise UserError(f"{text} is no pause: between a second and a year; without a duration: until ftnode resume")
     return seconds

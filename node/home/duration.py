@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 LONG_SECONDS: Final = 600.0
+TYPED: Final = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s*([smhdw])", re.IGNORECASE)
+DURATION_SECONDS_MAX: Final = 366 * 86400
+UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def typed_seconds(text: str) -> float | None:
+    """Of `90s`, `30m`, `2h`, `1d`, `1w`, or several as in `1h30m`; None for what is no duration."""
+    parts = list(TYPED.finditer(text.strip()))
+    if not parts or "".join(part.group() for part in parts) != text.strip():
+        return None
+    return sum(float(part.group(1)) * UNIT_SECONDS[part.group(2).lower()] for part in parts)
 
 
 def duration(seconds: float) -> str:

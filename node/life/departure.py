@@ -10,11 +10,13 @@ whoever exports the model, as it does when it is asked to leave.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from ftnode.node.watch.alarms import on_disk, what_would_be_lost
+from ftnode.protocol.holder.own_departure import HandedOver
 from ftnode.protocol.words.events import Event, Leave, Stay
 from ftnode.protocol.words.types import names_of
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 
 LOOK_SECONDS: Final = 1.0
+CLOSING_SECONDS: Final = 1.0
+"""Before a node's time is up its core stops, so that its processes have ended then."""
+LAST_SECONDS: Final = 0.4
+"""Before it is up the life ends, whatever the core does."""
 SAVE_SECONDS_MIN: Final = 10.0
 """What saving has, however little of the time for handing over is left."""
 HAND_OVER_SECONDS: Final = 60.0
@@ -72,6 +78,8 @@ class Departure:
         """Why it stands still, and what that means."""
         self.keep: Keep | None = None
         """Where the run keeps snapshots."""
+        self.line_rate: Callable[[], float] = float
+        """Bytes a second that the node's line takes; 0.0: not known."""
         self.stored: Callable[[], Mapping[int, int]] = dict
         """Stage → step of the newest snapshot on this disk."""
         self.saved = False
@@ -83,6 +91,9 @@ class Departure:
         self._waits = False
         """It lets others hand over before it does."""
         self._saving: trio.CancelScope | None = None
+        self._ends_at = inf
+        """When this life ends, whatever is unfinished, on trio's clock."""
+        self._hurried = trio.Event()
         self.hand_over_seconds = HAND_OVER_SECONDS
         """For saving what is the last, when it is asked to leave."""
 
@@ -96,10 +107,17 @@ class Departure:
         """Stages, now; while it stands still, those that it goes on with."""
         return tuple(sorted(self._look().versions))
 
-    def leave(self, reason: str, again_ends: bool = True) -> None:
+    def leave(self, reason: str, again_ends: bool = True, within: float | None = None) -> None:
         """The first time hands over, or saves what nobody else is there to take; the second ends at once, unless
         `again_ends` is False. After the end of the run whoever has the last copy of a stage waits for the second one,
-        however long, or for somebody who gets the model."""
+        however long, or for somebody who gets the model. `within`: it ends after so many seconds in any case; a later
+        one can only be sooner, and never ends it at once."""
+        if within is not None:
+            self._ends_at = min(self._ends_at, trio.current_time() + within)
+            self._hurried.set()
+            if self.leaving:
+                self._deliver(self._word(reason))
+                return
         if self.leaving and not self.keeps:
             if again_ends:
                 if cost := self._cost_of_an_end():
@@ -128,6 +146,8 @@ class Departure:
                 cost = self._cost_of_an_end()
                 first = "saves" if self._look().only_member and self._can_save() else "hands over"
                 cost = f", and {first} first: {cost}" if cost else ""
+            if within is not None:
+                cost = f" within {within:g} s{cost}"
             self._say("leaving", f"leaving{cost}; once more ends at once")
             self.go(reason)
 
@@ -138,17 +158,30 @@ class Departure:
     def _stay(self, last: tuple[int, ...]) -> None:
         self.keeps = last
         self._note()
+        left = self._seconds_left()
+        limit = f", or in {left:.0f} s" if left < inf else ""
         self._say(
             "leaving", f"the last copy of {names_of(last)} goes with this node, and nobody has exported the model: "
-            "it leaves when somebody has (ftnode export); once more ends it"
+            f"it leaves when somebody has (ftnode export){limit}; once more ends it"
         )  # fmt: skip
 
     async def watch_the_end(self) -> None:
         """Look again and again: who hands over while the run ends, or while all others go, may be the last with
         something then, which nobody takes over any more."""
-        while True:
-            await trio.sleep(LOOK_SECONDS)
-            self._see_the_end()
+        while not self.done.is_set():
+            hurried = self._hurried
+            end = self._ends_at - LAST_SECONDS
+            with trio.move_on_at(min(trio.current_time() + LOOK_SECONDS, end)):
+                await hurried.wait()
+            self._hurried = trio.Event()
+            if trio.current_time() >= end:
+                self.done.set()
+            else:
+                self._see_the_end()
+
+    def _seconds_left(self) -> float:
+        """Until this life ends in any case."""
+        return self._ends_at - trio.current_time()
 
     def _see_the_end(self) -> None:
         last = () if self.keeps or self.frozen else self._last_copies()
@@ -162,7 +195,7 @@ class Departure:
         pause waits for it, however little of its time is left."""
         if not stages or self.keep is None:
             return
-        seconds, kind, trouble = self.hand_over_seconds, "leaving", ""
+        seconds, kind, trouble = min(self.hand_over_seconds, max(0.0, self._seconds_left())), "leaving", ""
         if self._patience is not None:
             seconds, kind = max(SAVE_SECONDS_MIN, self._patience.deadline - trio.current_time()), "pausing"
             self._patience.deadline = trio.current_time() + seconds + LOOK_SECONDS
@@ -182,8 +215,20 @@ class Departure:
     def go(self, reason: str) -> None:
         """Leave, whatever goes with us."""
         self.leaving, self.keeps = True, ()
-        self._deliver(Leave(reason))
+        self._deliver(self._word(reason))
         self._note()
+
+    def _word(self, reason: str) -> Leave:
+        """For the core, which stops a little before the node's time is up."""
+        if self._ends_at == inf:
+            return Leave(reason)
+        within = max(0.0, self._seconds_left() - CLOSING_SECONDS)
+        return Leave(reason, within=within, bytes_per_second=float(self.line_rate()))
+
+    @property
+    def fate(self) -> HandedOver:
+        """What has become of the stages that this node held, as of now."""
+        return self._look().fate
 
     def end(self) -> None:
         """Leave at once: nothing is handed over."""

@@ -29,6 +29,7 @@ from ftnode.node.manifests.joining import admitted, newest_kept
 from ftnode.node.owner.announcements import Speaking
 from ftnode.node.owner.control_socket import ControlServer, socket_path
 from ftnode.node.owner.join_options import JoinConfig, forget_running
+from ftnode.node.owner.left_note import forget_left
 from ftnode.node.owner.limits import limits_text
 from ftnode.node.owner.line_limits import bandwidth_of
 from ftnode.node.owner.machine_use import MachineUse
@@ -69,6 +70,7 @@ def run(config: JoinConfig) -> int:
         log.info("removed old logs: %s", gone)
     identity = take_identity(config.home, run=config.manifest.run_id)
     forget_running(config.home, identity.peer_id)  # of who had it before and was killed
+    forget_left(config.home, identity.peer_id)
     try:
         failure = trio.run(_live, admitted(config, identity.peer_id), identity)
     finally:

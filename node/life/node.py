@@ -64,6 +64,7 @@ from ftnode.node.owner.announcements import (
     room_on,
 )
 from ftnode.node.owner.join_options import JoinConfig, Running
+from ftnode.node.owner.left_note import note_left, told
 from ftnode.node.owner.offer import offer_of
 from ftnode.node.owner.running_note import RunningNote
 from ftnode.node.reduction.reductions import Reductions
@@ -144,7 +145,9 @@ class Node:
             log_path=config.log_directory / "directory.log", remember=self._remember, know=self.transport.know,
             words=lambda: self.observer.words(identity.sign),
         )  # fmt: skip
-        self.participant = Participant(self.me, self.settings, Random(seed), addresses=self._signed, hold=config.hold)
+        self.participant = Participant(
+            self.me, self.settings, Random(seed), addresses=self._signed, hold=config.hold, site=config.site
+        )
         self._about_peers, self.past = PeerLines(), NodeHistory(self._look, self.speaking.note)
         adapters = self.transport, self.compute, self.directory, self.arena, self.trace
         self.driver = Driver(self.participant, *adapters, self._on_note)
@@ -254,6 +257,7 @@ class Node:
         nursery.start_soon(self.saver.run)
         self.departure.keep = self.saver.keep_now if self.saver.keeps else None
         self.departure.stored = self.disk.newest
+        self.departure.line_rate = lambda: self.config.limits.up or self.transport.line_rate
         self.departure.hand_over_seconds = self.config.hand_over_seconds
         self.disk.tell()
         if noted := self.observer.book.read():
@@ -298,8 +302,14 @@ class Node:
         paused = self.departure.pausing and not self.failure and not self.departure.leaving
         self.trace.close(self.driver.clock(), "paused" if paused else str(self.failure or "left"))
         if not paused:
-            self.speaking.say("left", str(self.failure or "left the swarm"))
+            self._say_what_it_leaves()
         return self.failure
+
+    def _say_what_it_leaves(self) -> None:
+        """In one line, and for the command that asked it to leave."""
+        fate, text = self.departure.fate, "left the swarm"
+        note_left(self.config.home, self.me.id, fate)
+        self.speaking.say("left", str(self.failure or "; ".join(filter(None, (text, told(fate))))))
 
     def close(self) -> None:
         """After its life: give back the memory that is shared with compute."""

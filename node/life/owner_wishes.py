@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from math import inf, isfinite
 from typing import Any, Final
 
 import trio
@@ -43,6 +44,8 @@ class OwnerWishes:
         """Of this process: in a life the node writes it."""
         self.verdict = Verdict(False)
         self.leaving = False
+        self._ends_at = inf
+        """When a node that was asked to leave ends in any case, on trio's clock."""
         self._told: Word | None = None
         """What a command said by the socket, which may not have been able to write it down."""
         self._seen, self._readings = Hysteresis(), Readings()
@@ -68,7 +71,8 @@ class OwnerWishes:
         self._departure, self._of_life = departure, tuple(handlers or ())
         self.handlers.update(handlers or {})
         if self.leaving:
-            departure.leave("asked before it began")
+            left = self._ends_at - trio.current_time()
+            departure.leave("asked before it began", within=max(0.0, left) if left < inf else None)
         self._apply()
 
     def ended(self) -> None:
@@ -131,17 +135,21 @@ class OwnerWishes:
     async def listen(self, signals: AsyncIterator[int]) -> None:
         """A closed terminal is told by one signal or by two, and means no more by the second."""
         async for number in signals:
-            self._leave(f"asked by {signal.Signals(number).name}", again_ends=number != signal.SIGHUP)
+            notice = self._config.notice_seconds if number == signal.SIGTERM and not self.leaving else 0.0
+            reason = f"asked by {signal.Signals(number).name}"
+            self._leave(reason, again_ends=number != signal.SIGHUP, within=notice or None)
 
-    def _leave(self, reason: str, again_ends: bool = True, at_once: bool = False) -> None:
+    def _leave(self, reason: str, again_ends: bool = True, at_once: bool = False, within: float | None = None) -> None:
         before, self.leaving = self.leaving, True
+        if within is not None:
+            self._ends_at = min(self._ends_at, trio.current_time() + within)
         self._changed.set()
         self._changed = trio.Event()
         if self._departure is not None and at_once:
             self._departure.end()
         elif self._departure is not None:
-            self._departure.leave(reason, again_ends)
-        elif self._scope is not None and before and again_ends:
+            self._departure.leave(reason, again_ends, within)
+        elif self._scope is not None and before and again_ends and within is None:
             self._scope.cancel()
 
     def _apply(self) -> None:
@@ -197,5 +205,7 @@ class OwnerWishes:
         return await self._tell(question)
 
     async def _on_leave(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        self._leave("asked by ftnode leave", at_once=question.get("now") is True)
+        notice = question.get("notice")
+        within = max(0.0, float(notice)) if isinstance(notice, int | float) and isfinite(notice) else None
+        self._leave("asked by ftnode leave", at_once=question.get("now") is True, within=within)
         return await self._tell(question)

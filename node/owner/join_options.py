@@ -80,6 +80,8 @@ class JoinConfig:
     """When to step aside by itself."""
     hand_over_seconds: float = 60.0
     """Of a pause, at most."""
+    notice_seconds: float = 0.0
+    """After SIGTERM the node ends so much later, whatever is unfinished; 0: when it has handed over."""
     limits: Limits = NO_LIMITS
     """What the owner gives at most."""
     given: tuple[str, ...] = ()
@@ -94,6 +96,8 @@ class JoinConfig:
     """Folder of the model that the run begins with; None: others have it, or the run begins with random weights."""
     name: str = ""
     """As the owner wants the node to be called; empty: nothing but its PeerId."""
+    site: str = ""
+    """Where the node is, by its owner's word; empty: its public addresses imply it."""
     device_why: str = ""
     """Which device `auto` chose and why, in one line; empty where the owner named it."""
 

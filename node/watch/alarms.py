@@ -9,6 +9,7 @@ from typing import Final
 
 from ftnode.protocol.picture import Picture
 from ftnode.protocol.recovery.rungs import LOSSY, Available, filled_from
+from ftnode.protocol.words.site import held_by_one_site
 from ftnode.protocol.words.types import HEAD, Peer, Rung, names_of
 
 WORSE: Final = 0.02
@@ -23,7 +24,7 @@ def alarms(picture: Picture, now: float) -> tuple[str, ...]:
     """Most urgent first; empty where all is well, and after the end of the run."""
     if picture.view is None or picture.finished:
         return ()
-    return (*_silent(picture, now), *_in_danger(picture, now), *_lost(picture))
+    return (*_silent(picture, now), *_in_danger(picture, now), *_lost(picture), *_at_one_site(picture))
 
 
 def only_here(picture: Picture, leavers: Collection[Peer], now: float) -> tuple[int, ...]:
@@ -98,6 +99,13 @@ def _in_danger(picture: Picture, now: float) -> Iterable[str]:
     for peer in sorted(leavers):
         if stages := [stage for stage in only_here(picture, leavers, now) if peer in view.holders[stage]]:
             yield f"{peer} leaves, and nobody else has {names_of(stages)} yet: lost if {peer} ends before somebody has"
+
+
+def _at_one_site(picture: Picture) -> Iterable[str]:
+    """Where several peers would go together."""
+    assert picture.view is not None
+    for site, stages in held_by_one_site(picture.view.holders, picture.sites()).items():
+        yield f"site {site} alone holds {names_of(stages)}: lost together if that site is cut off"
 
 
 def _lost(picture: Picture) -> Iterable[str]:

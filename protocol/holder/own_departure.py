@@ -8,18 +8,23 @@ A peer that pauses comes back. Where nobody is left to take over what it holds, 
 made, and the owner lets the node stand still instead. After the end of the run whoever has the last copy of a stage
 waits until its owner asks again.
 
+A peer whose machine is taken away at a certain time tells the leader how long that is. At that time it stops, whatever
+is unfinished.
+
 A peer that lost the weights of a stage gives that stage up. It has nothing to hand over, and stays.
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from typing import NamedTuple
 
 from ftnode.protocol.recovery.last_copy import last_copies, left_behind, trained
 from ftnode.protocol.situation import ClearTimer, Outcome, Situation
 from ftnode.protocol.words.effects import Save, Stop
 from ftnode.protocol.words.events import Leave
 from ftnode.protocol.words.messages import Resign
+from ftnode.protocol.words.view import View
 
 
 class WayOut(Enum):
@@ -28,6 +33,17 @@ class WayOut(Enum):
     STAYS = "nobody has asked it to go, or it stays after all"
     HANDS_OVER = "it goes as soon as others have what only it holds"
     GOES = "it waits for nobody to learn what it holds: others have it, or nobody takes it"
+
+
+class HandedOver(NamedTuple):
+    """What becomes of the stages of a peer that goes."""
+
+    handed_over: tuple[int, ...] = ()
+    """Others hold them."""
+    under_way: tuple[int, ...] = ()
+    """Others learn them, and may have all of it already."""
+    left_out: tuple[int, ...] = ()
+    """Nobody does: they come back from copies or neighbours, as if this peer had been killed."""
 
 
 class OwnDeparture:
@@ -39,6 +55,14 @@ class OwnDeparture:
         """Why the owner wants us to go; empty otherwise."""
         self.pauses = False
         """All that was asked for are pauses."""
+        self.until: float | None = None
+        """When we end, whatever is unfinished; None: we have the time that handing over takes."""
+        self._line = 0.0
+        """Bytes a second, for the leader; 0.0: not known."""
+        self._had: tuple[int, ...] = ()
+        """Stages that were ours when we were asked to go."""
+        self._taken: set[int] = set()
+        """Those of them that somebody had learnt, or held besides us, when a view took them from us."""
         self.stayed = 0
         """How often it stayed after all."""
         self._given_up: tuple[int, ...] = ()
@@ -65,7 +89,9 @@ class OwnDeparture:
         out, goes, view = Outcome(), self.way is not WayOut.STAYS, s.view
         if view is not None and (goes or self._given_up):
             stages, hands_over = s.mine if goes else self._given_up, self.way is WayOut.HANDS_OVER
-            out.send(view.leader, Resign(view.lineage.id, view.number, stages, goes, hands_over, self._reason))
+            left = max(0.0, self.until - s.now) if self.until is not None and goes else -1.0
+            told = Resign(view.lineage.id, view.number, stages, goes, hands_over, self._reason, left, self._line)
+            out.send(view.leader, told)
         return out
 
     # -- the owner's wish
@@ -76,17 +102,25 @@ class OwnDeparture:
         self.leaving = self.leaving or event.reason
 
     def leave(self, s: Situation, event: Leave) -> Outcome:
-        """Hand the stages over and stop when others have them and have agreed, or when that takes too long."""
+        """Hand the stages over and stop when others have them and have agreed, or when that takes too long. A second
+        wish can only shorten the time."""
+        self._had = self._had or s.mine
+        if event.within >= 0:
+            until = s.now + event.within
+            self.until = until if self.until is None else min(self.until, until)
+            self._line = event.bytes_per_second
         if not s.member or s.alone or s.own.finished or not (s.mine or s.led is not None):
             return self._stop(s)
         self.way, self._reason = WayOut.HANDS_OVER, f"leaves: {event.reason}"[:500]
         out = self.say(s)
-        out.set_timer("leave", s.now + s.settings.hand_over_seconds * max(1, len(s.mine)))
+        self._wait(s, out, s.settings.hand_over_seconds * max(1, len(s.mine)))
         return out
 
-    def on_view(self, s: Situation, was: tuple[int, ...], led: bool) -> Outcome:
-        """When the view is without us, or without all others, we go. Who led the one before stays a heartbeat longer,
-        to tell those who miss it. `was`: the stages that we held before."""
+    def on_view(self, s: Situation, was: tuple[int, ...], before: View | None) -> Outcome:
+        """When the view is without us, or without all others, we go. Who led the one `before` stays a heartbeat longer,
+        to tell those who miss it. `was`: the stages that we held in it."""
+        led = before is not None and before.leader == s.me
+        self._see_who_has_them(s, was, before)
         if not {*self._given_up} & {*s.mine} & {*was}:
             self._given_up = ()
         if not self.leaving or (s.member and s.members != {s.me}):
@@ -95,9 +129,28 @@ class OwnDeparture:
             self.way = WayOut.GOES
         if led and not self._loses_all(s):
             out = Outcome()
-            out.set_timer("leave", s.now + s.settings.heartbeat_seconds)
+            self._wait(s, out, s.settings.heartbeat_seconds)
             return out
         return self._stop(s)
+
+    def _see_who_has_them(self, s: Situation, was: tuple[int, ...], before: View | None) -> None:
+        """Whoever else takes a stage of ours in this view rebuilds it."""
+        if s.view is None or before is None or not self.leaving:
+            return
+        learnt = s.own.begin.learners if s.own.begin is not None else ()
+        for stage in {*was} - {*s.mine}:
+            have = {*before.holders[stage], *(peer for learned, peer in learnt if learned == stage)} - {s.me}
+            if have & {*s.view.holders[stage]}:
+                self._taken.add(stage)
+
+    def fate(self, s: Situation) -> HandedOver:
+        """What becomes of our stages if we go now."""
+        had = self._had or s.mine
+        others = {stage for stage in s.mine if s.view is not None and len(s.view.holders[stage]) > 1}
+        learnt = {stage for stage, _ in s.own.begin.learners} if s.own.begin is not None else set[int]()
+        over = {*had} & (self._taken | others)
+        way = {*s.mine} & {*had} & learnt - over
+        return HandedOver(tuple(sorted(over)), tuple(sorted(way)), tuple(sorted({*had} - over - way)))
 
     def let_go(self, s: Situation, everybody: bool) -> Outcome:
         """We lead, and nobody takes over what we hold; `everybody`: all others leave, too, and of those who pause the
@@ -108,6 +161,9 @@ class OwnDeparture:
 
     def due(self, s: Situation) -> Outcome:
         """It has taken too long."""
+        if self.until is not None and s.now >= self.until:
+            self.way = WayOut.GOES
+            return self.say(s).extended([Stop(self.leaving)])
         if last_copies(s):
             return Outcome()
         if self.way is not WayOut.HANDS_OVER or self._loses_all(s):
@@ -115,7 +171,7 @@ class OwnDeparture:
         out = Outcome()
         out.note("leave", "nobody has taken over what this node holds: leaves without handing over")
         out.extend(self._go(s))
-        out.set_timer("leave", s.now + 2 * s.settings.lease_seconds)
+        self._wait(s, out, 2 * s.settings.lease_seconds)
         return out
 
     def beat(self, s: Situation) -> Outcome:
@@ -133,6 +189,11 @@ class OwnDeparture:
         if self._loses_all(s) or (self.pauses and last_copies(s)):
             return self._stay(s, "nobody has learnt what it holds in time")
         return Outcome()
+
+    def _wait(self, s: Situation, out: Outcome, seconds: float) -> None:
+        """For so long, but never beyond our time."""
+        at = s.now + seconds
+        out.set_timer("leave", at if self.until is None else min(at, self.until))
 
     def _go(self, s: Situation) -> Outcome:
         """Without handing over."""
@@ -152,6 +213,7 @@ class OwnDeparture:
     def _stay(self, s: Situation, reason: str) -> Outcome:
         """As if nobody had asked."""
         self.way, self.leaving, self.pauses = WayOut.STAYS, "", False
+        self.until, self._had, self._taken = None, (), set()
         self.stayed += 1
         out = Outcome([ClearTimer("leave")])
         out.note("leave", f"stays, and may stand still: {reason}")

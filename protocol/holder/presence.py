@@ -24,6 +24,7 @@ def presence_of(s: Situation, holder: Holder, addresses: tuple[str, ...]) -> Pre
         copies=() if s.member else holder.copies.versions(),
         tokens_per_second=holder.tokens_per_second,
         snapshots=() if s.member else holder.snapshots_told(),
+        site=s.here,
     )
 
 

@@ -108,7 +108,7 @@ class Leader:
 
     def wanting(self, s: Situation) -> bool:
         """Is somebody looked for?"""
-        return bool(self.recruiting.open_stages() or self.leavers.wanting() or self.restart.waiting)
+        return bool(self.recruiting.open_stages() or self.leavers.wanting(s) or self.restart.waiting)
 
     def hopeful(self, s: Situation) -> bool:
         """Somebody who is no member learns something, or could."""
@@ -523,7 +523,7 @@ class Leader:
             return out
         if resign.leaving and resign.hand_over:
             if sender != s.me or s.leaving:  # else we stay after all
-                self.leavers.announce(s, out, sender)
+                self.leavers.announce(s, out, sender, resign.seconds, resign.bytes_per_second)
         elif resign.leaving and sender != s.me:
             self.losses.lose(s, out, sender, resign.reason)
         else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ftnode.protocol.leader.disputes import Disputes
 from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
 from ftnode.protocol.liveness.deadlines import Deadline
+from ftnode.protocol.recovery.short_notice import Notice
 from ftnode.protocol.words.messages import Ready
 from ftnode.protocol.words.types import Peer, Version
 
@@ -80,6 +81,8 @@ class LeaderMemory:
     """(stage, who learns it)."""
     leavers: dict[Peer, float] = field(default_factory=dict)
     """Who wants to leave when others have its stages, and since when."""
+    notices: dict[Peer, Notice] = field(default_factory=dict)
+    """Those of them who end at a certain time."""
     spared: dict[Peer, int] = field(default_factory=dict)
     """Replicas that were taken out of their group to learn a stage that is left."""
     settled: dict[Peer, Ready] = field(default_factory=dict)

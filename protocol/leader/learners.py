@@ -8,6 +8,7 @@ view between two steps: one more of its stage, or in the place of a peer that ho
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ftnode.protocol.leader.duty import usual_for_newcomers
 from ftnode.protocol.leader.leader_memory import LeaderMemory, Learner
@@ -166,6 +167,10 @@ class Learners:
                     self._ask_for(s, out, presence, found)
         return out
 
+    def pupils(self) -> set[Peer]:
+        """All that learn something."""
+        return self.memory.pupils()
+
     def room(self, s: Situation, presence: Presence) -> int:
         """How many stages this peer may be asked to learn now. Whoever has not answered yet is asked nothing else."""
         peer = presence.peer
@@ -232,7 +237,10 @@ class Learners:
         """Where it is worth most: see changes.py."""
         if len(s.members) + len(self.learners) >= GROUP_MAX:
             return None
-        outlook = Outlook(s, self.memory, self._expected(), [presence])
+        hurried = self.memory.notices.keys()  # their lines are for what only they hold, in its order
+        theirs = [stage for stage, group in enumerate(self.view.holders) if hurried >= {*group}]
+        could = replace(presence, refuses=(*presence.refuses, *theirs))
+        outlook = Outlook(s, self.memory, self._expected(), [could])
         return outlook.changes.best_place(name_of(presence.peer), {stage for stage, _ in self.learners})
 
     def _ask_for(self, s: Situation, out: Outcome, presence: Presence, choice: Choice) -> None:

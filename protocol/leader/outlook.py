@@ -70,7 +70,8 @@ class Outlook:
         swarm = Swarm(machines, room, (1,) * len(groups), batch)
         moved = settings.state_bytes / STATE_BYTES_PER_SECOND
         risk = Risk(memory.loss_rate, settings.lease_seconds + moved, lost_steps(settings))
-        self.changes = Changes(swarm, present, settings.replicas, risk)
+        sites = {name: able[peer].site if peer in able else s.site(peer) for name, peer in self.peers.items()}
+        self.changes = Changes(swarm, present, settings.replicas, risk, sites)
 
 
 def paces_of(

@@ -12,7 +12,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from math import ceil
 from typing import Any
 
-from ftnode.protocol.manifest.boundary import BoundaryBytes
+from ftnode.protocol.manifest.boundary import BLOCK_BITS, BLOCK_MAX, BoundaryBytes, encoded_bytes
 from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
 
 FORMAT = 10
@@ -402,6 +402,14 @@ class Manifest:
     def gradient_bytes(self) -> int:
         """Of the largest stage."""
         return NUMBER_BYTES[self.model.precision] * max(self.head_parameters, self.stage_parameters)
+
+    @property
+    def sum_bytes(self) -> int:
+        """Of the gradient of the largest stage as it travels, without frames."""
+        if self.pipeline.sums not in BLOCK_BITS:
+            return self.gradient_bytes
+        numbers = max(self.head_parameters, self.stage_parameters)
+        return encoded_bytes(self.pipeline.sums, ceil(numbers / BLOCK_MAX), BLOCK_MAX)
 
     @property
     def head_state_bytes(self) -> int:

@@ -1,7 +1,7 @@
 """One change of who holds what: where somebody who comes is worth most, and who is worth more elsewhere.
 
 A layout costs what a step takes in it, in seconds that last: with what the losses of sole holders are expected to take
-on top. All places that somebody could take are compared by that, in the liquid's estimate (flow.py), and the best is
+on top; several at one site count as one. All places that somebody could take are compared by that, in the liquid's estimate (flow.py), and the best is
 taken. So one rule answers where a newcomer goes, what it takes over from whom, which replica a lost stage gets, and who
 moves.
 
@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import sqrt
+from types import MappingProxyType
 from typing import Final
 
 from ftnode.protocol.planning.flow import Flow
@@ -43,6 +44,7 @@ class Risk:
 
 
 NO_RISK: Final = Risk()
+NO_SITES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +99,13 @@ def in_short(place: Place) -> str:
 
 
 class Changes:
-    """Of one swarm, whose layout is `present`. `replicas`: holders of a stage, at most."""
+    """Of one swarm, whose layout is `present`. `replicas`: holders of a stage, at most; `sites`: where somebody is, as
+    far as it is known: holders at one site are lost together."""
 
-    def __init__(self, swarm: Swarm, present: Holders, replicas: int, risk: Risk = NO_RISK) -> None:
-        self.swarm, self.present, self.replicas, self.risk = swarm, present, replicas, risk
+    def __init__(
+        self, swarm: Swarm, present: Holders, replicas: int, risk: Risk = NO_RISK, sites: Mapping[str, str] = NO_SITES
+    ) -> None:
+        self.swarm, self.present, self.replicas, self.risk, self.sites = swarm, present, replicas, risk, sites
         self._flow = Flow(swarm)
         self._numbers = {name: number for number, name in enumerate(self._flow.names)}
         self.held = stages_of(present)
@@ -118,11 +123,15 @@ class Changes:
     def _worth(self, holders: Holders, seconds: float, done: Sequence[float]) -> Worth:
         lasting = seconds
         if self.risk.rate and self.risk.steps:
-            alone = [steps for group, steps in zip(holders, self.risk.steps) if len(group) == 1]
+            alone = [steps for group, steps in zip(holders, self.risk.steps) if self._together(group)]
             lost = sum(self.risk.seconds + steps * seconds for steps in alone)
             lasting = seconds * (1 + self.risk.rate * lost)
         load = sqrt(sum(one * one for one in done) / len(done))
         return Worth(seconds, lasting, lasting + LOAD * load)
+
+    def _together(self, group: tuple[str, ...]) -> bool:
+        """One loss takes all of them."""
+        return len({self.sites.get(name) or name for name in group}) == 1
 
     def best_place(self, name: str, learnt: Collection[int] = ()) -> Choice | None:
         """Of somebody who comes; None where nothing that it could do is worth it. `learnt`: stages that somebody learns
@@ -156,7 +165,7 @@ class Changes:
             rest = without(self.present, name, stages)
             if not all(rest):
                 continue
-            left = Changes(self.swarm, rest, self.replicas, self.risk)
+            left = Changes(self.swarm, rest, self.replicas, self.risk, self.sites)
             away = left.worth(rest)
             elsewhere = [place for place in (*left.reliefs(name), *left.joins(name)) if place.stages != stages]
             for place, worth in left._compared(elsewhere)[:1]:

@@ -17,6 +17,7 @@ from typing import Final
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.records import NAME_MAX, TOLD_MAX, Presence, could_be_kept, sensible
 from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.site import SITE_MAX
 from ftnode.protocol.words.types import (
     CREDITED_MAX,
     RELAYS_TOLD_MAX,
@@ -77,8 +78,10 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
             return _suspect(message)
         case ms.Offer():
             return _offer(message, settings)
-        case ms.Answer() | ms.Resign():
-            return _listed(message, settings)
+        case ms.Answer():
+            return _listed(message, settings) and set(message.exact) <= set(message.stages)
+        case ms.Resign():
+            return _listed(message, settings) and message.seconds <= NUMBER_MAX and message.bytes_per_second >= 0
         case ms.Prepare() | ms.Promise() | ms.Propose() | ms.Accepted() | ms.Outbid():
             return _ballot(sender, message, settings)
         case ms.Status():
@@ -126,6 +129,7 @@ def sensible_presence(presence: Presence, settings: Settings) -> bool:
         and all(_number(stage, settings.stage_count) and _kept(version, settings) for stage, version in exact)
         and _stages((stage for stage, _ in presence.copies), settings)
         and all(_kept(version, settings) for _, version in presence.copies)
+        and len(presence.site) <= SITE_MAX
         and len(presence.snapshots) <= TOLD_MAX
         and all(sensible(snapshot, settings) for snapshot in presence.snapshots)
     )
@@ -274,8 +278,6 @@ def _suspect(message: ms.Suspect) -> bool:
 
 
 def _listed(message: ms.Answer | ms.Resign, settings: Settings) -> bool:
-    if isinstance(message, ms.Answer) and not set(message.exact) <= set(message.stages):
-        return False
     return _stages(message.stages, settings) and len(message.reason) <= REASON_MAX
 
 

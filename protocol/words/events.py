@@ -196,6 +196,10 @@ class Leave:
 
     reason: str
     pauses: bool = False
+    within: float = field(default=-1.0, repr=False)
+    """Seconds after which it ends, whatever is unfinished; negative: it has the time that handing over takes."""
+    bytes_per_second: float = field(default=0.0, repr=False)
+    """What its line takes, as far as that was measured or limited; 0.0: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -474,6 +474,10 @@ class Resign:
     leaving: bool
     hand_over: bool
     reason: str
+    seconds: float = field(default=-1.0, repr=False)
+    """After which it ends, whatever is unfinished; negative: it has the time that handing over takes."""
+    bytes_per_second: float = field(default=0.0, repr=False)
+    """That its line takes; 0.0: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ bytes is the caller's business, so that the core stays free of cryptography.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ftnode.protocol.words.settings import Settings
@@ -44,6 +44,8 @@ class Presence:
     tokens_per_second: float
     snapshots: tuple[Snapshot, ...] = ()
     """The newest on its disk, as long as it is in no view (rule 34)."""
+    site: str = field(default="", repr=False)
+    """Where it is, by its owner's word or by its public addresses; empty: not known."""
 
 
 def sensible(snapshot: Snapshot, settings: Settings) -> bool:

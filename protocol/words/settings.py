@@ -57,6 +57,12 @@ class Settings:
     """Steps that a swarm which starts again may lose; 0: as many as it must."""
     state_bytes: int = 0
     """Weights and moments of the largest stage."""
+    head_state_bytes: int = 0
+    """The same of the head."""
+    block_state_bytes: int = 0
+    """The same of the block stage of which most is trained."""
+    sum_bytes: int = 0
+    """Of the largest stage's gradient, as its sum travels."""
     gradient_bytes: int = 0
     """Of the largest stage."""
     forward_bytes: int = 0
@@ -71,6 +77,10 @@ class Settings:
     @property
     def stage_count(self) -> int:
         return self.stages + 1
+
+    def state_bytes_of(self, stage: int) -> int:
+        """Weights and moments of this stage, at most."""
+        return self.block_state_bytes if stage else self.head_state_bytes
 
     def received_max(self, visits: int, sums: int) -> int:
         """Bytes that a peer gets from others in a step at most: for each visit an activation and a gradient, and for

@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 from ftnode.protocol.chronicle import Chronicle
+from ftnode.protocol.holder.own_departure import HandedOver
 from ftnode.protocol.liveness.liveness import SignsShown
 from ftnode.protocol.picture import Picture, picture_of
 from ftnode.protocol.situation import Situation
@@ -21,5 +22,5 @@ def signs(*refused: Peer) -> SignsShown:
 def picture(**changes: Any) -> Picture:
     """Of the situation that `situation` makes, before any step. `changes`: of the situation, and of what is shown."""
     s = situation(**{name: said for name, said in changes.items() if name in Situation._fields})
-    shown = picture_of(s, report(), leavers=(), stayed=0, history=Chronicle())
+    shown = picture_of(s, report(), leavers=(), stayed=0, fate=HandedOver(), history=Chronicle())
     return shown._replace(**{name: said for name, said in changes.items() if name in Picture._fields})

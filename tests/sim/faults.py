@@ -12,10 +12,14 @@ from collections.abc import Callable
 
 from ftnode.protocol.words.events import Leave
 from ftnode.protocol.words.view import View
+from tests.sim.checks import Violation
 from tests.sim.compute import Poison
 from tests.sim.host import Host
 from tests.sim.targets import best_view, holders, would_halt
 from tests.sim.world import World
+
+END_SECONDS = 0.05
+"""For the clock of a participant to wake it."""
 
 
 class Faults:
@@ -35,8 +39,8 @@ class Faults:
             "restart": self.restart, "pause": self.pause, "nap": self.nap, "partition": self.partition,
             "isolate": self.isolate, "link": self.break_link, "one-way": self.one_way, "directory": self.directory,
             "compute": self.compute, "memory": self.memory, "hang": self.hang, "poison": self.poison,
-            "spoiled": self.spoiled, "slow": self.slow, "leave": self.leave, "standby": self.kill_standby,
-            "flap": self.flap, "double": self.double,
+            "spoiled": self.spoiled, "slow": self.slow, "leave": self.leave, "notice": self.notice, "site": self.site,
+            "standby": self.kill_standby, "flap": self.flap, "double": self.double,
             "split": self.split,
         }  # fmt: skip
 
@@ -340,6 +344,54 @@ class Faults:
         self.world.deliver(host, Leave("its owner wants the machine back"))
         self.newcomer()
         return True
+
+    def notice(self) -> bool:
+        """A holder's machine is taken away at a certain time, which it is told before. What only it holds passes in
+        that time, or a part of it, or nothing."""
+        host, chance, world = self.pick_holder(), random.Random(f"notice {self.world.seed}"), self.world
+        if host is None or host.participant.departure.leaving:
+            return False
+        settings = world.settings
+        within = settings.lease_seconds * chance.choice([0.0, 0.3, 1.0, 2.0, 6.0])
+        held = sum(map(settings.state_bytes_of, host.participant.mine))
+        rate = world.rebuilding.lines[host.peer.id] = held / chance.choice([1.0, 5.0, 20.0])
+        host.cause = "notice"
+        told = rate if chance.random() < 0.8 else 0.0
+        world.deliver(host, Leave("its machine is taken away", within=within, bytes_per_second=told))
+        self.ongoing += 1
+        world.at(world.now + within + END_SECONDS, self._gone, (host,))
+        self.newcomer()
+        return True
+
+    def site(self) -> bool:
+        """All that are at one site go in the same moment, and nothing comes back there for a while."""
+        world, chance = self.world, random.Random(f"site {self.world.seed}")
+        there: dict[str, list[Host]] = {}
+        for host in world.live():
+            there.setdefault(world.site(host.peer.id), []).append(host)
+        view = best_view(world)
+        members = set(view.members()) if view is not None else set()
+        several = [site for site, hosts in sorted(there.items()) if sum(host.peer in members for host in hosts) > 1]
+        several = [site for site in several if not would_halt(world, self.site_gone(there[site]))]
+        if not several:
+            return False
+        silently = chance.random() < 0.5
+        for host in there[chance.choice(several)]:
+            world.kill(host, "site", silently=silently)
+            host.paused = False
+            self.newcomer()
+        return True
+
+    def site_gone(self, hosts: list[Host]) -> set[str]:
+        return set[str]().union(*map(self.gone_with, hosts))
+
+    def _gone(self, host: Host) -> None:
+        if host.paused:  # stopped by another fault: its time is up when it goes on
+            self.world.at(self.world.now + 1.0, self._gone, (host,))
+            return
+        if host.alive:
+            raise Violation("I8", f"{host.peer} is there after its time")
+        self.ended()
 
     def double(self) -> bool:
         """Two holders at once."""

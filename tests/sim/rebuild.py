@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Rebuilding:
     """Installs under way. A newer one of the same stage, a Forget or the loss of compute ends an older one."""
 
-    __slots__ = ("_frozen", "_serial", "_watched", "copy_seconds", "seconds", "world")
+    __slots__ = ("_free_at", "_frozen", "_serial", "_watched", "copy_seconds", "lines", "seconds", "world")
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -28,6 +28,10 @@ class Rebuilding:
         """Mean time of one transfer and blend."""
         self.copy_seconds: float | None = None
         """Time of the transfer of a copy, instead of anything up to `seconds`."""
+        self.lines: dict[str, float] = {}
+        """PeerId → bytes a second that its line takes. Stages that are lent over one follow each other."""
+        self._free_at: dict[str, float] = {}
+        """PeerId → when what its line carries has passed."""
         self._serial = 0
         self._frozen: dict[tuple[Peer, int], tuple[Host, int, Weights]] = {}
         """(learner, stage) to who promised what."""
@@ -80,9 +84,19 @@ class Rebuilding:
                 donor_host = self.world.by_id[plan.donors[0].peer.id]
                 frozen = donor_host.compute.weights[plan.stage]
                 self._frozen[host.peer, plan.stage] = donor_host, donor_host.compute_life, frozen
+                seconds = self._over_line(donor_host, plan.stage, seconds)
             self.world.at(self.world.now + seconds, self._fetch, (host, effect, serial, 0.0, begun))
         else:
             self._finish_install(host, effect)
+
+    def _over_line(self, donor: Host, stage: int, seconds: float) -> float:
+        """How long the stage takes from this donor, whose line may be known; else `seconds`."""
+        rate, now, name = self.lines.get(donor.peer.id, 0.0), self.world.now, donor.peer.id
+        if rate <= 0:
+            return seconds
+        begins = max(now, self._free_at.get(name, 0.0))
+        self._free_at[name] = begins + self.world.settings.state_bytes_of(stage) / rate
+        return self._free_at[name] - now
 
     def _has_frozen(self, host: Host, donor: Donor, effect: Install) -> bool:
         """The donor keeps the weights that a replica was promised while it goes on with newer ones."""

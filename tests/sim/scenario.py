@@ -100,6 +100,8 @@ class Scenario:
             every, most = night.choice([1, 2, 3, 5]), night.choice([0, 0, 5, 100])
             self.settings = replace(self.settings, snapshot_every=every, rollback_max=most)
             cuts = [night.randint(1, self.settings.steps - 2) for _ in range(night.choice([1, 1, 2]))]
+        if "notice" in faults:
+            self.settings = replace(self.settings, block_state_bytes=1000, head_state_bytes=night.choice([300, 3000]))
         self.spare = groups.randint(0, (self.settings.replicas - 1) * (self.settings.stages + 1))
         """Peers that are there for second and third holders."""
         self.roomy = groups.random() < 0.25
@@ -109,6 +111,7 @@ class Scenario:
             duplicates=chance.choice([0.0, 0.0, 0.01, 0.05]), miss=chance.choice([0.0, 0.0, 0.1]),
             tensor_seconds=chance.choice([0.001, 0.01]), stalls=chance.choice([0.0, 0.0, 0.002, 0.01]),
         )  # fmt: skip
+        self.world.sites = 3 if "site" in faults else 0
         self.world.forward_seconds = chance.choice([0.005, 0.01, 0.03])
         self.world.on_commit = self._on_commit
         self.faults = Blackouts(self.world, chance)

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from math import inf
 from typing import Any
+from zlib import crc32
 
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.recovery.standing import BEHIND
@@ -59,6 +60,8 @@ class World:
         self.disks = Disks(self)
         self.poisons: list[Poison] = []
         self.forward_seconds = 0.02
+        self.sites = 0
+        """So many there are."""
         self.alike = True
         """Nobody's compute adds up other gradients than its group."""
         self.losses = 0
@@ -105,8 +108,9 @@ class World:
         self._nonce += 1
         peer = Peer(peer_id, self._nonce)
         participant = Participant(
-            peer, self.settings, random.Random(self.chance.random()), addresses=(f"/sim/{peer_id}",), hold=hold
-        )
+            peer, self.settings, random.Random(self.chance.random()), addresses=(f"/sim/{peer_id}",), hold=hold,
+            site=self.site(peer_id),
+        )  # fmt: skip
         compute = Compute(str(peer), self.settings, self.ledger, self.poisons)
         host = Host(peer, participant, compute, hold, head)
         host.forward_seconds = self.forward_seconds
@@ -119,6 +123,10 @@ class World:
             self.at(self.now, self.disks.tell, (host,))
         self.at(self.now, self.wake, (host,))
         return host
+
+    def site(self, peer_id: str) -> str:
+        """Where this peer always is; empty where the world has no sites."""
+        return f"site{crc32(peer_id.encode()) % self.sites}" if self.sites else ""
 
     def _start_compute(self, host: Host) -> None:
         host.compute_life += 1

@@ -12,9 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from ftnode.node.cli import leave
 from ftnode.node.home.identity import home_directory, take_identity
 from ftnode.node.owner import control_socket
 from ftnode.node.owner.join_options import Running, note_running
+from ftnode.node.owner.left_note import forget_left, note_left, read_left
+from ftnode.node.owner.left_note import told as told_fate
+from ftnode.protocol.holder.own_departure import HandedOver
 from tests.node.cli.cli_runner import Seen, runner
 from tests.node.life.volunteers import starting
 
@@ -159,3 +163,68 @@ def test_who_is_too_busy_to_answer_is_not_asked_twice(
     assert process.poll() is None, "a signal came, too"
     listener.close()
     assert run("leave", "--home", home, "--timeout", 20).code == 0 and process.wait(5) == 0
+
+
+@pytest.mark.parametrize("text", ["30", "soon", "-3s", "0s", "400d", ""])
+def test_what_is_no_time_is_refused(text: str, run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    _, process = volunteer()
+    assert run("leave", "--home", home, "--within", text).refused(64, "--within", "is no time", "write 30s or 2m")
+    assert run("leave", "--home", home, "--within", "3s", "--now").refused(64, "exclude each other")
+    assert process.poll() is None
+
+
+def test_one_whose_time_is_over_is_told_to_stop(
+    run: Callable[..., Seen], home: Path, volunteer: Volunteer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no socket, so that it hears a signal, and then a second one."""
+    monkeypatch.setattr(leave, "OVERDUE_SECONDS", 0.1)
+    peer, process = volunteer(signals=2)
+    seen = run("leave", "--home", home, "--within", "0.3s")
+    assert seen.code == 0 and "is asked to leave within 0 s" in seen.out and f"{peer} has left" in seen.out
+    assert process.wait(5) == 0
+
+
+LEAVER = VOLUNTEER.replace(
+    "sys.exit(",
+    """from ftnode.node.owner.left_note import note_left
+from ftnode.protocol.holder.own_departure import HandedOver
+note_left(home, identity.peer_id, HandedOver((0, 2), (), (3,)))
+sys.exit(""",
+)
+
+
+def test_it_says_what_became_of_the_stages(run: Callable[..., Seen], home: Path) -> None:
+    with starting(LEAVER, home) as start:
+        (peer, process), (other, second) = start(1), start(1)
+        seen = run("leave", "--home", home, "--peer", peer[-8:])
+        assert f"{peer} has left after" in seen.out and "others have the head and stage 2" in seen.out
+        assert "stage 3 is not handed over" in seen.out and process.wait(5) == 0
+        told = json.loads(run("leave", "--home", home, "--json").out)
+        assert told["stages"] == {other: {"handed_over": [0, 2], "under_way": [], "left_out": [3]}}
+        assert second.wait(5) == 0
+
+
+def test_what_an_earlier_life_said_is_not_told(run: Callable[..., Seen], home: Path, volunteer: Volunteer) -> None:
+    peer, process = volunteer()
+    note_left(home, peer, HandedOver((1,)))  # by this process
+    told = json.loads(run("leave", "--home", home, "--json").out)
+    assert list(told["left"]) == [peer] and told["stages"] == {} and process.wait(5) == 0
+    assert read_left(home, peer, os.getpid()) == HandedOver((1,))
+    forget_left(home, peer)
+    assert read_left(home, peer, os.getpid()) is None
+
+
+@pytest.mark.parametrize(
+    ("fate", "text"),
+    [
+        (HandedOver(), ""),
+        (HandedOver((0, 2)), "others have the head and stage 2"),
+        (HandedOver((), (3,)), "stage 3 was being handed over"),
+        (
+            HandedOver((), (), (1, 3)),
+            "stage 1 and stage 3 are not handed over, and come back as if this node was killed",
+        ),
+    ],
+)
+def test_one_line_says_it(fate: HandedOver, text: str) -> None:
+    assert told_fate(fate) == text

@@ -49,6 +49,7 @@ class Life:
         )
         self.compute, self.clock = FakeCompute(), CoreClock()
         self.left: list[str] = []
+        self.words: list[Leave] = []
         self.asked_to_stay = False
         self.said: list[str] = []
         self.departure = Departure(
@@ -69,6 +70,7 @@ class Life:
         else:
             assert isinstance(event, Leave) and event.pauses == event.reason.startswith("pauses, ")
             self.left.append(event.reason)
+            self.words.append(event)
 
     @property
     def done(self) -> bool:

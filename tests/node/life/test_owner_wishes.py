@@ -47,11 +47,12 @@ class Voice:
         self.said.append(f"{kind}: {text}")
 
 
-def owner_of(home: Path, rules: OwnerRules | None = None) -> tuple[OwnerWishes, Machine, Voice]:
+def owner_of(home: Path, rules: OwnerRules | None = None, notice: float = 0.0) -> tuple[OwnerWishes, Machine, Voice]:
     config: Any = SimpleNamespace(
         home=home,
         rules=rules or OwnerRules(),
         hand_over_seconds=60.0,
+        notice_seconds=notice,
         manifest=SimpleNamespace(run_id="r" * 64, run=SimpleNamespace(name="tiny")),
     )
     machine, voice = Machine(), Voice()
@@ -259,3 +260,59 @@ def test_a_node_that_is_about_to_begin_does_not_rest_yet(tmp_path: Path) -> None
         assert state["state"] == "paused" and state["holds"] == ()
 
     trio.run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "notice", "within", "done"),
+    [
+        ((signal.SIGTERM,), 30.0, [29.0], False),
+        ((signal.SIGTERM,), 0.0, [-1.0], False),
+        ((signal.SIGINT,), 30.0, [-1.0], False),
+        ((signal.SIGTERM, signal.SIGTERM), 30.0, [29.0], True),
+        ((signal.SIGTERM, signal.SIGINT), 30.0, [29.0], True),
+        ((signal.SIGINT, signal.SIGTERM), 30.0, [-1.0], True),
+    ],
+)
+def test_a_machine_that_is_taken_away_says_it_by_sigterm(
+    tmp_path: Path, numbers: tuple[int, ...], notice: float, within: list[float], done: bool
+) -> None:
+    async def heard() -> AsyncIterator[int]:
+        for number in numbers:
+            yield number
+
+    async def scenario() -> None:
+        owner, _, _ = owner_of(tmp_path, notice=notice)
+        life = Life()
+        owner.starts(trio.CancelScope())
+        owner.begin(life.departure)
+        await owner.listen(heard())
+        assert ([round(word.within, 3) for word in life.words], life.done) == (within, done)
+
+    trio.run(scenario, clock=trio.testing.MockClock())
+
+
+@pytest.mark.parametrize(
+    ("given", "within"), [(30, 29.0), (0.5, 0.0), (-3.0, 0.0), (None, -1.0), ("30", -1.0), (float("nan"), -1.0)]
+)
+def test_a_command_says_how_much_time_there_is(tmp_path: Path, given: Any, within: float) -> None:
+    async def scenario() -> None:
+        owner, _, _ = owner_of(tmp_path)
+        life = Life()
+        owner.begin(life.departure)
+        await owner.handlers["leave"]({"notice": given})
+        assert [round(word.within, 3) for word in life.words] == [within]
+
+    trio.run(scenario, clock=trio.testing.MockClock())
+
+
+def test_a_time_that_began_before_the_node_is_shorter_for_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        owner, _, _ = owner_of(tmp_path)
+        owner.starts(trio.CancelScope())
+        await owner.handlers["leave"]({"notice": 30})
+        await owner.handlers["leave"]({"notice": 90})
+        life = Life()
+        owner.begin(life.departure)
+        assert [round(word.within, 1) for word in life.words] == [29.0]
+
+    trio.run(scenario, clock=trio.testing.MockClock())

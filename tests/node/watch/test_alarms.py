@@ -14,7 +14,7 @@ from ftnode.protocol.picture import Picture
 from ftnode.protocol.words.messages import Commit
 from ftnode.protocol.words.types import Attempt, Copied, Peer, Rung, Version
 from tests.protocol.pictures import picture, signs
-from tests.protocol.situations import NOW, A, B, C, report, view_of
+from tests.protocol.situations import NOW, A, B, C, report, standby, view_of
 
 STEP = 7
 HEAD_AND_LAST, SHARED = ((A,), (B,), (A,)), ((A, B), (B,), (A, C))
@@ -142,3 +142,20 @@ def test_a_stage_that_goes_on_from_a_copy_is_told_of_when_it_costs_something(run
 @pytest.mark.parametrize("rung", [Rung.REPLICA, Rung.SNAPSHOT, Rung.KEPT, Rung.INITIAL])
 def test_what_came_back_whole_is_no_loss(rung: Rung) -> None:
     assert lost(rung, s9=2.2, s10=9.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("holders", "sites", "says"),
+    [
+        (HEAD_AND_LAST, {A: "x", B: "x"}, ("site x alone holds the head, stage 1 and stage 2",)),
+        (HEAD_AND_LAST, {A: "x", B: "y"}, ()),
+        (HEAD_AND_LAST, {A: "", B: ""}, ()),
+        (SHARED, {A: "x", B: "x", C: "y"}, ("site x alone holds the head and stage 1",)),
+    ],
+)
+def test_stages_that_one_site_holds_alone(
+    holders: tuple[tuple[Peer, ...], ...], sites: dict[Peer, str], says: tuple[str, ...]
+) -> None:
+    others = {peer: replace(standby(peer, 0)[peer], site=site) for peer, site in sites.items() if peer != A}
+    told = alarms(shown(holders, presences=others, here=sites[A]), NOW)
+    assert tuple(text.partition(":")[0] for text in told) == says

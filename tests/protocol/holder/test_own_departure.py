@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ftnode.protocol.holder.own_departure import OwnDeparture, WayOut
+from ftnode.protocol.holder.own_departure import HandedOver, OwnDeparture, WayOut
 from ftnode.protocol.situation import ClearTimer, Outcome, SetTimer, Situation
 from ftnode.protocol.words.effects import Note, Save, Send, Stop
 from ftnode.protocol.words.events import Leave
-from ftnode.protocol.words.messages import Resign
+from ftnode.protocol.words.messages import Begin, Resign
 from ftnode.protocol.words.types import Attempt, Peer, Version
 from ftnode.protocol.words.view import View
 from tests.protocol.situations import NOW, SETTINGS, VIEW, A, B, C, D, Held, Past, alive, situation, view_of
@@ -21,6 +21,7 @@ INITIAL = Held(versions={0: Version(0, "lineage", Attempt(-1, 0))}, capacity=3)
 OVER = Held(versions=TRAINED.versions, finished=True)
 ALONE = view_of((A,), (A,), ())
 BOTH = view_of((A,), (B,), (B,))
+NOBODY = Peer("nobody", 1)
 STOPPED, LEFT, STAYED, NOTHING = "stopped", "leaves", "stays", "nothing"
 
 
@@ -135,7 +136,7 @@ def test_it_gives_others_time_for_each_stage(view: View, seconds: float) -> None
 def test_a_view_without_us_or_without_others_is_the_end_and_a_leader_stays_a_heartbeat(
     wished: bool, pauses: bool, s: Situation, led: bool, result: str
 ) -> None:
-    out = departing(pauses, wished).on_view(s, (), led)
+    out = departing(pauses, wished).on_view(s, (), replace(VIEW, leader=s.me if led else NOBODY))
     assert came(out) == result
     assert (out == [SetTimer("leave", NOW + 2.0)]) == (result == LEFT)
 
@@ -244,9 +245,9 @@ def test_a_stage_that_was_lost_is_given_up_until_a_view_without_us_in_it_comes()
     role, s = OwnDeparture(), at(me=B)
     said = Resign("lineage", 3, (1,), False, False, "gone")
     assert role.give_up(s, (1,), "gone") == role.say(s) == [Send(A, said, None)]
-    role.on_view(s, (1,), False)
+    role.on_view(s, (1,), None)
     assert role.say(s)
-    role.on_view(at(view=view_of((A,), (C,), (B,)), me=B), (1,), False)
+    role.on_view(at(view=view_of((A,), (C,), (B,)), me=B), (1,), None)
     assert role.say(s) == []
     assert role.give_up(at(me=D), (1,), "gone") == [], "who is no member has nobody to tell"
 
@@ -267,3 +268,83 @@ def test_a_run_that_ended_lets_a_leaver_go_after_two_leases_but_not_with_a_last_
     assert role.beat(at(**both, now=NOW + 49.0)) == []
     assert role.beat(at(**both, now=NOW + 51.0)) == [Stop("asked")]
     assert departing(wished=False).beat(at(**both, now=NOW + 99.0)) == []
+
+
+def hurried(within: float = 30.0, s: Situation | None = None) -> tuple[OwnDeparture, Outcome]:
+    role, word = OwnDeparture(), Leave("asked", within=within, bytes_per_second=500.0)
+    role.wish(word)
+    return role, role.leave(s or at(me=B), word)
+
+
+def test_one_that_ends_says_when_and_what_its_line_takes() -> None:
+    role, out = hurried()
+    said = Resign("lineage", 3, (1,), True, True, "leaves: asked", 30.0, 500.0)
+    assert out == [Send(A, said, None), SetTimer("leave", NOW + 30.0)]
+    (later,) = role.say(at(me=B, now=NOW + 12.0))
+    assert isinstance(later, Send) and later.message == replace(said, seconds=18.0)
+    (late,) = role.say(at(me=B, now=NOW + 99.0))
+    assert isinstance(late, Send) and late.message == replace(said, seconds=0.0)
+
+
+@pytest.mark.parametrize(
+    "s",
+    [
+        at(me=B, now=NOW + 30.0),
+        at(view=ALONE, own=TRAINED, now=NOW + 30.0),
+        at(view=BOTH, own=OVER, liveness=alive(), now=NOW + 30.0),
+    ],
+    ids=["others are there", "it is alone", "it has the last copy"],
+)
+def test_at_its_time_it_stops_whatever_is_unfinished(s: Situation) -> None:
+    role, _ = hurried()
+    *told, stop = role.due(s)
+    assert stop == Stop("asked") and role.way is WayOut.GOES
+    assert all(isinstance(each, Send) and not each.message.hand_over for each in told)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("second", "until"), [(10.0, NOW + 15.0), (60.0, NOW + 30.0), (-1.0, NOW + 30.0)])
+def test_a_second_word_can_only_shorten_its_time(second: float, until: float) -> None:
+    role, _ = hurried()
+    word = Leave("again", within=second)
+    role.wish(word)
+    out = role.leave(at(me=B, now=NOW + 5.0), word)
+    assert out[-1] == SetTimer("leave", until) and role.until == until
+
+
+def test_who_has_time_and_is_told_that_it_has_not() -> None:
+    role = departing()
+    role.leave(at(me=B), Leave("asked"))
+    out = role.leave(at(me=B, now=NOW + 5.0), Leave("asked", within=3.0))
+    assert out[-1] == SetTimer("leave", NOW + 8.0)
+
+
+def test_a_leader_does_not_stay_beyond_its_time() -> None:
+    role, _ = hurried(within=1.0, s=at())
+    assert role.on_view(at(me=D), (), replace(VIEW, leader=D)) == [SetTimer("leave", NOW + 1.0)]
+
+
+THREE = view_of((A,), (B,), (B,), (B, C))
+
+
+def begun(*learners: tuple[int, Peer]) -> Begin:
+    base = Version(7, "c7", Attempt(2, 9))
+    return Begin("lineage", 3, 8, Attempt(3, 1), base, False, False, True, False, 2, (), (), (), (), learners)
+
+
+def test_what_becomes_of_its_stages_is_known_at_any_time() -> None:
+    """Stage 1 is learnt and joins, stage 2 is rebuilt by somebody, and another one holds stage 3, too."""
+    s = at(view=THREE, me=B, own=Held(begin=begun((1, D))))
+    role, _ = hurried(s=s)
+    assert role.fate(s) == HandedOver((3,), (1,), (2,))
+    joined = at(view=view_of((A,), (D,), (B,), (B, C), number=4), me=B, own=Held(begin=begun((1, D))))
+    role.on_view(joined, THREE.stages_of(B), THREE)
+    assert role.fate(joined) == HandedOver((1, 3), (), (2,))
+    gone = at(view=view_of((A,), (D,), (A,), (C,), number=5), me=B, own=Held(begin=begun()))
+    role.on_view(gone, (2, 3), joined.view)
+    assert role.fate(gone) == HandedOver((1, 3), (), (2,))
+
+
+def test_who_was_not_asked_to_go_would_leave_what_nobody_else_has() -> None:
+    s = at(view=THREE, me=B, own=Held(begin=begun((2, D))))
+    assert OwnDeparture().fate(s) == HandedOver((3,), (2,), (1,))
+    assert OwnDeparture().fate(at(view=None)) == HandedOver()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.messages import Answer, Begin, Commit, Ready, StageReport, StageResult
 from ftnode.protocol.words.types import Attempt, Peer, Version
 from ftnode.protocol.words.view import View
-from tests.protocol.situations import NOW, SETTINGS, A, B, C, D, Past, Vote, report, situation, standby, view_of
+from tests.protocol.situations import NOW, SETTINGS, VIEW, A, B, C, D, Past, Vote, report, situation, standby, view_of
 
 BASE, ATTEMPT = Version(7, "c7", Attempt(2, 9)), Attempt(3, 1)
 CROWDED = view_of((A,), (B,), (B,))
@@ -239,3 +240,15 @@ def test_nobody_new_is_asked_after_newcomers_that_failed() -> None:
         assert MakeOffer not in map(type, role.beat(situation(view=CROWDED, presences=standby(D), now=now)))
     told = role.beat(situation(view=CROWDED, presences=standby(D), now=NOW + quiet))
     assert MakeOffer in map(type, told)
+
+
+@pytest.mark.parametrize(("site", "stage"), [("", 1), ("x", 1), ("y", 0), ("z", 1)])
+def test_of_stages_that_are_equally_slow_it_learns_one_that_is_at_another_site(site: str, stage: int) -> None:
+    """A, with the head, is at x, B at y, and C, of whom no pace is known either, at y. The first stage costs most."""
+    role = learning(VIEW)
+    others = {peer: replace(standby(peer, 0)[peer], site="y") for peer in (B, C)}
+    newcomer = {D: replace(standby(D)[D], site=site)}
+    for now in (NOW, NOW + BEAT):
+        s = situation(view=VIEW, settings=replace(SETTINGS, replicas=2), presences=others | newcomer, now=now, here="x")
+        told = role.beat(s)
+    assert [each.offer.stages for each in told if isinstance(each, MakeOffer)] == [(stage,)]

@@ -13,10 +13,10 @@ from ftnode.protocol.leader.leavers import PATIENCE_LEASES, Leavers
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
-from ftnode.protocol.situation import LetUsGo, MakeOffer, Outcome
+from ftnode.protocol.situation import LetUsGo, MakeOffer, Outcome, Situation
 from ftnode.protocol.words.effects import Note, Search
 from ftnode.protocol.words.messages import Begin, StageReport
-from ftnode.protocol.words.types import Attempt, Peer, Version
+from ftnode.protocol.words.types import Attempt, Copied, Peer, Version
 from ftnode.protocol.words.view import View
 from tests.protocol.situations import (
     NOW,
@@ -57,7 +57,7 @@ def test_a_wish_to_leave_is_taken_down_once() -> None:
     role.announce(situation(), out, B)
     role.announce(situation(now=NOW + 1.0), out, B)
     assert [type(each) for each in out] == [Note, Search] and B in role and C not in role
-    assert role.wanting() == [(1, B)]
+    assert role.wanting(situation()) == [(1, B)]
 
 
 @pytest.mark.parametrize(
@@ -230,3 +230,118 @@ def test_who_leads_next(
 
 def test_who_is_no_member_any_more_does_not_leave() -> None:
     assert D not in leavers(VIEW, D) and B in leavers(VIEW, B)
+
+
+LONE = view_of((A,), (B,), (B,), (B,))
+"""B holds all block stages, of which there are three in these settings."""
+PACED = replace(SETTINGS, stages=3, block_state_bytes=1000, head_state_bytes=1000)
+
+
+def hurried(seconds: float, rate: float = 100.0, **changes: Any) -> tuple[Leavers, Situation]:
+    """B ends in so many seconds, and a stage takes ten of them."""
+    role, out = leavers(LONE, B), Outcome()
+    s = situation(view=LONE, settings=PACED, **changes)
+    role.announce(s, out, B, seconds, rate)
+    return role, s
+
+
+def asked(role: Leavers, s: Situation) -> dict[Peer, tuple[int, ...]]:
+    return {each.to: each.offer.stages for each in role.beat(s) if isinstance(each, MakeOffer)}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rate", "stages"),
+    [
+        (-1.0, 100.0, (1, 2, 3)),
+        (500.0, 100.0, (1,)),
+        (30.0, 100.0, (1,)),
+        (11.0, 100.0, ()),
+        (30.0, 0.0, (1,)),
+        (30.0, 1e6, (1, 2, 3)),
+    ],
+    ids=["no hurry", "long enough", "for two", "for none", "a line of which nothing is known", "a fast line"],
+)
+def test_one_that_ends_hands_over_one_after_the_other(seconds: float, rate: float, stages: tuple[int, ...]) -> None:
+    role, s = hurried(seconds, rate, presences=standby(C, 3))
+    assert asked(role, s) == ({C: stages} if stages else {})
+    assert asked(role, s) == {}, "it has been asked"
+
+
+def test_the_next_one_is_asked_for_when_the_one_before_has_been_fetched() -> None:
+    role, s = hurried(40.0, presences=standby(C, 3) | standby(D, 3))
+    (first,) = asked(role, s)
+    learner = role.learners.learners[1, first]
+    learner.accepted = True
+    assert asked(role, s) == {}, "it fetches"
+    learner.applied = 7
+    assert asked(role, s) == {({C, D} - {first}).pop(): (3,)}, "a newcomer joins with all that it learns"
+
+
+def test_a_member_that_has_fetched_one_fetches_the_next() -> None:
+    role, s = hurried(40.0, presences=standby(A, 3))
+    assert asked(role, s) == {A: (1,)}
+    role.learners.learners[1, A].accepted, role.learners.learners[1, A].applied = True, 7
+    assert asked(role, s) == {A: (3,)}, "then the one between them is a blend"
+
+
+def test_what_does_not_pass_is_not_learnt_by_others_either() -> None:
+    """Its line is for what is worth most, and not for replicas or newcomers that take a stage of its."""
+    role, s = hurried(25.0, presences=standby(C, 3) | standby(D, 3))
+    assert len(asked(role, s)) == 1
+    later = s._replace(now=NOW + 3.0)
+    for now in (s, later, later._replace(now=NOW + 6.0)):
+        assert not any(isinstance(each, MakeOffer) for each in role.learners.beat(now))
+
+
+def test_with_time_for_nothing_it_works_on_until_its_time_is_up() -> None:
+    role, s = hurried(4 * PATIENCE, 1.0, presences=standby(C, 3))
+    role.beat(s)
+    role.beat(s._replace(now=NOW + 3 * PATIENCE))
+    assert not role.losses.gone and role.wanting(s) == []
+
+
+def test_a_notice_that_is_taken_back_is_none() -> None:
+    role, s = hurried(1.0)
+    assert role.wanting(s) == []
+    role.announce(s, Outcome(), B)
+    assert role.wanting(s) == [(1, B), (2, B), (3, B)]
+
+
+@pytest.mark.parametrize(
+    ("keeper", "first"), [(None, 3), (C, 2), (B, 3)], ids=["nobody keeps a copy", "another member does", "it does"]
+)
+def test_copies_of_others_make_a_stage_worth_less_and_its_own_do_not(keeper: Peer | None, first: int) -> None:
+    """Of a middle stage and the last one."""
+    view, out = view_of((A,), (C,), (B,), (B,)), Outcome()
+    reports = {keeper: replace(report(), copies=(Copied(3, 7, 0),))} if keeper is not None else {}
+    role = leavers(view, B)
+    s = situation(view=view, settings=PACED, reports=reports, presences=standby(D, 3))
+    role.announce(s, out, B, 30.0, 100.0)
+    assert asked(role, s) == {D: (first,)}
+
+
+def test_it_says_what_passes_and_again_when_that_is_something_else() -> None:
+    role, s = hurried(30.0, presences=standby(C, 0))
+
+    def told(later: float) -> list[str]:
+        notes = [each for each in role.beat(s._replace(now=NOW + later)) if isinstance(each, Note)]
+        return [note.text for note in notes if "are left" in note.text]
+
+    (text,) = told(0.0)
+    assert "28.0 s are left, in which 1, 3 can be handed over" in text and "2 cannot" in text
+    assert told(2.0) == []
+    (text,) = told(10.0)
+    assert "in which 1 can be handed over" in text and "2, 3 cannot" in text
+
+
+@pytest.mark.parametrize(
+    ("sites", "heir"),
+    [(("", ""), C), (("x", "y"), D), (("y", "x"), C), (("x", "x"), C), (("", "y"), D), (("x", ""), C)],
+)
+def test_of_equals_one_of_another_site_than_its_neighbours_is_asked(sites: tuple[str, str], heir: Peer) -> None:
+    """The head, which is beside it, is at site x; the one that leaves does not count."""
+    view = view_of((A,), (B,), (A,))
+    ours = {B: replace(standby(B, 0)[B], site="y")}
+    standbys = {peer: replace(standby(peer)[peer], site=site) for peer, site in zip((C, D), sites)}
+    role = leavers(view, B)
+    assert asked(role, situation(view=view, presences=ours | standbys, here="x")) == {heir: (1,)}

@@ -164,6 +164,8 @@ ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUG
         (ms.Answer("line", 3, (1,), True, (1,), ""), "stages", [(stage,) for stage in ODD_STAGES]),
         (ms.Answer("line", 3, (1,), True, (1,), ""), "exact", [(2,), (-1,)]),
         (ms.Resign("line", 3, (1,), False, False, ""), "stages", [(stage,) for stage in ODD_STAGES]),
+        (ms.Resign("line", 3, (1,), True, True, ""), "seconds", [2.0**49]),
+        (ms.Resign("line", 3, (1,), True, True, ""), "bytes_per_second", [-1.0]),
         (PROMISE, "ballot", [ms.Ballot(-1, PEERS[0]), ms.Ballot(HUGE, PEERS[0])]),
         (PROMISE, "accepted_ballot", [None, ms.Ballot(-1, PEERS[0]), ms.Ballot(HUGE, PEERS[0])]),
         (PROMISE, "accepted_view", [None, replace(VIEW, epochs=())]),
