@@ -1,9 +1,9 @@
 """One change of who holds what: where somebody who comes is worth most, and who is worth more elsewhere.
 
 A layout costs what a step takes in it, in seconds that last: with what the losses of sole holders are expected to take
-on top; several at one site count as one. All places that somebody could take are compared by that, in the liquid's estimate (flow.py), and the best is
-taken. So one rule answers where a newcomer goes, what it takes over from whom, which replica a lost stage gets, and who
-moves.
+on top, where several holders at one site count as one. All places that somebody could take are compared by that, in the
+liquid's estimate (flow.py), and the best is taken. So one rule answers where a newcomer goes, what it takes over from
+whom, which replica a lost stage gets, and who moves.
 
 - *Part of what somebody holds*: a range at one end of it, in its place (SWARM and Petals move whole stages).
 - *Beside others*: all that the same peers hold, or one stage of it, as one more holder.
