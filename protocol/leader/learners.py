@@ -27,6 +27,8 @@ from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Peer, names_of
 from ftnode.protocol.words.view import View
 
+WORK_MAX, MACHINE_WORK = 20_000, 100
+"""About microseconds that a leader spends at one heartbeat on where newcomers go, and on each machine for that."""
 IN_VAIN_MAX = 2
 """At least so many finished steps wait for the Ready of a learner."""
 
@@ -156,16 +158,24 @@ class Learners:
         if not standbys:
             self._rearrange(s, out)
         elif s.now - max(since) >= s.settings.heartbeat_seconds or s.now - min(since) >= s.settings.lease_seconds:
-            for presence in sorted(standbys, key=lambda presence: presence.peer):
-                if s.now < self._unfit.get(presence.peer, s.now):
-                    continue
-                found = self._place(s, presence)
-                if found is None:
-                    self._unfit[presence.peer] = s.now + s.settings.move_seconds
-                else:
-                    self._unfit.clear()
-                    self._ask_for(s, out, presence, found)
+            self._ask_standbys(s, out, standbys)
         return out
+
+    def _ask_standbys(self, s: Situation, out: Outcome, standbys: Iterable[Presence]) -> None:
+        """Those who are worth something somewhere; as many at once as the leader has time for."""
+        work = 0
+        for presence in sorted(standbys, key=lambda presence: presence.peer):
+            if s.now < self._unfit.get(presence.peer, s.now) or len(s.members) + len(self.learners) >= GROUP_MAX:
+                continue
+            found, spent = self._place(s, presence)
+            if found is None:
+                self._unfit[presence.peer] = s.now + s.settings.move_seconds
+            else:
+                self._unfit.clear()
+                self._ask_for(s, out, presence, found)
+            work += spent
+            if work > WORK_MAX:
+                return
 
     def pupils(self) -> set[Peer]:
         """All that learn something."""
@@ -233,15 +243,14 @@ class Learners:
             groups[stage] = [other for other in groups[stage] if other != learner.giver] + [peer]
         return groups
 
-    def _place(self, s: Situation, presence: Presence) -> Choice | None:
-        """Where it is worth most: see changes.py."""
-        if len(s.members) + len(self.learners) >= GROUP_MAX:
-            return None
+    def _place(self, s: Situation, presence: Presence) -> tuple[Choice | None, int]:
+        """Where it is worth most: see changes.py. And what it took to find out, in microseconds about."""
         hurried = self.memory.notices.keys()  # their lines are for what only they hold, in its order
         theirs = [stage for stage, group in enumerate(self.view.holders) if hurried >= {*group}]
         could = replace(presence, refuses=(*presence.refuses, *theirs))
         outlook = Outlook(s, self.memory, self._expected(), [could])
-        return outlook.changes.best_place(name_of(presence.peer), {stage for stage, _ in self.learners})
+        found = outlook.changes.best_place(name_of(presence.peer), {stage for stage, _ in self.learners})
+        return found, outlook.changes.work + MACHINE_WORK * len(outlook.peers)
 
     def _ask_for(self, s: Situation, out: Outcome, presence: Presence, choice: Choice) -> None:
         """`choice`: what _place found for it."""

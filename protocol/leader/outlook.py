@@ -3,7 +3,8 @@ where one is known.
 
 Everything is by the peers' own word. A holder tells in its heartbeats how long its device and its line take for a
 microbatch, somebody else in the directory how fast its device is. Block stages are alike, so that who is known at one
-is known at all of them. Of whom nothing is known is as fast as the others are.
+is known at all of them. Of whom nothing is known is as fast as the others are, and what nobody has measured yet counts
+for no more than the fastest of them: else somebody could have a whole run for a word.
 """
 
 from __future__ import annotations
@@ -90,12 +91,13 @@ def paces_of(
             heads[peer] = seconds
     known = {peer: median(seconds) for peer, seconds in blocks.items()}
     usual = median(known.values() or heads.values() or [1.0])
+    fastest = min((*known.values(), *heads.values()), default=0.0)
     speeds = {peer: one.tokens_per_second for peer, one in able.items() if one.tokens_per_second > 0}
     tokens = max((commit.tokens for commit in s.history.newest_commits(2)), default=0) / s.settings.microbatches
     if not (tokens or known or heads):
         tokens = median(speeds.values() or [1.0])
     if tokens:
-        known = {peer: tokens / speed for peer, speed in speeds.items()} | known
+        known = {peer: max(fastest, tokens / speed) for peer, speed in speeds.items()} | known
     head_usual = median(seconds / known.get(peer, usual) for peer, seconds in heads.items()) if heads else 1.0
     found = {}
     for peer in (*held, *able):

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from math import sqrt
 from types import MappingProxyType
@@ -29,8 +30,10 @@ LOAD: Final = 0.1
 """Of what machines are busy on average, so much counts beside the step: who relieves somebody that does not limit yet
 does some good."""
 NOISE: Final = 0.1
-"""What a move must gain at least, as a share of the step. Paces are measured, and the liquid is right within that. One
-more holder may seem to cost so much: the stage does not go with the first one then."""
+"""Of the step. Paces are measured, and the liquid is right within that. One more holder may seem to cost so much: the
+stage does not go with the first one then."""
+GAIN: Final = 0.1
+"""Of the step, what a move must gain at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,12 @@ class Choice:
         return text + (f" (rejected: {others})" if others else "")
 
 
+FLOW_WORK: Final = 3
+"""About microseconds of the liquid for each stage and holding."""
+LIMITING: Final = 2
+MOVERS: Final = 8
+"""Moves are those of the least busy ones, one of each group, to help the busiest: else a large swarm would have
+thousands."""
 CONFIRMED: Final = 3
 """So many changes of what others hold are looked at by the schedule, too."""
 REJECTED: Final = 2
@@ -107,12 +116,15 @@ class Changes:
     ) -> None:
         self.swarm, self.present, self.replicas, self.risk, self.sites = swarm, present, replicas, risk, sites
         self._flow = Flow(swarm)
+        self.work = 0
+        """About microseconds that were spent on it."""
         self._numbers = {name: number for number, name in enumerate(self._flow.names)}
         self.held = stages_of(present)
 
     def worth(self, holders: Holders) -> Worth:
         """Every stage must have a holder, and every holder a pace for it."""
         groups = [tuple(self._numbers[name] for name in group) for group in holders]
+        self.work += FLOW_WORK * (len(holders) + sum(map(len, holders)))
         return self._worth(holders, *self._flow.seconds(groups))
 
     def scheduled(self, holders: Holders) -> Worth:
@@ -147,27 +159,49 @@ class Changes:
     def best_wider(self, names: Sequence[str]) -> Choice | None:
         """Which of these, who hold something, takes a part of what somebody else holds, or joins; None where a step
         gets hardly shorter by that."""
-        places = [place for name in sorted(names) for place in (*self.reliefs(name), *self.joins(name))]
+        limiting = self._limiting()
+        free = sorted(names, key=self._busy)[:MOVERS]
+        places = [place for name in free for place in self._places(name, limiting)]
         return self._confirmed(self._compared(places))
+
+    def _limiting(self) -> frozenset[str]:
+        """Those who are busy longest."""
+        return frozenset(sorted(self.held, key=self._busy, reverse=True)[:LIMITING])
+
+    def _busy(self, name: str) -> tuple[float, str]:
+        return self._done[self._numbers[name]], name
+
+    @cached_property
+    def _done(self) -> list[float]:
+        """Until each machine is done, in the present layout."""
+        return self._flow.seconds([tuple(self._numbers[name] for name in group) for group in self.present])[1]
+
+    def _places(self, name: str, limiting: Collection[str]) -> Iterator[Place]:
+        """Those that help somebody who limits."""
+        for place in (*self.reliefs(name), *self.joins(name)):
+            groups = {other for stage in place.stages for other in self.present[stage]}
+            if not groups.isdisjoint(limiting):
+                yield place
 
     def _confirmed(self, found: Sequence[tuple[Place, Worth]]) -> Choice | None:
         """The best of the most promising ones, by the schedule, where it is clearly better than the present layout."""
         present = self.scheduled(self.present) if found else Worth(0.0, 0.0, 0.0)
         sure = [(place, self.scheduled(place.holders)) for place, _ in found[:CONFIRMED]]
-        sure = _in_order([one for one in sure if one[1].cost < (1 - NOISE) * present.cost])
+        sure = _in_order([one for one in sure if one[1].cost < (1 - GAIN) * present.cost])
         return _choice(sure, present) if sure else None
 
     def best_move(self, movable: Mapping[str, tuple[int, ...]], steps: float) -> Choice | None:
         """Of those who could give up what they hold, since others hold it as well: `movable`, with the stages. `steps`:
         how many are expected until the next loss changes everything; a move must have paid for itself by then."""
-        present, found = self.worth(self.present), list[tuple[Place, Worth]]()
-        for name, stages in sorted(movable.items()):
+        present, found, limiting = self.worth(self.present), list[tuple[Place, Worth]](), self._limiting()
+        of_each = {movable[name]: name for name in sorted(movable, key=self._busy, reverse=True)}
+        for stages, name in [*of_each.items()][-MOVERS:]:
             rest = without(self.present, name, stages)
             if not all(rest):
                 continue
             left = Changes(self.swarm, rest, self.replicas, self.risk, self.sites)
             away = left.worth(rest)
-            elsewhere = [place for place in (*left.reliefs(name), *left.joins(name)) if place.stages != stages]
+            elsewhere = [place for place in left._places(name, limiting) if place.stages != stages]
             for place, worth in left._compared(elsewhere)[:1]:
                 if pays_off(present, away, worth, self.risk.seconds, steps):
                     found.append((place, worth))
