@@ -91,6 +91,8 @@ class LeaderMemory:
     """Of the view that this peer led last."""
     newcomers: set[Peer] = field(default_factory=set)
     """Members that came in views that this peer led, and have not shown yet how fast they are."""
+    plan: str = ""
+    """What was last chosen of who should hold what, over what, and with which numbers."""
     losses_seen: int = 0
     """Of members that did not say that they leave."""
     watched_seconds: float = 0.0

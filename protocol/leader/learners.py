@@ -18,7 +18,7 @@ from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.recruiting import offer_to
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.liveness.deadlines import Deadline
-from ftnode.protocol.planning.changes import Choice
+from ftnode.protocol.planning.changes import Choice, in_short
 from ftnode.protocol.situation import ClearTimer, Outcome, Situation
 from ftnode.protocol.step.routes import neighbours
 from ftnode.protocol.wire.admission import GROUP_MAX
@@ -256,6 +256,7 @@ class Learners:
         """`choice`: what _place found for it."""
         giver = next((one for one in s.members if name_of(one) == choice.place.giver), None)
         why = f"{giver} holds {len(self.view.stages_of(giver))} stages" if giver is not None else "as one more holder"
+        self.memory.plan = f"{presence.peer} for {in_short(choice.place)}: {choice.reason}"
         self.ask(s, out, presence, dict.fromkeys(choice.place.stages, giver), f"{why}; {choice.reason}")
 
     def _rearrange(self, s: Situation, out: Outcome) -> None:

@@ -85,7 +85,8 @@ class ReplicaMoves:
         if found is not None:
             peer = outlook.peers[found.place.name]
             held = movable[found.place.name]
-            out.note("move", f"{peer} is to leave {names_of(held)} for {in_short(found.place)}: {found.reason}")
+            self.memory.plan = f"{peer} is to leave {names_of(held)} for {in_short(found.place)}: {found.reason}"
+            out.note("move", self.memory.plan)
             self.give_up(peer, held, f"it is worth more elsewhere: {found.reason}")
         return out
 
