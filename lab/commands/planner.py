@@ -20,8 +20,8 @@ from ftnode.node.home.paths import whole_path
     help="Until a machine is back, on average; 0: it stays away.",
 )  # fmt: skip
 @click.option(
-    "--only", type=click.Choice(("odyssey", "settings", "volunteers", "flexitrain")), multiple=True,
-    help="This part; repeats.  [default: all]",
+    "--only", type=click.Choice(("odyssey", "settings", "volunteers", "flexitrain", "estimator")), multiple=True,
+    help="This part; repeats.  [default: all but estimator, which starts real swarms]",
 )  # fmt: skip
 @click.option("--out", metavar="DIR", help="Folder for planner.json, pictures, and what is kept when stopped.")
 @json_option
@@ -31,7 +31,7 @@ def planner(
     home: str | None,
 ) -> int:  # fmt: skip
     """The planner against ReCycle, Oobleck, Bamboo and CheckFree in Odyssey's simulation of failures and in 20 other
-    settings; unequal volunteers; FlexiTrain's tables. Up to 20 minutes."""
+    settings; unequal volunteers; FlexiTrain's tables. Up to 20 minutes. The estimate itself against real swarms."""
     from ftnode.lab.planner.planner import Asked, run
 
     return run(Asked(seeds, hours, failures, away, only, whole_path(out) if out else None, as_json))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from ftnode.lab.planner import flexitrain, moving, volunteers
+from ftnode.lab.planner import estimator, flexitrain, moving, volunteers
 from ftnode.lab.planner.odyssey import figures, of_seed, text
 from ftnode.lab.planner.pictures import draw_all
 from ftnode.lab.planner.setting import Setting
@@ -23,6 +23,7 @@ from ftnode.lab.results.result_files import folder_for, kept_or_made, write_atom
 from ftnode.node.watch.status_table import Table
 
 PARTS: Final = ("odyssey", "settings", "volunteers", "flexitrain")
+"""Without `estimator`, which starts real swarms."""
 CHURN_HOURS: Final = 4.0
 CHURN_SEEDS: Final = 4
 DRAWS: Final = 4
@@ -64,9 +65,7 @@ def run(asked: Asked) -> int:
     kept = Kept(folder)
     found: dict[str, Any] = {}
     for part in asked.only or PARTS:
-        found |= {"odyssey": _odyssey, "settings": _settings, "volunteers": _volunteers, "flexitrain": _flexitrain}[
-            part
-        ](asked, kept)
+        found |= MADE[part](asked, kept)
     if folder is not None:
         path = folder / "planner.json"
         before = json.loads(path.read_text()) if path.exists() else {}
@@ -123,6 +122,20 @@ def _flexitrain(asked: Asked, kept: Kept) -> dict[str, Any]:
     return {"flexitrain": flexitrain.figures(MONTHS * asked.seeds)}
 
 
+def _estimator(asked: Asked, kept: Kept) -> dict[str, Any]:
+    cases = [
+        kept("estimator", (name, case), partial(estimator.measure, name, case))
+        for name, case in estimator.CASES.items() if not asked.names or name in asked.names
+    ]  # fmt: skip
+    return {"estimator": estimator.figures(cases)}
+
+
+MADE: Final[Mapping[str, Callable[[Asked, Kept], dict[str, Any]]]] = {
+    "odyssey": _odyssey, "settings": _settings, "volunteers": _volunteers, "flexitrain": _flexitrain,
+    "estimator": _estimator,
+}  # fmt: skip
+
+
 def _text(asked: Asked, found: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     if "odyssey" in found:
@@ -140,7 +153,22 @@ def _text(asked: Asked, found: Mapping[str, Any]) -> list[str]:
         lines += ["", *_volunteers_text(found["volunteers"])]
     if "flexitrain" in found:
         lines += ["", *_flexitrain_table(found["flexitrain"])]
+    if "estimator" in found:
+        lines += ["", *_estimator_table(found["estimator"])]
     return lines
+
+
+def _estimator_table(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        (one["name"], f"{one['measured_seconds']:.3f}", f"{one['estimated_seconds']:.3f}", f"{one['error']:+.1%}",
+         one["holders"])
+        for one in found["measured"]
+    ]  # fmt: skip
+    return [
+        "seconds of a step, in real swarms and by the schedule:",
+        *Table(("layout", "measured", "estimated", "error", "who holds what"), tuple(rows)).lines(),
+        f"{found['mean_error']:.1%} on the mean of {found['layouts']}, {found['worst_error']:.1%} at worst",
+    ]
 
 
 def _settings_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
