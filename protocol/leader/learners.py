@@ -263,13 +263,12 @@ class Learners:
         """Nobody stands by: somebody moves, or a member with room takes a part of what another one holds, where that
         makes a step clearly shorter; not soon after the last change."""
         moves = self.moves
-        if s.now - moves.since < s.settings.move_seconds or self.learners:
+        if s.now - moves.since < s.settings.move_seconds or self.learners or self.memory.leavers:
             return
         moves.since = s.now
         moved = moves.beat(s)
         out.extend(moved)
         roomy = [presence for presence in s.presences.values() if presence.peer in s.members and self.room(s, presence)]
-        roomy = [presence for presence in roomy if presence.peer not in self.memory.leavers]
         if moved or not roomy or len(s.members) == 1:
             return
         outlook = Outlook(s, self.memory, self._expected())

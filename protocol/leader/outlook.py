@@ -80,7 +80,11 @@ def paces_of(
 ) -> dict[Peer, tuple[float, float]]:
     """Of each, seconds for a microbatch at a block stage and at the head. Before anything is measured the word of
     those who say how fast their devices are still tells them apart."""
-    told = {(peer, one.stage): one.seconds for peer, report in s.reports.items() for one in report.stages}
+    sized = s.settings.forward_bytes > 0  # else no line can be told from how long tensors take on it
+    told = {
+        (peer, one.stage): one.seconds if sized else one.pace
+        for peer, report in s.reports.items() for one in report.stages
+    }  # fmt: skip
     told |= {(s.me, stage): s.own.pace_of(stage) for stage in s.mine}
     blocks: dict[Peer, list[float]] = {}
     heads: dict[Peer, float] = {}
@@ -91,7 +95,7 @@ def paces_of(
             heads[peer] = seconds
     known = {peer: median(seconds) for peer, seconds in blocks.items()}
     usual = median(known.values() or heads.values() or [1.0])
-    fastest = min((*known.values(), *heads.values()), default=0.0)
+    fastest = min(known.values() or heads.values() or [0.0])
     speeds = {peer: one.tokens_per_second for peer, one in able.items() if one.tokens_per_second > 0}
     tokens = max((commit.tokens for commit in s.history.newest_commits(2)), default=0) / s.settings.microbatches
     if not (tokens or known or heads):

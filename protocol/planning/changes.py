@@ -125,21 +125,29 @@ class Changes:
         """Every stage must have a holder, and every holder a pace for it."""
         groups = [tuple(self._numbers[name] for name in group) for group in holders]
         self.work += FLOW_WORK * (len(holders) + sum(map(len, holders)))
-        return self._worth(holders, *self._flow.seconds(groups))
+        return self._worth(holders, self._flow.seconds(groups)[0])
 
     def scheduled(self, holders: Holders) -> Worth:
         """As worth(), by the schedule, which knows of whole microbatches and of queues."""
-        timing = step_timing(self.swarm.layout(holders), self.swarm.batch)
-        return self._worth(holders, timing.seconds, [max(timing.busy.get(name, (0.0,))) for name in self._flow.names])
+        return self._worth(holders, step_timing(self.swarm.layout(holders), self.swarm.batch).seconds)
 
-    def _worth(self, holders: Holders, seconds: float, done: Sequence[float]) -> Worth:
+    def _worth(self, holders: Holders, seconds: float) -> Worth:
         lasting = seconds
         if self.risk.rate and self.risk.steps:
             alone = [steps for group, steps in zip(holders, self.risk.steps) if self._together(group)]
             lost = sum(self.risk.seconds + steps * seconds for steps in alone)
             lasting = seconds * (1 + self.risk.rate * lost)
-        load = sqrt(sum(one * one for one in done) / len(done))
-        return Worth(seconds, lasting, lasting + LOAD * load)
+        return Worth(seconds, lasting, lasting + LOAD * self._load(holders))
+
+    def _load(self, holders: Holders) -> float:
+        """Seconds for which devices compute in a step: the root of the mean square over all machines."""
+        busy, paces = [0.0] * len(self._numbers), self._flow.paces
+        for stage, group in enumerate(holders):
+            numbers = [self._numbers[name] for name in group]
+            share = 1 / sum(1 / max(paces[number][stage], 1e-9) for number in numbers)
+            for number in numbers:
+                busy[number] += share
+        return self.swarm.batch.microbatches * sqrt(sum(one * one for one in busy) / len(busy))
 
     def _together(self, group: tuple[str, ...]) -> bool:
         """One loss takes all of them."""

@@ -35,7 +35,8 @@ class Steps(Past):
 def test_a_newcomer_is_as_fast_as_it_says_within_bounds(speed: float, seconds: float) -> None:
     """Ten tokens a microbatch."""
     presences = standby(D, 3, tokens_per_second=speed)
-    s = situation(view=VIEW, reports=TOLD, presences=presences, history=Steps())
+    settings = replace(SETTINGS, forward_bytes=1000)
+    s = situation(view=VIEW, reports=TOLD, presences=presences, history=Steps(), settings=settings)
     block, head = paces_of(s, {A: (0,), B: (1,), C: (2,)}, presences)[D]
     assert block == pytest.approx(seconds) and head == pytest.approx(seconds)
 
