@@ -18,8 +18,8 @@ import trio
 
 from ftnode.node.directory.link import CALL_SECONDS, Dialer, DirectoryDown, DirectoryLink
 from ftnode.node.directory.record_store import check, key_hash
-from ftnode.node.directory.records import Claim, RunNotice, Sign, Statement, key_of, next_sequence, sign_record
-from ftnode.node.home.identity import verify
+from ftnode.node.directory.records import Claim, RunNotice, Statement, key_of, next_sequence, sign_record
+from ftnode.node.home.identity import Sign, verify
 from ftnode.node.links.address_cards import bare
 from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.undigested import asking

@@ -14,7 +14,8 @@ from typing import cast
 
 import msgpack
 
-from ftnode.node.directory.records import RECORD_BYTES_MAX, Statement, Verify, key_of, read_record
+from ftnode.node.directory.records import RECORD_BYTES_MAX, Statement, key_of, read_record
+from ftnode.node.home.identity import Verify
 from ftnode.protocol.wire.decoder import Limits, decode, decode_extension
 from ftnode.protocol.words.errors import PeerError
 

@@ -10,12 +10,12 @@ record fits into exactly one place of the DHT for exactly one span of time, whoe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
 import msgpack
 
+from ftnode.node.home.identity import Sign, Verify
 from ftnode.node.watch.told_on import WORDS_TEXT_MAX
 from ftnode.protocol.wire.decoder import Limits, decode
 from ftnode.protocol.words.codec import encode_canonical, from_plain
@@ -36,10 +36,6 @@ ADDRESS_BYTES_MAX = 256
 NAME_BYTES_MAX = 64
 RUNS_KEY = "ftnode/2/runs"
 """The one key that is known to somebody who knows no run: a bootstrap peer, or `ftnode status` that asks it."""
-
-Sign = Callable[[bytes], bytes]
-Verify = Callable[[str, bytes, bytes], bool]
-"""(peer_id, data, signature) → whether the key that `peer_id` is made that signature; False for any nonsense."""
 
 
 @dataclass(frozen=True, slots=True)

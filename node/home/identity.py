@@ -13,7 +13,7 @@ import pwd
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,10 @@ from platformdirs import user_data_path
 from ftnode.node.home.last_runs import note_run, rank
 from ftnode.node.home.paths import platform_folder, whole_path
 from ftnode.protocol.words.errors import UserError
+
+Sign = Callable[[bytes], bytes]
+Verify = Callable[[str, bytes, bytes], bool]
+"""(peer_id, data, signature) → whether the key that `peer_id` is made that signature; False for any nonsense."""
 
 FILE_PREFIX = bytes.fromhex("08011240")
 """Protobuf PrivateKey{Type: Ed25519, Data: 64 bytes}; libp2p's spec peer-ids. The data is seed + public key."""

@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from ftnode.node.directory.records import CLOCK_SKEW_MS_MAX
+from ftnode.node.home.identity import Sign
 from ftnode.node.home.name_card import NameCard
 from ftnode.node.home.waiting import tell_waits
 from ftnode.node.links import undigested
@@ -35,7 +36,7 @@ from ftnode.node.watch.progress import Progress
 from ftnode.node.watch.run_status import Surroundings, look, run_status, undigested_rows
 from ftnode.node.watch.status import PeerRow, Speaker, SwarmStatus
 from ftnode.node.watch.time_use import Glance, TimeRecord
-from ftnode.node.watch.told_on import Sign, signed_words
+from ftnode.node.watch.told_on import signed_words
 from ftnode.node.watch.versions import VERSION, VersionNews
 from ftnode.protocol.picture import Picture
 

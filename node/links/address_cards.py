@@ -18,7 +18,7 @@ from typing import Final
 
 import msgpack
 
-from ftnode.node.home.identity import verify
+from ftnode.node.home.identity import Sign, verify
 from ftnode.node.links.addresses import ADDRESS_BYTES_MAX
 from ftnode.node.links.newest import newest
 
@@ -34,8 +34,6 @@ CARRIED_MAX: Final = 15
 MOMENT_DIGITS_MAX: Final = 15
 SIGNATURE_TEXT: Final = 86
 """64 bytes in base64, without padding."""
-
-Sign = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,20 +7,16 @@ other signature was verified when it came. Each is made once and verified once, 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from ftnode.node.home.identity import verify
+from ftnode.node.home.identity import Sign, Verify, verify
 from ftnode.node.links.newest import newest
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.messages import Accepted, Ballot, Certificate, Link, Message, Proof, Signed, vote_bytes
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
-Sign = Callable[[bytes], bytes]
-Verify = Callable[[str, bytes, bytes], bool]
-"""(peer_id, data, signature) → whether the key that `peer_id` is made that signature."""
 VERIFIED_MAX: Final = 8192
 """Signatures that are remembered: 400 voters of 20 views."""
 OWN_MAX: Final = 64

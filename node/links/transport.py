@@ -19,6 +19,7 @@ from typing import Final
 
 import trio
 
+from ftnode.node.home.identity import Sign
 from ftnode.node.links.address_cards import CardBook
 from ftnode.node.links.attention import Attention, Flood
 from ftnode.node.links.bans import BAN_SECONDS, Strikes
@@ -28,7 +29,7 @@ from ftnode.node.links.link import HANDSHAKE_SECONDS, Link, LinkBroken, LinkDial
 from ftnode.node.links.newest import newest
 from ftnode.node.links.p2pd import P2pd, P2pdError
 from ftnode.node.links.peer_lines import PeerLog
-from ftnode.node.links.seals import Seals, Sign, cannot_sign
+from ftnode.node.links.seals import Seals, cannot_sign
 from ftnode.node.links.sending_pace import SharedLine
 from ftnode.node.links.streams import STREAM_ERRORS, FrameReader, carry_bulk, write_frame
 from ftnode.node.links.tensor_lane import Outbound, urgency_of

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import msgpack
 
 from ftnode.node.home.duration import duration
-from ftnode.node.home.identity import verify
+from ftnode.node.home.identity import Sign, verify
 from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.watch.peer_choice import is_meant
 from ftnode.node.watch.status import Speaker, SwarmStatus, perplexity_of
@@ -37,8 +37,6 @@ SENTENCE_MAX: Final = 120
 STATE_MAX: Final = 16
 TOLD_RUNS_MAX: Final = 16
 MEMBERS_READ_MAX: Final = 64
-
-Sign = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True)
