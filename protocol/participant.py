@@ -124,7 +124,7 @@ class Participant:
             s = self.situation
             ours = self.heartbeat(wants_reply=False)
             leaves = self.departure.stayed, self.departure.fate(s)
-            self._picture = picture_of(s, ours, self.memory.leavers, *leaves, self.chronicle)
+            self._picture = picture_of(s, ours, self.memory.leavers, *leaves, self.chronicle, self.memory.plan)
         return self._picture
 
     def handle(self, event: ev.Event, now: float) -> list[fx.Effect]:

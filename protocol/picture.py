@@ -94,6 +94,8 @@ class Picture(NamedTuple):
     history: WholeHistory
     here: str = ""
     """The site where we are; empty: not known."""
+    plan: str = ""
+    """As a leader: what it last chose of who should hold what, over what, and with which numbers."""
 
     @property
     def member(self) -> bool:
@@ -147,10 +149,11 @@ class Picture(NamedTuple):
 
 
 def picture_of(
-    s: Situation, ours: Heartbeat, leavers: Collection[Peer], stayed: int, fate: HandedOver, history: WholeHistory
-) -> Picture:
-    """`ours`: what we would say of ourselves now. `leavers`: as a leader remembers them. Tables that the next event
-    changes are copied."""
+    s: Situation, ours: Heartbeat, leavers: Collection[Peer], stayed: int, fate: HandedOver, history: WholeHistory,
+    plan: str = "",
+) -> Picture:  # fmt: skip
+    """`ours`: what we would say of ourselves now. `leavers`, `plan`: as a leader remembers them. Tables that the next
+    event changes are copied."""
     begin, leads = s.own.begin, s.led is not None
     return Picture(
         me=s.me,
@@ -174,6 +177,7 @@ def picture_of(
         highest_step=s.highest_step,
         history=history,
         here=s.here,
+        plan=plan if leads else "",
     )
 
 

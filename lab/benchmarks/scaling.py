@@ -1,8 +1,8 @@
 """`ftnode lab scaling`: what more holders of the slowest stage are worth, and what it costs when some of them die.
 
-A swarm whose compute only sleeps, so that replicas really work at once on few cores. One peer founds the run and hands
-its stages over one by one, as rule 26 says; the first newcomer, which takes the middle stage, is slow, and so are all
-that come when every other stage has its peer. Where they go is the swarm's decision, and is reported.
+A swarm whose compute only sleeps, so that replicas really work at once on few cores. One slow peer founds the run, and
+fast ones take its stages over, but for the head, which takes a paced peer no time, and one more. That is the slow
+stage. All who come then are slow. Where they go is the swarm's decision, and is reported.
 
 Steps are held against Odyssey's formulas (its section 3): with holders 1F1B's, where every stage but one takes its own
 time, (N_m / N_dp - 1)(T_f + T_b) + the sum of all stages' T_f + T_b; with F of N_dp dead N_m / N_dp grows by
@@ -30,8 +30,6 @@ from ftnode.protocol.manifest.parse import Evaluation, Manifest
 from ftnode.protocol.words.errors import UserError
 
 STAGES = 3
-SLOW_STAGE = 2
-"""The first that a founder of three stages hands over, because it has most neighbours there."""
 HOLDERS = (1, 2, 4)
 MICROBATCHES = 24
 """Divided by 1, 2, 3 and 4, so that no rounding stands between a step and its formula."""
@@ -134,7 +132,7 @@ def _of_kills(failed: int, kills: Sequence[Mapping[str, Any]]) -> dict[str, Any]
 
 def table(figures: Mapping[str, Any]) -> str:
     lines = [
-        f"{STAGES} stages, {MICROBATCHES} microbatches, {WINDOW} on their way; stage {SLOW_STAGE} takes "
+        f"{STAGES} stages, {MICROBATCHES} microbatches, {WINDOW} on their way; the slow stage takes "
         f"{sum(SLOW_SECONDS):.3f} s for one, the others {sum(FAST_SECONDS):.3f} s",
         _row("holders", ("step", "speed-up", "formula", "ratio")),
     ]
@@ -172,15 +170,15 @@ def measure(directory: Path | None = None) -> dict[str, Any]:
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
     with open_trial(_manifest(), directory) as trial:
-        _found(trial)
+        slow = _found(trial)
         steady: dict[str, float] = {}
         came: list[str] = []
         for held in HOLDERS:
-            came += _grow(trial, held)
+            came += _grow(trial, slow, held)
             steady[str(held)] = _steady(trial)
-        kills = [_lose(trial, 1)]
-        came += _grow(trial, HOLDERS[-1])
-        kills.append(_lose(trial, 2))
+        kills = [_lose(trial, slow, 1)]
+        came += _grow(trial, slow, HOLDERS[-1])
+        kills.append(_lose(trial, slow, 2))
         went = Counter(str(stage) for name in came for stage in _joined(trial.story, name))
         trial.swarm.stop()
         findings = audit(trial.swarm.directory / "logs")
@@ -203,16 +201,19 @@ def _paced(seconds: tuple[float, float]) -> tuple[str, ...]:
     return ("--compute", "paced", "--paced-seconds", *map(str, seconds))
 
 
-def _found(trial: Trial) -> None:
-    """Every stage at a peer of its own, and a slow one at SLOW_STAGE. Raises UserError (75) when they go elsewhere."""
-    trial.volunteer("founder", hold=STAGES + 1, options=_paced(FAST_SECONDS))
+def _found(trial: Trial) -> int:
+    """Every block stage at a peer of its own. Returns that of the founder, who is slow. Raises UserError (75) when they
+    go elsewhere."""
+    trial.volunteer("founder", hold=STAGES + 1, options=_paced(SLOW_SECONDS))
     trial.wait_for_step(1)
-    for number in range(STAGES):
+    for number in range(STAGES - 1):
         name = f"peer-{number + 1}"
-        trial.volunteer(name, options=_paced(FAST_SECONDS if number else SLOW_SECONDS))
+        trial.volunteer(name, options=_paced(FAST_SECONDS))
         trial.wait(f"{name} to join", lambda story, name=name: bool(_joined(story, name)), JOIN_SECONDS)  # type: ignore[misc]
-    if trial.story.holders(SLOW_STAGE) != ("peer-1",):
-        raise UserError(f"the slow peer was to take stage {SLOW_STAGE}; it is held by others", 75)
+    left = [stage for stage in _joined(trial.story, "founder") if stage]
+    if len(left) != 1 or trial.story.holders(left[0]) != ("founder",):
+        raise UserError(f"the founder was to keep one block stage; it holds {left}", 75)
+    return left[0]
 
 
 def _joined(story: Story, name: str) -> list[int]:
@@ -223,16 +224,16 @@ def _joined(story: Story, name: str) -> list[int]:
     return []
 
 
-def _grow(trial: Trial, held: int) -> list[str]:
+def _grow(trial: Trial, slow: int, held: int) -> list[str]:
     """Slow newcomers, one after another, until the slow stage has `held` holders; their names."""
     came: list[str] = []
-    while len(trial.story.holders(SLOW_STAGE)) < held:
+    while len(trial.story.holders(slow)) < held:
         name = f"replica-{sum(other.startswith('replica') for other in trial.swarm.processes) + 1}"
         trial.volunteer(name, options=_paced(SLOW_SECONDS))
         trial.wait(f"{name} to join", lambda story, name=name: bool(_joined(story, name)), JOIN_SECONDS)  # type: ignore[misc]
         came.append(name)
         if len(came) > 2 * held:
-            raise UserError(f"{len(came)} newcomers did not make {held} holders of stage {SLOW_STAGE}", 75)
+            raise UserError(f"{len(came)} newcomers did not make {held} holders of stage {slow}", 75)
     return came
 
 
@@ -243,10 +244,10 @@ def _steady(trial: Trial) -> float:
     return median(step_seconds(trial.story.commits, first, first + STEADY_STEPS - 1))
 
 
-def _lose(trial: Trial, count: int) -> dict[str, Any]:
+def _lose(trial: Trial, slow: int, count: int) -> dict[str, Any]:
     """Kill `count` of the slow stage's holders in the middle of a step."""
     undisturbed = _steady(trial)
-    lost = _strike(trial, count)
+    lost = _strike(trial, slow, count)
     trial.wait_for_step(lost.step, STEP_SECONDS)
     return {
         "killed": count,
@@ -265,20 +266,20 @@ def _agreed(story: Story, lost: Lost) -> float:
     return min(told.time for told, view in story.views if told.time > lost.moment and not dead & set(view.members()))
 
 
-def _strike(trial: Trial, count: int) -> Lost:
+def _strike(trial: Trial, slow: int, count: int) -> Lost:
     """SIGKILL for the last `count` of the group when each has accumulated some of the next step, but not half of its
     part. Raises UserError (75) when that moment does not come."""
-    story, victims = trial.story, trial.story.holders(SLOW_STAGE)[-count:]
+    story, victims = trial.story, trial.story.holders(slow)[-count:]
     deadline, after = time.monotonic() + AIM_SECONDS, story.committed + 1
     half = MICROBATCHES // HOLDERS[-1] // 2
     while time.monotonic() < deadline:
         story.read()
-        seen = [story.progress(node, SLOW_STAGE) for node in victims]
+        seen = [story.progress(node, slow) for node in victims]
         if len({step for step, _ in seen}) == 1 and seen[0][0] > after and all(1 <= n <= half for _, n in seen):
             moment = min(trial.kill(node) for node in victims)
             story.read()
             before = next(told.time for told in story.commits if told.record["step"] == seen[0][0] - 1)
-            done_in_vain = sum(story.progress(node, SLOW_STAGE)[1] for node in victims)
+            done_in_vain = sum(story.progress(node, slow)[1] for node in victims)
             return Lost(seen[0][0], victims, moment, moment - before, done_in_vain)
         time.sleep(POLL_SECONDS)
-    raise UserError(f"the holders of stage {SLOW_STAGE} never were in the middle of a step together", 75)
+    raise UserError(f"the holders of stage {slow} never were in the middle of a step together", 75)

@@ -27,8 +27,7 @@ from ftnode.lab.planner.arrangements import (
     swarm_of,
     templates,
 )
-from ftnode.lab.planner.setting import Change, Kind, Setting
-from ftnode.protocol.leader.replica_moves import GAIN_MIN
+from ftnode.lab.planner.setting import GAIN_MIN, Change, Kind, Setting
 from ftnode.protocol.planning.swarm import Holders, stages_of
 from ftnode.protocol.planning.transition import placed, transition
 from ftnode.protocol.recovery.disk_versions import REBUILT_STEPS

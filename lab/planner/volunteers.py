@@ -1,4 +1,4 @@
-"""Volunteers of unequal devices and lines: the layout that the search finds against equal stages by today's rules, by
+"""Volunteers of unequal devices and lines: the layout that the search finds against equal stages by the fixed rules, by
 the same schedule.
 
 The run: a model of 1.4 billion parameters, as a person would choose it for such volunteers. 24 layers of 50 million
@@ -26,9 +26,8 @@ from typing import Any, Final
 from ftnode.lab.planner.arrangements import Arrangement
 from ftnode.lab.planner.own import Planner
 from ftnode.lab.planner.policies import Answer, Ladder, from_checkpoint, left_of
-from ftnode.lab.planner.setting import HOUR, Change, Kind, Setting, changes
+from ftnode.lab.planner.setting import GAIN_MIN, HOUR, Change, Kind, Setting, changes
 from ftnode.lab.planner.simulation import simulated
-from ftnode.protocol.leader.replica_moves import GAIN_MIN
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.boundary import BoundaryBytes
 from ftnode.protocol.planning.schedule import Batch, Layout, Machine, step_timing
@@ -125,7 +124,7 @@ def swarm(volunteers: Sequence[Volunteer]) -> Swarm:
 
 
 def equal_stages(volunteers: Sequence[Volunteer], stages: int, replicas: int) -> float | None:
-    """Seconds of a step by today's rules, in which volunteers come in this order: each takes a stage that nobody has,
+    """Seconds of a step by the fixed rules, in which volunteers come in this order: each takes a stage that nobody has,
     the head first, else joins the slowest that has fewer than `replicas`; who has no room for it stands by. Then
     replicas move as long as that makes the slowest stage GAIN_MIN times as fast. None: not everything is held."""
     machines = [_machine(one, stages) for one in volunteers]

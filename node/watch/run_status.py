@@ -117,6 +117,7 @@ def run_status(
         revision=around.revision,
         copies=_copies(picture),
         alarms=alarms(picture, now),
+        plan=picture.plan,
         credits=around.credits,
         credits_step=picture.history.credit.step,
         skipped_steps=sum(commit.skipped for commit in picture.history.commits.values()),

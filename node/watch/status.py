@@ -268,6 +268,9 @@ class SwarmStatus:
     """Most visits first."""
     credits_step: int = 0
     """All steps up to this one are counted there."""
+    plan: str = ""
+    """Where the speaker leads the run: what it last chose of who should hold what, over what, and with which numbers.
+    """
     told_by: str = ""
     """PeerId of a meeting point that told this on, signed by the speaker: no member could be reached. No peer is
     believed here: a watcher writes what it found to be signed (told_on.py)."""

@@ -28,6 +28,7 @@ TEXT_SHOWN = 120
 REASON_SHOWN = 1000
 """As many letters as a reason has at most."""
 ALARM_SHOWN = 300
+PLAN_SHOWN = 600
 PEER_SHOWN = 6
 ALARMING = ("vacant", "rebuilding")
 
@@ -102,7 +103,8 @@ def blocks(status: SwarmStatus, per_peer: bool = False) -> list[str | Table]:
     if per_peer and status.peers:
         rows = tuple((*peer_cells(row), *time_cells(row)) for row in status.peers)
         found += ["", Table((*PEER_COLUMNS, *TIME_COLUMNS), rows), *_limit_lines(status)]
-    closing = closing_lines(status)
+    closing = [*([f"last plan: {printable(status.plan, PLAN_SHOWN)}"] if per_peer and status.plan else [])]
+    closing += closing_lines(status)
     return [*found, *([""] if per_peer and closing else []), *closing]
 
 

@@ -596,6 +596,7 @@ class Leader:
     def beat(self, s: Situation) -> Outcome:
         """Every heartbeat: resend what is unanswered, look at broken links, hung computes and stalled ballots."""
         out, progress, balloting = Outcome(), self.progress, self.balloting
+        self.memory.watch(s.now, len(s.members), s.settings.lease_seconds)
         if progress.begin is not None and not self._all_ready(s):
             for peer in self._told(s, progress.begin):
                 if peer != s.me and peer not in progress.ready:

@@ -19,6 +19,8 @@ QUIET_TIMES = 15
 sixteenth of the time then."""
 FAILED_MAX = 4096
 """Of whom failures are remembered: ids in the directory cost nothing."""
+USUAL_LOSSES, USUAL_SECONDS = 1.0, 36_000.0
+"""Before anything is seen, a peer is taken to be lost once in ten hours."""
 FAILURES_MAX = 2
 """After so many failures to get it a snapshot or a copy is not counted on; after so many versions of a peer, nor is the
 peer, or after the square of it that somebody failed to get at all: it may tell of another one each time."""
@@ -89,6 +91,13 @@ class LeaderMemory:
     """Of the view that this peer led last."""
     newcomers: set[Peer] = field(default_factory=set)
     """Members that came in views that this peer led, and have not shown yet how fast they are."""
+    plan: str = ""
+    """What was last chosen of who should hold what, over what, and with which numbers."""
+    losses_seen: int = 0
+    """Of members that did not say that they leave."""
+    watched_seconds: float = 0.0
+    """Of all members together, for which they were watched."""
+    watched_at: float | None = None
     asks_after: float = float("-inf")
     """Nobody new is asked to learn before."""
     step: Deadline | None = None
@@ -99,6 +108,17 @@ class LeaderMemory:
     """(lineage, number) of the view that this peer led last."""
     attempts: int = 0
     """Never starts again, so that an attempt's name is not used twice when a view comes back (rule 3)."""
+
+    @property
+    def loss_rate(self) -> float:
+        """Of one peer, a second: what was seen, and what is usual for as long as little was."""
+        return (USUAL_LOSSES + self.losses_seen) / (USUAL_SECONDS + self.watched_seconds)
+
+    def watch(self, now: float, members: int, most_seconds: float) -> None:
+        """They are all there. Of a longer pause nobody knows anything."""
+        if self.watched_at is not None and 0 < now - self.watched_at <= most_seconds:
+            self.watched_seconds += members * (now - self.watched_at)
+        self.watched_at = now
 
     def pupils(self) -> set[Peer]:
         """All that learn something."""

@@ -7,26 +7,28 @@ view between two steps: one more of its stage, or in the place of a peer that ho
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ftnode.protocol.leader.duty import usual_for_newcomers
 from ftnode.protocol.leader.leader_memory import LeaderMemory, Learner
 from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.leader.outlook import Outlook, name_of
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.recruiting import offer_to
-from ftnode.protocol.leader.replica_moves import ReplicaMoves, slowest_of, throughputs
+from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.liveness.deadlines import Deadline
-from ftnode.protocol.recovery.candidate_order import suitable
+from ftnode.protocol.planning.changes import Choice, in_short
 from ftnode.protocol.situation import ClearTimer, Outcome, Situation
 from ftnode.protocol.step.routes import neighbours
 from ftnode.protocol.wire.admission import GROUP_MAX
 from ftnode.protocol.words.messages import Answer, Begin, Heartbeat
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.site import apart
-from ftnode.protocol.words.types import HEAD, Peer, names_of
+from ftnode.protocol.words.types import Peer, names_of
 from ftnode.protocol.words.view import View
 
+WORK_MAX, MACHINE_WORK = 20_000, 100
+"""About microseconds that a leader spends at one heartbeat on where newcomers go, and on each machine for that."""
 IN_VAIN_MAX = 2
 """At least so many finished steps wait for the Ready of a learner."""
 
@@ -47,6 +49,8 @@ class Learners:
         self.learners = memory.learners
         self._noticed: dict[Peer, float] = {}
         """Who stands by, and since when."""
+        self._unfit: dict[Peer, float] = {}
+        """Who was worth nothing anywhere, and when to look again."""
         settings = s.settings
         if memory.join is None:
             memory.join = Deadline(settings.join_seconds, settings.join_seconds_max)
@@ -147,18 +151,31 @@ class Learners:
             return out
         standbys = [presence for presence in s.presences.values() if self.stands_by(s, presence)]
         self._noticed = {presence.peer: self._noticed.get(presence.peer, s.now) for presence in standbys}
+        self._unfit = {peer: until for peer, until in self._unfit.items() if peer in self._noticed}
         since = self._noticed.values()
         if s.now < self.memory.asks_after:
             standbys = []
         if not standbys:
-            out.extend(self.moves.beat(s))
+            self._rearrange(s, out)
         elif s.now - max(since) >= s.settings.heartbeat_seconds or s.now - min(since) >= s.settings.lease_seconds:
-            for presence in sorted(standbys, key=lambda presence: presence.peer):
-                found = self._choose(s, presence)
-                if found is not None:
-                    stage, giver, why = found
-                    self.ask(s, out, presence, {stage: giver}, why)
+            self._ask_standbys(s, out, standbys)
         return out
+
+    def _ask_standbys(self, s: Situation, out: Outcome, standbys: Iterable[Presence]) -> None:
+        """Those who are worth something somewhere; as many at once as the leader has time for."""
+        work = 0
+        for presence in sorted(standbys, key=lambda presence: presence.peer):
+            if s.now < self._unfit.get(presence.peer, s.now) or len(s.members) + len(self.learners) >= GROUP_MAX:
+                continue
+            found, spent = self._place(s, presence)
+            if found is None:
+                self._unfit[presence.peer] = s.now + s.settings.move_seconds
+            else:
+                self._unfit.clear()
+                self._ask_for(s, out, presence, found)
+            work += spent
+            if work > WORK_MAX:
+                return
 
     def pupils(self) -> set[Peer]:
         """All that learn something."""
@@ -219,37 +236,45 @@ class Learners:
         for learnt in [learnt for learnt in self.learners if learnt[1] == peer]:
             del self.learners[learnt]
 
-    def _choose(self, s: Situation, presence: Presence) -> tuple[int, Peer | None, str] | None:
-        """A stage of a peer that holds several; else the one that limits the throughput."""
-        if len(s.members) + len(self.learners) >= GROUP_MAX:
-            return None
-        view, learnt = self.view, Counter(stage for stage, _ in self.learners)
-        given = Counter(learner.giver for learner in self.learners.values() if learner.giver is not None)
-        hurried = self.memory.notices.keys()  # their lines are for what only they hold, in its order
-        able = [stage for stage in range(len(view.holders)) if suitable(presence, stage)]
-        able = [stage for stage in able if not hurried >= {*view.holders[stage]}]
-        loads = Counter({peer: len(view.stages_of(peer)) - given[peer] for peer in s.members})
-        for giver, load in sorted(loads.items(), key=lambda item: (-item[1], item[0])):
-            mine = [stage for stage in view.stages_of(giver) if stage in able and not learnt[stage]]
-            if load > 1 and mine:
-                stage = self._most_crowded(view.stages_of(giver), mine)
-                return stage, giver, f"{giver} holds {len(view.stages_of(giver))} stages"
-        groups = {stage: len(view.holders[stage]) + learnt[stage] for stage in able}
-        small = [stage for stage in able if groups[stage] < s.settings.replicas]
-        if not small:
-            return None
-        rates = throughputs(dict(enumerate(view.holders)), s.paces())
-        expected = {stage: rates[stage] * groups[stage] / len(view.holders[stage]) for stage in small}
-        slowest = slowest_of(expected)
-        equal = [stage for stage in small if expected[stage] == expected[slowest]]
-        sites = {stage: [s.site(peer) for peer in view.holders[stage]] for stage in equal}
-        elsewhere = [stage for stage in equal if apart(presence.site, sites[stage])]
-        return min(elsewhere, default=slowest), None, "it limits the throughput"
+    def _expected(self) -> list[list[Peer]]:
+        """Who holds what when all that is being learnt has been."""
+        groups = [self.losses.staying(stage) for stage in range(len(self.view.holders))]
+        for (stage, peer), learner in self.learners.items():
+            groups[stage] = [other for other in groups[stage] if other != learner.giver] + [peer]
+        return groups
 
-    def _most_crowded(self, held: Sequence[int], mine: Sequence[int]) -> int:
-        """The stage with most neighbours at the same peer, since losing adjacent stages together is the hard loss; the
-        head last, which is next to both ends."""
-        return max(mine, key=lambda stage: (stage != HEAD, sum(abs(stage - other) == 1 for other in held), stage))
+    def _place(self, s: Situation, presence: Presence) -> tuple[Choice | None, int]:
+        """Where it is worth most: see changes.py. And what it took to find out, in microseconds about."""
+        hurried = self.memory.notices.keys()  # their lines are for what only they hold, in its order
+        theirs = [stage for stage, group in enumerate(self.view.holders) if hurried >= {*group}]
+        could = replace(presence, refuses=(*presence.refuses, *theirs))
+        outlook = Outlook(s, self.memory, self._expected(), [could])
+        found = outlook.changes.best_place(name_of(presence.peer), {stage for stage, _ in self.learners})
+        return found, outlook.changes.work + MACHINE_WORK * len(outlook.peers)
+
+    def _ask_for(self, s: Situation, out: Outcome, presence: Presence, choice: Choice) -> None:
+        """`choice`: what _place found for it."""
+        giver = next((one for one in s.members if name_of(one) == choice.place.giver), None)
+        why = f"{giver} holds {len(self.view.stages_of(giver))} stages" if giver is not None else "as one more holder"
+        self.memory.plan = f"{presence.peer} for {in_short(choice.place)}: {choice.reason}"
+        self.ask(s, out, presence, dict.fromkeys(choice.place.stages, giver), f"{why}; {choice.reason}")
+
+    def _rearrange(self, s: Situation, out: Outcome) -> None:
+        """Nobody stands by: somebody moves, or a member with room takes a part of what another one holds, where that
+        makes a step clearly shorter; not soon after the last change."""
+        moves = self.moves
+        if s.now - moves.since < s.settings.move_seconds or self.learners or self.memory.leavers:
+            return
+        moves.since = s.now
+        moved = moves.beat(s)
+        out.extend(moved)
+        roomy = [presence for presence in s.presences.values() if presence.peer in s.members and self.room(s, presence)]
+        if moved or not roomy or len(s.members) == 1:
+            return
+        outlook = Outlook(s, self.memory, self._expected())
+        found = outlook.changes.best_wider([name_of(presence.peer) for presence in roomy])
+        if found is not None:
+            self._ask_for(s, out, s.presences[outlook.peers[found.place.name]], found)
 
     def on_answer(self, s: Situation, out: Outcome, sender: Peer, answer: Answer) -> bool:
         """False when the answer is not a learner's. It may have room for some of what it was offered."""

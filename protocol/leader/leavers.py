@@ -232,7 +232,7 @@ class Leavers:
         spare = self.moves.spare(s, stage, set(), self._spared) if stage not in self._spared.values() else None
         if spare is not None:
             self._spared[spare], self._since[leaver] = stage, s.now
-            self.losses.vacate(self.view.stages_of(spare)[0], spare, f"stage {stage} needs it, which {leaver} leaves")
+            self.moves.give_up(spare, self.view.stages_of(spare), f"stage {stage} needs it, which {leaver} leaves")
 
     def _stand_at_one_commit(self, s: Situation) -> bool:
         """What goes may be saved: all members have the weights of the newest commit, and no step is in progress. One

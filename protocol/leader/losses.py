@@ -106,6 +106,7 @@ class Losses:
         if peer in self.gone or peer not in s.members or self.progress.finished:
             return
         self.gone[peer] = reason
+        self.memory.losses_seen += peer not in self.memory.leavers
         stages = self.view.stages_of(peer)
         for stage in stages:
             self.memory.failed(peer, stage, s.now)

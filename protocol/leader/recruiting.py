@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ftnode.protocol.leader.knocking import Knocking
 from ftnode.protocol.leader.leader_memory import FAILURES_MAX, LeaderMemory
 from ftnode.protocol.leader.lenders import lent
 from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.leader.outlook import paces_of
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
@@ -175,6 +176,7 @@ class Recruiting:
             self._only_exact,
             s.members,
             HEAD in wanting or self._all_leave(HEAD),
+            self._load(s, presences),
         )
         for stage in set(wanting) - {stage for stage, _ in chosen} - self._only_exact:
             offering = self.offerings.get(stage, Offering(stage))
@@ -186,6 +188,17 @@ class Recruiting:
         for stage, peer in chosen:
             by_peer.setdefault(peer, []).append(stage)
         return by_peer
+
+    def _load(self, s: Situation, presences: Mapping[Peer, Presence]) -> Callable[[Peer, Sequence[int]], float]:
+        """Seconds of a peer for a microbatch in all that it holds and in some more stages."""
+        held = {peer: self.view.stages_of(peer) for peer in s.members}
+        paces = paces_of(s, held, presences)
+
+        def busy(peer: Peer, more: Sequence[int]) -> float:
+            block, head = paces[peer]
+            return sum(block if stage else head for stage in (*held.get(peer, ()), *more))
+
+        return busy
 
     def _all_leave(self, stage: int) -> bool:
         """The stage has holders, and each of them has said that it leaves."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -34,11 +34,9 @@ def has_state(presence: Presence, stage: int, base: Version | None) -> bool:
     return exact
 
 
-def rank(presence: Presence, stateful: bool, view_number: int, failures: int) -> tuple[object, ...]:
-    """Candidates in order, smaller first: has the stage's state, failed least on the stage, has most room, then a hash
-    that differs from view to view, so that nobody is always first."""
-    lot = hashlib.blake2b(f"{presence.peer.id}/{presence.peer.nonce}/{view_number}".encode(), digest_size=8).digest()
-    return (not stateful, failures, -presence.capacity, lot)
+def lot(presence: Presence, view_number: int) -> bytes:
+    """Differs from view to view, so that nobody is always first."""
+    return hashlib.blake2b(f"{presence.peer.id}/{presence.peer.nonce}/{view_number}".encode(), digest_size=8).digest()
 
 
 def fits(presence: Presence, stage: int) -> bool:
@@ -132,21 +130,23 @@ def assign(
     only_exact: Collection[int],
     members: Collection[Peer],
     head_wanted: bool,
+    busy: Callable[[Peer, Sequence[int]], float],
 ) -> list[tuple[int, Peer]]:
-    """The next candidate for each of these stages; spreads stages over candidates first, standbys before holders with
-    room, and adjacent stages apart. A stage for which others have been asked already gets a standby, and nobody with
-    less of its state than those. `head_wanted`: it is open, or its holders leave."""
+    """The next candidate for each of these stages: who has its state, then who has not failed on it, and then who will
+    be least busy with it, which spreads stages over candidates, and asks standbys before holders; then adjacent stages
+    apart. A stage for which others have been asked already gets a standby, and nobody with less of its state than
+    those. `head_wanted`: it is open, or its holders leave; `busy`: seconds of a peer for a microbatch in all that it
+    holds and in these stages."""
     taken: dict[Peer, list[int]] = {}
     for offering in offerings.values():
         for peer in offering.busy():
             taken.setdefault(peer, []).append(offering.stage)
 
     def preference(presence: Presence) -> tuple[object, ...]:
-        failed = failures.get((presence.peer.id, stage), 0)
-        exact, *rest = rank(presence, offering.counts_on(presence, base), view_number, failed)
-        mine = taken.get(presence.peer, [])
-        adjacent = sum(abs(stage - other) == 1 for other in mine)
-        return (exact, presence.peer in members, len(mine), adjacent, *rest)
+        peer, mine = presence.peer, taken.get(presence.peer, [])
+        stateless = not offering.counts_on(presence, base)
+        failed, adjacent = failures.get((peer.id, stage), 0), sum(abs(stage - other) == 1 for other in mine)
+        return stateless, failed, busy(peer, [*mine, stage]), adjacent, lot(presence, view_number)
 
     stages = list(stages)
     reserved = _only_head(presences.values(), taken) if head_wanted else None

@@ -9,6 +9,8 @@ keeper has none, one at a time. The old copy stays until the new one is whole.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.effects import DropCopy, Keep
 from ftnode.protocol.words.events import KeepFailed, Kept
@@ -24,13 +26,20 @@ def keeping_stage(stage: int, stages: int) -> int:
 
 
 def keepers(view: View, stage: int, settings: Settings) -> tuple[Peer, ...]:
-    """Who keeps copies of `stage` in this view. Nobody keeps a copy of what it holds itself."""
+    """Who keeps copies of `stage` in this view. Nobody keeps a copy of what it holds itself: then whoever holds the
+    next stage does."""
+    stages = settings.stages
     if stage == HEAD:
-        near = [1, settings.stages] if settings.head_every else []
+        orders: list[Sequence[int]] = [range(1, stages + 1), range(stages, 0, -1)] if settings.head_every else []
     else:
-        near = [keeping_stage(stage, settings.stages)] if settings.shadow_every else []
-    found = {view.holders[other][0] for other in near if view.holders[other]}
-    return tuple(sorted(found - set(view.holders[stage])))
+        first = keeping_stage(stage, stages)
+        orders = [[*range(first, stages + 1), *range(1, first)]] if settings.shadow_every else []
+    found: list[Peer] = []
+    for order in orders:
+        firsts = (view.holders[other][0] for other in order if view.holders[other])
+        able = (peer for peer in firsts if peer not in view.holders[stage] and peer not in found)
+        found += [*able][:1]
+    return tuple(sorted(found))
 
 
 class OwnCopies:

@@ -23,6 +23,7 @@ from tests.sim.world import World
 
 BACKWARD = 2.0
 """Times the forward pass."""
+TRIES = 4
 START_SECONDS, SETTLE_STEPS, STEPS = 900.0, 12, 6
 
 
@@ -66,10 +67,13 @@ def compared(seed: int) -> Compared:
 
     world.on_commit = on_commit
     world.run(START_SECONDS, lambda: len(times) >= SETTLE_STEPS)
-    view, began = best_view(world), len(times)
-    assert view is not None
-    world.run(world.now + START_SECONDS, lambda: len(times) >= began + STEPS)
-    now = best_view(world)
+    for _ in range(TRIES):
+        view, began = best_view(world), len(times)
+        assert view is not None
+        world.run(world.now + START_SECONDS, lambda: len(times) >= began + STEPS)  # noqa: B023
+        now = best_view(world)
+        if now is not None and now.holders == view.holders:
+            break
     assert now is not None and now.holders == view.holders, "it had not settled"
     machines = {}
     for peer in {peer for group in view.holders for peer in group}:

@@ -181,7 +181,7 @@ def test_the_leader_does_not_move_itself(seed: int) -> None:
     settings = replace(LONG, replicas=3, microbatches=8, window=8)
     world = World(settings, seed, delay_max=0.01)
     for index in range(6):
-        world.at(0.3 * index, world.start, (f"peer{index}", settings.stage_count, True))
+        world.at(0.3 * index, world.start, (f"peer{index}", 1, True))
     world.run(60.0)
     view = seen(world)
     sole = [group[0] for group in view.holders[1:] if len(group) == 1 and group[0] != view.leader]

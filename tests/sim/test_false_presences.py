@@ -75,7 +75,7 @@ def _recovers(seed: int, stage: int, crowd: Crowd) -> float:
     nobody.vanished = True
     world.by_id |= {f"false{index:04}": nobody for index in range(crowd.absent)}
     records = tuple(
-        Presence(Peer(f"false{index:04}", 1), ("/sim/false",), "", -1, 4, True, (), (), (), 100.0)
+        Presence(Peer(f"false{index:04}", 1), ("/sim/false",), "", -1, 4, True, (), (), (), 1e9)
         for index in range(crowd.absent)
     )
     world.directory.lies = lambda: Directory(records, ())

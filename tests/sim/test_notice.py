@@ -24,6 +24,8 @@ from tests.sim.test_restart import SETTINGS, Swarm
 
 BLOCK_BYTES = 1000
 SEEDS = range(1, 301)
+STEP_SECONDS = 3.6
+"""At most, with which a transfer begins: the next Begin names who learns."""
 PART = range(1, 61)
 """Of them, where a bug must show."""
 
@@ -130,7 +132,7 @@ def objection(found: Taken) -> str:
     if {*over} - found.handed_over or {*out} - found.lost or {*over, *way, *out} != {*found.had}:
         return f"it says {found.told}, where {found.handed_over} were handed over and {found.lost} lost"
     room = found.within - settings.lease_seconds - settings.heartbeat_seconds
-    sure = int(room // (found.transfer + 2 * settings.heartbeat_seconds)) - (HEAD in found.had) * 5
+    sure = int(room // (found.transfer + 2 * settings.heartbeat_seconds + STEP_SECONDS)) - (HEAD in found.had) * 5
     if len(found.handed_over) < min(sure, len(found.had)):
         return f"in {found.within:.1f} s only {found.handed_over} of {found.had}, {found.transfer} s each"
     return ""

@@ -300,3 +300,19 @@ def test_what_a_recovery_took_stays_when_the_next_one_takes_less() -> None:
     chronicle.rebuilds.clear()
     say(0)
     assert progress.fetched == {}, "bounded by what is remembered of rebuilds"
+
+
+def test_who_leads_says_what_it_chose_and_over_what() -> None:
+    """A newcomer learns a stage of the founder, who holds all of them."""
+    sim = World(SETTINGS, 3)
+    founder = sim.start("founder", 4, True)
+    progress = train(sim, founder, 20.0, step=2)
+    assert status_of(sim, founder, progress).plan == ""
+    newcomer = sim.start("newcomer", 2, True)
+    progress = train(sim, founder, 20.0)
+    found = status_of(sim, founder, progress)
+    assert str(newcomer.peer) in found.plan and "s then, and" in found.plan and "rejected" in found.plan
+    (line,) = (line for line in plain_lines(found, per_peer=True) if line.startswith("last plan: "))
+    assert found.plan in line and not any("last plan" in line for line in plain_lines(found))
+    other = next(host for host in sim.live() if host is not founder)
+    assert status_of(sim, other, progress).plan == ""

@@ -92,7 +92,7 @@ def test_who_keeps_the_head() -> None:
     assert keepers(view, 2, PLAIN) == ()
     assert keepers(view, 2, replace(PLAIN, shadow_every=3)) == (peers[5],)
     alone = replace(view, holders=((peers[1],), *holders[1:]))
-    assert keepers(alone, 0, PLAIN) == (peers[6],), "nobody keeps a copy of what it holds itself"
+    assert keepers(alone, 0, PLAIN) == (peers[2], peers[6]), "nobody keeps a copy of what it holds itself"
 
 
 @pytest.mark.parametrize(

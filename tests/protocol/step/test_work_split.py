@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from pytest import approx
 
-from ftnode.protocol.leader.replica_moves import best_move, throughputs
 from ftnode.protocol.step.routes import beside, choose_path, route
 from ftnode.protocol.step.task_order import Pace
 from ftnode.protocol.step.work_split import divide, repair
@@ -110,21 +108,6 @@ def test_the_newest_word_on_a_path_counts() -> None:
     old, new = told({0: (A, B, D, A)}, 3), told({0: (A, C, D, A)}, 4)
     for statuses in ({A: old, B: new}, {A: new, B: old}):
         assert dict(repair(after, begun(), statuses, SETTINGS)[1]) == {0: (A, C, D, A)}
-
-
-def test_a_move_needs_a_gain() -> None:
-    groups = {0: (A,), 1: (B, C, D), 2: (E,)}
-    even = {(A, 0): 0.5, (B, 1): 1.0, (C, 1): 1.0, (D, 1): 1.0, (E, 2): 1.0}
-    assert throughputs(groups, even) == {0: 2.0, 1: 3.0, 2: 1.0}
-    assert best_move(groups, even, {B: 1, C: 1, D: 1}) == (B, 1, 2)
-    assert best_move(groups, even | {(E, 2): 0.35}, {B: 1, C: 1, D: 1}) is None, "stage 2 is not the slowest by far"
-    assert best_move(groups, even, {}) is None
-
-
-def test_who_has_said_nothing_is_as_fast_as_the_others() -> None:
-    groups = {0: (A,), 1: (B, C), 2: (D, E)}
-    assert throughputs(groups, {(B, 1): 0.5, (D, 2): 0.25, (E, 2): 0.5}) == {0: pytest.approx(8 / 3), 1: 4.0, 2: 6.0}
-    assert throughputs(groups, {}) == {0: 1.0, 1: 2.0, 2: 2.0}
 
 
 def test_a_pace_is_known_when_both_directions_are() -> None:

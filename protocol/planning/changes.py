@@ -1,0 +1,294 @@
+"""One change of who holds what: where somebody who comes is worth most, and who is worth more elsewhere.
+
+A layout costs what a step takes in it, in seconds that last: with what the losses of sole holders are expected to take
+on top, where several holders at one site count as one. All places that somebody could take are compared by that, in the
+liquid's estimate (flow.py), and the best is taken. So one rule answers where a newcomer goes, what it takes over from
+whom, which replica a lost stage gets, and who moves.
+
+- *Part of what somebody holds*: a range at one end of it, in its place (SWARM and Petals move whole stages).
+- *Beside others*: all that the same peers hold, or one stage of it, as one more holder.
+
+A second holder is looked for only where no part of what somebody holds is worth taking. Its sums go over lines of which
+nobody knows how fast they are before they are full, so that they would look free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from math import sqrt
+from types import MappingProxyType
+from typing import Final
+
+from ftnode.protocol.planning.flow import Flow
+from ftnode.protocol.planning.schedule import step_timing
+from ftnode.protocol.planning.swarm import Holders, Swarm, stages_of
+
+LOAD: Final = 0.1
+"""Of what machines are busy on average, so much counts beside the step: who relieves somebody that does not limit yet
+does some good."""
+NOISE: Final = 0.1
+"""Of the step. Paces are measured, and the liquid is right within that. One more holder may seem to cost so much: the
+stage does not go with the first one then."""
+GAIN: Final = 0.1
+"""Of the step, what a move must gain at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """What losses are expected to take. `rate`: of one peer, a second; `seconds`: that a step stands still when the
+    last holder of a stage is lost; `steps`: of learning that are lost then, by stage, the head first."""
+
+    rate: float = 0.0
+    seconds: float = 0.0
+    steps: tuple[float, ...] = ()
+
+
+NO_RISK: Final = Risk()
+NO_SITES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What `name` would learn: `stages`, ascending, in the place of `giver` if anybody's. `holders`: who would hold
+    what then."""
+
+    name: str
+    stages: tuple[int, ...]
+    giver: str | None
+    holders: Holders
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """Of one layout: `seconds` of a step, `lasting` with what losses take, and `cost`, by which layouts compare."""
+
+    seconds: float
+    lasting: float
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The best place that was found, what it costs, and what the present layout does. `rejected`: the next best ones
+    with their costs, in order."""
+
+    place: Place
+    worth: Worth
+    present: Worth
+    rejected: tuple[tuple[Place, Worth], ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """In words, with the numbers."""
+        others = "; ".join(f"{in_short(place)}: {worth.seconds:.3g} s" for place, worth in self.rejected)
+        text = f"a step takes about {self.worth.seconds:.3g} s then, and {self.present.seconds:.3g} s now"
+        return text + (f" (rejected: {others})" if others else "")
+
+
+FLOW_WORK: Final = 3
+"""About microseconds of the liquid for each stage and holding."""
+LIMITING: Final = 2
+MOVERS: Final = 8
+"""Moves are those of the least busy ones, one of each group, to help the busiest: else a large swarm would have
+thousands."""
+CONFIRMED: Final = 3
+"""So many changes of what others hold are looked at by the schedule, too."""
+REJECTED: Final = 2
+"""So many are told of."""
+
+
+def in_short(place: Place) -> str:
+    """Without the name of who takes it."""
+    names = ["head" if not stage else str(stage) for stage in place.stages]
+    spoken = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    return f"{spoken} in another's place" if place.giver else f"{spoken} beside others"
+
+
+class Changes:
+    """Of one swarm, whose layout is `present`. `replicas`: holders of a stage, at most; `sites`: where somebody is, as
+    far as it is known: holders at one site are lost together."""
+
+    def __init__(
+        self, swarm: Swarm, present: Holders, replicas: int, risk: Risk = NO_RISK, sites: Mapping[str, str] = NO_SITES
+    ) -> None:
+        self.swarm, self.present, self.replicas, self.risk, self.sites = swarm, present, replicas, risk, sites
+        self._flow = Flow(swarm)
+        self.work = 0
+        """About microseconds that were spent on it."""
+        self._numbers = {name: number for number, name in enumerate(self._flow.names)}
+        self.held = stages_of(present)
+
+    def worth(self, holders: Holders) -> Worth:
+        """Every stage must have a holder, and every holder a pace for it."""
+        groups = [tuple(self._numbers[name] for name in group) for group in holders]
+        self.work += FLOW_WORK * (len(holders) + sum(map(len, holders)))
+        return self._worth(holders, self._flow.seconds(groups)[0])
+
+    def scheduled(self, holders: Holders) -> Worth:
+        """As worth(), by the schedule, which knows of whole microbatches and of queues."""
+        return self._worth(holders, step_timing(self.swarm.layout(holders), self.swarm.batch).seconds)
+
+    def _worth(self, holders: Holders, seconds: float) -> Worth:
+        lasting = seconds
+        if self.risk.rate and self.risk.steps:
+            alone = [steps for group, steps in zip(holders, self.risk.steps) if self._together(group)]
+            lost = sum(self.risk.seconds + steps * seconds for steps in alone)
+            lasting = seconds * (1 + self.risk.rate * lost)
+        return Worth(seconds, lasting, lasting + LOAD * self._load(holders))
+
+    def _load(self, holders: Holders) -> float:
+        """Seconds for which devices compute in a step: the root of the mean square over all machines."""
+        busy, paces = [0.0] * len(self._numbers), self._flow.paces
+        for stage, group in enumerate(holders):
+            numbers = [self._numbers[name] for name in group]
+            share = 1 / sum(1 / max(paces[number][stage], 1e-9) for number in numbers)
+            for number in numbers:
+                busy[number] += share
+        return self.swarm.batch.microbatches * sqrt(sum(one * one for one in busy) / len(busy))
+
+    def _together(self, group: tuple[str, ...]) -> bool:
+        """One loss takes all of them."""
+        return len({self.sites.get(name) or name for name in group}) == 1
+
+    def best_place(self, name: str, learnt: Collection[int] = ()) -> Choice | None:
+        """Of somebody who comes; None where nothing that it could do is worth it. `learnt`: stages that somebody learns
+        already, and that nobody gives up meanwhile."""
+        present = self.worth(self.present)
+        reliefs = (place for place in self.reliefs(name) if not {*place.stages} & {*learnt})
+        for places, most in ((reliefs, 1.0), (self.joins(name), 1 + NOISE)):
+            found = self._compared(places)
+            if found and found[0][1].cost < most * present.cost:
+                return _choice(found, present)
+        return None
+
+    def best_wider(self, names: Sequence[str]) -> Choice | None:
+        """Which of these, who hold something, takes a part of what somebody else holds, or joins; None where a step
+        gets hardly shorter by that."""
+        limiting = self._limiting()
+        free = sorted(names, key=self._busy)[:MOVERS]
+        places = [place for name in free for place in self._places(name, limiting)]
+        return self._confirmed(self._compared(places))
+
+    def _limiting(self) -> frozenset[str]:
+        """Those who are busy longest."""
+        return frozenset(sorted(self.held, key=self._busy, reverse=True)[:LIMITING])
+
+    def _busy(self, name: str) -> tuple[float, str]:
+        return self._done[self._numbers[name]], name
+
+    @cached_property
+    def _done(self) -> list[float]:
+        """Until each machine is done, in the present layout."""
+        return self._flow.seconds([tuple(self._numbers[name] for name in group) for group in self.present])[1]
+
+    def _places(self, name: str, limiting: Collection[str]) -> Iterator[Place]:
+        """Those that help somebody who limits."""
+        for place in (*self.reliefs(name), *self.joins(name)):
+            groups = {other for stage in place.stages for other in self.present[stage]}
+            if not groups.isdisjoint(limiting):
+                yield place
+
+    def _confirmed(self, found: Sequence[tuple[Place, Worth]]) -> Choice | None:
+        """The best of the most promising ones, by the schedule, where it is clearly better than the present layout."""
+        present = self.scheduled(self.present) if found else Worth(0.0, 0.0, 0.0)
+        sure = [(place, self.scheduled(place.holders)) for place, _ in found[:CONFIRMED]]
+        sure = _in_order([one for one in sure if one[1].cost < (1 - GAIN) * present.cost])
+        return _choice(sure, present) if sure else None
+
+    def best_move(self, movable: Mapping[str, tuple[int, ...]], steps: float) -> Choice | None:
+        """Of those who could give up what they hold, since others hold it as well: `movable`, with the stages. `steps`:
+        how many are expected until the next loss changes everything; a move must have paid for itself by then."""
+        present, found, limiting = self.worth(self.present), list[tuple[Place, Worth]](), self._limiting()
+        of_each = {movable[name]: name for name in sorted(movable, key=self._busy, reverse=True)}
+        for stages, name in [*of_each.items()][-MOVERS:]:
+            rest = without(self.present, name, stages)
+            if not all(rest):
+                continue
+            left = Changes(self.swarm, rest, self.replicas, self.risk, self.sites)
+            away = left.worth(rest)
+            elsewhere = [place for place in left._places(name, limiting) if place.stages != stages]
+            for place, worth in left._compared(elsewhere)[:1]:
+                if pays_off(present, away, worth, self.risk.seconds, steps):
+                    found.append((place, worth))
+        return self._confirmed(_in_order(found))
+
+    def best_filler(self, movable: Mapping[str, tuple[int, ...]], stage: int) -> str | None:
+        """Who of `movable` fills a stage that nobody holds at the least cost; of equals, the last one of a group."""
+        costs: list[tuple[float, int, str]] = []
+        for name, stages in sorted(movable.items()):
+            holders = without(self.present, name, stages)
+            filled = (*holders[:stage], (*holders[stage], name), *holders[stage + 1 :])
+            if all(filled) and stage in self.swarm.machines[name].paces:
+                place = self.present[stages[0]].index(name)
+                costs.append((round(self.worth(filled).cost, 9), -place, name))
+        return min(costs)[-1] if costs else None
+
+    def reliefs(self, name: str) -> Iterator[Place]:
+        """Ranges at one end of what somebody holds who keeps the rest."""
+        for giver, stages in sorted(self.held.items()):
+            if giver == name or len(stages) < 2:
+                continue
+            for run in runs(stages):
+                for count in range(1, min(len(run), len(stages) - 1) + 1):
+                    for part in dict.fromkeys((run[-count:], run[:count])):
+                        if self._able(name, part):
+                            yield self._place(name, part, giver)
+
+    def joins(self, name: str) -> Iterator[Place]:
+        """As one more holder of what the same peers hold."""
+        numbers = range(len(self.present))
+        for group, neighbours in groupby(numbers, key=lambda stage: self.present[stage]):
+            run = tuple(neighbours)
+            for part in dict.fromkeys((run, *((stage,) for stage in run))):
+                if len(group) < self.replicas and self._able(name, part):
+                    yield self._place(name, part, None)
+
+    def _able(self, name: str, part: Sequence[int]) -> bool:
+        mine = self.held.get(name, ())
+        return not {*part} & {*mine} and self.swarm.fits(name, (*mine, *part))
+
+    def _place(self, name: str, part: tuple[int, ...], giver: str | None) -> Place:
+        def group(stage: int, before: tuple[str, ...]) -> tuple[str, ...]:
+            return (*(one for one in before if one != giver), name) if stage in part else before
+
+        holders = tuple(group(stage, before) for stage, before in enumerate(self.present))
+        return Place(name, part, giver, holders)
+
+    def _compared(self, places: Iterator[Place] | Sequence[Place]) -> list[tuple[Place, Worth]]:
+        return _in_order([(place, self.worth(place.holders)) for place in places])
+
+
+def _in_order(found: list[tuple[Place, Worth]]) -> list[tuple[Place, Worth]]:
+    """Best first; of equals what moves least, and the last stages: the head is next to both ends."""
+
+    def order(one: tuple[Place, Worth]) -> tuple[object, ...]:
+        place, worth = one
+        return round(worth.cost, 9), len(place.stages), [-stage for stage in place.stages], place.name
+
+    return sorted(found, key=order)
+
+
+def _choice(found: Sequence[tuple[Place, Worth]], present: Worth) -> Choice:
+    return Choice(*found[0], present, tuple(found[1 : 1 + REJECTED]))
+
+
+def pays_off(present: Worth, away: Worth, then: Worth, seconds: float, steps: float) -> bool:
+    """Whether a layout makes up, in so many steps, for the `seconds` in which steps take as long as `away` says."""
+    lost = max(0.0, away.seconds - present.seconds) * (seconds / away.seconds if away.seconds else 0.0)
+    return (present.cost - then.cost) * steps > lost
+
+
+def without(holders: Holders, name: str, stages: Sequence[int]) -> Holders:
+    """`name` gives these up."""
+    return tuple(
+        tuple(one for one in group if one != name) if stage in stages else group for stage, group in enumerate(holders)
+    )
+
+
+def runs(stages: Sequence[int]) -> list[tuple[int, ...]]:
+    """Ascending stages in pieces without gaps."""
+    pieces = groupby(enumerate(stages), key=lambda one: one[1] - one[0])
+    return [tuple(stage for _, stage in piece) for _, piece in pieces]

@@ -1,0 +1,87 @@
+"""What the leader takes others to be, by their word, and how much it looks at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ftnode.protocol.leader.leader_memory import LeaderMemory
+from ftnode.protocol.leader.outlook import Outlook, name_of, paces_of
+from ftnode.protocol.planning.changes import Changes
+from ftnode.protocol.planning.schedule import Batch
+from ftnode.protocol.planning.search import WORK_MAX
+from ftnode.protocol.planning.swarm import Swarm, alike
+from ftnode.protocol.words.messages import Commit, StageReport
+from tests.protocol.situations import SETTINGS, A, B, C, D, Held, Past, report, situation, standby, view_of
+
+VIEW = view_of((A,), (B,), (C,))
+TOLD = {
+    B: report(stages=(StageReport(1, "training", 7, 0, 0, 0, 0.4),)),
+    C: report(stages=(StageReport(2, "training", 7, 0, 0, 0, 0.1, 0.5),)),
+}
+
+
+class Steps(Past):
+    def newest_commits(self, count: int = 2) -> tuple[Commit, ...]:
+        return (Commit(7, 1.0, 10 * SETTINGS.microbatches, 1.0, False, ()),)
+
+
+@pytest.mark.parametrize(
+    ("speed", "seconds"),
+    [(20.0, 0.5), (1e9, 0.1), (0.0, 0.25)],
+    ids=["what it says", "no more than the fastest that was measured", "it says nothing: as fast as the others"],
+)
+def test_a_newcomer_is_as_fast_as_it_says_within_bounds(speed: float, seconds: float) -> None:
+    """Ten tokens a microbatch."""
+    presences = standby(D, 3, tokens_per_second=speed)
+    settings = replace(SETTINGS, forward_bytes=1000)
+    s = situation(view=VIEW, reports=TOLD, presences=presences, history=Steps(), settings=settings)
+    block, head = paces_of(s, {A: (0,), B: (1,), C: (2,)}, presences)[D]
+    assert block == pytest.approx(seconds) and head == pytest.approx(seconds)
+
+
+class Measured(Held):
+    def pace_of(self, stage: int) -> float:
+        return 0.4
+
+
+def test_of_a_run_that_one_peer_holds_nobody_takes_more_than_half_by_its_word() -> None:
+    """Somebody says that it is a million times as fast; before anything is measured, that counts."""
+    view = view_of(*[(A,)] * 9)
+    presences = standby(D, 9, tokens_per_second=1e9)
+
+    def taken(measured: bool) -> int:
+        own = Measured() if measured else Held()
+        s = situation(view=view, own=own, presences=presences, history=Steps(), settings=MANY)
+        found = Outlook(s, LeaderMemory(), view.holders, presences.values()).changes.best_place(name_of(D))
+        assert found is not None
+        return len(found.place.stages)
+
+    assert taken(measured=True) <= 5 < taken(measured=False)
+
+
+MANY = replace(SETTINGS, stages=8)
+
+
+def test_a_line_is_known_where_tensors_have_waited_for_it() -> None:
+    settings = replace(SETTINGS, forward_bytes=1000, backward_bytes=1000)
+    s = situation(view=VIEW, reports=TOLD, presences=standby(B, 2), settings=settings)
+    swarm = Outlook(s, LeaderMemory(), VIEW.holders).changes.swarm
+    assert swarm.machines[name_of(C)].line.up == 4000 and swarm.machines[name_of(B)].line.up == float("inf")
+    assert swarm.room == {name_of(A): 1, name_of(B): 3, name_of(C): 1}
+
+
+def test_a_large_swarm_is_looked_at_within_the_time_of_a_search() -> None:
+    """64 machines, 32 stages, two holders of each: where one more goes, who moves, who takes more."""
+    names = [f"p{number:02}" for number in range(65)]
+    machines = {name: alike((0.1 + number % 7 / 50, 0.2), (0.1, 0.2), 32) for number, name in enumerate(names)}
+    swarm = Swarm(machines, dict.fromkeys(names, 4), (1,) * 33, Batch(32, 32))
+    present = tuple((names[stage], names[stage + 31]) for stage in range(33))
+    changes = Changes(swarm, present, 3)
+    assert changes.best_place(names[-1]) is not None and changes.work <= WORK_MAX
+    movable = {name: stages for name, stages in changes.held.items() if len(stages) == 1}
+    for look in (lambda: changes.best_move(movable, 1e6), lambda: changes.best_wider(names[:64])):
+        changes.work = 0
+        look()
+        assert changes.work <= WORK_MAX
