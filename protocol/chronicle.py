@@ -149,16 +149,16 @@ class Chronicle:
                 )  # fmt: skip
                 _keep_newest(self.rebuilds, REBUILDS_KEPT)
 
-    def rebuilt_in(self, step: int) -> bool:
-        """Whether some stage got weights in this step that are not the lost ones."""
-        return any(rebuild.step == step and rebuild.rung in LOSSY for rebuild in self.rebuilds.values())
+    def rebuilt_at(self) -> list[int]:
+        """The steps in which stages got weights that are not the lost ones, one for each stage."""
+        return [rebuild.step for rebuild in self.rebuilds.values() if rebuild.rung in LOSSY]
 
     def owes_validation(self, step: int, every: int) -> bool:
         """Whether the weights after `step` should be validated: they are due, a due validation was put off, or a stage
         of them was rebuilt."""
         due = step - step % every if every else 0
         done = max(self.unscored, max(self.validation, default=0))
-        return step != self.unscored and (self.rebuilt_in(step) or due > done)
+        return step != self.unscored and (step in self.rebuilt_at() or due > done)
 
     def newest_commits(self, count: int = 2) -> tuple[Commit, ...]:
         """Oldest first. Gaps count, so that this takes no longer the more is known."""

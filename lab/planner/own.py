@@ -15,14 +15,13 @@ from typing import Final
 
 from ftnode.lab.planner.arrangements import Arrangement, grouped, swarm_of, templates
 from ftnode.lab.planner.policies import Answer, from_checkpoint, joined, left_of, rates_of
-from ftnode.lab.planner.setting import Change, Setting
+from ftnode.lab.planner.setting import REBUILT_STEPS, Change, Setting
 from ftnode.lab.planner.weighing import Option, chosen, risk
 from ftnode.protocol.planning.flow import Flow
 from ftnode.protocol.planning.schedule import step_timing
 from ftnode.protocol.planning.search import best_layout
 from ftnode.protocol.planning.swarm import Holders, Range, Swarm, holders_of, stages_of
 from ftnode.protocol.planning.transition import placed, transition
-from ftnode.protocol.recovery.disk_versions import REBUILT_STEPS
 
 CONSIDERED: Final = 6
 """Of what the search has looked at, so many are weighed, where their schedule was run."""

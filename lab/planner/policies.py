@@ -27,10 +27,9 @@ from ftnode.lab.planner.arrangements import (
     swarm_of,
     templates,
 )
-from ftnode.lab.planner.setting import GAIN_MIN, Change, Kind, Setting
+from ftnode.lab.planner.setting import GAIN_MIN, REBUILT_STEPS, Change, Kind, Setting
 from ftnode.protocol.planning.swarm import Holders, stages_of
 from ftnode.protocol.planning.transition import placed, transition
-from ftnode.protocol.recovery.disk_versions import REBUILT_STEPS
 
 BAMBOO_OVERHEAD: Final = 1.095
 """Times as long as without redundancy: the least of the 9.5 to 20 % in Odyssey's table I."""

@@ -30,6 +30,8 @@ from ftnode.protocol.planning.schedule import Batch, Machine
 
 HOUR: Final = 3600.0
 LINE: Final = Line(25e9, 25e9, 1e-4)
+REBUILT_STEPS: Final = 200
+"""Steps of learning that a stage costs whose last holder is lost, for all policies alike."""
 GAIN_MIN: Final = 1.3
 """By this factor a move must make the slowest stage faster, by the fixed rules that the swarm had before decision 0042.
 """

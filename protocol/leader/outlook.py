@@ -19,7 +19,7 @@ from ftnode.protocol.planning.changes import Changes, Risk
 from ftnode.protocol.planning.schedule import NO_LINE, Batch, Machine
 from ftnode.protocol.planning.swarm import Holders, Swarm
 from ftnode.protocol.recovery.candidate_order import fits
-from ftnode.protocol.recovery.learning_cost import lost_steps
+from ftnode.protocol.recovery.learning_cost import risked_steps
 from ftnode.protocol.situation import Situation
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import STATE_BYTES_PER_SECOND
@@ -70,7 +70,11 @@ class Outlook:
         present: Holders = tuple(tuple(name_of(peer) for peer in group) for group in groups)
         swarm = Swarm(machines, room, (1,) * len(groups), batch)
         moved = settings.state_bytes / STATE_BYTES_PER_SECOND
-        risk = Risk(memory.loss_rate, settings.lease_seconds + moved, lost_steps(settings))
+        risk = Risk(
+            memory.loss_rate,
+            settings.lease_seconds + moved,
+            risked_steps(settings, s.history.rebuilt_at(), s.highest_step),
+        )
         sites = {name: able[peer].site if peer in able else s.site(peer) for name, peer in self.peers.items()}
         self.changes = Changes(swarm, present, settings.replicas, risk, sites)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from ftnode.protocol.recovery.learning_cost import steps_lost
 from ftnode.protocol.recovery.rungs import Available, filled_from
 from ftnode.protocol.words.records import TOLD_MAX
 from ftnode.protocol.words.settings import Settings
@@ -18,8 +19,6 @@ from ftnode.protocol.words.types import Peer, Snapshot, Version
 
 JUMP_MAX: Final = 2**32
 """A restart numbers its first view at most so far above the view before, whatever anybody says of epochs."""
-REBUILT_STEPS: Final = 200
-"""A rebuilt stage costs about so many steps (docs/explanation/recovery.md: CheckFree is 220 iterations behind)."""
 PEERS_MAX: Final = 256
 """Disks that are looked at, those of members first."""
 
@@ -52,6 +51,8 @@ class CommonVersion:
     version: Version
     kept: DiskHolders
     missing: tuple[int, ...]
+    lost: float
+    """Steps of learning that it costs to rebuild them."""
 
 
 def kept_of(version: Version, known: Mapping[Peer, Iterable[Snapshot]]) -> DiskHolders:
@@ -77,15 +78,19 @@ def _counted(digests: Mapping[Peer, str]) -> tuple[str, tuple[Peer, ...]]:
 
 
 def common(known: Mapping[Peer, Iterable[Snapshot]], settings: Settings) -> list[CommonVersion]:
-    """Every version that all stages can be brought to, best first: the newest, where each stage that must be rebuilt
-    counts as REBUILT_STEPS fewer steps. A snapshot of an earlier step is exact; a rebuilt stage never is."""
+    """Every version that all stages can be brought to, best first: the newest, less the steps of learning that it
+    costs to rebuild stages. A snapshot of an earlier step is exact; a rebuilt stage never is."""
     found = []
     for version, kept in _by_version(known).items():
         missing = tuple(stage for stage in range(settings.stage_count) if stage not in kept)
         available = Available(version.step, frozenset(), {}, kept)
-        if all(filled_from(stage, available, settings)[0] is not None for stage in missing):
-            found.append(CommonVersion(version, kept, missing))
-    return sorted(found, key=lambda one: (REBUILT_STEPS * len(one.missing) - one.version.step, one.version.commit))
+        rungs = {stage: filled_from(stage, available, settings)[0] for stage in missing}
+        if None not in rungs.values():
+            lost = sum(
+                steps_lost(stage, rung, settings, before=before) for before, (stage, rung) in enumerate(rungs.items())
+            )
+            found.append(CommonVersion(version, kept, missing, lost))
+    return sorted(found, key=lambda one: (one.lost - one.version.step, one.version.commit))
 
 
 def within(found: Iterable[CommonVersion], highest: int, settings: Settings) -> list[CommonVersion]:

@@ -81,6 +81,9 @@ class Past:
     newest_step: int = 0
     validation: dict[int, float] = field(default_factory=dict)
 
+    def rebuilt_at(self) -> list[int]:
+        return []
+
     def newest_commits(self, count: int = 2) -> tuple[Commit, ...]:
         return ()
 

@@ -11,10 +11,9 @@ from ftnode.lab.planner.arrangements import Arrangement, layers_of, pipelines_se
 from ftnode.lab.planner.odyssey import POLICIES
 from ftnode.lab.planner.own import Planner
 from ftnode.lab.planner.policies import Answer, Ladder, Redundancy, Reroute, Templates, joined
-from ftnode.lab.planner.setting import HOUR, Change, Kind, Setting, changes
+from ftnode.lab.planner.setting import HOUR, REBUILT_STEPS, Change, Kind, Setting, changes
 from ftnode.lab.planner.simulation import simulated
 from ftnode.protocol.planning.swarm import Holders, stages_of
-from ftnode.protocol.recovery.disk_versions import REBUILT_STEPS
 
 SMALL = Setting(machines=8, layers=8, pipeline=4, microbatches=16, room=4)
 LAYER = SMALL.forward_seconds + SMALL.backward_seconds
