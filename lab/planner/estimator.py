@@ -2,8 +2,9 @@
 after failures.
 
 Who holds what is the swarm's own decision. When everybody holds something and paces are known, some steps are measured.
-Then the schedule is asked about the very layout that the swarm was in, by what each volunteer was started with: its
-pace, and its line where it has one. Volunteers with lines live in network namespaces (lab/lines/switch.py).
+Then the schedule is asked about the very layout that the swarm was in, by what its leader goes by: the pace that each
+volunteer tells of its device. Lines are those that volunteers were started with. Volunteers with lines live in network
+namespaces (lab/lines/switch.py).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from ftnode.protocol.lines.stage_work import traffic
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.parse import Evaluation, Manifest
 from ftnode.protocol.planning.run_step import FULL, HEADERS, on_the_wire, whole
-from ftnode.protocol.planning.schedule import NO_LINE, NO_TENSORS, Batch, Layout, step_timing
-from ftnode.protocol.planning.swarm import alike, in_words
+from ftnode.protocol.planning.schedule import NO_LINE, NO_TENSORS, Batch, Layout, Machine, step_timing
+from ftnode.protocol.planning.swarm import in_words
 
 MEETING_POINT: Final = "bootstrap"
 MEETING_POINT_RATE: Final = 1e9 / 8
@@ -132,11 +133,13 @@ def manifest_for(case: Case) -> Manifest:
     return replace(start, batch=batch, pipeline=pipeline, evaluation=Evaluation(every=0, microbatches=1))
 
 
-def estimated(case: Case, manifest: Manifest, holders: Sequence[Sequence[str]], leader: str) -> float:
-    """Seconds of a step by the schedule. A paced head takes no time."""
-    machines = {
-        _name(number): alike(home.pace, (0.0, 0.0), case.stages, home.line) for number, home in enumerate(case.homes)
-    }
+def estimated(
+    case: Case, manifest: Manifest, holders: Sequence[Sequence[str]], leader: str,
+    paces: Mapping[tuple[str, int], float],
+) -> float:  # fmt: skip
+    """Seconds of a step by the schedule. `paces`: (name, stage) → seconds of a microbatch there, where they are known;
+    else they are what a volunteer was started with, and the head takes no time."""
+    machines = {_name(number): _machine(_name(number), home, case, paces) for number, home in enumerate(case.homes)}
     groups = tuple(map(tuple, holders))
     sums = tuple(
         ceil(HEADERS / FULL * whole(traffic(manifest, stage, len(group)).sums, len(group)))
@@ -146,6 +149,13 @@ def estimated(case: Case, manifest: Manifest, holders: Sequence[Sequence[str]], 
     batch = Batch(case.microbatches, manifest.pipeline.window, tensors, sums if case.lines else ())
     named = {name: machines[name] for group in groups for name in group}
     return step_timing(Layout(groups, named | {leader: machines[leader]}, leader), batch).seconds
+
+
+def _machine(name: str, home: Home, case: Case, paces: Mapping[tuple[str, int], float]) -> Machine:
+    """Of what is measured forward and backward together, a paced forward pass has its share."""
+    forward = home.pace[0] / sum(home.pace)
+    seconds = {stage: paces.get((name, stage), sum(home.pace) if stage else 0.0) for stage in range(case.stages + 1)}
+    return Machine({stage: (forward * one, (1 - forward) * one) for stage, one in seconds.items()}, home.line)
 
 
 def _measured(name: str, case: Case, manifest: Manifest, trial: Trial) -> dict[str, Any]:
@@ -159,7 +169,10 @@ def _measured(name: str, case: Case, manifest: Manifest, trial: Trial) -> dict[s
     times = {told.record["step"]: told.time for told in first_commits(trial.story.commits)}
     steps = [later - earlier for earlier, later in pairwise(times[step] for step in range(first, first + STEPS + 1))]
     holders = [trial.story.holders(stage) for stage in range(case.stages + 1)]
-    seconds, by_schedule = median(steps), estimated(case, manifest, holders, trial.story.names[view.leader])
+    seconds, by_schedule = (
+        median(steps),
+        estimated(case, manifest, holders, trial.story.names[view.leader], trial.story.paces),
+    )
     return {
         "name": name,
         "holders": in_words(tuple(holders)),

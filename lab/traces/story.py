@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ftnode.node.driver.trace import TraceTail
-from ftnode.protocol.words.codec import from_plain
+from ftnode.protocol.words.codec import from_plain, from_tagged
+from ftnode.protocol.words.events import EVENTS
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
@@ -51,6 +52,8 @@ class Story:
     """(node, stage) → how many visits it has counted of each (step, attempt); those of the step in work only."""
     reduced: set[tuple[str, int, int]] = field(default_factory=set)
     """(node, stage, step)"""
+    paces: dict[tuple[str, int], float] = field(default_factory=dict)
+    """(node, stage) → seconds that its device takes for a microbatch there, as it last told others."""
     ended: set[str] = field(default_factory=set)
 
     def follow(self, node: str, trace: Path) -> None:
@@ -78,6 +81,8 @@ class Story:
                 self.steps = record["settings"]["steps"]
             case "view":
                 self.views.append((told, from_plain(View, record["view"])))
+            case "event" if record["e"][0] == "Received" and record["e"][2][0] == "Heartbeat":
+                self._hear(from_tagged(EVENTS, record["e"]))
             case "commit":
                 self.commits.append(told)
             case "evaluated":
@@ -100,6 +105,11 @@ class Story:
                 self.copied[record["stage"]] = count + 1, sent + record["bytes_fetched"]
             case "end":
                 self.ended.add(node)
+
+    def _hear(self, event: Any) -> None:
+        for report in event.message.stages:
+            if report.seconds and event.sender in self.names:
+                self.paces[self.names[event.sender], report.stage] = report.seconds
 
     @property
     def view(self) -> View | None:
