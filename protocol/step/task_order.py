@@ -22,10 +22,11 @@ def priority(task: Task) -> tuple[int, int, int]:
 
 
 class Pace:
-    """How long compute takes for a microbatch of each stage, forward and backward together: a moving mean."""
+    """How long compute takes for a microbatch of each stage, forward and backward together: moving means. The head does
+    two things with each, and they are apart from each other: embedding it and its loss."""
 
     def __init__(self) -> None:
-        self._mean: dict[tuple[int, type], float] = {}
+        self._mean: dict[tuple[int, type, bool], float] = {}
         self._since = 0.0
 
     def started(self, now: float) -> None:
@@ -34,14 +35,15 @@ class Pace:
 
     def done(self, task: Task, now: float) -> None:
         """Compute has finished a task, and goes on with the next if it has one."""
-        key, seconds = (task.stage, type(task)), now - self._since
-        self._mean[key] = seconds if key not in self._mean else 0.8 * self._mean[key] + 0.2 * seconds
-        self._since = now
+        seconds, self._since = now - self._since, now
+        if isinstance(task, Backward) or (isinstance(task, Forward) and not task.validation):
+            key = (task.stage, type(task), task.visit == 0)
+            self._mean[key] = seconds if key not in self._mean else 0.8 * self._mean[key] + 0.2 * seconds
 
     def seconds(self, stage: int) -> float:
         """0.0 before both were measured: forward alone would pass for a fast stage."""
-        forward, backward = self._mean.get((stage, Forward)), self._mean.get((stage, Backward))
-        return 0.0 if forward is None or backward is None else forward + backward
+        found = {key[1:]: mean for key, mean in self._mean.items() if key[0] == stage}
+        return sum(found.values()) if {kind for kind, _ in found} == {Forward, Backward} else 0.0
 
 
 class LiveActivations:

@@ -109,13 +109,13 @@ def taken(seed: int) -> Taken:
 
     world.run(world.now + 90.0, goes_on)
     assert goes_on(), f"seed {seed}\n" + "\n".join(world.notes)
-    rungs = {stage: rung for _, stage, rung, _ in swarm.installed}
-    lost = {stage for stage in had if rungs.get(stage) in LOSSY}
+    rungs = {(stage, rung) for _, stage, rung, _ in swarm.installed}
+    lost = {stage for stage, rung in rungs if stage in had and rung in LOSSY}
     if halts:
         view = best_view(world)
         assert view is not None
         lost |= {*had} & {*view.vacancies()}
-    over = {stage for stage in had if rungs.get(stage) in (Rung.REPLICA, Rung.KEPT)} - lost
+    over = {stage for stage, rung in rungs if stage in had and rung in (Rung.REPLICA, Rung.KEPT)} - lost
     return Taken(seed, settings, had, copied, over, lost, within, transfer, tuple(fate), [*world.notes])
 
 

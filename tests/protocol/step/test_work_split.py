@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from pytest import approx
 
 from ftnode.protocol.step.routes import beside, choose_path, route
@@ -119,3 +120,25 @@ def test_a_pace_is_known_when_both_directions_are() -> None:
     assert pace.seconds(1) == 0.0
     pace.done(backward, 13.0)
     assert pace.seconds(1) == 3.0 and pace.seconds(2) == 0.0
+
+
+def test_the_pace_of_the_head_is_that_of_all_it_does_with_a_microbatch() -> None:
+    """It embeds one in 1 s, has the loss in 4 s, and goes back through the embedding in 2 s, in any order."""
+    embed = Forward(0, 1, Attempt(1, 1), 0, 0, None, True, False)
+    loss = Backward(0, 1, Attempt(1, 1), 0, 3, None, 1, False)
+    back = Backward(0, 1, Attempt(1, 1), 0, 0, 2, None, False)
+    checked = Forward(0, 1, Attempt(1, 1), 9, 3, 1, False, True)
+    pace, now = Pace(), 0.0
+    for task, seconds in (
+        (embed, 1.0),
+        (embed, 1.0),
+        (loss, 4.0),
+        (loss, 4.0),
+        (loss, 4.0),
+        (back, 2.0),
+        (checked, 9.0),
+    ):
+        pace.started(now)
+        now += seconds
+        pace.done(task, now)
+    assert pace.seconds(0) == pytest.approx(7.0)
