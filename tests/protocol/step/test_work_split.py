@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from pytest import approx
 
 from ftnode.protocol.step.routes import beside, choose_path, route
@@ -141,4 +140,4 @@ def test_the_pace_of_the_head_is_that_of_all_it_does_with_a_microbatch() -> None
         pace.started(now)
         now += seconds
         pace.done(task, now)
-    assert pace.seconds(0) == pytest.approx(7.0)
+    assert pace.seconds(0) == approx(7.0)
