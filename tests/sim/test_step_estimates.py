@@ -9,8 +9,8 @@ from tests.sim.step_estimates import compared
 SEEDS = range(24)
 """Devices one to four times as slow as others, lines of 5 to 200 Mbit/s, one to three holders of a stage."""
 MEAN_ERROR, LARGE_ERROR, LARGE = 0.04, 0.08, 3
-"""At most so many are further off: a stage has two holders there, and somebody's line down is thin. What waits for that looks like
-the senders' lines (protocol/step/line_pace.py), so that work is divided otherwise than it should be."""
+"""At most so many are further off: a stage has two holders there, and somebody's line down is thin. What waits for that
+looks like the senders' lines (protocol/step/line_pace.py), so that work is divided otherwise than it should be."""
 WORST_ERROR = 0.2
 
 
