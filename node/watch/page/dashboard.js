@@ -277,6 +277,7 @@ function showStages(status) {
   say("view", view);
   const names = status.standbys.slice(0, 24).map(short).join(", ");
   say("limits", limitText(status, peers.get(status.limiting_peer)));
+  say("plan", status.plan ? `Last plan: ${status.plan}` : "");
   say("standbys", names ? `Standing by: ${names}${status.standbys.length > 24 ? " and others" : ""}` : "");
 }
 
