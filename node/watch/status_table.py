@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ftnode.node.home.duration import duration
 from ftnode.node.owner.limits import rate_text
-from ftnode.node.watch.stage_summary import Circumstances, summarize
+from ftnode.node.watch.stage_summary import LEFT_OUT, Circumstances, summarize
 from ftnode.node.watch.status import PeerRow, RecoveryRow, StageRow, StageSummary, SwarmStatus
 from ftnode.node.watch.told_on import told_line
 from ftnode.node.watch.versions import newer
@@ -30,7 +30,7 @@ REASON_SHOWN = 1000
 ALARM_SHOWN = 300
 PLAN_SHOWN = 600
 PEER_SHOWN = 6
-ALARMING = ("vacant", "rebuilding")
+ALARMING = ("vacant", "rebuilding", LEFT_OUT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 STATE_BYTES_PER_SECOND = 1e6
@@ -51,6 +52,8 @@ class Settings:
     rate_factor: float = 1.1
     continued: bool = False
     """The run goes on from a model that exists: a lost stage begins again with that one's weights."""
+    omit: bool = False
+    """Routes leave a middle stage out that nobody can hold for so long that waiting costs more."""
     snapshot_every: int = 0
     """Each holder keeps a snapshot of its stages on its disk at commits divisible by this; 0: nobody does."""
     rollback_max: int = 0
@@ -77,6 +80,19 @@ class Settings:
     @property
     def stage_count(self) -> int:
         return self.stages + 1
+
+    def may_leave_out(self, stages: Collection[int]) -> bool:
+        """Whether routes may leave all of these out at once. Two thirds of the block stages stay, so that most of the
+        model is trained. The head stays, and so do the first and the last block stage, whose work no other stage knows;
+        with swapped routes the partner of such a stage does, and it stays instead."""
+        if not (self.omit and 3 * len(stages) <= self.stages):
+            return False
+        first, last = (1, 2), (self.stages, self.stages - 1)
+        ends = {end: partner for end, partner in (first, last)}
+        return all(
+            0 < stage <= self.stages and (stage not in ends or (self.swap and ends[stage] not in stages))
+            for stage in stages
+        )
 
     def state_bytes_of(self, stage: int) -> int:
         """Weights and moments of this stage, at most."""
