@@ -302,6 +302,8 @@ def _recovery_line(row: RecoveryRow) -> str:
     """One of before the speaker's time has no names and no reason."""
     lost = f"{spoken_stage(row.stage)} was lost" + (f" with {short_peer(row.lost)}" if row.lost else "")
     verb = "rebuilds" if row.seconds is None else "rebuilt"
+    if row.rung == Rung.OMIT:
+        return f"{lost} at step {row.step}, and left out from then on: nobody could hold it"
     who = short_peer(row.newcomer) if row.newcomer else "a volunteer"
     took = "" if row.seconds is None else f" in {row.seconds:.1f} s"
     fetched = f", {row.bytes_fetched / 1e6:.1f} MB" if row.bytes_fetched else ""

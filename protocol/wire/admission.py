@@ -325,8 +325,10 @@ def _status(sender: Peer, message: ms.Status, view: View | None, settings: Setti
 
 
 def _paths(paths: tuple[tuple[int, tuple[Peer, ...]], ...], settings: Settings) -> bool:
-    visits = settings.stages + 2  # those of a view that leaves stages out are shorter: see _can_begin
-    return all(_number(m, settings.microbatches) and len(path) <= visits for m, path in paths)
+    """Those of a view that leaves stages out are shorter; see _can_begin."""
+    visits = settings.stages + 2
+    least = visits - settings.left_out_max
+    return all(_number(m, settings.microbatches) and least <= len(path) <= visits for m, path in paths)
 
 
 def _share(message: ms.Share, settings: Settings) -> bool:

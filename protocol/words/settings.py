@@ -81,15 +81,16 @@ class Settings:
     def stage_count(self) -> int:
         return self.stages + 1
 
+    @property
+    def left_out_max(self) -> int:
+        """So many block stages routes may leave out at once: a third, so that most of the model is trained."""
+        return self.stages // 3 if self.omit else 0
+
     def may_leave_out(self, stages: Collection[int]) -> bool:
-        """Whether routes may leave all of these out at once. Two thirds of the block stages stay, so that most of the
-        model is trained. The head stays, and so do the first and the last block stage, whose work no other stage knows;
-        with swapped routes the partner of such a stage does, and it stays instead."""
-        if not (self.omit and 3 * len(stages) <= self.stages):
-            return False
-        first, last = (1, 2), (self.stages, self.stages - 1)
-        ends = {end: partner for end, partner in (first, last)}
-        return all(
+        """Whether routes may leave all of these out at once. The head stays, and so do the first and the last block
+        stage, whose work no other stage knows; with swapped routes its partner does, and stays instead."""
+        ends = {1: 2, self.stages: self.stages - 1}
+        return len(stages) <= self.left_out_max and all(
             0 < stage <= self.stages and (stage not in ends or (self.swap and ends[stage] not in stages))
             for stage in stages
         )

@@ -117,7 +117,7 @@ def test_many_seeds_with_stages_left_out_and_all_else_that_goes_wrong() -> None:
     for outcome in outcomes:
         assert not outcome.violation, outcome.report()
     assert sum(outcome.left_out for outcome in outcomes) > 20
-    assert sum(outcome.came_back for outcome in outcomes) > 15
+    assert sum(outcome.came_back for outcome in outcomes) > 8
 
 
 # -- planted bugs
@@ -158,9 +158,7 @@ def a_newcomer_comes_into_the_middle_of_a_step() -> Any:
         where = decided(view, statuses)
         attempts = {status.attempt for status in statuses.values() if status.attempt is not None}
         if where.commits_now is None and len(attempts) == 1 and not view.vacancies():
-            return where._replace(continues=attempts.pop()) if hasattr(where, "_replace") else replace(
-                where, continues=attempts.pop()
-            )
+            return replace(where, continues=attempts.pop())
         return where
 
     return patched((Leader, "beat", beat), (leader, "standing", goes_on))
