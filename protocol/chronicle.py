@@ -157,7 +157,7 @@ class Chronicle:
 
     def left_out_since(self, stage: int) -> int | None:
         """The first step without the stage, where it has not come back since."""
-        newest = max((rebuild for rebuild in self.rebuilds.values() if rebuild.stage == stage), key=_step_of, default=None)
+        newest = max((each for each in self.rebuilds.values() if each.stage == stage), key=_step_of, default=None)
         return newest.step if newest is not None and newest.rung is Rung.OMIT else None
 
     def rebuilt_in(self, step: int) -> bool:

@@ -602,7 +602,8 @@ class Leader:
         settled = {peer for peer in self._settled if peer not in losses.gone}
         leader = self.leavers.successor(s.me, self._joins)
         view = next_view(
-            self.view, leader, losses.gone, losses.vacated, fills, settled, reason, self._joins, self._leaves_out)
+            self.view, leader, losses.gone, losses.vacated, fills, settled, reason, self._joins, self._leaves_out
+        )
         out.extend(self.balloting.propose(view, s.now))
 
     def _seek_left_out(self, s: Situation) -> Outcome:

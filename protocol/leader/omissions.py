@@ -51,8 +51,8 @@ class Omissions:
         if waited < patience(settings, median(seconds or [settings.lease_seconds]), base.step):
             return None
         verb = "is" if len(needed) == 1 else "are"
-        cost = f"which costs as much as leaving {'it' if len(needed) == 1 else 'them'} out"
-        return tuple(needed), f"{names_of(needed)} {verb} left out: the run has waited {waited:.0f} s for a holder, {cost}"
+        left = f"{names_of(needed)} {verb} left out until somebody can hold {'it' if verb == 'is' else 'them'}"
+        return tuple(needed), f"{left}: to wait for {waited:.0f} s has cost as much"
 
 
 def patience(settings: Settings, step_seconds: float, step: int) -> float:

@@ -88,7 +88,8 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
         return Standing(committed, skip, readies, None, False, False, empty, why)
     empty = _empty(view, held, base)
     taking_part = all(stage.working for stage in held.values())  # who gave a stage away may hold it again
-    if attempt is not None and same_routes(view, attempt) and not empty and taking_part and working.keys() >= {peer for _, peer in held}:
+    everybody = taking_part and working.keys() >= {peer for _, peer in held}
+    if attempt is not None and same_routes(view, attempt) and not empty and everybody:
         evaluate = any(status.evaluate for status in working.values())
         why = f"nobody is missing: {GOES_ON}"
         return Standing(base, skipped, None, attempt, skip, evaluate, empty, why)
