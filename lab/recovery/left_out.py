@@ -2,7 +2,7 @@
 
 `python -m ftnode.lab.recovery.left_out OUT` writes OUT/left_out.json and OUT/left_out.csv, and prints the table. It
 goes on with what OUT has. From one trained model each loss starts anew, on the same data. Numbers are differences from
-the undamaged model at the same step, in nats per byte, and iterations behind it.
+the undamaged model at the same step, in nats per byte.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -29,8 +28,18 @@ STEPS = (0, 20, 100, 500)
 """For which they are left out; 0: a blend at once."""
 AFTER = (0, 20, 40, 60, 80, 100)
 """Steps of training after the blend."""
+LATE = 40
+"""Of those, when the blend has settled."""
 EVERY = 20
-COLUMNS = ("lost", "left out for", "at once", "when it ends", "after the blend", "100 steps later", "iterations behind")
+COLUMNS = (
+    "lost",
+    "left out for",
+    "at once",
+    "when it ends",
+    "after the blend",
+    "40 to 100 steps later",
+    "steps behind",
+)
 
 
 def measure(corpus: Corpus, seed: int) -> dict[str, Any]:
@@ -67,15 +76,6 @@ def _train(model: WholeModel, steps: int) -> None:
         model.train(model.step + 1)
 
 
-def behind(clean: Sequence[float], step: int, loss: float) -> float:
-    """How many iterations earlier the undamaged model had this loss, from AGE on; a line between its validations."""
-    for number, (before, now) in enumerate(pairwise(clean)):
-        if now <= loss:
-            part = 0.0 if before <= loss else (before - loss) / (before - now)
-            return step - (AGE + EVERY * (number + part))
-    return 0.0
-
-
 def table(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """Means over the seeds."""
     rows: list[tuple[str, ...]] = []
@@ -83,10 +83,10 @@ def table(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         steps, each = first["steps"], [(one["clean"], one["rows"][number]) for one in found]
         ended = steps // EVERY
         late = [
-            behind(clean, AGE + steps + after, loss)
+            loss - clean[ended + after // EVERY]
             for clean, row in each
             for after, loss in zip(AFTER, row["seen"])
-            if after >= 60
+            if after >= LATE
         ]
         rows.append(
             (
@@ -94,8 +94,7 @@ def table(found: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
                 f"{mean(row['at_once'] - clean[0] for clean, row in each):+.3f}",
                 f"{mean(row['ends'] - clean[ended] for clean, row in each):+.3f}",
                 f"{mean(row['seen'][0] - clean[ended] for clean, row in each):+.3f}",
-                f"{mean(row['seen'][-1] - clean[ended + AFTER[-1] // EVERY] for clean, row in each):+.3f}",
-                f"{mean(late):.0f}",
+                f"{mean(late):+.3f}",
             )
         )  # fmt: skip
     return rows
