@@ -24,7 +24,8 @@ AGE: Final = 0.08
 FIRST_MODEL: Final = 0.1
 """Of a blend, where the run goes on from a model: a tenth of the rise."""
 OMITTED: Final = 10.0
-"""Of a middle stage that routes leave out for a while, and that a blend fills again."""
+"""Of a middle stage that routes leave out for a while, and that a blend fills again, beyond what its loss costs anyway.
+Caution: no difference was seen that is larger than the noise."""
 HALTED: Final = 200.0
 """The run stands still until somebody comes back. As much as the most that a loss was seen to take at once."""
 
