@@ -22,8 +22,8 @@ OWN_WEIGHTS = (Rung.INITIAL, Rung.SNAPSHOT, Rung.KEPT)
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """A stage that was lost and given to another. `seconds`: from the new view's Begin to the next commit. One of
-    before our time has `epoch` -1 and nobody's name."""
+    """A stage that was lost and given to another, or left out (`newcomer` None). `seconds`: from the new view's Begin
+    to the next commit. One of before our time has `epoch` -1 and nobody's name."""
 
     stage: int
     step: int
@@ -139,6 +139,12 @@ class Chronicle:
     def begin(self, begin: Begin, view: View, now: float) -> None:
         """The Begin of a redone step says who rebuilds what and how, and the first of a view what was given so far."""
         self.credit.catch_up(begin.base.step, begin.credits)
+        for stage in view.omitted if begin.training else ():
+            if self.left_out_since(stage) is None:
+                self.rebuilds[begin.step, stage] = Rebuild(
+                    stage, begin.step, Rung.OMIT, view.epochs[stage], self._lost.get(stage), None,
+                    "nobody holds it, and routes leave it out", now, None,
+                )  # fmt: skip
         for plan in begin.installs:
             key = (begin.step, plan.stage)
             known = self.rebuilds.get(key)
@@ -152,6 +158,11 @@ class Chronicle:
     def rebuilt_at(self) -> list[int]:
         """The steps in which stages got weights that are not the lost ones, one for each stage."""
         return [rebuild.step for rebuild in self.rebuilds.values() if rebuild.rung in LOSSY]
+
+    def left_out_since(self, stage: int) -> int | None:
+        """The first step without the stage, where it has not come back since."""
+        newest = max((each for each in self.rebuilds.values() if each.stage == stage), key=_step_of, default=None)
+        return newest.step if newest is not None and newest.rung is Rung.OMIT else None
 
     def owes_validation(self, step: int, every: int) -> bool:
         """Whether the weights after `step` should be validated: they are due, a due validation was put off, or a stage
@@ -168,6 +179,10 @@ class Chronicle:
     def after(self, since: int) -> tuple[Commit, ...]:
         """All commits after step `since`, oldest first."""
         return tuple(bare(self.commits[step]) for step in sorted(self.commits) if step > since)
+
+
+def _step_of(rebuild: Rebuild) -> int:
+    return rebuild.step
 
 
 def _keep_newest(table: dict, count: int) -> None:  # type: ignore[type-arg]

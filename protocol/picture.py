@@ -46,6 +46,10 @@ class WholeHistory(RunHistory, Protocol):
         """What each peer gave."""
         ...
 
+    def left_out_since(self, stage: int) -> int | None:
+        """The first step without the stage, where it has not come back since."""
+        ...
+
     def after(self, since: int) -> tuple[Commit, ...]:
         """All commits after step `since`, oldest first."""
         ...

@@ -4,6 +4,7 @@ and I4)."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,24 +55,32 @@ def audit_steps(lives: list[Life]) -> StepAudit:
     return audit
 
 
-def visits_of(stage: int, settings: Settings) -> Counter[Visit]:
-    """What a stage must count in one step: every microbatch at each position that it has on the route 0, 1 .. S, 0."""
+def left_out(lives: list[Life], step: Step) -> tuple[int, ...]:
+    """The stages without which the step was made: those of the view that began its attempt."""
+    number = step.version.attempt.view
+    views = (view for life in lives for view in life.views)
+    return next((v.omitted for v in views if (v.lineage.id, v.number) == (step.lineage, number)), ())
+
+
+def visits_of(stage: int, settings: Settings, omitted: tuple[int, ...]) -> Counter[Visit]:
+    """What a stage must count in one step: every microbatch at each position that it has on the route 0, 1 .. S, 0,
+    without the stages `omitted`."""
     return Counter(
         (microbatch, visit)
         for microbatch in range(settings.microbatches)
-        for visit, visited in enumerate(_route(settings, microbatch))
+        for visit, visited in enumerate(_route(settings, microbatch, omitted))
         if visited == stage
     )
 
 
-def _route(settings: Settings, microbatch: int) -> list[int]:
+def _route(settings: Settings, microbatch: int, omitted: tuple[int, ...]) -> list[int]:
     """Worked out here, not taken from the core that is audited: 0, 1 .. S, 0, of which odd microbatches exchange the
     first two and the last two where the run swaps routes."""
     visited = [*range(settings.stages + 1), HEAD]
     if settings.swap and microbatch % 2:
         for left in (1, settings.stages - 1):
             visited[left], visited[left + 1] = visited[left + 1], visited[left]
-    return visited
+    return [stage for stage in visited if stage not in omitted]
 
 
 def _committed(lives: list[Life], findings: list[Finding]) -> list[Step]:
@@ -126,6 +135,9 @@ def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, ap
             audit.findings.append(Finding("apply", text, life.name))
     key = (stage, number, attempt)
     _check_equal(audit, step, stage, owners)
+    omitted = left_out(lives, step)
+    if stage in omitted and not owners:
+        return
     holders = [life for life, _ in owners] or _lost_owners(lives, step, stage)
     if not holders:
         audit.findings.append(Finding("apply", f"nobody applied step {number} of stage {stage}", step.where))
@@ -136,11 +148,12 @@ def _check_stage(lives: list[Life], audit: StepAudit, step: Step, stage: int, ap
         return
     reduced = bool(owners) or key in holders[0].reduced
     covered = _covered(lives, audit, holders, key) if reduced else _done_at_least(holders, key)
-    expected = visits_of(stage, lives[0].settings)
+    expected = visits_of(stage, lives[0].settings, omitted)
     surplus, missing = covered - expected, expected - covered
     if not reduced:
         lost = {other for other in range(lives[0].settings.stage_count) if not applied[(other, step.version.commit)]}
-        missing = Counter(visit for visit in missing.elements() if _is_waited_for(visit, lost, lives[0].settings))
+        routes = {m: _route(lives[0].settings, m, omitted) for m, _ in missing}
+        missing = Counter(visit for visit in missing.elements() if _is_waited_for(visit, lost, routes))
     audit.duplicates_applied += surplus.total()
     audit.microbatches_lost += len({microbatch for microbatch, _ in missing})
     if surplus or missing:
@@ -190,11 +203,11 @@ def _done_at_least(holders: list[Life], key: tuple[int, int, Attempt]) -> Counte
     return done
 
 
-def _is_waited_for(visit: Visit, lost: set[int], settings: Settings) -> bool:
+def _is_waited_for(visit: Visit, lost: set[int], routes: Mapping[int, Sequence[int]]) -> bool:
     """Whether a survivor needs the gradient that goes back from this visit. None does from a route's first visit, where
     it ends, nor from the next when the first one's holders are lost too: the others can be Ready before it is done."""
     microbatch, number = visit
-    return any(stage not in lost for stage in _route(settings, microbatch)[:number])
+    return any(stage not in lost for stage in routes[microbatch][:number])
 
 
 def _lost_owners(lives: list[Life], step: Step, stage: int) -> list[Life]:
@@ -202,7 +215,8 @@ def _lost_owners(lives: list[Life], step: Step, stage: int) -> list[Life]:
     it. Once their visits are done, t is committed without them, as soon as the survivors are Ready (rule 18 ii). The
     stage is then rebuilt from its neighbours after t.
 
-    Only such a rebuild excuses the missing update, or traces that end with t. They end so in two ways:
+    Only such a rebuild excuses the missing update, or that routes leave the stage out from then on, or traces that end
+    with t. They end so in two ways:
       - a later view is without the holder, and its stage is not filled any more;
       - the holder stopped in order and was never told of the commit, since all nodes were stopped together.
     """
@@ -212,9 +226,10 @@ def _lost_owners(lives: list[Life], step: Step, stage: int) -> list[Life]:
         record["stage"] == stage and record["commit"] == version.commit for life in lives for record in life.installed
     )
     last = version.step == max(record["step"] for life in lives for record in life.commits)
-    if not rebuilt and not last:
-        return []
     views = [view for life in lives for view in life.views]
+    without = any(stage in view.omitted and view.number > version.attempt.view for view in views)
+    if not (rebuilt or without or last):
+        return []
     removed = [
         life for life in lives
         if any(_took_from(view, life, stage, version.attempt.view) for view in views)

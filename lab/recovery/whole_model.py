@@ -113,6 +113,8 @@ class WholeModel:
             stage.initialise(seed, commit_name(0))
         self._between = BoundaryTensors(size.config, size.encodings, seed, self.device)
         self.step = 0
+        self.omitted: tuple[int, ...] = ()
+        """Stages that routes leave out, and that learn nothing meanwhile."""
 
     @property
     def blocks(self) -> list[Stage]:
@@ -127,10 +129,11 @@ class WholeModel:
         losses = [
             self._microbatch(attempt, number, tokens) for number, tokens in enumerate(self._training_tokens(iteration))
         ]
-        for stage in self.stages:
+        learning = [stage for number, stage in enumerate(self.stages) if number not in self.omitted]
+        for stage in learning:
             stage.reduce(attempt)
         self.step += 1
-        for stage in self.stages:
+        for stage in learning:
             stage.apply(StageVersion(self.step, commit_name(self.step), attempt), skipped=False)
         return sum(losses) / len(losses)
 
@@ -146,7 +149,7 @@ class WholeModel:
     def loss_of(self, windows: Bytes) -> float:
         """Of windows [B, T + 1], in normal order."""
         windows_bt = torch.from_numpy(windows).long()
-        visits = route(self.size.stages, 0)
+        visits = route(self.size.stages, 0, False, self.omitted)
         x, tokens = self._forward(visits, ((0, 0), 0), windows_bt[:, :-1], save=False)
         return self.stages[visits[-1]].evaluate(x, windows_bt[:, 1:], tokens)
 
@@ -178,7 +181,7 @@ class WholeModel:
         return found
 
     def _microbatch(self, attempt: tuple[int, int], number: int, tokens: Tensor) -> float:
-        visits = route(self.size.stages, number, self.swap and attempt[1] % self.swap_every == 0)
+        visits = route(self.size.stages, number, self.swap and attempt[1] % self.swap_every == 0, self.omitted)
         x, its_tokens = self._forward(visits, (attempt, number), tokens[:, :-1], save=True)
         last = len(visits) - 1
         lesson = self.stages[0].learn((attempt, number, last), x, tokens[:, 1:], its_tokens)

@@ -58,7 +58,6 @@ class PacedStages:
     ) -> None:  # fmt: skip
         self.config, self.slots, self._gradients = config, slots, gradients
         self.shape = shape_of(config)
-        self.last_visit = config.stages + 1
         self._tokens = config.sequences * config.context
         self._stages: dict[int, _Paced] = {}
         self._installs: dict[int, _Paced] = {}
@@ -100,7 +99,7 @@ class PacedStages:
             held.saved.add((_attempt(attempt), microbatch, visit))
         if output is not None:
             self._write(output)
-        return self._done(log(self.config.vocabulary) if validation and visit == self.last_visit else 0.0)
+        return self._done(log(self.config.vocabulary) if validation and stage == 0 < visit else 0.0)
 
     def backward(
         self, stage: int, step: int, attempt: list[int], microbatch: int, visit: int, gradient: int | None,
@@ -118,7 +117,7 @@ class PacedStages:
         if output is not None:
             self._write(output)
         held.ledger.record(identity, (microbatch, visit))
-        return self._done(log(self.config.vocabulary) if visit == self.last_visit else 0.0)
+        return self._done(log(self.config.vocabulary) if stage == 0 < visit else 0.0)
 
     def reduce(self, stage: int, step: int, attempt: list[int]) -> Answer:
         ledger = self._held(stage).ledger

@@ -78,7 +78,6 @@ class TorchStages:
             config.warmup_steps, config.decay, config.minimum_factor, config.clip, config.optimiser,
             config.matrix_learning_rate, config.momentum,
         )  # fmt: skip
-        self.last_visit = config.stages + 1
         device = torch.device(config.device)
         forward, backward = config.encodings
         self._activations = ActivationCodec(forward, self._shape, device, self.model.token_bytes)
@@ -170,7 +169,7 @@ class TorchStages:
         key = _key(attempt, microbatch, visit)
         if not validation:
             self._require_next(held, step)
-        last = stage == 0 and visit == self.last_visit
+        last = stage == 0 and visit > 0
         if last and not validation:
             raise Misuse("the last visit of a training microbatch is a backward", stage)
         saves = save and not validation
@@ -199,7 +198,7 @@ class TorchStages:
         self._require_next(held, step)
         key = _key(attempt, microbatch, visit)
         try:
-            if stage == 0 and visit == self.last_visit:
+            if stage == 0 and visit > 0:
                 targets_bt = self._batch(step, microbatch, False)[:, 1:]
                 x, tokens = self._activation(input, stage)
                 begun = held.begin_learn(key, x, targets_bt, tokens)

@@ -19,7 +19,7 @@ from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.protocol.words.effects import Backward, Forward, Reduce, Task
 from ftnode.protocol.words.events import Done, Event, SumOwed
-from ftnode.protocol.words.types import Attempt, Handle
+from ftnode.protocol.words.types import HEAD, Attempt, Handle
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class TaskRunner:
     def _has_output(self, task: Task) -> bool:
         """Forward makes an activation but at the last visit, backward a gradient but at the first."""
         if isinstance(task, Forward):
-            return task.visit < self._compute.config.stages + 1
+            return task.stage != HEAD or task.visit == 0
         return isinstance(task, Backward) and task.visit > 0
 
     def check(self, answer: dict[str, Any] | ComputeError) -> None:

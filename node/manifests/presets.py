@@ -39,6 +39,7 @@ _TINY: Final = Manifest(
     recovery=Recovery(
         ends="copy", swapped="copy", weighting="squared-norm", norms="before-clipping", optimiser="fresh",
         head_every=0, shadow_every=0, shadow_encoding="bfloat16", rate_factor=1.1, minority_wait_seconds=60.0,
+        omit=True,
     ),
     liveness=Liveness(lease_seconds=10.0),
     evaluation=Evaluation(every=50, microbatches=8),

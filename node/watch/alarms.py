@@ -10,7 +10,7 @@ from typing import Final
 from ftnode.protocol.picture import Picture
 from ftnode.protocol.recovery.rungs import LOSSY, Available, filled_from
 from ftnode.protocol.words.site import held_by_one_site
-from ftnode.protocol.words.types import HEAD, Peer, Rung, names_of
+from ftnode.protocol.words.types import HEAD, Peer, Rung, names_of, spoken_stage
 
 WORSE: Final = 0.02
 """Of the validation loss before: by so much worse it still counts as not made good."""
@@ -24,7 +24,9 @@ def alarms(picture: Picture, now: float) -> tuple[str, ...]:
     """Most urgent first; empty where all is well, and after the end of the run."""
     if picture.view is None or picture.finished:
         return ()
-    return (*_silent(picture, now), *_in_danger(picture, now), *_lost(picture), *_at_one_site(picture))
+    return (
+        *_silent(picture, now), *_left_out(picture), *_in_danger(picture, now), *_lost(picture), *_at_one_site(picture)
+    )  # fmt: skip
 
 
 def only_here(picture: Picture, leavers: Collection[Peer], now: float) -> tuple[int, ...]:
@@ -93,6 +95,15 @@ def _silent(picture: Picture, now: float) -> Iterable[str]:
         yield f"{names_of(stages)} may be lost: no word from {peers}, and nobody else has it"
 
 
+def _left_out(picture: Picture) -> Iterable[str]:
+    """Those that nobody holds, while the others train."""
+    assert picture.view is not None
+    for stage in picture.view.omitted:
+        since = picture.history.left_out_since(stage)
+        verb = "is left out" + (f" since step {since}" if since is not None else "")
+        yield f"{spoken_stage(stage)} {verb}: nobody holds it, and it comes back when a volunteer with room joins"
+
+
 def _in_danger(picture: Picture, now: float) -> Iterable[str]:
     view, leavers = picture.view, {*picture.other_leavers, *((picture.me,) if picture.leaving else ())}
     assert view is not None
@@ -114,7 +125,7 @@ def _lost(picture: Picture) -> Iterable[str]:
     newest = max(history.validation, default=0)
     told: dict[int, str] = {}
     for (step, stage), rebuild in sorted(history.rebuilds.items()):
-        if rebuild.rung not in LOSSY:
+        if rebuild.rung not in LOSSY or rebuild.rung is Rung.OMIT:
             continue
         before, after = history.around(rebuild)
         if before is None or newest < step:

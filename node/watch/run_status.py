@@ -12,7 +12,7 @@ from ftnode.node.watch.alarms import alarms
 from ftnode.node.watch.bottleneck import Bottleneck, bottleneck
 from ftnode.node.watch.peer_latency import UNCONNECTED, Acquaintance
 from ftnode.node.watch.progress import Progress
-from ftnode.node.watch.stage_summary import Circumstances, summarize
+from ftnode.node.watch.stage_summary import LEFT_OUT, Circumstances, summarize
 from ftnode.node.watch.status import (
     COMMITS_MAX,
     CommitPoint,
@@ -266,7 +266,8 @@ def _rows(picture: Picture, manifest: Manifest, now: float) -> tuple[StageRow, .
     tokens = manifest.tokens_per_step / manifest.batch.microbatches
     for stage, group in enumerate(view.holders):
         if not group:
-            rows.append(StageRow(stage, "", "vacant", view.epochs[stage], 0, 0, 0, 0.0))
+            state = LEFT_OUT if stage in view.omitted else "vacant"
+            rows.append(StageRow(stage, "", state, view.epochs[stage], 0, 0, 0, 0.0))
         for peer in group:
             beat = picture.reports.get(peer)
             reports = beat.stages if beat is not None and beat.view == view.number else ()

@@ -14,6 +14,9 @@ STALL_STEPS = 3.0
 """A step that takes so many times as long as usual stalls."""
 STALL_SECONDS_MIN = 2.0
 """Below this it is noise: ages are seen once a second."""
+LEFT_OUT_REASON = "nobody holds it, and the others train without it"
+LEFT_OUT = "left out"
+"""The state of a stage that nobody holds, while routes leave it out."""
 STATES = ("rebuilding", "unknown", "waiting", "training", "ready", "finished")
 """The first of these that a holder is in is the stage's."""
 
@@ -60,12 +63,17 @@ def summarize(
         age = age_of(stage)
         found.append(
             StageSummary(
-                stage, len(holders), group[0].epoch, state_of(holders, around.waiting),
+                stage, len(holders), group[0].epoch, _state(group, holders, around.waiting),
                 max((row.step for row in holders), default=0), sum(speeds) if speeds else None, queues[stage], age,
-                reason_of(stage, holders, gone, age, crowded, queues[stage], around),
+                LEFT_OUT_REASON if group[0].state == LEFT_OUT and not around.finished
+                else reason_of(stage, holders, gone, age, crowded, queues[stage], around),
             )
         )  # fmt: skip
     return tuple(found)
+
+
+def _state(group: Sequence[StageRow], holders: Sequence[StageRow], waiting: str) -> str:
+    return LEFT_OUT if group[0].state == LEFT_OUT else state_of(holders, waiting)
 
 
 def state_of(holders: Sequence[StageRow], waiting: str = "") -> str:

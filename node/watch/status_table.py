@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ftnode.node.home.duration import duration
 from ftnode.node.owner.limits import rate_text
-from ftnode.node.watch.stage_summary import Circumstances, summarize
+from ftnode.node.watch.stage_summary import LEFT_OUT, Circumstances, summarize
 from ftnode.node.watch.status import PeerRow, RecoveryRow, StageRow, StageSummary, SwarmStatus
 from ftnode.node.watch.told_on import told_line
 from ftnode.node.watch.versions import newer
@@ -30,7 +30,7 @@ REASON_SHOWN = 1000
 ALARM_SHOWN = 300
 PLAN_SHOWN = 600
 PEER_SHOWN = 6
-ALARMING = ("vacant", "rebuilding")
+ALARMING = ("vacant", "rebuilding", LEFT_OUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +302,8 @@ def _recovery_line(row: RecoveryRow) -> str:
     """One of before the speaker's time has no names and no reason."""
     lost = f"{spoken_stage(row.stage)} was lost" + (f" with {short_peer(row.lost)}" if row.lost else "")
     verb = "rebuilds" if row.seconds is None else "rebuilt"
+    if row.rung == Rung.OMIT:
+        return f"{lost} at step {row.step}, and left out from then on: nobody could hold it"
     who = short_peer(row.newcomer) if row.newcomer else "a volunteer"
     took = "" if row.seconds is None else f" in {row.seconds:.1f} s"
     fetched = f", {row.bytes_fetched / 1e6:.1f} MB" if row.bytes_fetched else ""

@@ -51,7 +51,7 @@ class Duty:
         settings = s.settings
         if memory.step is None:
             memory.step = Deadline(settings.lease_seconds, settings.task_seconds)
-        self._usual, self._last = memory.step, last_visit(settings.stages)
+        self._usual, self._last = memory.step, last_visit(settings.stages, view)
         self._said: dict[Peer, tuple[float, Waits]] = {}
         self._excused: dict[Peer, float] = {}
         """When a member first said something that excuses it: see _excuses."""
@@ -151,7 +151,7 @@ class Duty:
     def _could_be(self, s: Situation, sender: Peer, wait: Wait) -> bool:
         """It can wait for that: it holds the stage of the visit before the tensor's (behind it, of a gradient's), and
         the other one that of the visit; or both hold a stage of several. Of a gradient only the way to it counts."""
-        holders, last = self.view.holders, last_visit(s.settings.stages)
+        holders, last = self.view.holders, self._last
         if wait.microbatch < 0:
             group = holders[wait.visit] if 0 <= wait.visit < len(holders) else ()
             return len(group) > 1 and {sender, wait.peer} <= {*group}
@@ -159,7 +159,7 @@ class Duty:
         maker = wait.visit + 1 if back else wait.visit - 1
         if not (0 <= maker <= last and 0 <= wait.visit <= last) or (back and wait.stored):
             return False
-        stages = route_of(s.settings, wait.microbatch)
+        stages = route_of(s.settings, wait.microbatch, self.view)
         return sender in holders[stages[maker]] and wait.peer in holders[stages[wait.visit]]
 
     def _furthest(self, s: Situation, waits: list[tuple[Peer, Wait]]) -> dict[int, Wait]:
@@ -168,7 +168,7 @@ class Duty:
         own, first = s.settings.microbatches, self.view.holders[HEAD][:1]
         scored = {wait.microbatch for peer, wait in waits if peer in first}
         counted = (wait for _, wait in waits if wait.microbatch < own or wait.microbatch in scored)
-        return furthest(counted, last_visit(s.settings.stages))
+        return furthest(counted, self._last)
 
     def _who_has(self, deepest: dict[int, Wait]) -> dict[Peer, frozenset[Item]]:
         """What is not acknowledged is on its way, and rule 9 looks after it."""

@@ -18,6 +18,7 @@ from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.leader.leavers import Leavers
 from ftnode.protocol.leader.lenders import lent
 from ftnode.protocol.leader.losses import Losses
+from ftnode.protocol.leader.omissions import Omissions
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.recruiting import Recruiting
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
@@ -76,6 +77,8 @@ class Leader:
         self._settling = False
         self._joins: Sequence[tuple[int, Peer]] = ()
         """(stage, learner) that the next view takes in."""
+        self._leaves_out: Sequence[int] = ()
+        """Stages that routes leave out from the next view on."""
         self._vacant = bool(view.vacancies())
         progress = self.progress
         self.losses = Losses(view, memory, progress, s.settings)
@@ -85,6 +88,7 @@ class Leader:
         self.leavers = Leavers(view, memory, progress, self.losses, self.learners, self.moves)
         self.restart = Restart(view, memory, progress, self.losses)
         self.recruiting = Recruiting(view, memory, progress, self.losses, self.moves, self.restart)
+        self.omissions = Omissions(view, memory, progress, self.recruiting)
         before = memory.members if memory.led == (view.lineage.id, view.number - 1) else s.members
         memory.newcomers = (memory.newcomers | (s.members - before)) & s.members
         memory.led, memory.members = (view.lineage.id, view.number), s.members
@@ -121,9 +125,9 @@ class Leader:
             return ""
         if progress.halted:
             return progress.halted
-        open_stages = self.recruiting.open_stages()
-        if open_stages:
-            listed = ", ".join(map(spoken_stage, open_stages))
+        needed = self.recruiting.needed()
+        if needed:
+            listed = ", ".join(map(spoken_stage, needed))
             return f"a volunteer for {listed}"
         if self.restart.waiting:
             return self.restart.waiting
@@ -145,7 +149,7 @@ class Leader:
     def worth(self, s: Situation) -> int:
         """The step that would be lost if our lineage yielded: 0 where nobody can go on with it."""
         if not (self.restart.waiting or self.progress.halted):
-            return self.told_step(s) if self.recruiting.open_stages() else self._step(s)
+            return self.told_step(s) if self.recruiting.needed() else self._step(s)
         since, base, prospect = self.memory.stuck_since, self.progress.base, self.restart.prospect(s)
         lately = since is None or s.now - since < s.settings.restart_wait_seconds
         somebody = base is not None and base.step > 0
@@ -159,7 +163,7 @@ class Leader:
 
     def _as_it_waits(self, step: int) -> int:
         """A lineage that cannot go on without a volunteer counts less than one that trains and is about as far."""
-        return max(step - ABOUT, min(step, 1)) if self.recruiting.open_stages() else step
+        return max(step - ABOUT, min(step, 1)) if self.recruiting.needed() else step
 
     # -- steps
 
@@ -419,11 +423,12 @@ class Leader:
         The step is committed by the Begin of that view (rule 18 ii).
         """
         settled, joins = sorted(s.members - set(self.view.voters)), self.learners.ready()
-        going = self.leavers.free(joins)
-        if not (settled or joins or going) or self.balloting.proposing or self.losses:
+        going, fills = self.leavers.free(joins), self.recruiting.fills  # of stages that routes leave out
+        if not (settled or joins or going or fills) or self.balloting.proposing or self.losses:
             return False
         self._settling, self.memory.settled = True, dict(self.progress.ready)
         reasons = [f"{peer} has learnt {spoken_stage(stage)}" for stage, peer in joins]
+        reasons += [f"{peer} takes {spoken_stage(stage)}" for stage, peer in sorted(fills.items())]
         leaves = [(stage, peer) for peer in going for stage in self.view.stages_of(peer)]
         for stage, giver in dict.fromkeys((*self.learners.given_up(joins), *leaves)):
             self.losses.vacate(stage, giver, "handed over")
@@ -432,7 +437,8 @@ class Leader:
             names = ", ".join(map(str, settled))
             reasons.append(f"{names} took part in a whole step and may vote from now on")
         self._joins = joins
-        self._propose(s, out, {}, "; ".join(reasons)[:2000])
+        self._take_in(s, fills)
+        self._propose(s, out, fills, "; ".join(reasons)[:2000])
         return True
 
     def _note_commit(
@@ -558,25 +564,32 @@ class Leader:
         out, progress, recruiting = Outcome(), self.progress, self.recruiting
         if not self.unsettled or self.balloting.proposing:
             return out
-        stages = recruiting.open_stages()
+        stages = recruiting.needed()
         self.restart.listen(s)
         rungs = recruiting.rungs(s, stages)
         progress.halted = recruiting.halt_reason(s, rungs)
-        recruiting.close(stages)
+        recruiting.close(recruiting.open_stages())
         if s.me not in progress.statuses:  # offers name the base, so that who has exactly that is asked first
             return out
         out.extend(recruiting.offer(s, stages, rungs))
         if recruiting.pending:
             return out
-        fills = recruiting.fills
+        fills = recruiting.fills if stages else {}  # a step that only lost a replica goes on
         if (fills or self.losses) and self.losses.may_settle():
-            self.moves.settle(s, fills)
-            for peer in fills.values():
-                self.learners.forget(peer)
+            self._take_in(s, fills)
             self._propose(s, out, fills, self._reasons(fills))
+        elif found := self.omissions.due(s, rungs):
+            self._leaves_out, reason = found
+            out.note("omit", reason, stages=", ".join(map(str, self._leaves_out)))
+            self._propose(s, out, fills, reason)
         elif progress.begin is None and progress.base is not None and progress.base.step >= s.settings.steps:
             self._decide(s, out, exhausted=True)
         return out
+
+    def _take_in(self, s: Situation, fills: Mapping[int, Peer]) -> None:
+        self.moves.settle(s, fills)
+        for peer in fills.values():
+            self.learners.forget(peer)
 
     def _reasons(self, fills: Mapping[int, Peer]) -> str:
         parts = [f"{peer} is gone ({why})" for peer, why in self.losses.gone.items()]
@@ -588,8 +601,17 @@ class Leader:
         losses = self.losses
         settled = {peer for peer in self._settled if peer not in losses.gone}
         leader = self.leavers.successor(s.me, self._joins)
-        view = next_view(self.view, leader, losses.gone, losses.vacated, fills, settled, reason, self._joins)
+        view = next_view(
+            self.view, leader, losses.gone, losses.vacated, fills, settled, reason, self._joins, self._leaves_out
+        )
         out.extend(self.balloting.propose(view, s.now))
+
+    def _seek_left_out(self, s: Situation) -> Outcome:
+        """Offer stages that routes leave out, while the others go on. Who accepts one comes in between two steps."""
+        stages, begin = list(self.view.omitted), self.progress.begin
+        if not stages or begin is None or self.unsettled or self.balloting.proposing:
+            return Outcome()
+        return self.recruiting.offer(s, stages, self.recruiting.rungs(s, stages))
 
     # -- housekeeping
 
@@ -611,6 +633,7 @@ class Leader:
                 out.note("leaver", f"step {begin.step} is put off: a stage would go with those who leave")
                 self._begin(s, out, begin.base, begin.skipped, begin.installs, None, False)
             out.extend(self.learners.beat(s))
+            out.extend(self._seek_left_out(s))
         if balloting.proposing:
             if s.now - balloting.since < s.settings.ballot_seconds:
                 out.extend(balloting.resend())

@@ -57,6 +57,8 @@ class LeaderMemory:
     counted: set[tuple[int, int, Peer]] = field(default_factory=set)
     """(step, stage, newcomer) of the losses counted there."""
     committed_at: float | None = None
+    vacant_since: dict[int, float] = field(default_factory=dict)
+    """Stage that the run stands still for → since when."""
     stuck_since: float | None = None
     """Since when memory does not suffice to go on, and disks are looked at."""
     possible_since: float = 0.0

@@ -58,7 +58,12 @@ class Learners:
         self._waits_since: float | None = None
         if memory.led != (self.view.lineage.id, self.view.number - 1):
             self._take_up(s.own.begin, s.now + settings.install_seconds)
-        for stage, peer in [(stage, peer) for stage, peer in self.learners if peer in self.view.holders[stage]]:
+        over = [
+            (stage, peer)
+            for stage, peer in self.learners
+            if peer in self.view.holders[stage] or stage in self.view.omitted
+        ]
+        for stage, peer in over:
             del self.learners[stage, peer]
 
     def _take_up(self, begun: Begin | None, until: float) -> None:
@@ -146,7 +151,7 @@ class Learners:
         who come together are asked together, and not later than a lease after the first."""
         out = self._forget_lost(s)
         begin = self.progress.begin
-        busy = bool(self.losses) or bool(self.view.vacancies()) or s.proposing
+        busy = bool(self.losses) or not all(self.view.holders) or s.proposing
         if begin is None or not begin.training or busy:
             return out
         standbys = [presence for presence in s.presences.values() if self.stands_by(s, presence)]

@@ -53,8 +53,12 @@ class Recruiting:
 
     @property
     def pending(self) -> bool:
-        """Somebody has been asked and has time left to answer."""
-        return any(offering.asked and offering.accepted is None for offering in self.offerings.values())
+        """Somebody has been asked for a stage that is needed, and has time left to answer."""
+        needed = self.needed()
+        return any(
+            offering.asked and offering.accepted is None and offering.stage in needed
+            for offering in self.offerings.values()
+        )
 
     @property
     def fills(self) -> dict[int, Peer]:
@@ -67,8 +71,12 @@ class Recruiting:
             del self.offerings[stage]
 
     def open_stages(self) -> list[int]:
-        """Stages that will have no holder in the next view unless one is found."""
+        """Stages that will have no holder in the next view unless one is found; also those that routes leave out."""
         return [stage for stage in range(len(self.view.holders)) if not self.losses.staying(stage)]
+
+    def needed(self) -> list[int]:
+        """Those without which nothing goes on."""
+        return [stage for stage in self.open_stages() if stage not in self.view.omitted]
 
     def rungs(self, s: Situation, stages: list[int]) -> Mapping[int, tuple[bool, str]]:
         """For each open stage: can it be filled without its weights, and why not."""
@@ -76,7 +84,7 @@ class Recruiting:
         if known is None and start is not None and start.step >= s.highest_step:
             known = start  # as good as committed, though nobody has it yet (rule 36)
         base = known.step if known is not None else s.highest_step
-        held = frozenset(range(len(self.view.holders))) - set(stages) - self.progress.empty
+        held = frozenset(range(len(self.view.holders))) - {*stages, *self.view.omitted} - self.progress.empty
         stored = self.restart.kept(s, known) if known is not None else {}
         available = Available(base, held, self._copied(s, base), stored)
         choices = {stage: filled_from(stage, available, s.settings) for stage in stages}

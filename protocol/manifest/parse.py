@@ -88,6 +88,7 @@ def settings(manifest: Manifest) -> Settings:
         shadow_encoding=manifest.recovery.shadow_encoding,
         rate_factor=manifest.recovery.rate_factor,
         continued=bool(manifest.start.weights),
+        omit=manifest.recovery.omit,
         snapshot_every=manifest.recovery.snapshot_every,
         rollback_max=manifest.recovery.rollback_max,
         state_bytes=manifest.state_bytes,

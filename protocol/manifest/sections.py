@@ -305,6 +305,10 @@ class Recovery:
     )  # fmt: skip
     shadow_encoding: str = key("Numbers of those copies.", 0, 0, "bfloat16", "int8")
     rate_factor: float = key("A rebuilt stage learns faster by this factor.", 0.1, 10.0)
+    omit: bool = key(
+        "Go on without a middle stage that nobody can hold, for as long as that costs less than to wait for somebody. "
+        "Two thirds of the stages stay.", since=10, earlier=False,
+    )  # fmt: skip
     minority_wait_seconds: float = key(
         "Survivors who hear too few of the others for a vote go on alone after this.", 0.1, 86400.0
     )

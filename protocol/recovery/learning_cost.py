@@ -29,6 +29,9 @@ AGE: Final = 0.08
 """For each step that a copy is old: 48 behind after 24.3 failures, with copies that were 25 steps old on average."""
 FIRST_MODEL: Final = 0.1
 """Of a rebuilt stage, where the run goes on from a model: a tenth of the rise."""
+OMITTED: Final = 10.0
+"""Of a middle stage that routes leave out for a while, and that a blend fills again, beyond what its loss costs anyway.
+Caution: no difference was seen that is larger than the noise."""
 HALTED: Final = 200.0
 """The run stands still until somebody comes back. As much as the most that a loss was seen to take at once."""
 

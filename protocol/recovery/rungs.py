@@ -12,7 +12,7 @@ Choice = tuple[Rung | None, tuple[int, ...], str]
 """(rung, stages that lend their weights, reason); rung None halts the run with that reason."""
 REBUILT = frozenset((Rung.BLEND, Rung.COPY, Rung.INTERPOLATE))
 """Rungs that make weights that never were: they learn faster by a factor, once."""
-LOSSY = REBUILT | {Rung.HEAD, Rung.SHADOW, Rung.FIRST}
+LOSSY = REBUILT | {Rung.HEAD, Rung.SHADOW, Rung.FIRST, Rung.OMIT}
 """Rungs after which the model is not the one that was lost; it is evaluated as soon as it has made a step."""
 
 

@@ -88,12 +88,18 @@ def standing(view: View, statuses: Mapping[Peer, Status]) -> Standing:
         return Standing(committed, skip, readies, None, False, False, empty, why)
     empty = _empty(view, held, base)
     taking_part = all(stage.working for stage in held.values())  # who gave a stage away may hold it again
-    if attempt is not None and not empty and taking_part and working.keys() >= {peer for _, peer in held}:
+    everybody = taking_part and working.keys() >= {peer for _, peer in held}
+    if attempt is not None and same_routes(view, attempt) and not empty and everybody:
         evaluate = any(status.evaluate for status in working.values())
         why = f"nobody is missing: {GOES_ON}"
         return Standing(base, skipped, None, attempt, skip, evaluate, empty, why)
     why = "the next step begins" if attempts <= {None} else f"a holder was lost in mid-step: the step {DONE_AGAIN}"
     return Standing(base, skipped, None, None, False, False, empty, why)
+
+
+def same_routes(view: View, attempt: Attempt) -> bool:
+    """Whether the attempt began when routes left out what they leave out now."""
+    return all(view.epochs[stage] <= attempt.view for stage in view.omitted)
 
 
 def agree(readies: Iterable[Ready]) -> bool:

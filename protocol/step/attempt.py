@@ -43,7 +43,7 @@ class StepWork:
         self.me, self.view, self.begin, self.settings = me, view, begin, settings
         self.stages = view.stages_of(me) + tuple(stage for stage, peer in begin.learners if peer == me)
         self._required = frozenset(view.stages_of(me) if me in view.members() else self.stages)
-        self.last = last_visit(settings.stages)
+        self.last = last_visit(settings.stages, view)
         self._holds = Holds()
         self.outbox = Outbox(me, deadlines, self._holds)
         self.groups = Groups(me, view, begin, settings)
@@ -89,7 +89,7 @@ class StepWork:
 
     def route(self, microbatch: int) -> tuple[int, ...]:
         """The stages that it visits."""
-        return route_of(self.settings, microbatch)
+        return route_of(self.settings, microbatch, self.view)
 
     def installed(self, stages: Collection[int]) -> None:
         """These stages have the weights of the step's base; their tasks may run."""

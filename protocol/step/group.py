@@ -44,7 +44,8 @@ class Groups:
         """What a stage's group must accumulate."""
         if not self.begin.training or self.begin.skip:
             return frozenset()
-        return expected_visits(self.settings.stages, self.settings.microbatches, stage, self.settings.swap)
+        settings = self.settings
+        return expected_visits(settings.stages, settings.microbatches, stage, settings.swap, self.view.omitted)
 
     def tell(self, stage: int, visits: Collection[tuple[int, int]]) -> list[Effect]:
         """We know of nothing more to accumulate; nobody is told twice of the same."""

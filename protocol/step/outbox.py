@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
-from ftnode.protocol.step.routes import route_of
+from ftnode.protocol.step.routes import last_visit, route_of
 from ftnode.protocol.step.tensor_holds import RESEND, Holds, TensorKey
 from ftnode.protocol.words.effects import Effect, Send
 from ftnode.protocol.words.messages import Begin, Boundary, Stored
@@ -25,7 +25,7 @@ STALLS_MAX = 10
 
 def fits(me: Peer, sender: Peer, boundary: Boundary, view: View, begin: Begin, settings: Settings) -> bool:
     """Rule 21: a tensor of this attempt in this view, for me, from its neighbour on its path."""
-    path, visit, last = boundary.path, boundary.visit, settings.stages + 1
+    path, visit, last = boundary.path, boundary.visit, last_visit(settings.stages, view)
     mine = boundary.view == view.number and boundary.attempt == begin.attempt and boundary.step == begin.step
     if not mine or len(path) != last + 1 or not 0 <= visit <= last or path[visit] != me:
         return False
@@ -33,7 +33,8 @@ def fits(me: Peer, sender: Peer, boundary: Boundary, view: View, begin: Begin, s
     evaluation = settings.evaluation_microbatches if begin.evaluate else 0
     if not first <= boundary.microbatch < settings.microbatches + evaluation:
         return False
-    if any(peer not in view.holders[stage] for peer, stage in zip(path, route_of(settings, boundary.microbatch))):
+    visited = route_of(settings, boundary.microbatch, view)
+    if any(peer not in view.holders[stage] for peer, stage in zip(path, visited)):
         return False
     before = visit - 1 if boundary.direction is Direction.FORWARD else visit + 1
     return 0 <= before <= last and path[before] == sender

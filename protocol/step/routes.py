@@ -23,26 +23,30 @@ TRIAL = 2
 
 
 @lru_cache(maxsize=1024)
-def route(stages: int, microbatch: int, swap: bool = False) -> tuple[int, ...]:
+def route(stages: int, microbatch: int, swap: bool = False, omitted: tuple[int, ...] = ()) -> tuple[int, ...]:
     """The stages that a microbatch visits, in order; the head comes first and last. Visits are its positions.
 
     With `swap`, odd microbatches meet the first two and the last two block stages in the other order, so that each of
-    those learns its partner's part (CheckFree+, section 4.3 of "All is Not Lost"). Needs SWAP_STAGES_MIN stages.
+    those learns its partner's part (CheckFree+, section 4.3 of "All is Not Lost"). Needs SWAP_STAGES_MIN stages. The
+    stages `omitted` have no visit: whoever comes before one passes on to whoever comes after it.
     """
     if swap and microbatch % 2:
-        return (HEAD, 2, 1, *range(3, stages - 1), stages, stages - 1, HEAD)
-    return (HEAD, *range(1, stages + 1), HEAD)
+        whole = (HEAD, 2, 1, *range(3, stages - 1), stages, stages - 1, HEAD)
+    else:
+        whole = (HEAD, *range(1, stages + 1), HEAD)
+    return tuple(stage for stage in whole if stage not in omitted) if omitted else whole
 
 
-def route_of(settings: Settings, microbatch: int) -> tuple[int, ...]:
-    """The run's route of a microbatch. Those of a validation, which come after the step's own, always take the normal
-    one."""
-    return route(settings.stages, microbatch, settings.swap and microbatch < settings.microbatches)
+def route_of(settings: Settings, microbatch: int, view: View) -> tuple[int, ...]:
+    """The route of a microbatch in a view. Those of a validation, which come after the step's own, always take the
+    normal order."""
+    swap = settings.swap and microbatch < settings.microbatches
+    return route(settings.stages, microbatch, swap, view.omitted)
 
 
-def last_visit(stages: int) -> int:
+def last_visit(stages: int, view: View) -> int:
     """The visit at which the head computes the loss."""
-    return stages + 1
+    return stages + 1 - len(view.omitted)
 
 
 def place_of(wait: Wait, last: int) -> int:
@@ -61,12 +65,14 @@ def furthest(waits: Iterable[Wait], last: int) -> dict[int, Wait]:
 
 
 @lru_cache(maxsize=4096)
-def expected_visits(stages: int, microbatches: int, stage: int, swap: bool = False) -> frozenset[tuple[int, int]]:
+def expected_visits(
+    stages: int, microbatches: int, stage: int, swap: bool = False, omitted: tuple[int, ...] = ()
+) -> frozenset[tuple[int, int]]:
     """The (microbatch, visit) pairs that a stage must accumulate for a step to be complete (rule 23, I1)."""
     return frozenset(
         (microbatch, visit)
         for microbatch in range(microbatches)
-        for visit, visited in enumerate(route(stages, microbatch, swap))
+        for visit, visited in enumerate(route(stages, microbatch, swap, omitted))
         if visited == stage
     )
 
@@ -149,8 +155,11 @@ def _paces(group: Sequence[Name], stage: int, pace: Mapping[tuple[Name, int], fl
 
 @lru_cache(maxsize=256)
 def neighbours(view: View, stage: int, swap: bool = False) -> tuple[Peer, ...]:
-    """The holders of the stages before and after `stage` on any route: who a holder must be able to dial."""
-    around = {near for way in (0, 1) for near in _beside(route(len(view.holders) - 1, way, swap), stage)} - {stage}
+    """The holders of the stages before and after `stage` on any route: who a holder must be able to dial. One that is
+    left out has those that it will have when it is back."""
+    omitted = tuple(other for other in view.omitted if other != stage)
+    stages = len(view.holders) - 1
+    around = {near for way in (0, 1) for near in _beside(route(stages, way, swap, omitted), stage)} - {stage}
     return tuple(sorted({peer for near in around for peer in view.holders[near]}))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ftnode.protocol.step.routes import Name, route, soonest
+from ftnode.protocol.step.routes import Name, last_visit, route_of, soonest
 from ftnode.protocol.words.messages import Begin, Status
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, Peer
@@ -34,13 +34,16 @@ def repair(view: View, begun: Begin, statuses: Mapping[Peer, Status], settings: 
     microbatch that nobody has met was not admitted, or its head died with the news: a holder of the head admits it.
     """
     known: dict[int, tuple[int, tuple[Peer, ...]]] = {}
+    visits = last_visit(settings.stages, view) + 1
     for status in statuses.values():
         for microbatch, path in status.paths:
+            if len(path) != visits:  # of an attempt that does not go on
+                continue
             if microbatch not in known or known[microbatch][0] < status.paths_view:
                 known[microbatch] = status.paths_view, path
     given = Counter(peer for _, path in known.values() for peer in path)
     paths = tuple(
-        (microbatch, _survivors(view, route(settings.stages, microbatch, settings.swap), path, given))
+        (microbatch, _survivors(view, route_of(settings, microbatch, view), path, given))
         for microbatch, (_, path) in sorted(known.items())
     )
     owner = {microbatch: path[0] for microbatch, path in paths}

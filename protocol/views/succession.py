@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -46,10 +46,12 @@ def next_view(
     settled: Collection[Peer],
     reason: str,
     joins: Collection[tuple[int, Peer]] = (),
+    leaves_out: Collection[int] = (),
 ) -> View:
     """The view after `view` without `gone` and `vacated`, with `fills` and `joins` (learners that have learnt), voted
     by the old voters that stay and by those in `settled`, who were Ready in `view` (rule 13), as those were who join.
-    `leader` is one of them."""
+    `leader` is one of them. Routes leave out what they left out before, and `leaves_out`, unless it has holders now.
+    An attempt that began earlier does not go on then, which the epoch shows."""
     number = view.number + 1
     holders, epochs = [], []
     for stage, group in enumerate(view.holders):
@@ -58,12 +60,20 @@ def next_view(
         now = (*left, *(peer for peer in new if peer not in left))
         changed = bool(now) and not set(now) & set(group)
         holders.append(now)
-        epochs.append(number if changed or (now and not group) else view.epochs[stage])
+        left_out = not now and stage in leaves_out and stage not in view.omitted
+        epochs.append(number if changed or (now and not group) or left_out else view.epochs[stage])
     members = {leader, *(peer for group in holders for peer in group)}
     voters = {peer for peer in (*view.voters, *settled, *(peer for _, peer in joins)) if peer in members} | {leader}
     order = [peer for peer in view.voters if peer in voters] + sorted(voters - set(view.voters))
-    after = View(view.run, view.lineage, number, view.digest(), leader, tuple(holders), tuple(order), tuple(epochs), "")
+    omitted = _still_empty({*view.omitted, *leaves_out}, holders)
+    after = View(
+        view.run, view.lineage, number, view.digest(), leader, tuple(holders), tuple(order), tuple(epochs), "", omitted
+    )  # fmt: skip
     return _because(reason, after)
+
+
+def _still_empty(stages: Collection[int], holders: Sequence[Collection[Peer]]) -> tuple[int, ...]:
+    return tuple(stage for stage in sorted(stages) if not holders[stage])
 
 
 def revive(view: View, founder: Peer, serial: int, stages: Collection[int], reason: str) -> View:
@@ -72,7 +82,8 @@ def revive(view: View, founder: Peer, serial: int, stages: Collection[int], reas
     everywhere = range(len(view.holders))
     holders = tuple((founder,) if stage in stages else () for stage in everywhere)
     epochs = tuple(view.number + 1 if stage in stages else view.epochs[stage] for stage in everywhere)
-    as_if = replace(view, holders=holders, voters=(founder,), epochs=epochs)
+    omitted = _still_empty(view.omitted, holders)
+    as_if = replace(view, holders=holders, voters=(founder,), epochs=epochs, omitted=omitted)
     return fork(as_if, founder, serial, (founder,), reason, view.digest())
 
 
@@ -88,7 +99,7 @@ def fork(view: View, founder: Peer, serial: int, survivors: Collection[Peer], re
     lineage = Lineage(name, view.lineage.forks + 1, exact, view.lineage.origin, view.lineage.start)
     staying = {founder, *(peer for group in holders for peer in group)}  # not a leader of before that held nothing
     voters = tuple(peer for peer in view.voters if peer in survivors and peer in staying) or (founder,)
-    new = View(view.run, lineage, view.number + 1, parent, founder, holders, voters, view.epochs, "")
+    new = View(view.run, lineage, view.number + 1, parent, founder, holders, voters, view.epochs, "", view.omitted)
     return _because(reason, new)
 
 

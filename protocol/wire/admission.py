@@ -111,9 +111,17 @@ def well_formed(view: View, settings: Settings) -> bool:
         and view.leader in view.voters
         and set(view.voters) <= set(view.members())
         and len(view.reason) <= REASON_MAX
+        and (not view.omitted or _omitted(view, settings))
         and max(len(view.lineage.id), len(view.lineage.root)) <= NAME_MAX
         and (view.lineage.start is None or could_be_kept(view.lineage.start, settings))
     )
+
+
+def _omitted(view: View, settings: Settings) -> bool:
+    """Nobody holds what routes leave out, and enough stays."""
+    listed = view.omitted
+    in_order = listed == tuple(sorted(set(listed)))
+    return in_order and settings.may_leave_out(listed) and not any(view.holders[stage] for stage in listed)
 
 
 def sensible_presence(presence: Presence, settings: Settings) -> bool:
@@ -317,8 +325,10 @@ def _status(sender: Peer, message: ms.Status, view: View | None, settings: Setti
 
 
 def _paths(paths: tuple[tuple[int, tuple[Peer, ...]], ...], settings: Settings) -> bool:
+    """Those of a view that leaves stages out are shorter; see _can_begin."""
     visits = settings.stages + 2
-    return all(_number(m, settings.microbatches) and len(path) == visits for m, path in paths)
+    least = visits - settings.left_out_max
+    return all(_number(m, settings.microbatches) and least <= len(path) <= visits for m, path in paths)
 
 
 def _share(message: ms.Share, settings: Settings) -> bool:
@@ -369,10 +379,16 @@ def _begin(message: ms.Begin, settings: Settings) -> bool:
 
 def _can_begin(message: ms.Begin, view: View | None) -> bool:
     """Of a view with an empty stage nothing begins but the end of the run, which nobody computes or learns anything in:
-    a path, and who lends weights, are chosen among the holders of each stage."""
-    if view is None or (message.lineage, message.view) != (view.lineage.id, view.number) or not view.vacancies():
+    a path, and who lends weights, are chosen among the holders of each stage. Of a stage that is left out nobody
+    learns anything, and paths have no visit there."""
+    if view is None or (message.lineage, message.view) != (view.lineage.id, view.number):
         return True
-    return not (message.training or message.evaluate or message.learners)
+    visits = len(view.holders) + 1 - len(view.omitted)
+    if any(len(path) != visits for _, path in message.paths):
+        return False
+    if any(stage in view.omitted for stage, _ in message.learners):
+        return False
+    return not view.vacancies() or not (message.training or message.evaluate or message.learners)
 
 
 def _poisoned(message: ms.Poisoned, settings: Settings) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 STATE_BYTES_PER_SECOND = 1e6
@@ -51,6 +52,8 @@ class Settings:
     rate_factor: float = 1.1
     continued: bool = False
     """The run goes on from a model that exists: a lost stage begins again with that one's weights."""
+    omit: bool = False
+    """Routes leave a middle stage out that nobody can hold for so long that waiting costs more."""
     snapshot_every: int = 0
     """Each holder keeps a snapshot of its stages on its disk at commits divisible by this; 0: nobody does."""
     rollback_max: int = 0
@@ -77,6 +80,20 @@ class Settings:
     @property
     def stage_count(self) -> int:
         return self.stages + 1
+
+    @property
+    def left_out_max(self) -> int:
+        """So many block stages routes may leave out at once: a third, so that most of the model is trained."""
+        return self.stages // 3 if self.omit else 0
+
+    def may_leave_out(self, stages: Collection[int]) -> bool:
+        """Whether routes may leave all of these out at once. The head stays, and so do the first and the last block
+        stage, whose work no other stage knows; with swapped routes its partner does, and stays instead."""
+        ends = {1: 2, self.stages: self.stages - 1}
+        return len(stages) <= self.left_out_max and all(
+            0 < stage <= self.stages and (stage not in ends or (self.swap and ends[stage] not in stages))
+            for stage in stages
+        )
 
     def state_bytes_of(self, stage: int) -> int:
         """Weights and moments of this stage, at most."""

@@ -51,6 +51,8 @@ class Rung(StrEnum):
     COPY = "copy"
     FIRST = "first"
     INTERPOLATE = "interpolate"
+    OMIT = "omit"
+    """It has none: routes leave the stage out until somebody holds it again."""
 
     @property
     def spoken(self) -> str:
@@ -69,6 +71,7 @@ SPOKEN_RUNGS = {
     Rung.COPY: "a neighbour's weights",
     Rung.FIRST: "the model that the run goes on from",
     Rung.INTERPOLATE: "a blend of the nearest stages' weights",
+    Rung.OMIT: "nobody: routes leave it out",
 }
 
 

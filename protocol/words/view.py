@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ftnode.protocol.words.codec import encode_canonical
+from ftnode.protocol.words.codec import encode_canonical, to_plain
 from ftnode.protocol.words.types import Peer, Version
 
 
@@ -56,6 +56,8 @@ class View:
     epochs: tuple[int, ...]
     """Per stage, the view number at which its sole ownership last changed."""
     reason: str
+    omitted: tuple[int, ...] = ()
+    """Stages without holders that routes leave out until somebody has them again, in order."""
 
     def members(self) -> tuple[Peer, ...]:
         """Everybody who holds a stage, and the leader, sorted."""
@@ -65,7 +67,8 @@ class View:
         return tuple(stage for stage, group in enumerate(self.holders) if peer in group)
 
     def vacancies(self) -> tuple[int, ...]:
-        return tuple(stage for stage, group in enumerate(self.holders) if not group)
+        """Stages without holders that routes need."""
+        return tuple(stage for stage, group in enumerate(self.holders) if not group and stage not in self.omitted)
 
     def is_quorum(self, peers: Iterable[Peer]) -> bool:
         """More than half of the voters, or exactly half with the leader among them (rule 12)."""
@@ -84,4 +87,6 @@ def _members(view: View) -> tuple[Peer, ...]:
 
 @lru_cache(maxsize=256)
 def _digest(view: View) -> str:
-    return hashlib.blake2b(encode_canonical(view), digest_size=16).hexdigest()
+    """One that leaves nothing out has the digest that it had before views could."""
+    fields = to_plain(view)
+    return hashlib.blake2b(encode_canonical(fields if view.omitted else fields[:-1]), digest_size=16).hexdigest()

@@ -52,6 +52,8 @@ class Ledger:
         known = self.views.setdefault(key, view)
         if known is not view and known != view:
             raise Violation("I2", f"two views {view.number} of lineage {view.lineage.id}: {known} and {view}")
+        if any(view.holders[stage] for stage in view.omitted) or 0 in view.omitted:
+            raise Violation("I2", f"a stage is left out that somebody holds, or the head: {view}")
         for stage, group in enumerate(view.holders):
             if len(set(group)) != len(group):
                 raise Violation("I2", f"stage {stage} names a holder twice: {view}")
@@ -73,6 +75,8 @@ class Ledger:
             raise Violation("I2", f"{sender} sends Begin {begin.attempt} but view {begin.view} is {view}")
         if begin.attempt.view != begin.view and (begin.lineage, begin.attempt) not in self.begun:
             raise Violation("I3", f"{sender} continues attempt {begin.attempt}, which nobody began")
+        if begin.training and view.omitted != self.left_out(begin.lineage, begin.attempt):
+            raise Violation("I1", f"attempt {begin.attempt} goes on, and its routes are others now: {view}")
         first = (begin.lineage, begin.attempt) not in self.begun  # a leader that was away may send an old one again
         known = self.begun.setdefault((begin.lineage, begin.attempt), begin)
         if (known.step, known.base, known.skip) != (
@@ -93,6 +97,11 @@ class Ledger:
         news = (begin.lineage, begin.base.step) not in self.seen
         self.seen.add((begin.lineage, begin.base.step))
         return news
+
+    def left_out(self, lineage: str, attempt: Attempt) -> tuple[int, ...]:
+        """Stages without which an attempt is made: those of the view that began it."""
+        view = self.views.get((lineage, attempt.view))
+        return view.omitted if view is not None else ()
 
     def commit(self, lineage: str, version: Version) -> bool:
         """I3: a lineage commits each step once, in order, as one attempt. True when it is news."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from ftnode.protocol.words.effects import Apply, Backward, Forward, Reduce, Task
@@ -69,29 +70,31 @@ NOTHING = Result(None, 0.0, 0, "", "")
 TOKENS = 64
 
 
-def stage_at(visit: int, stages: int, swapped: bool) -> int:
-    """0, 1 .. S, 0; on a swapped route 1 and 2 change places, and S-1 and S."""
-    if visit > stages:
-        return 0
-    return {1: 2, 2: 1, stages - 1: stages, stages: stages - 1}.get(visit, visit) if swapped else visit
+@cache
+def stages_on(stages: int, swapped: bool, omitted: tuple[int, ...]) -> tuple[int, ...]:
+    """0, 1 .. S, 0; on a swapped route 1 and 2 change places, and S-1 and S. Without those that are left out."""
+    places = {1: 2, 2: 1, stages - 1: stages, stages: stages - 1} if swapped else {}
+    whole = (places.get(visit, visit) for visit in range(stages + 1))
+    return (*(stage for stage in whole if stage not in omitted), 0)
 
 
 class Compute:
     """One compute process. Raises Violation when the core asks for what no compute process may be asked for."""
 
-    __slots__ = ("accumulated", "ledger", "lineage", "microbatches", "owner", "poisons", "reduced", "saved",
-                 "stages", "swap", "visits", "weights")  # fmt: skip
+    __slots__ = ("accumulated", "begun_in", "ledger", "lineage", "microbatches", "owner", "poisons", "reduced", "saved",
+                 "stages", "swap", "weights")  # fmt: skip
 
     def __init__(self, owner: str, settings: Settings, ledger: Ledger, poisons: list[Poison]) -> None:
         self.owner = owner
         self.stages = settings.stages
         self.microbatches = settings.microbatches
         self.swap = settings.swap
-        self.visits = settings.stages + 2
         self.ledger = ledger
         self.poisons = poisons
         self.lineage = ""
         """Of the view that the owner is in; the world keeps it up to date."""
+        self.begun_in = ""
+        """The lineage of the attempt that the owner works on; the world keeps it up to date."""
         self.clear()
 
     def clear(self) -> None:
@@ -101,14 +104,18 @@ class Compute:
         self.saved: dict[tuple[Attempt, int, int], int] = {}
         self.reduced: dict[int, Reduction] = {}
 
-    def full_set(self, stage: int) -> set[tuple[int, int]]:
+    def full_set(self, stage: int, attempt: Attempt) -> set[tuple[int, int]]:
         """M x visits of a stage: exactly what its reduced gradient must cover."""
         return {
             (microbatch, visit)
             for microbatch in range(self.microbatches)
-            for visit in range(self.visits)
-            if stage_at(visit, self.stages, self._swapped(microbatch)) == stage
+            for visit, visited in enumerate(self._route(microbatch, attempt))
+            if visited == stage
         }
+
+    def _route(self, microbatch: int, attempt: Attempt) -> tuple[int, ...]:
+        """Which stages an attempt leaves out is settled by the view that began it."""
+        return stages_on(self.stages, self._swapped(microbatch), self.ledger.left_out(self.begun_in, attempt))
 
     def _swapped(self, microbatch: int) -> bool:
         """Every other microbatch of the step's own; those of a validation never."""
@@ -128,7 +135,8 @@ class Compute:
             raise Violation("I1", f"{self.owner} computes stage {stage}, of which it has no weights")
         if weights.version.step != step - 1:
             raise Violation("I1", f"{self.owner} computes step {step} of stage {stage} on {weights.version}")
-        if stage_at(visit, self.stages, self._swapped(microbatch)) != stage:
+        route = self._route(microbatch, attempt)
+        if visit >= len(route) or route[visit] != stage:
             raise Violation("I1", f"{self.owner} runs stage {stage} for visit {visit} of microbatch {microbatch}")
         self.ledger.check_base(self.lineage, attempt, step, weights.version)
         return weights
@@ -156,7 +164,7 @@ class Compute:
             return Result(None, 0.0, 0, "", "the activation is not finite")
         if save:
             self.saved[attempt, microbatch, visit] = chain
-        if visit == self.visits - 1:
+        if stage == 0 and visit:
             if not validation:
                 raise Violation("I1", f"{self.owner} runs the last visit forward alone: {task}")
             return Result(None, 3.0, TOKENS, "", "")
@@ -171,7 +179,7 @@ class Compute:
     def _backward(self, task: Backward, tensors: dict[Handle, Tensor]) -> Result:
         stage, step, attempt, microbatch, visit = task.stage, task.step, task.attempt, task.microbatch, task.visit
         version, history = self._working_weights(stage, step, attempt, microbatch, visit)
-        last = visit == self.visits - 1
+        last = stage == 0 and visit > 0
         if (task.gradient is None) != last:
             raise Violation("I1", f"{self.owner} runs backward with the wrong gradient: {task}")
         commit = version.commit
@@ -214,7 +222,7 @@ class Compute:
 
     def reduce(self, task: Reduce, parts: Gradients, commit: str) -> Result:
         """Stage the sum of a step's gradients, made on the weights of `commit`."""
-        missing = self.full_set(task.stage) ^ set(parts)
+        missing = self.full_set(task.stage, task.attempt) ^ set(parts)
         if missing:
             raise Violation(
                 "I1", f"{self.owner} reduces stage {task.stage} of {task.attempt} without {sorted(missing)}"

@@ -40,7 +40,7 @@ class Faults:
             "isolate": self.isolate, "link": self.break_link, "one-way": self.one_way, "directory": self.directory,
             "compute": self.compute, "memory": self.memory, "hang": self.hang, "poison": self.poison,
             "spoiled": self.spoiled, "slow": self.slow, "leave": self.leave, "notice": self.notice, "site": self.site,
-            "standby": self.kill_standby, "flap": self.flap, "double": self.double,
+            "standby": self.kill_standby, "flap": self.flap, "double": self.double, "bereft": self.bereft,
             "split": self.split,
         }  # fmt: skip
 
@@ -122,6 +122,22 @@ class Faults:
             return False
         self.world.kill(host, "kill", silently=False)
         self.newcomer()
+        return True
+
+    def bereft(self) -> bool:
+        """A middle stage loses its holders, and it takes a while until somebody comes who could take their place."""
+        world, view = self.world, best_view(self.world)
+        if view is None:
+            return False
+        groups = {stage: group for stage, group in holders(world, view).items() if 1 < stage < world.settings.stages}
+        there = [group for group in groups.values() if group and not any(host.paused for host in group)]
+        there = [group for group in there if not would_halt(world, self.site_gone(group))]
+        if not there:
+            return False
+        for host in self.chance.choice(there):
+            world.kill(host, "bereft", silently=self.chance.random() < 0.5)
+        seconds = world.settings.lease_seconds * self.chance.choice([1.0, 5.0, 10.0, 20.0])
+        self.lasting(seconds, self.newcomer)
         return True
 
     def kill_leader(self) -> bool:

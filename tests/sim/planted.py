@@ -90,10 +90,11 @@ def newcomers_vote() -> Any:
     original = succession.next_view
 
     def next_view(
-        before: Any, leads: Any, gone: Any, vacated: Any, fills: Any, settled: Any, reason: Any, joins: Any = ()
-    ) -> Any:
+        before: Any, leads: Any, gone: Any, vacated: Any, fills: Any, settled: Any, reason: Any, joins: Any = (),
+        leaves_out: Any = (),
+    ) -> Any:  # fmt: skip
         voters = {*settled, *fills.values(), *(peer for _, peer in joins)}
-        return original(before, leads, gone, vacated, fills, voters, reason, joins)
+        return original(before, leads, gone, vacated, fills, voters, reason, joins, leaves_out)
 
     places = [module for module in MODULES if vars(module).get("next_view") is original]
     return patched(*((module, "next_view", next_view) for module in places))

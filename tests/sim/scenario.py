@@ -50,6 +50,10 @@ class Outcome:
     """Losses of all holders of a stage."""
     departures: int = 0
     """Losses of a holder, whether a stage has others or not."""
+    left_out: int = 0
+    """Views in which routes left out more than before."""
+    came_back: int = 0
+    """Views in which somebody held again what they had left out."""
     virtual_seconds: float = 0.0
     events: int = 0
     met: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -106,6 +110,11 @@ class Scenario:
         """Peers that are there for second and third holders."""
         self.roomy = groups.random() < 0.25
         """Everybody has room for the whole model, so that whoever is first holds all of it."""
+        self.bereft = "bereft" in faults
+        """Nobody has room for more than its own stage, and a middle one may be left out."""
+        if self.bereft:
+            self.settings = replace(self.settings, omit=True, replicas=1)
+            self.spare, self.roomy = 0, False
         self.world = World(
             self.settings, seed, delay_max=chance.choice([0.01, 0.03, 0.08]),
             duplicates=chance.choice([0.0, 0.0, 0.01, 0.05]), miss=chance.choice([0.0, 0.0, 0.1]),
@@ -129,11 +138,12 @@ class Scenario:
         chance, needed = self.chance, self.settings.stages + 1
         together = chance.random() < 0.5
         count = max(6, needed + chance.randint(0, 3)) + self.spare
+        count = needed if self.bereft else count
         without_corpus = set(range(chance.choice([0, 1, 1, 2, 3])))
         for index in range(count):
             at = chance.uniform(0, 0.4) if together else index * chance.uniform(0, 2)
             hold = chance.choice([1, 1, 1, 2, 3][: self.settings.stages])  # of three stages, two are adjacent
-            hold = needed if self.roomy else hold
+            hold = needed if self.roomy else 1 if self.bereft else hold
             self.world.at(at, self.world.start, (f"peer{index}", hold, index not in without_corpus))
         self.outcome.peers = count
 
@@ -158,6 +168,11 @@ class Scenario:
         outcome.virtual_seconds, outcome.events = world.now, world.events
         outcome.met, outcome.faults = world.met, self.faults.counts
         outcome.losses, outcome.departures = world.losses, world.departures
+        for (lineage, number), view in world.ledger.views.items():
+            before = world.ledger.views.get((lineage, number - 1))
+            was, now = set(before.omitted) if before is not None else set(view.omitted), set(view.omitted)
+            outcome.left_out += bool(now - was)
+            outcome.came_back += any(view.holders[stage] for stage in was - now)
         return outcome
 
     def finished(self) -> bool:

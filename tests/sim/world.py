@@ -279,6 +279,9 @@ class World:
     def _task(self, host: Host, effect: fx.Compute) -> None:
         if not host.compute_up or effect.task.stage in host.lost:
             return
+        work = host.participant.holder.work
+        if work is not None:
+            host.compute.begun_in = work.begin.lineage
         if type(effect.task) is fx.Reduce and effect.task.group:
             self.reductions.start(host, effect.task)
             return

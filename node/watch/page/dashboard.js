@@ -16,7 +16,7 @@ const TONES = {
 const SOURCES = {
   initial: "the first weights", snapshot: "a snapshot", kept: "weights that it still had", replica: "another holder's weights",
   head: "a kept copy", shadow: "a kept copy", blend: "a blend of both neighbours' weights", copy: "a neighbour's weights",
-  first: "the model that the run goes on from", interpolate: "a blend of the nearest stages' weights",
+  omit: "nobody: routes leave it out", first: "the model that the run goes on from", interpolate: "a blend of the nearest stages' weights",
 };
 const TELLING = new Set(["lost", "gone", "halt", "rebuild", "rebuilt", "poisoned", "skip", "offer", "compute"]);
 

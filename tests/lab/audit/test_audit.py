@@ -132,7 +132,7 @@ def test_a_step_committed_as_two_attempts_is_found(run: Path) -> None:
 def test_two_views_of_one_number_are_found(run: Path) -> None:
     def split(traces: dict[str, list[dict[str, Any]]]) -> None:
         record = next(record for record in traces["last"] if record["k"] == "view" and record["view"][2] == 1)
-        record["view"][-1] = "another reason"
+        record["view"][-2] = "another reason"
 
     change(run, split)
     assert any("two different views" in finding.text for finding in audit(run).findings)

@@ -11,8 +11,9 @@ from ftnode.node.watch.alarms import STEPS_ALARMED, alarms, head_wanted, only_he
 from ftnode.protocol.chronicle import Chronicle, Rebuild
 from ftnode.protocol.liveness.liveness import SignsShown
 from ftnode.protocol.picture import Picture
-from ftnode.protocol.words.messages import Commit
+from ftnode.protocol.words.messages import Commit, Plan
 from ftnode.protocol.words.types import Attempt, Copied, Peer, Rung, Version
+from tests.protocol.beginnings import begun
 from tests.protocol.pictures import picture, signs
 from tests.protocol.situations import NOW, A, B, C, report, standby, view_of
 
@@ -159,3 +160,17 @@ def test_stages_that_one_site_holds_alone(
     others = {peer: replace(standby(peer, 0)[peer], site=site) for peer, site in sites.items() if peer != A}
     told = alarms(shown(holders, presences=others, here=sites[A]), NOW)
     assert tuple(text.partition(":")[0] for text in told) == says
+
+
+def test_a_stage_that_is_left_out_is_told_of_until_it_is_back() -> None:
+    history, without = Chronicle(), replace(view_of((A,), (B,), (), (C,), (C,)), omitted=(2,))
+    begin = begun(step=12)
+    history.begin(begin, without, NOW)
+    history.begin(replace(begin, step=13, base=replace(begin.base, step=12)), without, NOW)
+    assert history.left_out_since(2) == 12
+    (told,) = alarms(shown(view=without, history=history), NOW)
+    assert told.startswith("stage 2 is left out since step 12: nobody holds it")
+    back = replace(without, omitted=(), holders=((A,), (B,), (B,), (C,), (C,)))
+    plan = Plan(2, B, Rung.BLEND, (), 1.1, "both neighbours are there", None)
+    history.begin(replace(begin, step=30, installs=(plan,)), back, NOW)
+    assert history.left_out_since(2) is None

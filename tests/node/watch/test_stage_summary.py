@@ -98,3 +98,15 @@ def test_ages_count_from_the_last_move() -> None:
     assert progress.commit_age(13.0) == 3.0 and progress.stage_age(1, 13.0) == 1.0
     progress.look(1, {1: 1}, 14.0)
     assert progress.commit_age(14.0) == 0.0 and progress.stage_age(1, 14.0) == 0.0
+
+
+def test_a_stage_that_routes_leave_out_is_not_waited_for() -> None:
+    row = replace(ROW, peer="", state="left out")
+    (told,) = summarize([row], lambda stage: 0.1, CALM)
+    assert (told.holders, told.state, told.reason) == (
+        0,
+        "left out",
+        "nobody holds it, and the others train without it",
+    )
+    (over,) = summarize([row], lambda stage: 0.1, replace(CALM, finished=True))
+    assert over.reason == "can no longer be had"

@@ -1,0 +1,48 @@
+"""Real processes: nobody has room for a middle stage, the others train without it, and a newcomer brings it back."""
+
+from __future__ import annotations
+
+import pytest
+
+from ftnode.lab.swarms.trial import Trial
+from ftnode.lab.traces.story import Story
+from tests.swarm.conftest import OpenTrial
+
+pytestmark = pytest.mark.timeout(240)
+
+SECONDS = 60.0
+MORE_STEPS = 5
+ROOM = {"v1": 2, "v2": 1, "v3": 1, "v4": 1}
+"""For the head and four block stages: nobody can hold one more."""
+
+
+def omitted(story: Story) -> tuple[int, ...]:
+    return story.view.omitted if story.view is not None else ()
+
+
+def lone_middle(trial: Trial) -> tuple[int, str]:
+    """A middle stage whose holder has no other stage, and that holder."""
+    assert trial.story.view is not None
+    held = {name: [s for s in range(5) if name in trial.story.holders(s)] for name in ROOM}
+    found = [(stages[0], name) for name, stages in held.items() if len(stages) == 1 and stages[0] in (2, 3)]
+    assert found, f"{held}"
+    return found[0]
+
+
+def test_a_stage_that_nobody_can_hold_is_left_out_and_comes_back(open_swarm: OpenTrial) -> None:
+    trial = open_swarm(volunteers=0, stages=4, numbers=True)
+    for name, room in ROOM.items():
+        trial.volunteer(name, hold=room)
+    trial.wait_for_step(3)
+    trial.wait("a holder for each stage", lambda story: all(story.holders(stage) for stage in range(5)), SECONDS)
+    stage, name = lone_middle(trial)
+    trial.kill(name)
+    trial.wait("the stage to be left out", lambda story: omitted(story) == (stage,), SECONDS)
+    trial.wait_for_step(trial.story.committed + MORE_STEPS, SECONDS)
+    assert omitted(trial.story) == (stage,)
+    trial.volunteer("newcomer", hold=1)
+    trial.wait("somebody to bring it back", lambda story: story.holder(stage) == "newcomer", SECONDS)
+    trial.wait_for_step(trial.story.committed + MORE_STEPS, SECONDS)
+    assert omitted(trial.story) == ()
+    back = [told.record for told in trial.story.installed if told.node == "newcomer" and told.record["stage"] == stage]
+    assert [donor[0] for donor in back[-1]["donors"]] == [stage - 1, stage + 1], "a blend of both neighbours"
