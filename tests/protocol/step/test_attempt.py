@@ -38,7 +38,7 @@ def working(
     deadlines = Deadlines(settings.resend_seconds, settings.stall_seconds)
     work = StepWork(me, view, begun(**changes), settings, Pace(), LinePace(), {}, deadlines)
     if ready:
-        work.installed(work.stages)
+        work.installed(dict.fromkeys(work.stages, 0))
     return work
 
 
@@ -153,7 +153,7 @@ def test_compute_is_given_few_tasks_at_once(count: int) -> None:
 def test_tasks_wait_for_the_weights_of_their_stage() -> None:
     work = working(ready=False)
     assert play(work, "f1 f0 .") == "" and not work.can_advance
-    work.installed([1])
+    work.installed({1: 0})
     assert play(work, ".") == "F0 F1"
 
 
