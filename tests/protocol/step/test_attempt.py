@@ -388,9 +388,10 @@ def test_a_group_adds_up_what_its_members_have(theirs: tuple[int, ...], before: 
 
 
 def test_a_stages_sum_begins_while_another_stage_still_works() -> None:
-    """B holds both stages, the second with C. When its last share of the second is there, compute has still to go back
-    through the first one."""
-    work = working(view=view_of((A,), (B,), (B, C)))
+    """B holds both stages, the second with C, on two devices. When its last share of the second is there, compute has
+    still to go back through the first one."""
+    work = working(view=view_of((A,), (B,), (B, C)), ready=False)
+    work.installed({1: 0, 2: 1})
     assert work.on_share(C, Share("lineage", 3, 8, ATTEMPT, 2, ((2, 2), (3, 2))), NOW) == []
     path = (A, B, B, A)
     for microbatch in (0, 1):

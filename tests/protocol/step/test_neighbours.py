@@ -57,7 +57,8 @@ def given(effects: list[Effect]) -> list[Task]:
 
 
 def result(task: Task, fault: str = "", faulty: int = -1) -> Done:
-    output = None if isinstance(task, Reduce) or task.visits[-1] == 0 else Handle(MADE + task.visits[-1])
+    nothing = isinstance(task, Reduce) or (isinstance(task, Backward) and task.visits[-1] == 0)
+    output = None if isinstance(task, Reduce) or nothing else Handle(MADE + task.visits[-1])
     return Done(task, output, 1.0, 0, "", fault, faulty=faulty)
 
 
@@ -136,7 +137,7 @@ def test_a_swapped_route_goes_through_the_same_peer_in_its_order() -> None:
     work = working(settings=replace(FIVE, swap=True))
     arrives(work, 1, microbatch=1)
     (task,) = given(work.advance(NOW, False))
-    assert task.stages == (2, 1, 3) and list(task.visits) == [1, 2, 3] if isinstance(task, Forward) else False
+    assert isinstance(task, Forward) and task.stages == (2, 1, 3) and list(task.visits) == [1, 2, 3]
 
 
 def test_the_head_is_a_task_of_its_own() -> None:
@@ -150,7 +151,7 @@ def test_the_head_is_a_task_of_its_own() -> None:
         effects = work.on_done(result(task), NOW, A)
         assert sent(effects) == []
         waiting += given(work.advance(NOW, True))
-    assert " ".join(told) == "F0 F1-5 B6 B5-1 B0 S1 S2 S3 S4 S5 S0" or told[:5] == ["F0", "F1-5", "B6", "B5-1", "B0"]
+    assert [each for each in told if each[0] != "S"] == ["F0", "F1-5", "B6", "B5-1", "B0"]
     assert work.complete
 
 
