@@ -135,8 +135,9 @@ class Holder:
         return self.begin is not None and not self.begin.training
 
     def busy_seconds(self, s: Situation) -> float:
+        """For how long compute has answered nothing, for each stage of the longest task that it has."""
         since = max(self._task_since, s.liveness.grace)  # a suspended node is not a hung compute
-        return s.now - since if self.work is not None and self.work.busy else 0.0
+        return (s.now - since) / self.work.most_at_once if self.work is not None and self.work.busy else 0.0
 
     def exact(self, lineage: str, but: Collection[int] = ()) -> tuple[tuple[int, Version], ...]:
         """The versions that we have, or can make at once of what this attempt or a retired one reduced; not of the

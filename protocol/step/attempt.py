@@ -134,6 +134,11 @@ class StepWork:
         return bool(self._running)
 
     @property
+    def most_at_once(self) -> int:
+        """Stages of the longest task that compute has; at least 1."""
+        return max((len(task.stages) for task in self._running), default=1)
+
+    @property
     def ready_stages(self) -> int:
         """Of how many stages `ready` has a result."""
         return len(self.results.keys() & self._installed.keys())
@@ -196,10 +201,10 @@ class StepWork:
         """
         if isinstance(task, Reduce) or task.stage == HEAD:
             return task
-        step, follows = (1, self._forward_follows) if isinstance(task, Forward) else (-1, self._backward_follows)
+        step = 1 if isinstance(task, Forward) else -1
         onward: list[int] = []
         path, visited, visit = self._paths.get(task.microbatch, ()), self.route(task.microbatch), task.visit + step
-        while path and path[visit] == self.me and visited[visit] != HEAD and follows(task, visited[visit], visit):
+        while path and path[visit] == self.me and visited[visit] != HEAD and self._follows(task, visited[visit], visit):
             onward.append(visited[visit])
             visit += step
         if not onward:
@@ -208,20 +213,15 @@ class StepWork:
             self._joined.update((task.microbatch, at) for at in range(task.visit, visit, step))
         return replace(task, onward=tuple(onward))
 
-    def _beside(self, stage: int, other: int) -> bool:
-        return other in self._installed and self._installed[other] == self._installed.get(stage)
-
-    def _forward_follows(self, task: Forward, stage: int, visit: int) -> bool:
+    def _follows(self, task: Forward | Backward, stage: int, visit: int) -> bool:
         """What is not saved is computed again from a tensor that is here, so that only a validation goes on without."""
-        key = task.microbatch, visit
-        if not self._beside(task.stage, stage) or self._has((*key, FORWARD)):
+        key, device = (task.microbatch, visit), self._installed.get(task.stage)
+        if self._installed.get(stage, -1) != device:
             return False
-        return task.validation or (task.save and self._saved.take(key, stage))
-
-    def _backward_follows(self, task: Backward, stage: int, visit: int) -> bool:
-        key = task.microbatch, visit
-        waits = key in self._forwarded and key in self._saved and not self._has((*key, BACKWARD))
-        return waits and self._beside(task.stage, stage)
+        if isinstance(task, Forward):
+            missing = not self._has((*key, FORWARD))
+            return missing and (task.validation or (task.save and self._saved.take(key, stage)))
+        return key in self._forwarded and key in self._saved and not self._has((*key, BACKWARD))
 
     def _admit(self, microbatch: int) -> None:
         path = choose_path(self.view, self.route(microbatch), self._inflight.values(), self._others, self.me)

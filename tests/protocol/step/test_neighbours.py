@@ -224,3 +224,11 @@ def test_the_stages_of_a_task_share_its_time() -> None:
         assert isinstance(task, Backward) == (direction is BACKWARD)
         work.on_done(result(task), NOW + seconds, A)
     assert [work._pace.seconds(stage) for stage in (1, 2, 3)] == pytest.approx([3.0, 3.0, 3.0])
+
+
+def test_a_task_of_several_stages_may_take_as_much_longer() -> None:
+    work = working()
+    assert work.most_at_once == 1
+    arrives(work, 1)
+    work.advance(NOW, False)
+    assert work.most_at_once == 3
