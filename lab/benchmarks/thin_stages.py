@@ -1,7 +1,7 @@
 """What a stage per block costs one peer that holds them all, against a few thick ones: `ftnode lab throughput --thin`.
 
 The same model, on one node that holds all of it and on the same cores, in turns, so that a machine that changes its
-speed shows.
+speed shows. Then with compute that only sleeps, a block as long in both, which shows what the node itself costs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ STEPS: Final = 16
 WARM_UP_COMMITS: Final = 3
 RUN_SECONDS: Final = 600.0
 THIN_MIN: Final = 0.95
+FORWARD_SECONDS, BACKWARD_SECONDS = 0.005, 0.01
+"""Of a block and microbatch, where compute sleeps."""
 
 
 def thin_against_thick(cores: list[int]) -> dict[str, Any]:
     """Tokens per second, and core-seconds per step, with THICK and with THIN block stages; and their ratio."""
+    paced = {stages: one_turn(stages, cores, paced_options(stages))["tokens_per_second"] for stages in (THICK, THIN)}
     turns = [(stages, one_turn(stages, cores)) for _ in range(TURNS) for stages in (THICK, THIN)]
     rows = {}
     for name, stages in (("thick", THICK), ("thin", THIN)):
@@ -37,11 +40,22 @@ def thin_against_thick(cores: list[int]) -> dict[str, Any]:
             "stages": stages,
             "tokens_per_second": mean(found["tokens_per_second"] for found in mine),
             "turns": [found["tokens_per_second"] for found in mine],
+            "paced_tokens_per_second": paced[stages],
             "core_seconds_per_step": {
                 kind: mean(found["core_seconds_per_step"][kind] for found in mine) for kind in kinds
             },
         }
-    return {**rows, "ratio": rows["thin"]["tokens_per_second"] / rows["thick"]["tokens_per_second"]}
+    ratios = {
+        ratio: rows["thin"][rate] / rows["thick"][rate]
+        for ratio, rate in (("ratio", "tokens_per_second"), ("paced_ratio", "paced_tokens_per_second"))
+    }
+    return {**rows, **ratios}
+
+
+def paced_options(stages: int) -> tuple[str, ...]:
+    """A stage sleeps as long as its blocks would take."""
+    blocks = BLOCKS // stages
+    return ("--compute", "paced", "--paced-seconds", str(blocks * FORWARD_SECONDS), str(blocks * BACKWARD_SECONDS))
 
 
 def thin_manifest(stages: int) -> Manifest:
@@ -56,10 +70,10 @@ def thin_manifest(stages: int) -> Manifest:
     return replace(trial_manifest(start, steps=STEPS, stages=stages), liveness=start.liveness)
 
 
-def one_turn(stages: int, cores: list[int]) -> dict[str, Any]:
+def one_turn(stages: int, cores: list[int], options: tuple[str, ...] = ()) -> dict[str, Any]:
     manifest = thin_manifest(stages)
     with open_trial(manifest) as trial:
-        node = trial.volunteer("volunteer", hold=stages + 1).process.pid
+        node = trial.volunteer("volunteer", hold=stages + 1, options=options).process.pid
         trial.wait_for_step(WARM_UP_COMMITS)
         before, first = read_core_time([node], cores), trial.story.committed
         trial.wait_for_step(STEPS - 1, RUN_SECONDS)
@@ -81,5 +95,6 @@ def thin_table(found: dict[str, Any]) -> str:
         lines.append(
             f"{row['stages']} stages: {row['tokens_per_second']:>8,.0f} t/s ({rates}); core-seconds a step: {spent}"
         )
-    lines.append(f"thin stages, of thick ones: {found['ratio']:.3f} (at least {THIN_MIN})")
+    told = f"thin stages, of thick ones: {found['ratio']:.3f} (at least {THIN_MIN})"
+    lines.append(f"{told}; with compute that sleeps {found['paced_ratio']:.3f}")
     return "\n".join(lines)
