@@ -202,7 +202,8 @@ class _Reading:
             return
         match from_tagged(EVENTS, record["e"]):
             case Done(task=Backward() as task, fault=""):
-                self._owed[("accumulated", task.stage, task.step, task.attempt, task.microbatch, task.visit)] += 1
+                for stage, visit in zip(task.stages, task.visits):
+                    self._owed[("accumulated", stage, task.step, task.attempt, task.microbatch, visit)] += 1
             case Done(task=Reduce() as task, fault="", gradient=gradient):
                 self._life.gradients[(task.stage, task.step, task.attempt)] = gradient
                 self._owed[("reduced", task.stage, task.step, task.attempt)] += 1

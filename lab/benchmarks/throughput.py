@@ -5,6 +5,8 @@ process, at the demo's size and at a compute-bound one; and a swarm whose comput
 hide how well a pipeline overlaps. Its step is held against 1F1B's (N_pp + N_m - 1)(T_f + T_b) (Odyssey's section 3).
 
 The better single process runs again after the swarm, so that a machine that changes its speed meanwhile shows.
+
+A fourth one, which `--thin` asks for alone, is of one node that holds many thin stages (thin_stages.py).
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from itertools import pairwise
 from statistics import mean, median
 from typing import Any
 
+from ftnode.lab.benchmarks.thin_stages import thin_against_thick, thin_table
 from ftnode.lab.benchmarks.throughput_cores import read_core_time, shares
 from ftnode.lab.demo.report import tokens_per_second
 from ftnode.lab.swarms.trial import open_trial, trial_manifest
@@ -39,15 +42,20 @@ RUN_SECONDS = 600.0
 BUDGETS = {"compute-bound": 0.85, "paced": 1.15}
 
 
-def run(json_output: bool = False, presets: tuple[str, ...] = ("tiny", "compute-bound")) -> dict[str, Any]:
-    """Measure, print a table or JSON, and return the figures. Takes about six minutes."""
+def run(
+    json_output: bool = False, presets: tuple[str, ...] = ("tiny", "compute-bound"), thin_only: bool = False
+) -> dict[str, Any]:
+    """Measure, print a table or JSON, and return the figures. Takes about ten minutes, or four."""
     with pinned(CORES) as cores:
-        figures: dict[str, Any] = {"cores": cores, "sizes": {name: compare(name, cores) for name in presets}}
-        figures["paced"] = pace()
+        figures: dict[str, Any] = {"cores": cores}
+        if not thin_only:
+            figures["sizes"] = {name: compare(name, cores) for name in presets}
+            figures["paced"] = pace()
+        figures["thin"] = thin_against_thick(cores)
     if json_output:
         print(json.dumps(figures, indent=2))
     else:
-        print(table(figures))
+        print(thin_table(figures["thin"]) if thin_only else f"{table(figures)}\n{thin_table(figures['thin'])}")
     return figures
 
 

@@ -9,14 +9,15 @@ from ftnode.node.home.paths import whole_path
 
 
 @click.command()
+@click.option("--thin", is_flag=True, help="only one node with many thin stages against a few thick ones; four minutes")
 @json_option
 @unused_home_option
-def throughput(as_json: bool, home: str | None) -> int:
-    """Tokens per second of a swarm against one torch process on the same cores, and bubbles with a paced backend. Six
-    minutes."""
+def throughput(thin: bool, as_json: bool, home: str | None) -> int:
+    """Tokens per second of a swarm against one torch process on the same cores, bubbles with a paced backend, and thin
+    stages against thick ones. Ten minutes."""
     from ftnode.lab.benchmarks.throughput import run
 
-    run(as_json)
+    run(as_json, thin_only=thin)
     return 0
 
 

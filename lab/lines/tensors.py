@@ -69,12 +69,12 @@ def word_seconds(events: Iterable[Told]) -> list[float]:
 
 
 def _made(event: list[Any]) -> Iterator[tuple[int, Hop]]:
-    """A task that is done has made the tensor for the visit after its own."""
+    """A task that is done has made the tensor for the visit after its last."""
     if event[0] != "Done" or event[1][0] not in ("Forward", "Backward"):
         return
-    kind, _, step, _, microbatch, visit, *_ = event[1]
-    forward = kind == "Forward"
-    yield step, (microbatch, visit + 1 if forward else visit - 1, forward)
+    kind, _, step, _, microbatch, visit, *_, onward = event[1]
+    forward, made = kind == "Forward", 1 + len(onward)
+    yield step, (microbatch, visit + made if forward else visit - made, forward)
 
 
 def _got(event: list[Any]) -> Iterator[tuple[int, Hop]]:

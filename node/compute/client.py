@@ -58,9 +58,9 @@ class ComputeProcess:
         gradients: GradientMemory | None = None,
         snapshots: SnapshotMemory | None = None,
     ) -> None:
-        """`hang_seconds`: a process that answers nothing for so long while commands wait is killed, and `on_lost`
-        told. The core notices tasks that do not end by itself; an export for a newcomer is no task. `gradients`: for
-        reductions in groups; `snapshots`: for copies of states on their way to the disk."""
+        """`hang_seconds`: a process that answers nothing for so long, for each stage of the longest command that waits,
+        is killed, and `on_lost` told. The core notices tasks that do not end by itself; an export for a newcomer is no
+        task. `gradients`: for reductions in groups; `snapshots`: for copies of states on their way to the disk."""
         self.config = config
         self.pid = 0
         self._arena = arena
@@ -71,6 +71,8 @@ class ComputeProcess:
         self._progress = 0.0
         """When it last answered, or began to have something to answer."""
         self._pending: dict[int, Answer] = {}
+        self._visits: dict[int, int] = {}
+        """Of pending commands that run several stages one after the other, how many."""
         self._outgoing: deque[bytes] = deque()
         self._wakeup = trio.Event()
         self._number = 0
@@ -94,6 +96,8 @@ class ComputeProcess:
             self._progress = trio.current_time()
         self._number += 1
         self._pending[self._number] = answer
+        if onward := fields.get("onward"):
+            self._visits[self._number] = 1 + len(onward)
         body: bytes = msgpack.packb({"op": op, "id": self._number, **fields}, use_bin_type=True)
         self._outgoing.append(framed(body))
         self._wakeup.set()
@@ -176,6 +180,7 @@ class ComputeProcess:
             child.kill()
             status = stop_child(child)
             self._outgoing.clear()
+            self._visits.clear()
             pending, self._pending = self._pending, {}
             for answer in pending.values():
                 answer(ComputeError("lost", f"the compute process ended ({reason})"))
@@ -206,7 +211,9 @@ class ComputeProcess:
             nursery.start_soon(self._watch, nursery.cancel_scope, hung)
             while (frame := await _receive(stream)) is not None:
                 self._progress = trio.current_time()
-                failure, answer = frame.get("error"), self._pending.pop(frame.get("id", -1), None)
+                number = frame.get("id", -1)
+                failure, answer = frame.get("error"), self._pending.pop(number, None)
+                self._visits.pop(number, None)
                 if failure and failure["kind"] == "oom" and failure["stage"] >= 0:
                     self._on_stage_lost(failure["stage"], f"out of memory: {failure['reason']}")
                 if answer is not None:
@@ -218,7 +225,8 @@ class ComputeProcess:
         while not hung:
             await trio.sleep(self._hang_seconds / 20)
             silent = trio.current_time() - self._progress
-            if self._pending and not self._frozen and silent > self._hang_seconds:
+            patience = self._hang_seconds * max(self._visits.values(), default=1)
+            if self._pending and not self._frozen and silent > patience:
                 hung.append(f"it has answered nothing for {silent:.0f} s")
         scope.cancel()
 

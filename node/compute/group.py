@@ -105,8 +105,8 @@ class ComputeGroup:
             stage = fields["stage"]
             if op == "forget":
                 self._lost.discard(stage)
-            elif stage in self._lost:
-                answer(ComputeError("lost", f"what was here of stage {stage} is lost", stage))
+            elif lost := self._lost.intersection((stage, *fields.get("onward", ()))):
+                answer(ComputeError("lost", f"what was here of stage {min(lost)} is lost", min(lost)))
                 return
             number = self._place(stage) if op in BRINGS else self._places.get(stage, 0)
             if op == "export_begin":
@@ -135,6 +135,10 @@ class ComputeGroup:
     def device_of(self, stage: int) -> str:
         """Where the stage lies; empty when it is not here."""
         return self._members[self._places[stage]].config.device if stage in self._places else ""
+
+    def place_of(self, stage: int) -> int:
+        """The number of the device on which the stage lies; 0 when it is not here."""
+        return self._places.get(stage, 0)
 
     def restart(self, reason: str) -> None:
         """Kill the processes; others are started. Pending commands fail; `on_lost` is not called."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import log
@@ -91,21 +92,29 @@ class PacedStages:
 
     def forward(
         self, stage: int, step: int, attempt: list[int], microbatch: int, visit: int, input: int | None,
-        output: int | None, save: bool, validation: bool,
+        output: int | None, save: bool, validation: bool, onward: Sequence[int] = (),
     ) -> Answer:  # fmt: skip
-        held = self._held(stage)
-        self._sleep(stage, self.config.forward_seconds)
-        if save and not validation and stage:
-            held.saved.add((_attempt(attempt), microbatch, visit))
+        for number, each in enumerate((stage, *onward)):
+            held = self._held(each)
+            self._sleep(each, self.config.forward_seconds)
+            if save and not validation and each:
+                held.saved.add((_attempt(attempt), microbatch, visit + number))
         if output is not None:
             self._write(output)
         return self._done(log(self.config.vocabulary) if validation and stage == 0 < visit else 0.0)
 
     def backward(
         self, stage: int, step: int, attempt: list[int], microbatch: int, visit: int, gradient: int | None,
-        input: int | None, output: int | None, recompute: bool,
+        input: int | None, output: int | None, recompute: bool, onward: Sequence[int] = (),
     ) -> Answer:  # fmt: skip
-        held, identity = self._held(stage), _attempt(attempt)
+        for number, each in enumerate((stage, *onward)):
+            self._learn(each, step, _attempt(attempt), microbatch, visit - number, recompute and not number)
+        if output is not None:
+            self._write(output)
+        return self._done(log(self.config.vocabulary) if stage == 0 < visit else 0.0)
+
+    def _learn(self, stage: int, step: int, identity: AttemptId, microbatch: int, visit: int, recompute: bool) -> None:
+        held = self._held(stage)
         if step != held.step + 1:
             raise Misuse(f"step {step} on weights of step {held.step}", stage)
         held.ledger.admit(identity, (microbatch, visit))
@@ -114,10 +123,7 @@ class PacedStages:
         held.saved.discard((identity, microbatch, visit))
         again = self.config.forward_seconds if recompute else 0.0
         self._sleep(stage, again + self.config.backward_seconds)
-        if output is not None:
-            self._write(output)
         held.ledger.record(identity, (microbatch, visit))
-        return self._done(log(self.config.vocabulary) if stage == 0 < visit else 0.0)
 
     def reduce(self, stage: int, step: int, attempt: list[int]) -> Answer:
         ledger = self._held(stage).ledger

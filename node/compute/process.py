@@ -188,8 +188,9 @@ class Worker:
         stage = fields.get("stage", -1)
         if command.get("op") == "forget":
             self._lost.discard(stage)
-        elif stage in self._lost:
-            return {"error": {"kind": "lost", "reason": f"what was here of stage {stage} is lost", "stage": stage}}
+        elif lost := self._lost.intersection((stage, *fields.get("onward", ()))):
+            gone = min(lost)
+            return {"error": {"kind": "lost", "reason": f"what was here of stage {gone} is lost", "stage": gone}}
 
         def called() -> Any:
             if command.get("op") not in COMMANDS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -78,7 +78,7 @@ class TorchStages:
             config.warmup_steps, config.decay, config.minimum_factor, config.clip, config.optimiser,
             config.matrix_learning_rate, config.momentum,
         )  # fmt: skip
-        device = torch.device(config.device)
+        self._device = device = torch.device(config.device)
         forward, backward = config.encodings
         self._activations = ActivationCodec(forward, self._shape, device, self.model.token_bytes)
         self._copies, self._places = copies_of(device), PinnedPlaces(slots, torch.uint8, device)
@@ -163,28 +163,34 @@ class TorchStages:
 
     def forward(
         self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, input: int | None,
-        output: int | None, save: bool, validation: bool,
+        output: int | None, save: bool, validation: bool, onward: Sequence[int] = (),
     ) -> Answer | Begun:  # fmt: skip
-        held = self._held(stage)
-        key = _key(attempt, microbatch, visit)
-        if not validation:
-            self._require_next(held, step)
+        saves = save and not validation
+        several = [self._held(each) for each in (stage, *onward)]
+        for held in several:
+            if not validation:
+                self._require_next(held, step)
+            if saves and held.saved >= self.config.live_activations:
+                raise Misuse(f"{held.saved} activations are saved already", held.index)
         last = stage == 0 and visit > 0
         if last and not validation:
             raise Misuse("the last visit of a training microbatch is a backward", stage)
-        saves = save and not validation
-        if saves and held.saved >= self.config.live_activations:
-            raise Misuse(f"{held.saved} activations are saved already", stage)
         try:
             if last:
                 x, tokens = self._activation(input, stage)
-                return self._read(held.begin_evaluate(x, self._batch(step, microbatch, True)[:, 1:], tokens))
+                targets_bt = self._batch(step, microbatch, True)[:, 1:]
+                return self._read([several[0].begin_evaluate(x, targets_bt, tokens)])
             x, tokens = self._tensor_in(stage, visit, step, microbatch, validation, input)
-            into = self._slot(output, self._activations, stage)
-            begun = held.begin_forward(key, x, saves, tokens if stage else None)
-            assert begun.tensor is not None
-            made = self._copies.buffer(into)
-            self._activations.encode(begun.tensor, tokens, made, begun.check)
+            into, begun = self._slot(output, self._activations, stage), list[Unread]()
+            for number, held in enumerate(several):
+                key, end = _key(attempt, microbatch, visit + number), number == len(onward)
+                task = held.begin_forward(key, x, saves, tokens if stage else None)
+                made = self._copies.buffer(into) if end else self._within(self._activations)
+                assert task.tensor is not None
+                self._activations.encode(task.tensor, tokens, made, task.check)
+                begun.append(replace(task, tensor=None))
+                if not end:
+                    x, tokens = self._activations.decode(made)
             self._copies.give(made, into)
             return self._read(begun)
         except StageFault as fault:
@@ -192,29 +198,47 @@ class TorchStages:
 
     def backward(
         self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, gradient: int | None,
-        input: int | None, output: int | None, recompute: bool,
+        input: int | None, output: int | None, recompute: bool, onward: Sequence[int] = (),
     ) -> Answer | Begun:  # fmt: skip
-        held = self._held(stage)
-        self._require_next(held, step)
+        several = [self._held(each) for each in (stage, *onward)]
+        for held in several:
+            self._require_next(held, step)
         key = _key(attempt, microbatch, visit)
         try:
             if stage == 0 and visit > 0:
                 targets_bt = self._batch(step, microbatch, False)[:, 1:]
                 x, tokens = self._activation(input, stage)
-                begun = held.begin_learn(key, x, targets_bt, tokens)
+                task = several[0].begin_learn(key, x, targets_bt, tokens)
             else:
                 again = recompute or stage == 0
                 inputs = self._tensor_in(stage, visit, step, microbatch, False, input) if again else (None, None)
-                encoded = self._slot(gradient, self._gradients, stage)
-                begun = held.begin_backward(key, self._gradients.decode(self._copies.fetch(encoded)), *inputs)
-            if begun.tensor is not None:
+                encoded = self._copies.fetch(self._slot(gradient, self._gradients, stage))
+                task = several[0].begin_backward(key, self._gradients.decode(encoded), *inputs)
+            begun = [replace(task, tensor=None)]
+            for number, held in enumerate(several[1:], start=1):
+                made = self._within(self._gradients)
+                self._encode_gradient(task, made, step, microbatch, visit - number + 1)
+                earlier = _key(attempt, microbatch, visit - number)
+                task = held.begin_backward(earlier, self._gradients.decode(made), None)
+                begun.append(replace(task, tensor=None))
+            if task.tensor is not None:
                 into = self._slot(output, self._gradients, stage)
-                made, dither = self._copies.buffer(into), (self.config.seed, step, microbatch, visit)
-                self._gradients.encode(begun.tensor, made, dither, begun.check)
+                made = self._copies.buffer(into)
+                self._encode_gradient(task, made, step, microbatch, visit - len(onward))
                 self._copies.give(made, into)
             return self._read(begun)
         except StageFault as fault:
             return self._done(fault=str(fault))
+
+    def _encode_gradient(self, task: Unread, into: Tensor, step: int, microbatch: int, visit: int) -> None:
+        """What the visit hands back."""
+        assert task.tensor is not None
+        self._gradients.encode(task.tensor, into, (self.config.seed, step, microbatch, visit), task.check)
+
+    def _within(self, codec: BoundaryCodec | ActivationCodec) -> Tensor:
+        """Where a tensor lies, as it would travel, that passes between two stages of one task: numbers must not depend
+        on who holds what."""
+        return torch.empty(codec.bytes, dtype=torch.uint8, device=self._device)
 
     def reduce(self, stage: int, step: int, attempt: PlainAttempt) -> Answer:
         held = self._held(stage)
@@ -438,19 +462,25 @@ class TorchStages:
         """What the stage before has made, [B, T, S], and in a model with a subspace the tokens [B, T]."""
         return self._activations.decode(self._copies.fetch(self._slot(slot, self._activations, stage)))
 
-    def _read(self, begun: Unread) -> Answer | Begun:
-        """Once the device has done it; a card goes on with a next task meanwhile."""
-        begun = replace(begun, tensor=None)
+    def _read(self, begun: Sequence[Unread]) -> Answer | Begun:
+        """Once the device has done all of a task; a card goes on with a next one meanwhile."""
         if not self._copies.beside:
             return self._answered(begun)
-        begun.check.gather(self._copies.bring)
+        for each in begun:
+            each.check.gather(self._copies.bring)
         return lambda: self._answered(begun)
 
-    def _answered(self, begun: Unread) -> Answer:
-        try:
-            return self._done(value=begun.read())
-        except StageFault as fault:
-            return self._done(fault=str(fault))
+    def _answered(self, begun: Sequence[Unread]) -> Answer:
+        """Each stage of the task hears of its own faults; the node of the first."""
+        value, faults = 0.0, list[StageFault]()
+        for each in begun:
+            try:
+                value += each.read()
+            except StageFault as fault:
+                faults.append(fault)
+        if not faults:
+            return self._done(value=value)
+        return {**self._done(fault=str(faults[0])), "faulty": faults[0].stage}
 
     def _slot(self, slot: int | None, codec: BoundaryCodec | ActivationCodec, stage: int) -> Tensor:
         """The bytes of a boundary tensor, without a copy."""

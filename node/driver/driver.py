@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import trio
@@ -149,10 +149,11 @@ class Driver:
         if isinstance(event, ev.Done) and not event.fault:
             task = event.task
             if isinstance(task, fx.Backward):
-                self.trace.record(
-                    "accumulated", now, stage=task.stage, step=task.step, attempt=list(task.attempt),
-                    microbatch=task.microbatch, visit=task.visit,
-                )  # fmt: skip
+                for stage, visit in zip(task.stages, task.visits):
+                    self.trace.record(
+                        "accumulated", now, stage=stage, step=task.step, attempt=list(task.attempt),
+                        microbatch=task.microbatch, visit=visit,
+                    )  # fmt: skip
             elif isinstance(task, fx.Reduce):
                 covered = self.tasks.covered.pop(task, [])
                 self.work.reduced(task.stage, task.step, task.attempt, len(covered))
@@ -384,10 +385,13 @@ class Driver:
                     self._fail_install(install, str(error))
             if self._installs.goes_on(install):
                 self._unshelve(install)
-                install.outcome, install.end = outcome, outcome.event
+                end = outcome.event
+                if isinstance(end, ev.Installed):
+                    end = replace(end, place=self.compute.place_of(end.stage))
+                install.outcome, install.end = outcome, end
                 if self.donor is not None and install.effect.plan.rung is not Rung.INITIAL:
                     self.donor.advanced()
-                for event in (*outcome.history, outcome.event):
+                for event in (*outcome.history, end):
                     self.deliver(event)
 
     async def _catch_up(self, install: Installing) -> None:

@@ -99,11 +99,13 @@ class TaskRunner:
                 self.check(answer)
                 return
             value, fault = _number(answer, "value")
-            self._deliver(Done(task, output, value, int(answer["tokens"] or 0), "", fault))
+            faulty = int(answer.get("faulty", -1)) if fault else -1
+            self._deliver(Done(task, output, value, int(answer["tokens"] or 0), "", fault, faulty=faulty))
 
         fields: dict[str, Any] = {
             "stage": task.stage, "step": task.step, "attempt": list(task.attempt), "microbatch": task.microbatch,
             "visit": task.visit, "input": slots[0], "output": None if output is None else self._arena.slot(output),
+            "onward": list(task.onward),
         }  # fmt: skip
         if isinstance(task, Forward):
             self._compute.post("forward", answered, **fields, save=task.save, validation=task.validation)

@@ -73,6 +73,8 @@ class Holder:
         self._fits: int | None = None
         """More stages than this did not fit, whatever compute promises; None while that has not been met."""
         self.installs = Installs()
+        self.places: dict[int, int] = {}
+        """Stage → the device on which it was when it was last installed."""
         self.learning: tuple[int, ...] = ()
         """Stages that the last Begin lets us learn (rule 26)."""
         self.named_at = 0.0
@@ -133,8 +135,9 @@ class Holder:
         return self.begin is not None and not self.begin.training
 
     def busy_seconds(self, s: Situation) -> float:
+        """For how long compute has answered nothing, for each stage of the longest task that it has."""
         since = max(self._task_since, s.liveness.grace)  # a suspended node is not a hung compute
-        return s.now - since if self.work is not None and self.work.busy else 0.0
+        return (s.now - since) / self.work.most_at_once if self.work is not None and self.work.busy else 0.0
 
     def exact(self, lineage: str, but: Collection[int] = ()) -> tuple[tuple[int, Version], ...]:
         """The versions that we have, or can make at once of what this attempt or a retired one reduced; not of the
@@ -405,8 +408,10 @@ class Holder:
         self._held_back = None
         return Outcome()
 
-    def _usable(self, s: Situation, base: Version) -> list[int]:
-        return [stage for stage in (*s.mine, *self.learning) if self.versions.get(stage) == base]
+    def _usable(self, s: Situation, base: Version) -> dict[int, int]:
+        """Stages that have the weights of the base, and the device of each."""
+        ours = (stage for stage in (*s.mine, *self.learning) if self.versions.get(stage) == base)
+        return {stage: self.places.get(stage, 0) for stage in ours}
 
     def _commit_base(self, s: Situation, out: Outcome, begin: Begin, goes_on: bool) -> None:
         """Bring each stage that we hold, learn, or held to the base that the Begin commits: apply the gradient that was
@@ -471,7 +476,7 @@ class Holder:
         version, out = self.installs.on_installed(s, event)
         if version is None:
             return out
-        self.versions[event.stage] = version
+        self.versions[event.stage], self.places[event.stage] = version, event.place
         self._has_done(s)
         assert s.view is not None
         self.made_in[event.stage] = s.view.lineage.id, self.origin

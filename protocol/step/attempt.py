@@ -7,7 +7,7 @@ sender until the attempt ends, and sent again until it is acknowledged. Nothing 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
@@ -62,7 +62,10 @@ class StepWork:
         self._queue = TaskQueue()
         self._waiting: dict[int, list[Task]] = {}
         self._running: list[Task] = []
-        self._installed: set[int] = set()
+        self._installed: dict[int, int] = {}
+        """Stages that have the weights of the step's base, and the device of each."""
+        self._joined: set[tuple[int, int]] = set()
+        """(microbatch, visit) of tasks of several visits: what passes between these is nobody's to send again."""
         self._reducing: set[int] = set()
         self._inflight: dict[int, Path] = {}
         """Microbatches that we admitted and that are under way."""
@@ -91,10 +94,10 @@ class StepWork:
         """The stages that it visits."""
         return route_of(self.settings, microbatch, self.view)
 
-    def installed(self, stages: Collection[int]) -> None:
-        """These stages have the weights of the step's base; their tasks may run."""
-        for stage in set(stages) - self._installed:
-            self._installed.add(stage)
+    def installed(self, stages: Mapping[int, int]) -> None:
+        """These stages have the weights of the step's base, each on the device named; their tasks may run."""
+        for stage in stages.keys() - self._installed.keys():
+            self._installed[stage] = stages[stage]
             for task in self._waiting.pop(stage, []):
                 self._queue.add(task)
 
@@ -102,7 +105,7 @@ class StepWork:
     def complete(self) -> bool:
         """Every stage of ours is installed and reduced, and every validation microbatch of ours is scored. Nobody
         waits for what a holder of another stage learns."""
-        if self._to_admit or self._inflight or not self._installed.issuperset(self._required):
+        if self._to_admit or self._inflight or not self._installed.keys() >= self._required:
             return False
         return self.begin.skip or not self.begin.training or self.results.keys() >= self._required
 
@@ -117,7 +120,7 @@ class StepWork:
 
     def lose(self, stage: int) -> None:
         """Weights and gradient of the stage are gone here; others may yet commit what the rest of it made."""
-        self._installed.discard(stage)
+        self._installed.pop(stage, None)
         self.results.pop(stage, None)
 
     def has_reduced(self, stage: int) -> bool:
@@ -131,15 +134,20 @@ class StepWork:
         return bool(self._running)
 
     @property
+    def most_at_once(self) -> int:
+        """Stages of the longest task that compute has; at least 1."""
+        return max((len(task.stages) for task in self._running), default=1)
+
+    @property
     def ready_stages(self) -> int:
         """Of how many stages `ready` has a result."""
-        return len(self.results.keys() & self._installed)
+        return len(self.results.keys() & self._installed.keys())
 
     def ready(self) -> Ready:
         """What the leader is told when the work is complete (rule 24), of stages whose weights are here."""
         begin = self.begin
         mean = sum(self._scores.values()) / len(self._scores) if self._scores else None
-        results = tuple(self.results[stage] for stage in sorted(self.results.keys() & self._installed))
+        results = tuple(self.results[stage] for stage in sorted(self.results.keys() & self._installed.keys()))
         relayed = sorted(self._relayed.items(), key=lambda row: (-row[1], row[0]))[:RELAYS_TOLD_MAX]
         return Ready(
             begin.lineage, self.view.number, begin.step, begin.attempt, results, self.loss_sum, self.tokens, mean,
@@ -180,10 +188,40 @@ class StepWork:
         if not self._running:
             self._pace.started(now)
         while len(self._running) < COMPUTE_AHEAD and len(self._queue):
-            task = self._saved.decide(self._queue.take())
+            task = self._with_neighbours(self._saved.decide(self._queue.take()))
             self._running.append(task)
             effects.append(Compute(task))
         return effects
+
+    def _with_neighbours(self, task: Task) -> Task:
+        """The task, and in it the visits that follow at once: those of our neighbouring block stages on one device.
+
+        The head stays by itself, since it takes another time than a block stage, and its pace is told. A visit whose
+        input or gradient has been here is not done again: whoever is new on a path does only what is missing.
+        """
+        if isinstance(task, Reduce) or task.stage == HEAD:
+            return task
+        step = 1 if isinstance(task, Forward) else -1
+        onward: list[int] = []
+        path, visited, visit = self._paths.get(task.microbatch, ()), self.route(task.microbatch), task.visit + step
+        while path and path[visit] == self.me and visited[visit] != HEAD and self._follows(task, visited[visit], visit):
+            onward.append(visited[visit])
+            visit += step
+        if not onward:
+            return task
+        if not self.is_validation(task.microbatch):
+            self._joined.update((task.microbatch, at) for at in range(task.visit, visit, step))
+        return replace(task, onward=tuple(onward))
+
+    def _follows(self, task: Forward | Backward, stage: int, visit: int) -> bool:
+        """What is not saved is computed again from a tensor that is here, so that only a validation goes on without."""
+        key, device = (task.microbatch, visit), self._installed.get(task.stage)
+        if self._installed.get(stage, -1) != device:
+            return False
+        if isinstance(task, Forward):
+            missing = not self._has((*key, FORWARD))
+            return missing and (task.validation or (task.save and self._saved.take(key, stage)))
+        return key in self._forwarded and key in self._saved and not self._has((*key, BACKWARD))
 
     def _admit(self, microbatch: int) -> None:
         path = choose_path(self.view, self.route(microbatch), self._inflight.values(), self._others, self.me)
@@ -223,7 +261,10 @@ class StepWork:
             self._running.remove(task)
             self._pace.done(task, now)
         if done.fault:
-            self.give_up(done.fault, task.stage, -1 if isinstance(task, Reduce) else task.microbatch, self._giver(task))
+            inside = done.faulty not in (-1, task.stage)
+            giver = None if inside else self._giver(task)
+            stage = done.faulty if inside else task.stage
+            self.give_up(done.fault, stage, -1 if isinstance(task, Reduce) else task.microbatch, giver)
             assert self.poison is not None
             effects: list[Effect] = [] if done.output is None else [Release((done.output,))]
             return [*effects, Send(leader, self.poison, None)]
@@ -250,22 +291,30 @@ class StepWork:
         return giver if giver != self.me else None
 
     def _on_forward(self, task: Forward, done: Done, now: float) -> list[Effect]:
-        key = (task.microbatch, task.visit)
+        microbatch, visits = task.microbatch, task.visits
         effects: list[Effect] = []
         if task.validation:
-            effects += self._has_read((*key, FORWARD))
-            if task.microbatch not in self._paths:  # the validation was dropped meanwhile
+            effects += self._has_read((microbatch, task.visit, FORWARD))
+            if microbatch not in self._paths:  # the validation was dropped meanwhile
                 return effects + _release(() if done.output is None else (done.output,))
-            self._forwarded.add(key)
             if task.visit == self.last:
-                self._scores[task.microbatch] = done.value
-                self._inflight.pop(task.microbatch, None)
+                self._forwarded.add((microbatch, task.visit))
+                self._scores[microbatch] = done.value
+                self._inflight.pop(microbatch, None)
                 return effects
-        self._forwarded.add(key)
+        self._passed_within(task, FORWARD)
+        for visit in visits:
+            self._forwarded.add((microbatch, visit))
+            if (microbatch, visit, BACKWARD) in self._arrived and not task.validation:
+                self._add_backward(microbatch, visit)
         assert done.output is not None
-        if (*key, BACKWARD) in self._arrived and not task.validation:
-            self._add_backward(*key)
-        return effects + self._keep(task.microbatch, task.visit + 1, FORWARD, done.output, now)
+        return effects + self._keep(microbatch, visits[-1] + 1, FORWARD, done.output, now)
+
+    def _passed_within(self, task: Forward | Backward, direction: Direction) -> None:
+        """Tensors that one visit of the task made for the next one: made, and here."""
+        for maker, visit in zip(task.stages, task.visits[1:]):
+            self._arrived.add((task.microbatch, visit, direction))
+            self._line.made(maker, direction, False)
 
     def _add_backward(self, microbatch: int, visit: int) -> None:
         begin, key = self.begin, (microbatch, visit)
@@ -276,19 +325,24 @@ class StepWork:
         self._add(Backward(stage, begin.step, begin.attempt, microbatch, visit, gradient, made_from, recompute))
 
     def _on_backward(self, task: Backward, done: Done, now: float) -> list[Effect]:
-        key = (task.microbatch, task.visit)
-        self._saved.used(key)
-        self.accumulated.add(key)
-        effects = self._has_read((*key, FORWARD)) + self._has_read((*key, BACKWARD))
+        microbatch, visits = task.microbatch, task.visits
+        self._passed_within(task, BACKWARD)
+        effects: list[Effect] = []
+        for visit in visits:
+            self._saved.used((microbatch, visit))
+            self.accumulated.add((microbatch, visit))
+            effects += self._has_read((microbatch, visit, FORWARD)) + self._has_read((microbatch, visit, BACKWARD))
         if task.visit == self.last:
             self.loss_sum += done.value
             self.tokens += done.tokens
         if task.visit == 0:
-            self._inflight.pop(task.microbatch, None)
+            self._inflight.pop(microbatch, None)
         else:
             assert done.output is not None
-            effects += self._keep(task.microbatch, task.visit - 1, BACKWARD, done.output, now)
-        return effects + self._reduce_if_complete(task.stage, now)
+            effects += self._keep(microbatch, visits[-1] - 1, BACKWARD, done.output, now)
+        for stage in task.stages:
+            effects += self._reduce_if_complete(stage, now)
+        return effects
 
     def _reduce_if_complete(self, stage: int, now: float) -> list[Effect]:
         """Rule 23. A group of one has the step's set; another adds up what its members have."""
@@ -442,6 +496,8 @@ class StepWork:
         effects = self._drop_validation() if not begin.evaluate else []
         self._paths.update(begin.paths)
         self._inflight = {m: self._paths[m] for m in self._inflight}
+        if any(self._paths[m][visit] != self.me for m, visit in self._joined if m in self._paths):
+            self.give_up("a stage here is another's now, and what its neighbours here made for it was not kept")
         ours = self.outbox.reroute(view.number, self._paths, now)
         for microbatch, path in begin.paths:
             if path[0] == self.me and not self._has((microbatch, 0, FORWARD)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -34,11 +35,13 @@ class Pace:
         self._since = now
 
     def done(self, task: Task, now: float) -> None:
-        """Compute has finished a task, and goes on with the next if it has one."""
-        seconds, self._since = now - self._since, now
+        """Compute has finished a task, and goes on with the next if it has one. Block stages are of one size, so that
+        each of several in a task took an equal part of its time."""
+        seconds, self._since = (now - self._since) / len(task.stages), now
         if isinstance(task, Backward) or (isinstance(task, Forward) and not task.validation):
-            key = (task.stage, type(task), task.visit == 0)
-            self._mean[key] = seconds if key not in self._mean else 0.8 * self._mean[key] + 0.2 * seconds
+            for stage in task.stages:
+                key = (stage, type(task), task.visit == 0)
+                self._mean[key] = seconds if key not in self._mean else 0.8 * self._mean[key] + 0.2 * seconds
 
     def seconds(self, stage: int) -> float:
         """0.0 before both were measured: forward alone would pass for a fast stage."""
@@ -47,27 +50,38 @@ class Pace:
 
 
 class LiveActivations:
-    """Device memory is local (rule 28): beyond `limit` saved activations a peer runs forward without saving."""
+    """Device memory is local (rule 28): beyond `limit` saved activations of a stage a peer runs it forward without
+    saving."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._saved: set[tuple[int, int]] = set()
+        self._saved: dict[tuple[int, int], int] = {}
+        """(microbatch, visit) → its stage."""
+        self._of = Counter[int]()
+        """Stage → how many of it."""
 
     def decide(self, task: Task) -> Task:
         """The task as it is given to compute."""
         if not isinstance(task, Forward):
             return task
-        save = not task.validation and len(self._saved) < self.limit
-        if save:
-            self._saved.add((task.microbatch, task.visit))
+        save = not task.validation and self.take((task.microbatch, task.visit), task.stage)
         return replace(task, save=save)
+
+    def take(self, key: tuple[int, int], stage: int) -> bool:
+        """Keep one more of the stage, if there is room."""
+        room = self._of[stage] < self.limit
+        if room:
+            self._saved[key] = stage
+            self._of[stage] += 1
+        return room
 
     def __contains__(self, key: tuple[int, int]) -> bool:
         return key in self._saved
 
     def used(self, key: tuple[int, int]) -> None:
         """Backward has taken it."""
-        self._saved.discard(key)
+        if (stage := self._saved.pop(key, None)) is not None:
+            self._of[stage] -= 1
 
 
 class TaskQueue:

@@ -17,6 +17,8 @@ class Forward:
 
     `save`: keep what the backward pass needs; without it, backward recomputes from `input`.
     At the last visit only validation microbatches run forward alone.
+    `onward`: stages of the next visits, in order, that are run on what this one makes. Only what the last of them makes
+    comes out, and the boundaries between them are encoded and decoded as if they had travelled.
     """
 
     stage: int
@@ -27,6 +29,16 @@ class Forward:
     input: Handle | None
     save: bool
     validation: bool
+    onward: tuple[int, ...] = ()
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        return (self.stage, *self.onward)
+
+    @property
+    def visits(self) -> range:
+        """That of each of `stages`."""
+        return range(self.visit, self.visit + 1 + len(self.onward))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +47,8 @@ class Backward:
 
     At the last visit (the head again) this is loss and backward in one, with `input` the activation and no `gradient`.
     `recompute`: run the forward of `input` again first.
+    `onward`: stages of the visits before, nearest first, that go on with the gradient that this one makes, each from
+    what its forward saved. Only the gradient that the last of them makes comes out.
     """
 
     stage: int
@@ -45,6 +59,16 @@ class Backward:
     gradient: Handle | None
     input: Handle | None
     recompute: bool
+    onward: tuple[int, ...] = ()
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        return (self.stage, *self.onward)
+
+    @property
+    def visits(self) -> range:
+        """That of each of `stages`."""
+        return range(self.visit, self.visit - 1 - len(self.onward), -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +88,10 @@ class Reduce:
     """In which the group reduces; a later one replaces it."""
     group: tuple[tuple[Peer, int], ...] = ()
     """Who gets the result, and how many visits each has accumulated: none for a learner, or who was given no work."""
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        return (self.stage,)
 
 
 Task = Forward | Backward | Reduce

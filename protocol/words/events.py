@@ -83,6 +83,7 @@ class Done:
     Backward: `output` is the gradient for the visit before (None at visit 0); at the last visit `value` is the loss.
     Reduce: `value` is the squared norm before clipping and `gradient` the hash of the (clipped) gradient.
     `fault` is non-empty when a number was not finite; then `value` is 0, and this peer cannot finish the attempt.
+    `faulty`: the stage whose number it was, where the task has several; -1: the first.
     `relayed`: of a group's sum, bytes that came to us through relays, by PeerId.
     """
 
@@ -93,6 +94,7 @@ class Done:
     gradient: str
     fault: str
     relayed: tuple[tuple[str, int], ...] = field(default=(), repr=False)
+    faulty: int = field(default=-1, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ class SumOwed:
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A stage has its weights: rebuilt, fetched or initialised, at version `base`."""
+    """A stage has its weights: rebuilt, fetched or initialised, at version `base`. `place`: the number of the device
+    that they lie on, of those of this peer."""
 
     stage: int
     base: Version
@@ -115,6 +118,7 @@ class Installed:
     fetch_seconds: float
     blend_seconds: float
     digest: str
+    place: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ computes on other weights than its step's base, or when two lineages mix.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -53,6 +53,8 @@ class Result(NamedTuple):
     tokens: int
     gradient: str
     fault: str
+    faulty: int = -1
+    """The stage of a fault, where a task has several."""
 
 
 @dataclass(slots=True)
@@ -68,6 +70,10 @@ class Poison:
 
 NOTHING = Result(None, 0.0, 0, "", "")
 TOKENS = 64
+
+
+WITHIN: Handle = -1
+"""Of what one visit of a task makes for the next one."""
 
 
 @cache
@@ -122,12 +128,24 @@ class Compute:
         return self.swap and microbatch < self.microbatches and microbatch % 2 == 1
 
     def perform(self, task: Task, tensors: dict[Handle, Tensor]) -> Result:
-        if type(task) is Forward:
-            return self._forward(task, tensors)
-        if type(task) is Backward:
-            return self._backward(task, tensors)
-        assert type(task) is Reduce
-        return self.reduce(task, *self.contribution(task, -1))
+        if type(task) is Reduce:
+            return self.reduce(task, *self.contribution(task, -1))
+        assert type(task) is not Reduce
+        made = self._visit(replace(task, onward=()) if task.onward else task, tensors)
+        for stage, visit in zip(task.onward, task.visits[1:]):
+            if made.fault:
+                break
+            assert made.output is not None
+            one = replace(task, stage=stage, visit=visit, input=WITHIN, onward=())
+            if type(one) is Backward:  # from what was saved, with the gradient that the visit before made
+                one = replace(one, gradient=WITHIN, input=None, recompute=False)
+            made = self._visit(one, {WITHIN: made.output})
+            if made.fault:
+                made = made._replace(faulty=stage)
+        return made
+
+    def _visit(self, task: Forward | Backward, tensors: dict[Handle, Tensor]) -> Result:
+        return self._forward(task, tensors) if type(task) is Forward else self._backward(task, tensors)
 
     def _working_weights(self, stage: int, step: int, attempt: Attempt, microbatch: int, visit: int) -> Weights:
         weights = self.weights.get(stage)

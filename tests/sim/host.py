@@ -65,7 +65,7 @@ class Host:
     def cost(self, task: Task) -> float:
         """In forward passes."""
         embeds = not isinstance(task, Reduce) and task.visit == 0
-        usual = self.costs[type(task).__name__]
+        usual = self.costs[type(task).__name__] * len(task.stages)
         return self.costs.get("Embed", usual) if embeds else usual
 
     def put(self, tensor: Tensor) -> Handle:

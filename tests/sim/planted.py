@@ -119,6 +119,18 @@ def double_accumulation() -> Any:
     return patched((attempt.StepWork, "_has", lambda self, key: False))
 
 
+def range_computed_twice() -> Any:
+    """Who takes over a stage in front of its own goes through all of them, though some have been done (decision
+    0043)."""
+    original = attempt.StepWork._with_neighbours
+
+    def with_neighbours(self: Any, task: Any) -> Any:
+        with patched((attempt.StepWork, "_has", lambda self, key: False)):
+            return original(self, task)
+
+    return patched((attempt.StepWork, "_with_neighbours", with_neighbours))
+
+
 def nothing_is_resent() -> Any:
     """A tensor whose acknowledgement is missing is not sent again (rule 21)."""
     return patched((outbox.Outbox, "resend", lambda self, now, due: []))
@@ -408,6 +420,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int, int]] = {
         (apply_without_gradient, ANY, 1, 200),
         (old_attempts_accepted, ANY, 1, 200),
         (double_accumulation, ANY, 1, 200),
+        (range_computed_twice, ANY, 142, 400),
         (nothing_is_resent, ANY, 12, 200),
         (keeps_what_is_lost, ("memory",), 1, 200),
         (nobody_yields, ("split", "partition"), 2, 200),

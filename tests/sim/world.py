@@ -277,7 +277,7 @@ class World:
         host.known.add(effect.peer.id)
 
     def _task(self, host: Host, effect: fx.Compute) -> None:
-        if not host.compute_up or effect.task.stage in host.lost:
+        if not host.compute_up or host.lost.intersection(effect.task.stages):
             return
         work = host.participant.holder.work
         if work is not None:
@@ -294,13 +294,14 @@ class World:
 
     def finish(self, host: Host, life: int, task: fx.Task, result: Result) -> None:
         """A task is done, unless its compute process is gone, or what that had of the stage."""
-        if not host.alive or life != host.compute_life or host.hung or task.stage in host.lost:
+        if not host.alive or life != host.compute_life or host.hung or host.lost.intersection(task.stages):
             return
         if host.paused:
             host.inbox.append((self.finish, (host, life, task, result)))
             return
         output = None if result.output is None else host.put(result.output)
-        self.deliver(host, Done(task, output, result.value, result.tokens, result.gradient, result.fault))
+        value, tokens, gradient, fault, faulty = result[1:]
+        self.deliver(host, Done(task, output, value, tokens, gradient, fault, faulty=faulty))
 
     def _apply(self, host: Host, effect: fx.Apply) -> None:
         if not host.compute_up or effect.stage in host.lost:

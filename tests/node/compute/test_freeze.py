@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from ftnode.node.compute.client import ComputeProcess
@@ -84,3 +85,38 @@ def test_retired_is_gone_for_good_and_nobody_is_told() -> None:
             assert isinstance(answers[0], ComputeError) and answers[0].kind == "lost"
 
     trio.run(scenario)
+
+
+@pytest.mark.parametrize(("onward", "hangs"), [([], True), ([2, 3], False)])
+def test_a_task_of_several_stages_may_be_silent_for_as_much_longer(onward: list[int], hangs: bool) -> None:
+    """Each stage takes two thirds of the time in which a process must answer, and of one alone three times as much."""
+    seconds = 2 / 3 * HANG_SECONDS * (1 if onward else 3)
+    config = replace(CONFIG, backend="paced", forward_seconds=seconds, backward_seconds=0.0)
+    arena = Arena(config.slot_bytes, config.slots)
+    lost: list[str] = []
+    answers: list[dict[str, Any] | ComputeError] = []
+    up, answered = trio.Event(), trio.Event()
+
+    def answer(found: dict[str, Any] | ComputeError) -> None:
+        answers.append(found)
+        answered.set()
+
+    async def scenario() -> None:
+        process = ComputeProcess(
+            config, arena, lambda ready: up.set(), lost.append, lambda stage, reason: None, hang_seconds=HANG_SECONDS
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(process.run)
+            with trio.fail_after(60):
+                await up.wait()
+                for stage in (1, 2, 3):
+                    await process.call("initialise", stage=stage, commit="c0")
+                process.post(
+                    "forward", answer, stage=1, step=1, attempt=[0, 1], microbatch=0, visit=1, input=0, output=1,
+                    save=True, validation=False, onward=onward,
+                )  # fmt: skip
+                await answered.wait()
+            nursery.cancel_scope.cancel()
+
+    trio.run(scenario)
+    assert isinstance(answers[0], ComputeError) == hangs and bool(lost) == hangs

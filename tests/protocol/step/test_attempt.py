@@ -38,7 +38,7 @@ def working(
     deadlines = Deadlines(settings.resend_seconds, settings.stall_seconds)
     work = StepWork(me, view, begun(**changes), settings, Pace(), LinePace(), {}, deadlines)
     if ready:
-        work.installed(work.stages)
+        work.installed(dict.fromkeys(work.stages, 0))
     return work
 
 
@@ -153,7 +153,7 @@ def test_compute_is_given_few_tasks_at_once(count: int) -> None:
 def test_tasks_wait_for_the_weights_of_their_stage() -> None:
     work = working(ready=False)
     assert play(work, "f1 f0 .") == "" and not work.can_advance
-    work.installed([1])
+    work.installed({1: 0})
     assert play(work, ".") == "F0 F1"
 
 
@@ -388,9 +388,10 @@ def test_a_group_adds_up_what_its_members_have(theirs: tuple[int, ...], before: 
 
 
 def test_a_stages_sum_begins_while_another_stage_still_works() -> None:
-    """B holds both stages, the second with C. When its last share of the second is there, compute has still to go back
-    through the first one."""
-    work = working(view=view_of((A,), (B,), (B, C)))
+    """B holds both stages, the second with C, on two devices. When its last share of the second is there, compute has
+    still to go back through the first one."""
+    work = working(view=view_of((A,), (B,), (B, C)), ready=False)
+    work.installed({1: 0, 2: 1})
     assert work.on_share(C, Share("lineage", 3, 8, ATTEMPT, 2, ((2, 2), (3, 2))), NOW) == []
     path = (A, B, B, A)
     for microbatch in (0, 1):
