@@ -367,7 +367,7 @@ class Leader:
         """Chosen once, by where the members say that they are, and what they keep."""
         if self._copied is None:
             sites = {peer: status.site for peer, status in self.progress.statuses.items() if status.site}
-            kept = {(stage, peer) for peer, status in self.progress.statuses.items() for stage, _ in status.copies}
+            kept = {peer for peer, status in self.progress.statuses.items() if HEAD in dict(status.copies)}
             self._copied = keepers(self.view, s.settings, sites, kept)
             if sites and self._copied:
                 out.note("copies", in_words(self.view, self._copied, sites))

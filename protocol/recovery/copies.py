@@ -32,16 +32,17 @@ def keeping_stage(stage: int, stages: int) -> int:
 
 
 def keepers(
-    view: View, settings: Settings, sites: Mapping[Peer, str] = NO_SITES, kept: Collection[tuple[int, Peer]] = ()
+    view: View, settings: Settings, sites: Mapping[Peer, str] = NO_SITES, kept: Collection[Peer] = ()
 ) -> tuple[tuple[int, Peer], ...]:
     """(stage, peer): who keeps copies of what in this view. `sites`: where peers are, as far as it is known; `kept`:
-    who has a copy of what already.
+    who has a copy of the head already.
 
     Nobody keeps a copy of what it holds itself. A site is lost as a whole, so somebody at another site than all that
-    hold the stage comes first, and then who has a copy: for as long as another one fetches it, there would be none.
+    hold the stage comes first. Of the head, who has a copy comes next: for as long as another one fetches it, there
+    would be none.
     """
     found = [(HEAD, peer) for peer in _of_head(view, sites, kept)] if settings.head_every else []
-    return (*found, *(_of_blocks(view, sites, kept) if settings.shadow_every else ()))
+    return (*found, *(_of_blocks(view, sites) if settings.shadow_every else ()))
 
 
 def in_words(view: View, kept: Sequence[tuple[int, Peer]], sites: Mapping[Peer, str]) -> str:
@@ -53,23 +54,31 @@ def in_words(view: View, kept: Sequence[tuple[int, Peer]], sites: Mapping[Peer, 
     return text + (f"; the head's with {' and '.join(heads)}" if heads else "")
 
 
-def _of_head(view: View, sites: Mapping[Peer, str], kept: Collection[tuple[int, Peer]]) -> list[Peer]:
+def _of_head(view: View, sites: Mapping[Peer, str], kept: Collection[Peer]) -> list[Peer]:
     """The first holders of the first and of the last block stage, and else of those that are next to these; two that
     are apart, too."""
-
-    def cost(peer: Peer) -> tuple[int, int, bool]:
-        return _near(peer, heads, sites), _near(peer, found, sites), (HEAD, peer) not in kept
-
     blocks, heads, found = view.holders[1:], view.holders[HEAD], list[Peer]()
-    for groups in (blocks, blocks[::-1]):
-        firsts = [peer for group in groups for peer in group[:1]]
-        others = [peer for group in groups for peer in group[1:]]
-        able = [peer for peer in (*firsts, *others) if peer not in heads and peer not in found]
-        found += sorted(able, key=cost)[:1]
+    orders = [_firsts_before_others(blocks), _firsts_before_others(blocks[::-1])]
+    while orders:
+        ranked = [
+            (_near(peer, heads, sites), _near(peer, found, sites), peer not in kept, place, number, peer)
+            for number, peers in enumerate(orders)
+            for place, peer in enumerate(peers)
+            if peer not in heads and peer not in found
+        ]
+        if not ranked:
+            break
+        *_, number, keeper = min(ranked)
+        found.append(keeper)
+        del orders[number]
     return found
 
 
-def _of_blocks(view: View, sites: Mapping[Peer, str], kept: Collection[tuple[int, Peer]]) -> list[tuple[int, Peer]]:
+def _firsts_before_others(groups: Sequence[tuple[Peer, ...]]) -> list[Peer]:
+    return [*(peer for group in groups for peer in group[:1]), *(peer for group in groups for peer in group[1:])]
+
+
+def _of_blocks(view: View, sites: Mapping[Peer, str]) -> list[tuple[int, Peer]]:
     """One for each block stage, as near to half the pipeline away as can be, and not next to it. Each keeps no more
     shadows than it holds block stages, as long as others have room; stages that have few at other sites choose first.
     """
@@ -90,7 +99,6 @@ def _of_blocks(view: View, sites: Mapping[Peer, str], kept: Collection[tuple[int
                 room[peer] <= 0,
                 near,
                 peer in beside,
-                (stage, peer) not in kept,
                 *_between(half, other, stages),
                 rank,
                 peer,

@@ -23,9 +23,9 @@ from tests.sim.targets import best_view
 from tests.sim.world import World
 
 SITES = 3
-STEPS_BEFORE, SECONDS_BEFORE = 12, 60.0
+STEPS_BEFORE, SECONDS_BEFORE = 12, 40.0
 """The swarm is whole and has trained for so long."""
-STEPS_AFTER, SECONDS_AFTER = 6, 400.0
+STEPS_AFTER, SECONDS_AFTER = 6, 120.0
 ENDED = ("unhurt", "copies", "rebuilt", "halted")
 """All stages have other holders; one at least came back from a copy; from other stages; nothing goes on."""
 
