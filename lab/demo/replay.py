@@ -21,6 +21,7 @@ from ftnode.protocol.words.effects import Apply, Committed, Effect, Note
 from ftnode.protocol.words.errors import PeerError, UserError
 from ftnode.protocol.words.events import EVENTS
 from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.site import site_of
 from ftnode.protocol.words.types import Peer
 
 DIFFERENCES_SHOWN = 10
@@ -56,15 +57,7 @@ def replay(records: list[dict[str, Any]]) -> Iterator[Turn]:
     """One Turn per recorded event, up to where the trace leaves events out. Raises UserError (65) when it cannot be
     replayed at all."""
     try:
-        start = records[0]
-        participant = Participant(
-            Peer(*start["peer"]),
-            Settings(**start["settings"]),
-            Random(start["chance"]),
-            addresses=tuple(start["addresses"]),
-            hold=start["hold"],
-        )
-        turns = _turns(records)
+        participant, turns = _beginning(records[0]), _turns(records)
     except (KeyError, TypeError, IndexError) as error:
         raise UserError(f"the trace does not start with what a replay needs: {error}", 65) from error
     for record, followers in turns:
@@ -76,6 +69,18 @@ def replay(records: list[dict[str, Any]]) -> Iterator[Turn]:
         now = tuple(decision for effect in effects if (decision := _of_effect(effect)))
         then = tuple(decision for follower in followers if (decision := _of_record(follower)))
         yield Turn(record["n"], record["t"], record["e"][0], now, then)
+
+
+def _beginning(start: dict[str, Any]) -> Participant:
+    """As it was before its first event. Raises KeyError or TypeError where the trace does not say how."""
+    return Participant(
+        Peer(*start["peer"]),
+        Settings(**start["settings"]),
+        Random(start["chance"]),
+        addresses=tuple(start["addresses"]),
+        hold=start["hold"],
+        site=start.get("site", ""),
+    )
 
 
 def _turns(records: list[dict[str, Any]]) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
@@ -121,6 +126,9 @@ def main(trace: Path, as_json: bool) -> int:
     if not records:
         raise UserError(f"{trace} is empty: nothing to replay", 65)
     began, turns, different = records[0]["t"], 0, 0
+    where = site_of(records[0].get("site", ""), records[0].get("addresses", ()))
+    if where and not as_json:
+        print(f"{0:9.3f} s  on {'start':<14} {Decision('site', where)}")
     for turn in replay(records):
         turns += 1
         different += not turn.same

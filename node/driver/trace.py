@@ -41,9 +41,11 @@ STRANGERS_SHARE: Final = 0.25
 """Of the whole file. A hundred standbys fill it in half an hour, with heartbeats of 400 bytes twice a lease of 5 s."""
 
 RECORDS: Final[dict[str, tuple[str, ...]]] = {
-    # Always the first line. `settings`, `chance` (the seed), `addresses` and `hold` are what a replay needs;
-    # `precision` is that of the weights in dumps.
-    "start": ("format", "peer", "run", "settings", "precision", "chance", "addresses", "hold", "wall", "version"),
+    # Always the first line. `settings`, `chance` (the seed), `addresses`, `hold` and `site` (the owner's word) are what
+    # a replay needs; `precision` is that of the weights in dumps.
+    "start": (
+        "format", "peer", "run", "settings", "precision", "chance", "addresses", "hold", "site", "wall", "version",
+    ),
     "event": ("e",),
     # From here on events of strangers and of the directory are not written.
     "left_out": ("reason",),
@@ -80,7 +82,7 @@ RECORDS: Final[dict[str, tuple[str, ...]]] = {
     "end": ("reason",),
 }  # fmt: skip
 FORMAT: Final = 1
-ADDED: Final = {"evaluated": {"perplexity"}}
+ADDED: Final = {"evaluated": {"perplexity"}, "start": {"site"}}
 """Fields that traces of earlier versions do not have."""
 
 

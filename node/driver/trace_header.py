@@ -24,6 +24,7 @@ def trace_header(
         "chance": chance,
         "addresses": list(addresses),
         "hold": config.hold,
+        "site": config.site,
         "wall": time.time(),
         "version": version("ftnode"),
     }

@@ -9,7 +9,7 @@ from typing import Final
 
 from ftnode.protocol.picture import Picture
 from ftnode.protocol.recovery.rungs import LOSSY, Available, filled_from
-from ftnode.protocol.words.site import held_by_one_site
+from ftnode.protocol.words.site import decided_by_one_site, held_by_one_site
 from ftnode.protocol.words.types import HEAD, Peer, Rung, names_of, spoken_stage
 
 WORSE: Final = 0.02
@@ -117,6 +117,12 @@ def _at_one_site(picture: Picture) -> Iterable[str]:
     assert picture.view is not None
     for site, stages in held_by_one_site(picture.view.holders, picture.sites()).items():
         yield f"site {site} alone holds {names_of(stages)}: lost together if that site is cut off"
+    if decides := decided_by_one_site(picture.view, picture.sites()):
+        site, votes = decides
+        yield (
+            f"site {site} has {votes} of {len(picture.view.voters)} votes: if it is cut off, the others wait "
+            f"{picture.settings.minority_wait_seconds:g} s and go on as a lineage of their own"
+        )
 
 
 def _lost(picture: Picture) -> Iterable[str]:

@@ -189,6 +189,7 @@ class Holder:
             paths=work.paths() if work is not None and training else (),
             paths_view=begin.view if begin is not None and training else -1,
             snapshots=self.snapshots_told(),
+            site=s.here,
         )
 
     def _working(self) -> list[int]:
@@ -234,7 +235,6 @@ class Holder:
         self._break_off(out, ours)
         if not s.member or (not was and s.me not in view.voters):
             self.told = None
-        out.extend(self.copies.on_view(s, view))
         self.deadlines.keep_only(s.members)
         self.line.keep_only(s.members)
         if s.member:

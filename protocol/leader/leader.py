@@ -24,6 +24,7 @@ from ftnode.protocol.leader.recruiting import Recruiting
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
 from ftnode.protocol.leader.spoilt_steps import odd_ones
+from ftnode.protocol.recovery.copies import in_words, keepers
 from ftnode.protocol.recovery.install_plans import Hopeless, plan_installs, usable_copies
 from ftnode.protocol.recovery.standing import DONE_AGAIN, Standing, agree, standing, summarise
 from ftnode.protocol.situation import Outcome, ShowView, Situation
@@ -71,6 +72,8 @@ class Leader:
         self.progress = ViewProgress()
         self._first_base: int | None = None
         """The step of the base with which the view began; totals are told along with it."""
+        self._copied: tuple[tuple[int, Peer], ...] | None = None
+        """Who keeps copies of what."""
         self._begun: set[Peer] = set()
         """Members that have said that they work on the step of the Begin."""
         self._settled: set[Peer] = set()
@@ -332,6 +335,7 @@ class Leader:
             commits=chronicle.newest_commits(),
             learners=learners,
             credits=self._totals(base.step),
+            keepers=self._keepers(s, out) if training else (),
         )
         progress.begin, progress.base, progress.ready, self._begun = begin, base, {}, set()
         self.duty.on_begin(s, begin)
@@ -362,6 +366,16 @@ class Leader:
         if self._first_base is None:
             self._first_base = step
         return self.chronicle.credit.rows() if step == self._first_base else ()
+
+    def _keepers(self, s: Situation, out: Outcome) -> tuple[tuple[int, Peer], ...]:
+        """Chosen once, by where the members say that they are, and what they keep."""
+        if self._copied is None:
+            sites = {peer: status.site for peer, status in self.progress.statuses.items() if status.site}
+            kept = {peer for peer, status in self.progress.statuses.items() if HEAD in dict(status.copies)}
+            self._copied = keepers(self.view, s.settings, sites, kept)
+            if sites and self._copied:
+                out.note("copies", in_words(self.view, self._copied, sites))
+        return self._copied
 
     def _told(self, s: Situation, begin: Begin) -> list[Peer]:
         """Who gets the Begin: members and learners."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from ftnode.protocol.manifest.boundary import BLOCK_BITS, BLOCK_MAX, BoundaryBytes, encoded_bytes
 from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
+from ftnode.protocol.words.settings import HEAD_KEEPERS
 
 FORMAT = 10
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
@@ -475,7 +476,7 @@ class Manifest:
         trained."""
         if not self.head_state_bytes:
             return 0
-        copies = min(2, self.pipeline.stages) * self.head_state_bytes
+        copies = min(HEAD_KEEPERS, self.pipeline.stages) * self.head_state_bytes
         return self.recovery.head_every or max(1, ceil(copies / (HEAD_COPIES_SHARE * self.step_bytes)))
 
     @property

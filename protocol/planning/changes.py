@@ -32,6 +32,8 @@ does some good."""
 NOISE: Final = 0.1
 """Of the step. Paces are measured, and the liquid is right within that. One more holder may seem to cost so much: the
 stage does not go with the first one then."""
+ALIKE: Final = 0.05
+"""Of the cost of the best place. Others that cost no more than that beside it are as fast: paces are measured."""
 GAIN: Final = 0.1
 """Of the step, what a move must gain at least."""
 
@@ -161,8 +163,16 @@ class Changes:
         for places, most in ((reliefs, 1.0), (self.joins(name), 1 + NOISE)):
             found = self._compared(places)
             if found and found[0][1].cost < most * present.cost:
-                return _choice(found, present)
+                return _choice(self._safest_first(found, most * present.cost), present)
         return None
+
+    def _safest_first(self, found: Sequence[tuple[Place, Worth]], most: float) -> list[tuple[Place, Worth]]:
+        """Of those that are as fast as the best one, and cost less than `most`, the one first after which fewest stages
+        can go in one loss: with their only holder, or with the site of all of them."""
+        limit = min(most, (1 + ALIKE) * found[0][1].cost)
+        equal = [one for one in found if one[1].cost < limit] or found[:1]
+        safest = min(equal, key=lambda one: sum(map(self._together, one[0].holders)))
+        return [safest, *(one for one in found if one is not safest)]
 
     def best_wider(self, names: Sequence[str]) -> Choice | None:
         """Which of these, who hold something, takes a part of what somebody else holds, or joins; None where a step

@@ -9,15 +9,21 @@ keeper has none, one at a time. The old copy stays until the new one is whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.effects import DropCopy, Keep
 from ftnode.protocol.words.events import KeepFailed, Kept
 from ftnode.protocol.words.messages import Begin, Donor
 from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.site import nearness
 from ftnode.protocol.words.types import HEAD, Copied, Peer, Version, steps_of
 from ftnode.protocol.words.view import View
+
+NO_SITES: Final[Mapping[Peer, str]] = MappingProxyType({})
 
 
 def keeping_stage(stage: int, stages: int) -> int:
@@ -25,21 +31,95 @@ def keeping_stage(stage: int, stages: int) -> int:
     return (stage - 1 + max(2, stages // 2)) % stages + 1
 
 
-def keepers(view: View, stage: int, settings: Settings) -> tuple[Peer, ...]:
-    """Who keeps copies of `stage` in this view. Nobody keeps a copy of what it holds itself: then whoever holds the
-    next stage does."""
-    stages = settings.stages
-    if stage == HEAD:
-        orders: list[Sequence[int]] = [range(1, stages + 1), range(stages, 0, -1)] if settings.head_every else []
-    else:
-        first = keeping_stage(stage, stages)
-        orders = [[*range(first, stages + 1), *range(1, first)]] if settings.shadow_every else []
-    found: list[Peer] = []
-    for order in orders:
-        firsts = (view.holders[other][0] for other in order if view.holders[other])
-        able = (peer for peer in firsts if peer not in view.holders[stage] and peer not in found)
-        found += [*able][:1]
-    return tuple(sorted(found))
+def keepers(
+    view: View, settings: Settings, sites: Mapping[Peer, str] = NO_SITES, kept: Collection[Peer] = ()
+) -> tuple[tuple[int, Peer], ...]:
+    """(stage, peer): who keeps copies of what in this view. `sites`: where peers are, as far as it is known; `kept`:
+    who has a copy of the head already.
+
+    Nobody keeps a copy of what it holds itself. A site is lost as a whole, so somebody at another site than all that
+    hold the stage comes first. Of the head, who has a copy comes next: for as long as another one fetches it, there
+    would be none.
+    """
+    found = [(HEAD, peer) for peer in _of_head(view, sites, kept)] if settings.head_every else []
+    return (*found, *(_of_blocks(view, sites) if settings.shadow_every else ()))
+
+
+def in_words(view: View, kept: Sequence[tuple[int, Peer]], sites: Mapping[Peer, str]) -> str:
+    """How many of these copies do not go with what they are of, and where the head's lie."""
+    known = [(stage, peer) for stage, peer in kept if sites.get(peer)]
+    away = sum(not _near(peer, view.holders[stage], sites) for stage, peer in known)
+    heads = [f"{peer} at {sites.get(peer) or 'an unknown site'}" for stage, peer in kept if stage == HEAD]
+    text = f"{away} of {len(kept)} copies lie at other sites than their stages"
+    return text + (f"; the head's with {' and '.join(heads)}" if heads else "")
+
+
+def _of_head(view: View, sites: Mapping[Peer, str], kept: Collection[Peer]) -> list[Peer]:
+    """The first holders of the first and of the last block stage, and else of those that are next to these; two that
+    are apart, too."""
+    blocks, heads, found = view.holders[1:], view.holders[HEAD], list[Peer]()
+    orders = [_firsts_before_others(blocks), _firsts_before_others(blocks[::-1])]
+    while orders:
+        ranked = [
+            (_near(peer, heads, sites), _near(peer, found, sites), peer not in kept, place, number, peer)
+            for number, peers in enumerate(orders)
+            for place, peer in enumerate(peers)
+            if peer not in heads and peer not in found
+        ]
+        if not ranked:
+            break
+        *_, number, keeper = min(ranked)
+        found.append(keeper)
+        del orders[number]
+    return found
+
+
+def _firsts_before_others(groups: Sequence[tuple[Peer, ...]]) -> list[Peer]:
+    return [*(peer for group in groups for peer in group[:1]), *(peer for group in groups for peer in group[1:])]
+
+
+def _of_blocks(view: View, sites: Mapping[Peer, str]) -> list[tuple[int, Peer]]:
+    """One for each block stage, as near to half the pipeline away as can be, and not next to it. Each keeps no more
+    shadows than it holds block stages, as long as others have room; stages that have few at other sites choose first.
+    """
+    stages, found = len(view.holders) - 1, list[tuple[int, Peer]]()
+    blocks = range(1, stages + 1)
+    places = [(peer, other, rank) for other in blocks for rank, peer in enumerate(view.holders[other])]
+    room = Counter(peer for peer, _, _ in places)
+    able = {
+        stage: [(_near(peer, group, sites), peer, other, rank) for peer, other, rank in places if peer not in group]
+        for stage, group in enumerate(view.holders)
+        if stage
+    }
+    for stage in sorted(blocks, key=lambda stage: (sum(near == 0 for near, *_ in able[stage]), stage)):
+        half = keeping_stage(stage, stages)
+        beside = {peer for other in blocks if abs(other - stage) == 1 for peer in view.holders[other]}
+        ranked = [
+            (
+                room[peer] <= 0,
+                near,
+                peer in beside,
+                *_between(half, other, stages),
+                rank,
+                peer,
+            )
+            for near, peer, other, rank in able[stage]
+        ]
+        if ranked:
+            keeper = min(ranked)[-1]
+            room[keeper] -= 1
+            found.append((stage, keeper))
+    return sorted(found)
+
+
+def _between(one: int, other: int, stages: int) -> tuple[int, int]:
+    """Block stages from one to the other the shorter way round, and the way up."""
+    up = (other - one) % stages
+    return min(up, stages - up), up
+
+
+def _near(peer: Peer, others: Iterable[Peer], sites: Mapping[Peer, str]) -> int:
+    return nearness(sites.get(peer, ""), [sites.get(other, "") for other in others])
 
 
 class OwnCopies:
@@ -62,29 +142,24 @@ class OwnCopies:
         """Each, for heartbeats."""
         return tuple(Copied(stage, step, self.fetched.get(stage, 0)) for stage, step in steps_of(self.versions()))
 
-    def on_view(self, s: Situation, view: View) -> Outcome:
-        """A member drops what it is no longer the keeper of; a peer that is out of the view may come back to it. Who is
-        to hold the stage itself needs the copy first."""
-        out = Outcome()
-        if s.member:
-            needed = {*_kept_by(s, view), *s.mine}
-            for stage in sorted((self.held.keys() | self._pending.keys()) - needed):
-                self._drop(out, stage)
-        return out
-
     def on_begin(self, s: Situation, begin: Begin) -> Outcome:
-        """The weights of `begin.base` are there to be copied until the next commit."""
+        """The weights of `begin.base` are there to be copied until the next commit. A member drops what others keep
+        now, but not while the stage comes back from copies; a peer that is out of the view may come back to it."""
         out, view, base, settings = Outcome(), s.view, begin.base, s.settings
         if view is None or base.step == 0 or not begin.training:
             return out
+        named = [stage for stage, peer in begin.keepers if peer == s.me and _every(stage, settings)]
+        wanted = {*named, *s.mine, *(plan.stage for plan in begin.installs)}
+        others = (self.held.keys() | self._pending.keys()) - wanted if s.member else ()
+        for stage in sorted(others):
+            self._drop(out, stage)
         for stage in [stage for stage in s.mine if stage in self.held]:
             if s.own.versions.get(stage) == base:
                 self._drop(out, stage)
-        for stage in _kept_by(s, view):
-            every = settings.head_every if stage == HEAD else settings.shadow_every
-            due = base.step % every == 0 or stage not in self.held
+        for stage in named:
+            due = base.step % _every(stage, settings) == 0 or stage not in self.held
             group = view.holders[stage]
-            if not due or not group or stage in self._pending or base == self.held.get(stage):
+            if not due or not group or s.me in group or stage in self._pending or base == self.held.get(stage):
                 continue
             self._pending[stage] = base, begin.lineage
             donor = Donor(stage, group[0], s.contacts.get(group[0], ()))
@@ -124,6 +199,6 @@ class OwnCopies:
         out.append(DropCopy(stage))
 
 
-def _kept_by(s: Situation, view: View) -> list[int]:
-    """The stages whose copies we keep in this view."""
-    return [stage for stage in range(len(view.holders)) if s.me in keepers(view, stage, s.settings)]
+def _every(stage: int, settings: Settings) -> int:
+    """So many commits lie between two copies of the stage; 0: nobody keeps any."""
+    return settings.head_every if stage == HEAD else settings.shadow_every

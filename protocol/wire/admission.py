@@ -16,7 +16,7 @@ from typing import Final
 
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.records import NAME_MAX, TOLD_MAX, Presence, could_be_kept, sensible
-from ftnode.protocol.words.settings import Settings
+from ftnode.protocol.words.settings import HEAD_KEEPERS, Settings
 from ftnode.protocol.words.site import SITE_MAX
 from ftnode.protocol.words.types import (
     CREDITED_MAX,
@@ -321,6 +321,7 @@ def _status(sender: Peer, message: ms.Status, view: View | None, settings: Setti
         and _paths(message.paths, settings)
         and len(message.snapshots) <= TOLD_MAX
         and all(sensible(snapshot, settings) for snapshot in message.snapshots)
+        and len(message.site) <= SITE_MAX
     )
 
 
@@ -374,6 +375,8 @@ def _begin(message: ms.Begin, settings: Settings) -> bool:
         and all(_number(stage, settings.stage_count) for stage, _ in message.learners)
         and _commits(message.commits, settings)
         and (not message.credits or sensible_totals(message.credits))
+        and len(set(message.keepers)) == len(message.keepers) <= HEAD_KEEPERS + settings.stages
+        and all(_number(stage, settings.stage_count) for stage, _ in message.keepers)
     )
 
 

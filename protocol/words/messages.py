@@ -347,6 +347,8 @@ class Status:
     paths_view: int
     """The view whose Begin this member goes by: later words on a path count more."""
     snapshots: tuple[Snapshot, ...] = ()
+    site: str = field(default="", repr=False)
+    """Where the member is; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +404,8 @@ class Begin:
     """(stage, peer): outside the view; they get a stage's state and each reduced gradient, and join later (rule 26)."""
     credits: tuple[Credit, ...] = field(default=(), repr=False)
     """The leader's totals as of the base, while that is the one with which the view began (rule 40)."""
+    keepers: tuple[tuple[int, Peer], ...] = field(default=(), repr=False)
+    """(stage, peer): who keeps copies of what, the same as long as the view lasts (rule 30)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ STATE_BYTES_PER_SECOND = 1e6
 """The slowest line on which a stage's state is waited for."""
 SWAP_STAGES_MIN = 4
 """Swapped routes need so many block stages: below, the first two and the last two are not four."""
+HEAD_KEEPERS = 2
+"""So many keep a copy of the head, where there are as many."""
 SHADOW_STAGES_MIN = 4
 """Shadows need so many block stages: below, some stage has only adjacent ones."""
 

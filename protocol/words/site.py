@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.view import View
 
 SITE_MAX: Final = 64
 """Characters of a name."""
@@ -44,6 +46,12 @@ def apart(site: str, others: Collection[str]) -> bool:
     return bool(site) and site not in others
 
 
+def nearness(site: str, others: Collection[str]) -> int:
+    """To others, as far as it is known where these are: 0 is another place, 1 an unknown one, 2 the place of one."""
+    known = {other for other in others if other}
+    return 0 if not known else 2 if site in known else int(not site)
+
+
 def held_by_one_site(holders: Sequence[Sequence[Peer]], sites: Mapping[Peer, str]) -> dict[str, tuple[int, ...]]:
     """Site → stages that nobody outside of it holds, where that is more than the stages of one peer: these would go
     together. Peers of whom no site is known are outside."""
@@ -54,3 +62,14 @@ def held_by_one_site(holders: Sequence[Sequence[Peer]], sites: Mapping[Peer, str
             found.setdefault(site, []).append(stage)
     several = {site: {peer for stage in stages for peer in holders[stage]} for site, stages in found.items()}
     return {site: tuple(stages) for site, stages in sorted(found.items()) if len(several[site]) > 1}
+
+
+def decided_by_one_site(view: View, sites: Mapping[Peer, str]) -> tuple[str, int] | None:
+    """A site without which no quorum is left, and how many voters it has; None where there is none, where one peer is
+    enough for that, or where nobody else votes."""
+    votes = Counter(sites.get(voter, "") for voter in view.voters)
+    for site, count in votes.items():
+        others = [voter for voter in view.voters if sites.get(voter, "") != site]
+        if site and count > 1 and others and not view.is_quorum(others):
+            return site, count
+    return None

@@ -12,7 +12,7 @@ from ftnode.protocol.words.view import View
 
 
 class Violation(Exception):
-    """An invariant is broken; `invariant` is I1 .. I8, or `core` when the core itself raised."""
+    """An invariant is broken; `invariant` is I1 .. I9, or `core` when the core itself raised."""
 
     def __init__(self, invariant: str, text: str) -> None:
         super().__init__(f"{invariant}: {text}")

@@ -15,6 +15,7 @@ from ftnode.protocol.words.view import View
 from tests.sim.checks import Violation
 from tests.sim.compute import Poison
 from tests.sim.host import Host
+from tests.sim.spread import check_spread
 from tests.sim.targets import best_view, holders, would_halt
 from tests.sim.world import World
 
@@ -387,6 +388,8 @@ class Faults:
             there.setdefault(world.site(host.peer.id), []).append(host)
         view = best_view(world)
         members = set(view.members()) if view is not None else set()
+        if view is not None and self.ongoing == 1:
+            check_spread(world, view)
         several = [site for site, hosts in sorted(there.items()) if sum(host.peer in members for host in hosts) > 1]
         several = [site for site in several if not would_halt(world, self.site_gone(there[site]))]
         if not several:

@@ -370,6 +370,11 @@ def liars_are_believed() -> Any:
     return patched(*((module, "FAILURES_MAX", 10**9) for module in (leader_memory, recruiting)))
 
 
+def keepers_ignore_sites() -> Any:
+    """Who keeps copies is chosen as if nobody had said where it is (rule 30)."""
+    return patched((leader, "keepers", lambda of, settings, sites, kept: copies.keepers(of, settings, {}, kept)))
+
+
 def lines_are_not_told() -> Any:
     """Only compute's pace counts, however thin a peer's line is (rule 20)."""
     return patched((line_pace.LinePace, "seconds", lambda self, stage: 0.0))
@@ -432,6 +437,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int, int]] = {
         (reduced_before_it_is_whole, ANY, 5, 200),
         (dead_ends, ANY, 5, 200),
         (learnt_once_is_learnt_for_good, ANY, 228, 800),
+        (keepers_ignore_sites, ("site",), 4, 200),
     )
 }
 """Name to the patch, the faults that seeds draw from, a seed that shows it and is looked at first, and the number of

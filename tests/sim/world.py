@@ -62,6 +62,8 @@ class World:
         self.forward_seconds = 0.02
         self.sites = 0
         """So many there are."""
+        self.sites_told = True
+        """Peers say where they are."""
         self.alike = True
         """Nobody's compute adds up other gradients than its group."""
         self.losses = 0
@@ -109,7 +111,7 @@ class World:
         peer = Peer(peer_id, self._nonce)
         participant = Participant(
             peer, self.settings, random.Random(self.chance.random()), addresses=(f"/sim/{peer_id}",), hold=hold,
-            site=self.site(peer_id),
+            site=self.site(peer_id) if self.sites_told else "",
         )  # fmt: skip
         compute = Compute(str(peer), self.settings, self.ledger, self.poisons)
         host = Host(peer, participant, compute, hold, head)

@@ -103,7 +103,8 @@ class Miniature:
         folder = self.directory / name
         folder.mkdir(parents=True)
         header = {"peer": list(PEERS[name]), "run": SETTINGS.run, "settings": asdict(SETTINGS), "chance": 1,
-                  "addresses": [], "hold": 1, "wall": 0.0, "version": "test", "precision": "float32"}  # fmt: skip
+                  "addresses": [], "hold": 1, "site": "", "wall": 0.0, "version": "test",
+                  "precision": "float32"}  # fmt: skip
         self.traces[name] = TraceWriter(folder / "trace.jsonl", header)
 
     def tick(self) -> float:

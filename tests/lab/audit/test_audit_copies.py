@@ -215,7 +215,7 @@ def test_a_keeper_that_failed_before_another_gave_is_no_finding(asked: bool, tmp
 
 def test_copies_are_read_from_the_events_of_a_trace(tmp_path: Path) -> None:
     header = {"peer": ["me", 1], "run": "r", "settings": {"run": "r", "stages": 4, "steps": 9, "microbatches": 2,
-              "window": 2}, "chance": 1, "addresses": [], "hold": 1, "wall": 0.0, "version": "test",
+              "window": 2}, "chance": 1, "addresses": [], "hold": 1, "site": "", "wall": 0.0, "version": "test",
               "precision": "float32"}  # fmt: skip
     writer = TraceWriter(tmp_path / "trace.jsonl", header)
     asked = {"stage": 0, "step": 7, "commit": "c7", "rung": "head", "donors": [[0, list(KEEPER)], [0, list(HOLDER)]]}

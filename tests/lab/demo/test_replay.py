@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,14 +11,15 @@ from typing import Any
 import pytest
 
 from ftnode.lab.demo import replay as replay_module
-from ftnode.lab.demo.replay import replay
+from ftnode.lab.demo.replay import Decision, Turn, replay
 from ftnode.node.driver.trace import TraceWriter, read_trace
 from ftnode.protocol.participant import Participant
-from ftnode.protocol.words.effects import Apply, Committed, Compute, Forward, Install, Note, Release
+from ftnode.protocol.words.effects import Apply, Committed, Compute, Effect, Forward, Install, Note, Release
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.events import ComputeReady, Directory, Done, Event, Installed, Wake
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer
+from tests.sim.world import World
 
 SETTINGS = Settings(run="r" * 32, stages=2, steps=2, microbatches=2, window=2)
 ADDRESS = "/ip4/127.0.0.1/tcp/1"
@@ -28,7 +29,7 @@ ME = Peer("12D3KooWalone", 5)
 def record_life(path: Path) -> Path:
     """One volunteer that holds everything trains two steps; its compute answers at once."""
     header: dict[str, Any] = {"peer": list(ME), "run": SETTINGS.run, "settings": asdict(SETTINGS), "chance": 3,
-                              "addresses": [ADDRESS], "hold": 3, "wall": 0.0, "version": "test",
+                              "addresses": [ADDRESS], "hold": 3, "site": "", "wall": 0.0, "version": "test",
                               "precision": "float32"}  # fmt: skip
     trace = TraceWriter(path, header)
     participant = Participant(ME, SETTINGS, Random(3), addresses=(ADDRESS,), hold=3)
@@ -118,3 +119,54 @@ def test_a_trace_that_cannot_be_replayed_is_one_clear_error(trace: Path) -> None
     with pytest.raises(UserError) as error:
         list(replay(records))
     assert error.value.exit_code == 65
+
+
+def recorded(path: Path, site: str) -> Path:
+    """The life of whoever leads a virtual swarm at two sites, with `site` as its owner's word in the first line."""
+    settings = replace(SETTINGS, run="sim", stages=3, steps=20, lease_seconds=3.0, evaluate_every=0)
+    world = World(settings, 1, delay_max=0.01)
+    world.sites = 2
+    founder = world.start("founder", 1)
+    core = founder.participant
+    trace = TraceWriter(path, {
+        "peer": list(core.me), "run": "sim", "settings": asdict(settings), "chance": 7, "addresses": ["/sim/founder"],
+        "hold": 1, "site": site, "wall": 0.0, "version": "test", "precision": "float32",
+    })  # fmt: skip
+    core.chance, handle = Random(7), core.handle
+
+    def handled(event: Event, now: float) -> list[Effect]:
+        trace.event(now, event)
+        effects = handle(event, now)
+        for effect in effects:
+            if isinstance(effect, Note):
+                trace.note(now, effect)
+        return effects
+
+    core.handle = handled  # type: ignore[method-assign]
+    world.run(3.0)
+    for number in range(2, 6):
+        world.start(f"peer{number}", 1)
+    world.run(60.0)
+    assert core.leader is not None, "it leads"
+    trace.close(60.0, "stopped")
+    return path
+
+
+def test_a_replay_goes_by_the_site_that_the_node_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Who keeps copies depends on it."""
+
+    def others(path: Path) -> list[Turn]:
+        return [turn for turn in replay(read_trace(path)) if _kept(turn.now) != _kept(turn.then)]
+
+    world = World(SETTINGS, 1)
+    world.sites = 2
+    where = world.site("founder")
+    other = next(site for site in map(world.site, ("peer2", "peer5")) if site != where)
+    assert not others(recorded(tmp_path / "as it was.jsonl", where))
+    assert others(recorded(tmp_path / "another.jsonl", other))
+    replay_module.main(tmp_path / "as it was.jsonl", as_json=False)
+    assert f"site       {where}" in capsys.readouterr().out
+
+
+def _kept(decisions: tuple[Decision, ...]) -> list[Decision]:
+    return [decision for decision in decisions if decision.kind == "copies"]

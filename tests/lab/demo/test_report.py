@@ -90,7 +90,7 @@ def test_the_summary_says_in_plain_words_where_the_weights_came_from(run: Path, 
 
 def test_the_bytes_of_copies_are_summed_over_their_keepers(tmp_path: Path) -> None:
     header = {"peer": ["me", 1], "run": "r", "settings": {"steps": 9, "microbatches": 2}, "chance": 1, "addresses": [],
-              "hold": 1, "wall": 0.0, "version": "test", "precision": "float32"}  # fmt: skip
+              "hold": 1, "site": "", "wall": 0.0, "version": "test", "precision": "float32"}  # fmt: skip
     told = Story()
     for name in ("one", "two"):
         (tmp_path / name).mkdir()

@@ -195,8 +195,8 @@ class Hands:
         self.arena = Arena(64, 4)
         self.trace = TraceWriter(
             self.path,
-            {"peer": list(ME), "run": "r", "settings": {}, "chance": 1, "addresses": [], "hold": 1, "wall": 0.0,
-             "version": "test", "precision": "float32"},
+            {"peer": list(ME), "run": "r", "settings": {}, "chance": 1, "addresses": [], "hold": 1, "site": "",
+             "wall": 0.0, "version": "test", "precision": "float32"},
         )  # fmt: skip
         self.driver = Driver(
             cast(Participant, self.core),

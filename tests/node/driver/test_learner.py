@@ -86,7 +86,7 @@ class Learner:
         self.trace = TraceWriter(
             path,
             {"peer": ["learner", 1], "run": "run", "settings": {}, "chance": 1, "addresses": [], "hold": 1,
-             "wall": 0.0, "version": "test", "precision": "float32"},
+             "wall": 0.0, "version": "test", "precision": "float32", "site": ""},
         )  # fmt: skip
         arena = self.member.compute.arena
         core = SimpleNamespace(picture=picture(), handle=lambda event, now: [])

@@ -20,8 +20,8 @@ from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.errors import LocalError, UserError
 from ftnode.protocol.words.events import DirectoryLost, Wake
 
-HEADER = {"peer": ["p", 1], "run": "r", "settings": {}, "chance": 1, "addresses": [], "hold": 1, "wall": 0.0,
-          "version": "test", "precision": "float32"}  # fmt: skip
+HEADER = {"peer": ["p", 1], "run": "r", "settings": {}, "chance": 1, "addresses": [], "hold": 1, "site": "",
+          "wall": 0.0, "version": "test", "precision": "float32"}  # fmt: skip
 
 
 def test_records_come_back_in_sequence(tmp_path: Path) -> None:

@@ -145,13 +145,19 @@ def test_what_came_back_whole_is_no_loss(rung: Rung) -> None:
     assert lost(rung, s9=2.2, s10=9.0) == ()
 
 
+VOTES = "site x has 2 of 3 votes"
+
+
 @pytest.mark.parametrize(
     ("holders", "sites", "says"),
     [
         (HEAD_AND_LAST, {A: "x", B: "x"}, ("site x alone holds the head, stage 1 and stage 2",)),
+        (((A,), (B,), (C,)), {A: "x", B: "x", C: "y"}, ("site x alone holds the head and stage 1", VOTES)),
+        (((A,), (B,), (C,)), {A: "y", B: "x", C: "x"}, ("site x alone holds stage 1 and stage 2", VOTES)),
+        (((A,), (B,), (C,)), {A: "x", B: "y", C: "z"}, ()),
         (HEAD_AND_LAST, {A: "x", B: "y"}, ()),
         (HEAD_AND_LAST, {A: "", B: ""}, ()),
-        (SHARED, {A: "x", B: "x", C: "y"}, ("site x alone holds the head and stage 1",)),
+        (SHARED, {A: "x", B: "x", C: "y"}, ("site x alone holds the head and stage 1", VOTES)),
     ],
 )
 def test_stages_that_one_site_holds_alone(

@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.recovery.copies import keepers, keeping_stage
 from ftnode.protocol.recovery.rungs import Available, choose_rung, filled_from
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Peer, Rung
-from ftnode.protocol.words.view import Lineage, View
+from ftnode.protocol.words.types import Rung
 
 PLAIN = Settings(run="r", stages=6, steps=9, microbatches=2, window=2)
 SWAPPED = replace(PLAIN, swap=True)
@@ -74,25 +72,6 @@ def test_the_reason_tells_what_is_known_of_the_cost() -> None:
     assert "trained to take its place" in choose_rung(1, ALL - {1}, 5, SWAPPED, {})[2]
     assert choose_rung(0, ALL - {0}, 9, PLAIN, {0: 7})[2] == "a copy of step 7 is kept, 2 steps old"
     assert "manifest says to stop" in choose_rung(1, ALL - {1}, 5, HALTING, {})[2]
-
-
-@pytest.mark.parametrize("stages", range(4, 40))
-def test_no_shadow_lies_with_an_adjacent_stage(stages: int) -> None:
-    keep = {stage: keeping_stage(stage, stages) for stage in range(1, stages + 1)}
-    assert sorted(keep.values()) == list(range(1, stages + 1)), "everybody keeps one"
-    assert all(abs(stage - keeper) > 1 for stage, keeper in keep.items())
-
-
-def test_who_keeps_the_head() -> None:
-    peers = [Peer(name, 1) for name in "abcdefg"]
-    holders = tuple((peer,) for peer in peers)
-    view = View("r", Lineage("l", 0, 7), 1, "", peers[0], holders, tuple(peers), (0,) * 7, "")
-    assert keepers(view, 0, PLAIN) == (peers[1], peers[6])
-    assert keepers(view, 0, replace(PLAIN, head_every=0)) == ()
-    assert keepers(view, 2, PLAIN) == ()
-    assert keepers(view, 2, replace(PLAIN, shadow_every=3)) == (peers[5],)
-    alone = replace(view, holders=((peers[1],), *holders[1:]))
-    assert keepers(alone, 0, PLAIN) == (peers[2], peers[6]), "nobody keeps a copy of what it holds itself"
 
 
 @pytest.mark.parametrize(

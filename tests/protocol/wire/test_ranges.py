@@ -13,6 +13,7 @@ from ftnode.protocol.words import events as ev
 from ftnode.protocol.words import messages as ms
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.records import Presence
+from ftnode.protocol.words.site import SITE_MAX
 from ftnode.protocol.words.types import (
     CREDITED_MAX,
     RELAYS_TOLD_MAX,
@@ -181,6 +182,7 @@ ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUG
         (STATUS, "paths", [((-1, PEERS[:5]),), ((2, PEERS[:5]),), ((0, PEERS[:4]),)]),
         (STATUS, "snapshots", [(replace(PRESENCE.snapshots[0], stage=STAGES),), PRESENCE.snapshots * 65]),
         (STATUS, "ready", [replace(READY, tokens=-1)]),
+        (STATUS, "site", ["s" * (SITE_MAX + 1)]),
         (READY, "tokens", (-1, 2**31, HUGE)),
         (READY, "relayed", ODD_RELAYED),
         (STATUS, "ready", [replace(READY, relayed=relayed) for relayed in ODD_RELAYED]),
@@ -195,6 +197,8 @@ ODD_ATTEMPTS = (Attempt(-2, 0), Attempt(0, -1), Attempt(HUGE, 0), Attempt(0, HUG
         (BEGIN, "shares", [((PEERS[0], (m,)),) for m in (-1, 2, HUGE)]),
         (BEGIN, "paths", [((-1, PEERS[:5]),), ((2, PEERS[:5]),), ((0, ()),)]),
         (BEGIN, "learners", [((stage, PEERS[4]),) for stage in ODD_STAGES]),
+        (BEGIN, "keepers", [((stage, PEERS[2]),) for stage in ODD_STAGES] + [((0, PEERS[2]),) * 2]),
+        (BEGIN, "keepers", [tuple((0, Peer("k", n)) for n in range(STAGES + 2))]),
         (BEGIN, "installs", [(replace(PLAN, stage=stage),) for stage in ODD_STAGES]),
         (BEGIN, "installs", [(replace(PLAN, donors=(ms.Donor(stage, PEERS[2], ()),)),) for stage in ODD_STAGES]),
         (BEGIN, "installs", [(replace(PLAN, rate_factor=factor),) for factor in (0.0, -1.0, 11.0)]),

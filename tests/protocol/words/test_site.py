@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from ftnode.protocol.words.site import apart, held_by_one_site, implied_site, site_of
+from ftnode.protocol.words.site import (
+    apart,
+    decided_by_one_site,
+    held_by_one_site,
+    implied_site,
+    nearness,
+    site_of,
+)
 from ftnode.protocol.words.types import Peer
-
-A, B, C, D = (Peer(name, 1) for name in "abcd")
+from tests.protocol.situations import A, B, C, D, view_of
 
 
 @pytest.mark.parametrize(
@@ -26,6 +32,46 @@ A, B, C, D = (Peer(name, 1) for name in "abcd")
 def test_a_public_address_implies_a_site(addresses: tuple[str, ...], site: str) -> None:
     assert implied_site(addresses) == site == site_of("", addresses)
     assert site_of("attic", addresses) == "attic"
+
+
+@pytest.mark.parametrize(
+    ("site", "others", "near"),
+    [("x", [], 0), ("x", [""], 0), ("", [""], 0), ("x", ["y", ""], 0), ("", ["y"], 1), ("x", ["y", "x"], 2)],
+)
+def test_how_near_a_site_is(site: str, others: list[str], near: int) -> None:
+    assert nearness(site, others) == near
+
+
+@pytest.mark.parametrize(
+    ("sites", "decides"),
+    [
+        ("xyz", None),
+        ("xxy", ("x", 2)),
+        ("xx", None),
+        ("xxx", None),
+        ("xxyz", ("x", 2)),
+        ("yxxz", None),
+        ("xx", None),
+        ("  x", None),
+        ("xx ", ("x", 2)),
+    ],
+    ids=[
+        "one each",
+        "most",
+        "all",
+        "all of three",
+        "half with the leader",
+        "half without",
+        "two",
+        "unknown",
+        "one not",
+    ],
+)
+def test_a_site_whose_voters_decide(sites: str, decides: tuple[str, int] | None) -> None:
+    """A leads, and each votes."""
+    voters = (A, B, C, D)[: len(sites)]
+    where = {peer: site.strip() for peer, site in zip(voters, sites)}
+    assert decided_by_one_site(view_of(*((peer,) for peer in voters)), where) == decides
 
 
 def test_of_an_unknown_site_nothing_is_said() -> None:
