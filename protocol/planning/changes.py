@@ -226,14 +226,24 @@ class Changes:
         return self._confirmed(_in_order(found))
 
     def best_filler(self, movable: Mapping[str, tuple[int, ...]], stage: int) -> str | None:
-        """Who of `movable` fills a stage that nobody holds at the least cost; of equals, the last one of a group."""
+        """Who of `movable` fills a stage that nobody holds at the least cost; of equals, the last one of a group. Other
+        stages that nobody holds count as if whoever is able to hold them did: that is the same for all."""
+        machines = self.swarm.machines
+        able = {
+            other: next((name for name in sorted(machines) if other in machines[name].paces), None)
+            for other, group in enumerate(self.present) if not group and other != stage
+        }  # fmt: skip
         costs: list[tuple[float, int, str]] = []
         for name, stages in sorted(movable.items()):
-            holders = without(self.present, name, stages)
-            filled = (*holders[:stage], (*holders[stage], name), *holders[stage + 1 :])
-            if all(filled) and stage in self.swarm.machines[name].paces:
-                place = self.present[stages[0]].index(name)
-                costs.append((round(self.worth(filled).cost, 9), -place, name))
+            if stage not in machines[name].paces:
+                continue
+            holders = [*without(self.present, name, stages)]
+            holders[stage] = (*holders[stage], name)
+            for other, someone in able.items():
+                holders[other] = (someone,) if someone is not None else ()
+            place = self.present[stages[0]].index(name)
+            cost = round(self.worth(tuple(holders)).cost, 9) if all(holders) else 0.0
+            costs.append((cost, -place, name))
         return min(costs)[-1] if costs else None
 
     def reliefs(self, name: str) -> Iterator[Place]:

@@ -124,6 +124,8 @@ def test_a_lost_stage_gets_the_replica_that_is_missed_least() -> None:
     paces = SAME | {"d": 3.0, "e": 0.5}
     found = changes(holders, paces).best_filler({"b": (2,), "c": (2,), "d": (3,), "e": (3,)}, 1)
     assert found == "c", "without e stage 3 would be slow, and with d stage 1; c came after b"
+    both = changes((*holders[:4], ()), paces).best_filler({"b": (2,), "c": (2,), "d": (3,), "e": (3,)}, 1)
+    assert both == "c", "also when another stage has nobody"
 
 
 def test_ranges_have_no_gaps() -> None:
