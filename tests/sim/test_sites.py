@@ -83,7 +83,7 @@ def at_one_site(world: World) -> int:
     return sum(len({world.site(peer.id) for peer in group}) == 1 for group in groups)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_no_stage_has_both_holders_at_one_site(seed: int) -> None:
     """Of two sites with as many peers each, all as fast."""
     world = World(PAIRS, seed, delay_max=0.01)
