@@ -38,7 +38,6 @@ COLUMNS = (
     "when it ends",
     "after the blend",
     "40 to 100 steps later",
-    "steps behind",
 )
 
 
