@@ -425,7 +425,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int, int]] = {
         (apply_without_gradient, ANY, 1, 200),
         (old_attempts_accepted, ANY, 1, 200),
         (double_accumulation, ANY, 1, 200),
-        (range_computed_twice, ANY, 142, 400),
+        (range_computed_twice, ("double", "adjacent"), 474, 600),
         (nothing_is_resent, ANY, 12, 200),
         (keeps_what_is_lost, ("memory",), 1, 200),
         (nobody_yields, ("split", "partition"), 2, 200),
