@@ -79,8 +79,8 @@ def told(node: str, moment: float, event: list[Any]) -> Told:
     return Told(node, {"k": "event", "t": moment, "e": event})
 
 
-def done(kind: str, visit: int) -> list[Any]:
-    return ["Done", [kind, 1, 7, [1, 1], 3, visit, None, True, False], 5, 0.0, 64, "", "", []]
+def done(kind: str, visit: int, *onward: int) -> list[Any]:
+    return ["Done", [kind, 1, 7, [1, 1], 3, visit, None, True, False, [*onward]], 5, 0.0, 64, "", "", []]
 
 
 def boundary(sender: list[Any], visit: int, direction: str) -> list[Any]:
@@ -96,14 +96,13 @@ EVENTS = [
     told("other", 2.0, boundary(HEAD, 1, "forward")),
     told("head", 2.5, stored(OTHER, 1, "forward")),
     told("other", 2.7, boundary(HEAD, 1, "forward")),
-    told("other", 3.0, done("Forward", 1)),
-    told("other", 3.5, done("Forward", 2)),
+    told("other", 3.5, done("Forward", 1, 2)),
     told("head", 5.0, boundary(OTHER, 3, "forward")),
     told("head", 6.0, done("Backward", 3)),
     told("other", 8.0, boundary(HEAD, 2, "backward")),
     told("other", 8.1, done("Backward", 2)),
 ]
-"""Of one microbatch, whose stages 1 and 2 are with one peer; its first tensor comes twice."""
+"""Of one microbatch, whose stages 1 and 2 are one task of one peer; its first tensor comes twice."""
 
 
 def test_tensors_that_went_from_one_node_to_another() -> None:
