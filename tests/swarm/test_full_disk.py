@@ -52,12 +52,12 @@ def command(verb: str, home: Path) -> subprocess.CompletedProcess[str]:
 def test_a_volunteer_on_a_full_disk_trains_pauses_resumes_and_leaves(tmp_path: Path, text: Path) -> None:
     heard = tmp_path / "heard.log"
     home, logs = tmp_path / "homes" / "v2", tmp_path / "logs" / "v2"
-    manifest = small_manifest(text, 1)
+    manifest = small_manifest(text, 2)
     with small_disk(home), small_disk(logs), open_trial(manifest, tmp_path, text, options=PACED) as trial:
-        trial.volunteer("v1", hold=2)
+        trial.volunteer("v1", hold=3)
         trial.wait_for_step(3)
         (home / "output.log").symlink_to(heard)  # what it says is the test's
-        process = trial.volunteer("v2", hold=2)
+        process = trial.volunteer("v2", hold=3)
 
         def told() -> str:
             return heard.read_text(errors="replace")
