@@ -453,6 +453,8 @@ class Participant:
                 self._on_begin(sender, message)
             case ms.Share():
                 self.carry_out(self.holder.on_share(self.situation, sender, message))
+            case ms.Show():
+                self.carry_out(self.holder.on_show(self.situation, sender, message))
             case ms.Certificate():
                 self._on_certificate(sender, message)
             case ms.Introduction():

@@ -14,6 +14,7 @@ from ftnode.protocol.recovery.disk_versions import OwnDisk
 from ftnode.protocol.recovery.installs import Installs
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.step.check import draw
 from ftnode.protocol.step.completed_attempt import CompletedAttempt, promised_by
 from ftnode.protocol.step.early_tensors import EarlyTensors
 from ftnode.protocol.step.line_pace import LinePace
@@ -21,7 +22,7 @@ from ftnode.protocol.step.patience import most_tasks
 from ftnode.protocol.step.task_order import LiveActivations, Pace
 from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, PublishView, Release, RestartCompute
 from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, StageLost, SumOwed
-from ftnode.protocol.words.messages import NOT_LENT, Begin, Boundary, Share, StageStatus, Status, Stored, Waits
+from ftnode.protocol.words.messages import NOT_LENT, Begin, Boundary, Share, Show, StageStatus, Status, Stored, Waits
 from ftnode.protocol.words.records import sensible
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Copied, Handle, Peer, Snapshot, Version, spoken_stage
@@ -374,7 +375,10 @@ class Holder:
             out.append(Discard(begin.attempt))
             limit, own = s.settings.live_activations, self._live_activations
             live = LiveActivations(limit if own < 0 else min(limit, own))
-            self.work = StepWork(s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live)
+            checked = draw(s.chance, s.view, s.me, s.settings) if begin.training and not begin.skip else None
+            self.work = StepWork(
+                s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live, checked
+            )
             self._task_since = s.now
             if begin.attempt in self._left:
                 self.work.give_up("its work on this attempt was dropped")
@@ -504,7 +508,7 @@ class Holder:
         now_at = (number, begin.attempt if begin is not None else Attempt(-1, 0))
         begun = begin is not None and begin.view == number
         if begun and (boundary.view, boundary.attempt) == now_at and self.work is not None:
-            return self.work.on_boundary(sender, boundary, handle, relay)
+            return self.work.on_boundary(sender, boundary, handle, s.now, relay)
         if (boundary.view, boundary.attempt) > now_at or (boundary.view == number and not begun):
             released = self._early.keep(sender, boundary, handle, relay)
             return [Release(released)] if released else []
@@ -520,6 +524,10 @@ class Holder:
         if (share.view, share.attempt) > now_at:
             self._early_shares[(sender, share.stage)] = share
         return []
+
+    def on_show(self, s: Situation, sender: Peer, show: Show) -> Sequence[Effect]:
+        here = self.work is not None and s.of_view(show.lineage, show.view) and sender in s.members
+        return self.work.on_show(sender, show) if here and self.work is not None else []
 
     def on_stored(self, s: Situation, sender: Peer, stored: Stored) -> Sequence[Effect]:
         return self.work.on_stored(sender, stored, s.now) if self.work is not None else []
@@ -554,7 +562,7 @@ class Holder:
         work = self.work
         if work is None:
             return False
-        return work.can_advance or (work.ready_stages > self._ready_results and work.complete)
+        return work.can_advance or (work.ready_stages > self._ready_results and work.complete and not work.checking)
 
     def advance(self, s: Situation) -> Outcome:
         """Give compute what it can do, and tell the leader when all is done."""
@@ -567,7 +575,7 @@ class Holder:
             out.extend(work.advance(s.now, here))
             if idle and work.busy:
                 self._task_since = s.now
-        if here and work.complete:
+        if here and work.complete and not work.checking:
             self._say_ready(s, s.view, out, work, self._ready_results)
         return out
 

@@ -483,12 +483,29 @@ class Leader:
             if spoilt.replaced & {*stages} and peer not in disputes.marked:
                 continue
             spoilt.replaced |= {*stages}
-            disputes.settle(self.view, peer, suspects)
-            if peer != s.me:
-                self.losses.lose(s, out, peer, reason)
-                continue
-            for stage in stages:
-                self.losses.give_up(s, out, stage, peer, reason)
+            self._let_go(s, out, peer, suspects, reason)
+
+    def _let_go(self, s: Situation, out: Outcome, peer: Peer, suspects: Suspects, reason: str) -> None:
+        """Of the suspects this one goes. We ourselves stay, without our stages."""
+        self.memory.disputes.settle(self.view, peer, suspects)
+        if peer != s.me:
+            self.losses.lose(s, out, peer, reason)
+            return
+        for stage in self.view.stages_of(peer):
+            self.losses.give_up(s, out, stage, peer, reason)
+
+    def _expose(self, s: Situation, out: Outcome, sender: Peer, poisoned: Poisoned) -> bool:
+        """Rule 42: one of a group has done again what another did. Whoever is told to lie goes, unless the other one
+        was at odds with somebody before. False where both are not there (any more)."""
+        accused, group = poisoned.giver, self.view.holders[poisoned.stage]
+        if accused is None or accused == sender or not {accused, sender} <= s.members & {*group}:
+            return False
+        if not self.losses.gone.keys() & {accused, sender}:
+            suspects = Suspects(frozenset({accused, sender}), frozenset({accused}))
+            peer = self.memory.disputes.choose(self.view, suspects)
+            out.note("liar", f"{sender} says: {poisoned.reason}", peer=accused.id, step=str(poisoned.step))
+            self._let_go(s, out, peer, suspects, f"it is at odds with another holder, who says: {poisoned.reason}")
+        return True
 
     def on_poisoned(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Outcome:
         """Rule 25: one retry under a new attempt, then the step is skipped. A validation has no score then."""
@@ -501,6 +518,8 @@ class Leader:
             self.chronicle.unscored = begin.base.step
             out.note("poisoned", f"no validation of step {begin.base.step}: {poisoned.reason}")
             self._begin(s, out, begin.base, begin.skipped, begin.installs, None, begin.skip)
+        elif poisoned.distance and self._expose(s, out, sender, poisoned):
+            pass
         elif begin.training and self.memory.poisonings(begin.step) < TRIES + SKIPS:
             self.memory.spoilt.name(begin.step, self._suspects(s, sender, poisoned))
             why = f"stage {poisoned.stage}, microbatch {poisoned.microbatch}: {poisoned.reason}"

@@ -7,10 +7,11 @@ sender until the attempt ends, and sent again until it is acknowledged. Nothing 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
+from ftnode.protocol.step.check import Check
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.outbox import Outbox, OwedTensor, fits, key_of
@@ -18,9 +19,21 @@ from ftnode.protocol.step.routes import choose_path, furthest, last_visit, route
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD, LiveActivations, Pace, TaskQueue
 from ftnode.protocol.step.tensor_holds import READ, RESEND, Holds, TensorKey
 from ftnode.protocol.wire.admission import WAITS_ON_GROUPS_MAX
-from ftnode.protocol.words.effects import Backward, Compute, Effect, Forward, Reduce, Release, Send, Task
+from ftnode.protocol.words.effects import (
+    Backward,
+    Compute,
+    Effect,
+    Forward,
+    Note,
+    Recount,
+    Reduce,
+    Release,
+    Send,
+    Task,
+    Weigh,
+)
 from ftnode.protocol.words.events import Done
-from ftnode.protocol.words.messages import Begin, Boundary, Poisoned, Ready, Share, StageResult, Stored, Wait
+from ftnode.protocol.words.messages import Begin, Boundary, Poisoned, Ready, Share, Show, StageResult, Stored, Wait
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import HEAD, RELAYS_TOLD_MAX, Direction, Handle, Peer
 from ftnode.protocol.words.view import View
@@ -37,9 +50,10 @@ class StepWork:
     def __init__(
         self, me: Peer, view: View, begin: Begin, settings: Settings, pace: Pace, line: LinePace,
         others: Mapping[tuple[Peer, int], float], deadlines: Deadlines, live: LiveActivations | None = None,
+        checked: Peer | None = None,
     ) -> None:  # fmt: skip
         """`pace`, `line`: our own; `others`: (peer, stage) → seconds that a microbatch takes there; `deadlines`: see
-        Outbox. `live`: what there is memory for here; None: as many as the manifest says."""
+        Outbox. `live`: what there is memory for here; None: as many as the manifest says. `checked`: whom we check."""
         self.me, self.view, self.begin, self.settings = me, view, begin, settings
         self.stages = view.stages_of(me) + tuple(stage for stage, peer in begin.learners if peer == me)
         self._required = frozenset(view.stages_of(me) if me in view.members() else self.stages)
@@ -47,6 +61,9 @@ class StepWork:
         self._holds = Holds()
         self.outbox = Outbox(me, deadlines, self._holds)
         self.groups = Groups(me, view, begin, settings)
+        self._check = Check(me, checked, view, begin, settings, self._holds) if checked is not None else None
+        self._shown: set[tuple[Peer, TensorKey]] = set()
+        """Who was shown what of others."""
         self._pace, self._line, self._others = pace, line, others
         self.results: dict[int, StageResult] = {}
         self.loss_sum, self.tokens = 0.0, 0
@@ -108,6 +125,11 @@ class StepWork:
         if self._to_admit or self._inflight or not self._installed.keys() >= self._required:
             return False
         return self.begin.skip or not self.begin.training or self.results.keys() >= self._required
+
+    @property
+    def checking(self) -> bool:
+        """What is done here of the step is not told before a check is over."""
+        return self._check is not None and not self._check.over
 
     @property
     def tensors(self) -> int:
@@ -199,7 +221,7 @@ class StepWork:
         The head stays by itself, since it takes another time than a block stage, and its pace is told. A visit whose
         input or gradient has been here is not done again: whoever is new on a path does only what is missing.
         """
-        if isinstance(task, Reduce) or task.stage == HEAD:
+        if not isinstance(task, Forward | Backward) or task.stage == HEAD:
             return task
         step = 1 if isinstance(task, Forward) else -1
         onward: list[int] = []
@@ -260,6 +282,8 @@ class StepWork:
         else:
             self._running.remove(task)
             self._pace.done(task, now)
+        if isinstance(task, Recount | Weigh):
+            return self._on_checked(task, done, now, leader)
         if done.fault:
             inside = done.faulty not in (-1, task.stage)
             giver = None if inside else self._giver(task)
@@ -274,16 +298,20 @@ class StepWork:
             return self._on_backward(task, done, now)
         self.results[task.stage] = StageResult(task.stage, done.value, done.gradient, task.group)
         self._relayed.update(dict(done.relayed))
-        return []
+        return self._go_on_checking()
 
-    def give_up(self, reason: str, stage: int = HEAD, microbatch: int = -1, giver: Peer | None = None) -> None:
+    def give_up(
+        self, reason: str, stage: int = HEAD, microbatch: int = -1, giver: Peer | None = None, distance: float = 0.0
+    ) -> None:
         """This attempt cannot be finished here; the leader is told (rule 25)."""
         begin, number = self.begin, self.view.number
-        self.poison = Poisoned(begin.lineage, number, begin.step, begin.attempt, stage, microbatch, reason, giver)
+        self.poison = Poisoned(
+            begin.lineage, number, begin.step, begin.attempt, stage, microbatch, reason, giver, distance
+        )
 
     def _giver(self, task: Task) -> Peer | None:
         """Whose tensor the task turns into another one: of a backward pass the gradient's, but at the last visit."""
-        if isinstance(task, Reduce):
+        if not isinstance(task, Forward | Backward):
             return None
         back = isinstance(task, Backward) and task.visit != self.last
         path, visit = self._paths.get(task.microbatch, ()), task.visit + 1 if back else task.visit - 1
@@ -362,8 +390,78 @@ class StepWork:
 
     def _reduce_group(self, stage: int, now: float) -> list[Effect]:
         """It waits for others, so it takes no place of a task that compute can do."""
-        task = self.groups.due(stage, now)
-        return [] if task is None else [Compute(task)]
+        check = self._check if self._check is not None and stage in self._check.stages else None
+        task = self.groups.due(stage, now, check.of if check is not None else None)
+        if task is None:
+            return []
+        if check is not None:
+            check.told(stage, self.groups.visits_of(stage, check.of), now)
+        return [Compute(task), *self._go_on_checking()]
+
+    # -- what another did, done again
+
+    def _go_on_checking(self) -> list[Effect]:
+        """Ask for the tensors of the next visits of whom we check; compare, when all is here."""
+        check = self._check
+        if check is None or check.over:
+            return []
+        asked = check.ask()
+        if asked is None:
+            return self._stop_checking(f"nobody else can show what {check.of} was given")
+        effects, tasks = asked
+        return effects + self._do_again([*tasks, *check.to_weigh(self.results)])
+
+    def _do_again(self, tasks: Iterable[Task]) -> list[Effect]:
+        for task in tasks:
+            if len({self._installed.get(stage) for stage in task.stages}) > 1:
+                return self._stop_checking("the stages lie on several devices here")
+            self._add(task)
+        return []
+
+    def _on_checked(self, task: Recount | Weigh, done: Done, now: float, leader: Peer) -> list[Effect]:
+        check = self._check
+        if check is None or check.over:
+            return []
+        if done.fault:
+            return self._stop_checking(done.fault)
+        if isinstance(task, Recount):
+            return _release(check.done(task, now)) + self._go_on_checking()
+        if check.agrees(task.stage, done.value, now):
+            return []
+        reason = f"what {check.of} gave to its sum is {done.value:.2g} of its size away from what its visits give"
+        self.results.pop(task.stage, None)
+        self.give_up(reason, task.stage, -1, check.of, done.value)
+        assert self.poison is not None
+        return [*self._stop_checking(reason), Send(leader, self.poison, None)]
+
+    def _stop_checking(self, why: str) -> list[Effect]:
+        assert self._check is not None
+        self._queue.drop(lambda task: isinstance(task, Recount | Weigh))
+        about = f"the check of {self._check.of} in step {self.begin.step} ends: {why}"
+        return [*_release(self._check.give_up()), Note("check", about, (("peer", self._check.of.id),))]
+
+    def on_show(self, sender: Peer, show: Show) -> list[Effect]:
+        """Rule 42: another of a group does a visit again. Each tensor is shown to each once."""
+        begin, effects = self.begin, list[Effect]()
+        if (show.view, show.step, show.attempt) != (self.view.number, begin.step, begin.attempt):
+            return []
+        for key in show.tensors:
+            kept = self.outbox.kept(key)
+            if kept is None or self.is_validation(key[0]) or (sender, key) in self._shown:
+                continue
+            if sender in self.view.holders[self.route(key[0])[key[1]]]:
+                self._shown.add((sender, key))
+                effects.append(Send(sender, kept.boundary, self._holds.handle(RESEND, key)))
+        return effects
+
+    def _on_shown(self, sender: Peer, boundary: Boundary, handle: Handle, now: float) -> list[Effect]:
+        """A tensor that is not for us: one that we asked for."""
+        check, key = self._check, key_of(boundary)
+        if check is None or not check.wants(key):
+            return [Release((handle,))]
+        if not fits(check.of, sender, boundary, self.view, self.begin, self.settings):
+            return [Release((handle,))]
+        return self._do_again(check.show(key, handle, now))
 
     def on_share(self, sender: Peer, share: Share, now: float) -> list[Effect]:
         """Another of our group says what it has accumulated."""
@@ -398,9 +496,13 @@ class StepWork:
         if handle is not None and not self._has(key):
             self._store(key, handle)
 
-    def on_boundary(self, sender: Peer, boundary: Boundary, handle: Handle, relay: str = "") -> list[Effect]:
+    def on_boundary(
+        self, sender: Peer, boundary: Boundary, handle: Handle, now: float, relay: str = ""
+    ) -> list[Effect]:
         """Rule 21: accept a tensor of this attempt from its neighbour on the path, once; acknowledge it every time.
         `relay`: who carried it; what is not of the step itself, or comes again, is not counted."""
+        if self.me not in boundary.path[boundary.visit : boundary.visit + 1]:
+            return self._on_shown(sender, boundary, handle, now)
         known = self._paths.get(boundary.microbatch, boundary.path)
         if known != boundary.path or not fits(self.me, sender, boundary, self.view, self.begin, self.settings):
             return [Release((handle,))]
@@ -443,7 +545,10 @@ class StepWork:
 
     def beat(self, now: float) -> list[Effect]:
         """Every heartbeat: say again what may have been lost."""
-        return [*self.outbox.resend_late(now), *self.groups.tell_again()]
+        effects = [*self.outbox.resend_late(now), *self.groups.tell_again()]
+        if self._check is not None and self._check.late(now) and not self._check.over:
+            effects += self._stop_checking("it takes too long")
+        return effects
 
     def waits(self, before: float, still: bool) -> tuple[Wait, ...]:
         """What others have from us since before then, and we wait for what they make of it: of each microbatch what is
@@ -484,7 +589,8 @@ class StepWork:
         done again; one that was alone and stays alone has what it had.
         """
         before, self.groups = self.groups, Groups(self.me, view, begin, self.settings)
-        self.view, self.begin = view, begin
+        dropped = self._stop_checking("others hold the stages now") if self.checking and self._check is not None else []
+        self._check, self.view, self.begin = None, view, begin
         mine = frozenset(self.stages)
         self._required = mine & {*view.stages_of(self.me)} if self.me in view.members() else mine
         if self.poison is not None:
@@ -493,7 +599,7 @@ class StepWork:
             if not (before.alone(stage) and self.groups.alone(stage)):
                 self.results.pop(stage, None)
                 self._reducing.discard(stage)
-        effects = self._drop_validation() if not begin.evaluate else []
+        effects = dropped + (self._drop_validation() if not begin.evaluate else [])
         self._paths.update(begin.paths)
         self._inflight = {m: self._paths[m] for m in self._inflight}
         if any(self._paths[m][visit] != self.me for m, visit in self._joined if m in self._paths):

@@ -79,15 +79,19 @@ class Groups:
         told[sender] = max(told.get(sender, frozenset()), visits, key=len)
         return True
 
-    def due(self, stage: int, now: float) -> Reduce | None:
-        """The reduction to start: all that was told is the step's set, each visit once."""
+    def visits_of(self, stage: int, peer: Peer) -> Visits:
+        """What it has accumulated, by its own word."""
+        return self._told.get(stage, {}).get(peer, frozenset())
+
+    def due(self, stage: int, now: float, checked: Peer | None = None) -> Reduce | None:
+        """The reduction to start: all that was told is the step's set, each visit once. `checked`: whom we check."""
         told, expected = self._told.get(stage, {}), self.expected(stage)
         if stage in self.reducing or not expected or sum(map(len, told.values())) != len(expected):
             return None
         if frozenset().union(*told.values()) != expected:
             return None
         group = tuple((peer, len(told.get(peer, ()))) for peer in self.of(stage))
-        task = Reduce(stage, self.begin.step, self.begin.attempt, self.view.number, group)
+        task = Reduce(stage, self.begin.step, self.begin.attempt, self.view.number, group, checked)
         self.reducing[stage] = task, now
         return task
 

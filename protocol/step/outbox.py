@@ -133,6 +133,9 @@ class Outbox:
         """Tensors that were first owed to others before then."""
         return (kept for kept in self._kept.values() if kept.made < before and kept.to != self.me)
 
+    def kept(self, key: TensorKey) -> OwedTensor | None:
+        return self._kept.get(key)
+
     def owes(self, key: TensorKey) -> bool:
         """It is kept and not acknowledged."""
         return key in self._kept and not self._kept[key].stored

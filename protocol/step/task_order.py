@@ -1,4 +1,5 @@
-"""Which task a peer runs next: backward, then recompute, then forward (rule 28; Varuna's order)."""
+"""Which task a peer runs next: backward, then recompute, then forward (rule 28; Varuna's order). What another did is done
+again at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from ftnode.protocol.words.effects import Backward, Forward, Task
+from ftnode.protocol.words.effects import Backward, Forward, Recount, Task, Weigh
 
 COMPUTE_AHEAD = 2
 """Tasks given to the compute process at once: one runs, one waits, so that it never idles for a round trip."""
@@ -19,7 +20,9 @@ def priority(task: Task) -> tuple[int, int, int]:
         return (2 if task.recompute else 1, task.microbatch, -task.visit)
     if isinstance(task, Forward):
         return (3, task.microbatch, -task.visit)
-    return (0, 0, task.stage)
+    if isinstance(task, Recount):
+        return (4, task.microbatch, task.visit)
+    return (5 if isinstance(task, Weigh) else 0, 0, task.stage)
 
 
 class Pace:

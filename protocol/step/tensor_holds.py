@@ -19,9 +19,10 @@ TensorKey = tuple[int, int, Direction]
 class Use(StrEnum):
     READ = "a task of ours reads it"
     RESEND = "we made it, and whoever takes its reader's place is sent it again"
+    CHECK = "somebody made it for another, whose visit we do again"
 
 
-READ, RESEND = Use.READ, Use.RESEND
+READ, RESEND, CHECK = Use.READ, Use.RESEND, Use.CHECK
 
 
 class Holds:

@@ -54,6 +54,9 @@ ADDRESS_TEXT_MAX: Final = 512
 WAITS_ON_GROUPS_MAX: Final = 8
 """Of how many members of groups one peer says that it waits for them."""
 PEER_ID_MAX: Final = 64
+SHOWN_MAX: Final = 64
+"""Tensors that one peer asks another for at once."""
+DISTANCE_MAX: Final = 1e30
 CREDIT_SECONDS_MAX: Final = 1e12
 REASON_MAX: Final = 2500
 """A view's reason names everybody that comes and goes. Whoever puts words of others together cuts them to it."""
@@ -96,6 +99,8 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
             return _poisoned(message, settings)
         case ms.Waits():
             return _waits(message, settings)
+        case ms.Show():
+            return len(message.tensors) <= SHOWN_MAX and _attempt(message.attempt)
 
 
 def well_formed(view: View, settings: Settings) -> bool:
@@ -395,7 +400,8 @@ def _can_begin(message: ms.Begin, view: View | None) -> bool:
 
 
 def _poisoned(message: ms.Poisoned, settings: Settings) -> bool:
-    return _number(message.stage, settings.stage_count) and len(message.reason) <= REASON_MAX
+    known = _number(message.stage, settings.stage_count) and 0 <= message.distance <= DISTANCE_MAX
+    return known and len(message.reason) <= REASON_MAX
 
 
 def _waits(message: ms.Waits, settings: Settings) -> bool:

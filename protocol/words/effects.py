@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ftnode.protocol.words.messages import Commit, Donor, Message, Plan
@@ -88,13 +88,59 @@ class Reduce:
     """In which the group reduces; a later one replaces it."""
     group: tuple[tuple[Peer, int], ...] = ()
     """Who gets the result, and how many visits each has accumulated: none for a learner, or who was given no work."""
+    checked: Peer | None = field(default=None, compare=False)
+    """Of this one a note is taken of what it gives, for Weigh. Nobody else knows."""
 
     @property
     def stages(self) -> tuple[int, ...]:
         return (self.stage,)
 
 
-Task = Forward | Backward | Reduce
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """Do again what `of` did with one microbatch at some visits in a row, all of stages that we hold as well: forward
+    from `input`, and backward from `gradient` (rule 42). What they add to gradients is kept apart, under `of`.
+
+    `stage` and `visit`: of the first of them; `onward`: stages of the others, in order. No `input`: it begins with the
+    batch. No `gradient`: it ends with the loss.
+    """
+
+    stage: int
+    step: int
+    attempt: Attempt
+    microbatch: int
+    visit: int
+    of: Peer
+    input: Handle | None
+    gradient: Handle | None
+    onward: tuple[int, ...] = ()
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        return (self.stage, *self.onward)
+
+    @property
+    def visits(self) -> range:
+        """That of each of `stages`."""
+        return range(self.visit, self.visit + 1 + len(self.onward))
+
+
+@dataclass(frozen=True, slots=True)
+class Weigh:
+    """Compare what `of` gave to the sum of a stage with what its visits gave when they were done again. Done's `value`
+    is the L2 norm of the difference, over that of the latter. Comes after the Reduce, and all Recounts."""
+
+    stage: int
+    step: int
+    attempt: Attempt
+    of: Peer
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        return (self.stage,)
+
+
+Task = Forward | Backward | Reduce | Recount | Weigh
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,4 +325,4 @@ EFFECTS: Final[dict[str, type]] = {
         PublishView, Committed, Search, Strike, Note, Save, Stop,
     )
 }  # fmt: skip
-TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce)}
+TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh)}

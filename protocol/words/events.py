@@ -82,7 +82,9 @@ class Done:
     Forward: `output` is the activation, None for the last visit of a validation microbatch, whose `value` is the loss.
     Backward: `output` is the gradient for the visit before (None at visit 0); at the last visit `value` is the loss.
     Reduce: `value` is the squared norm before clipping and `gradient` the hash of the (clipped) gradient.
-    `fault` is non-empty when a number was not finite; then `value` is 0, and this peer cannot finish the attempt.
+    Weigh: `value` is how far what was given is from what is right.
+    `fault` is non-empty when a number was not finite; then `value` is 0, and this peer cannot finish the attempt. Of a
+    Recount or a Weigh it says why there is nothing to compare.
     `faulty`: the stage whose number it was, where the task has several; -1: the first.
     `relayed`: of a group's sum, bytes that came to us through relays, by PeerId.
     """

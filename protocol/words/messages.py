@@ -423,7 +423,9 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Poisoned:
-    """A non-finite number turned up (rule 25). `giver`: whose tensor it was computed of, if any."""
+    """A non-finite number turned up (rule 25). `giver`: whose tensor it was computed of, if any.
+
+    With a `distance`, what `giver` gave to the sum of the stage is finite and not what its visits give (rule 42)."""
 
     lineage: str
     view: int
@@ -433,6 +435,21 @@ class Poisoned:
     microbatch: int
     reason: str
     giver: Peer | None = None
+    distance: float = 0.0
+    """As Weigh measures it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """To holders of stages beside ours: send me those of these tensors that you made for another of our group. I do its
+    visits again (rule 42)."""
+
+    lineage: str
+    view: int
+    step: int
+    attempt: Attempt
+    tensors: tuple[tuple[int, int, Direction], ...]
+    """(microbatch, visit that it is for, direction)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,14 +533,14 @@ ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign | W
 """What members, and those who are asked to become members, say to the leader of their view."""
 Message = (
     Heartbeat | Certificate | Introduction | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose
-    | Accepted | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored | Waits
+    | Accepted | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored | Waits | Show
 )  # fmt: skip
 
 MESSAGES: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Heartbeat, Certificate, Introduction, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose,
-        Accepted, Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored, Waits,
+        Accepted, Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored, Waits, Show,
     )
 }  # fmt: skip
 

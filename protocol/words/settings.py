@@ -78,6 +78,11 @@ class Settings:
     minority_wait_seconds: float = 60.0
     listed: bool = False
     """Only peers that the manifest lists may join."""
+    checks: float = 0.0
+    """The share of visits that another holder of their stage does again (rule 42); 0.0: none."""
+    check_tolerance: float = 0.05
+    """What an honest peer gave to a sum is at most so far from what its visits give done again, as a part of the
+    latter's norm: devices, and encodings of sums, differ by less."""
 
     @property
     def stage_count(self) -> int:
@@ -110,6 +115,11 @@ class Settings:
     def heartbeat_seconds(self) -> float:
         """Five beats fit a lease, so that four may be lost."""
         return self.lease_seconds / 5
+
+    @property
+    def check_seconds(self) -> float:
+        """How long a finished step waits for a check that gets on: half a lease, so that nobody takes it for idle."""
+        return self.lease_seconds / 2
 
     @property
     def poll_seconds(self) -> float:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from ftnode.protocol.words.effects import Apply, Backward, Forward, Reduce, Task
+from ftnode.protocol.words.effects import Apply, Backward, Forward, Recount, Reduce, Task
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Attempt, Handle, Version
+from ftnode.protocol.words.types import Attempt, Handle, Peer, Version
 from tests.sim.checks import Ledger, Violation
 
 
@@ -87,8 +87,8 @@ def stages_on(stages: int, swapped: bool, omitted: tuple[int, ...]) -> tuple[int
 class Compute:
     """One compute process. Raises Violation when the core asks for what no compute process may be asked for."""
 
-    __slots__ = ("accumulated", "begun_in", "ledger", "lineage", "microbatches", "owner", "poisons", "reduced", "saved",
-                 "stages", "swap", "weights")  # fmt: skip
+    __slots__ = ("accumulated", "begun_in", "ledger", "lineage", "microbatches", "owner", "poisons", "recounted",
+                 "reduced", "saved", "stages", "swap", "weights")  # fmt: skip
 
     def __init__(self, owner: str, settings: Settings, ledger: Ledger, poisons: list[Poison]) -> None:
         self.owner = owner
@@ -109,6 +109,8 @@ class Compute:
         self.accumulated: dict[tuple[int, Attempt], Gradients] = {}
         self.saved: dict[tuple[Attempt, int, int], int] = {}
         self.reduced: dict[int, Reduction] = {}
+        self.recounted: dict[tuple[Peer, int, Attempt], Gradients] = {}
+        """What others did of a stage in an attempt, done again."""
 
     def full_set(self, stage: int, attempt: Attempt) -> set[tuple[int, int]]:
         """M x visits of a stage: exactly what its reduced gradient must cover."""
@@ -130,7 +132,9 @@ class Compute:
     def perform(self, task: Task, tensors: dict[Handle, Tensor]) -> Result:
         if type(task) is Reduce:
             return self.reduce(task, *self.contribution(task, -1))
-        assert type(task) is not Reduce
+        if type(task) is Recount:
+            return self._recount(task, tensors)
+        assert isinstance(task, Forward | Backward)
         made = self._visit(replace(task, onward=()) if task.onward else task, tensors)
         for stage, visit in zip(task.onward, task.visits[1:]):
             if made.fault:
@@ -159,7 +163,7 @@ class Compute:
         self.ledger.check_base(self.lineage, attempt, step, weights.version)
         return weights
 
-    def _input(self, handle: Handle, tensors: dict[Handle, Tensor], task: Forward | Backward, want: Tensor) -> Tensor:
+    def _input(self, handle: Handle, tensors: dict[Handle, Tensor], task: Task, want: Tensor) -> Tensor:
         tensor = tensors.get(handle)
         if tensor is None:
             raise Violation("I6", f"{self.owner} uses released handle {handle} for {task}")
@@ -226,6 +230,31 @@ class Compute:
         output = Tensor(True, step, attempt, microbatch, visit, commit, chain) if visit else None
         return Result(output, 3.0 if last else 0.0, TOKENS if last else 0, "", "")
 
+    def _recount(self, task: Recount, tensors: dict[Handle, Tensor]) -> Result:
+        """All visits forward, and backward from the gradient that came back to the last of them."""
+        step, attempt, microbatch = task.step, task.attempt, task.microbatch
+        weights = [self._working_weights(stage, step, attempt, microbatch, visit)
+                   for stage, visit in zip(task.stages, task.visits)]  # fmt: skip
+        commit, inputs, last = weights[0].version.commit, list[int](), task.visits[-1]
+        chain = zlib.crc32(f"{step}/{microbatch}".encode())
+        ends = task.visit == 0, last == len(self._route(microbatch, attempt)) - 1
+        if ends != (task.input is None, task.gradient is None):
+            raise Violation("I1", f"{self.owner} does {task} again without what it begins and ends with")
+        if task.input is not None:
+            want = Tensor(False, step, attempt, microbatch, task.visit - 1, commit, 0)
+            chain = self._input(task.input, tensors, task, want).chain
+        for (_, history), visit in zip(weights, task.visits):
+            inputs.append(chain)
+            chain = hash((chain, history, visit))
+        upstream = 1
+        if task.gradient is not None:
+            want = Tensor(True, step, attempt, microbatch, last + 1, commit, 0)
+            upstream = self._input(task.gradient, tensors, task, want).chain
+        for stage, (_, history), visit, made_of in reversed([*zip(task.stages, weights, task.visits, inputs)]):
+            upstream = hash((upstream, made_of, history, visit))
+            self.recounted.setdefault((task.of, stage, attempt), {})[microbatch, visit] = upstream
+        return NOTHING
+
     def contribution(self, task: Reduce, count: int) -> tuple[Gradients, str]:
         """What was accumulated here for a reduction, `count` visits (-1: any), and on which commit."""
         weights = self.weights.get(task.stage)
@@ -289,6 +318,7 @@ class Compute:
         self.accumulated = {key: parts for key, parts in self.accumulated.items() if key[1] == keep}
         self.saved = {key: chain for key, chain in self.saved.items() if key[0] == keep}
         self.reduced = {stage: item for stage, item in self.reduced.items() if item.attempt == keep}
+        self.recounted = {key: parts for key, parts in self.recounted.items() if key[2] == keep}
 
 
 def initial_history(version: Version, stage: int) -> int:

@@ -7,22 +7,22 @@ from math import inf
 from typing import Any, Final
 
 from ftnode.protocol.participant import Participant
-from ftnode.protocol.words.effects import Apply, Reduce, Task
+from ftnode.protocol.words.effects import Apply, Backward, Forward, Reduce, Task
 from ftnode.protocol.words.types import Attempt, Handle, Peer
 from ftnode.protocol.words.view import View
-from tests.sim.compute import Compute, Reduction, Tensor, Weights
+from tests.sim.compute import Compute, Gradients, Reduction, Tensor, Weights
 from tests.sim.network import Link
 
-COST: Final = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5}
+COST: Final = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5, "Recount": 3.0, "Weigh": 0.1}
 """Of a task, in forward passes. Embed, where it is said: of the head's tasks at the first visit."""
 
 
 class Host:
     """One life of one node: its participant, its compute process, its links."""
 
-    __slots__ = ("alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "copies",
-                 "copying", "costs", "forward_seconds", "head", "hold", "hung", "inbox", "installing", "known", "links",
-                 "lost", "next_handle", "participant", "paused", "peer", "record_luck", "reducing", "searching",
+    __slots__ = ("accuses", "alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "copies",
+                 "copying", "costs", "forward_seconds", "head", "hold", "hung", "inbox", "installing", "known", "lies",
+                 "links", "lost", "next_handle", "participant", "paused", "peer", "record_luck", "reducing", "searching",
                  "shelved", "spins", "stopped", "tensors", "vanished", "view",
                  "view_numbers", "wake_at", "working")  # fmt: skip
 
@@ -33,6 +33,10 @@ class Host:
         self.hold = hold
         self.head = head
         self.alive, self.paused, self.vanished, self.hung, self.searching = True, False, False, False, False
+        self.lies: Callable[[Gradients], Gradients] | None = None
+        """What it gives to sums instead of what it accumulated."""
+        self.accuses = False
+        """It says of whomever it checks that it lies."""
         self.compute_up = False
         self.compute_life = 0
         self.compute_free = 0.0
@@ -64,7 +68,7 @@ class Host:
 
     def cost(self, task: Task) -> float:
         """In forward passes."""
-        embeds = not isinstance(task, Reduce) and task.visit == 0
+        embeds = isinstance(task, Forward | Backward) and task.visit == 0
         usual = self.costs[type(task).__name__] * len(task.stages)
         return self.costs.get("Embed", usual) if embeds else usual
 

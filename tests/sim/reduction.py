@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.words.effects import Reduce
+from ftnode.protocol.words.effects import Reduce, Weigh
 from ftnode.protocol.words.events import SumOwed
 from ftnode.protocol.words.types import Peer
 from tests.sim.checks import Violation
@@ -48,12 +48,26 @@ class Reductions:
     def start(self, host: Host, task: Reduce) -> None:
         """The host takes part from now on; it gets the result when all contributors do."""
         gradients, commit = host.compute.contribution(task, dict(task.group).get(host.peer, -1))
+        if host.lies is not None:
+            gradients = host.lies(gradients)
         host.reducing[task.stage] = task
         key = host.compute.lineage, task
         self._parts.setdefault(key, {})[host.peer.id] = _Part(host, host.compute_life, gradients, commit)
         self.world.at(
             self.world.now + self._while(host, task), self._end, (host, host.compute_life, key, self.world.now)
         )
+
+    def weigh(self, host: Host, task: Weigh) -> float:
+        """0 where the peer gave what its visits gave when the host did them again, and 1 where it did not; or where the
+        host says so of whatever it sees."""
+        made = host.reducing[task.stage]
+        part = self._parts[host.compute.lineage, made][task.of.id]
+        if (host.peer.id, made) not in self.complete or made.checked != task.of:
+            raise Violation("I1", f"{host.peer} weighs {task} of {made}")
+        again = host.compute.recounted.get((task.of, task.stage, task.attempt), {})
+        if again.keys() != part.gradients.keys():
+            raise Violation("I1", f"{host.peer} did {sorted(again)} again, and {task.of} gave {sorted(part.gradients)}")
+        return float(again != part.gradients or host.accuses)
 
     def _while(self, host: Host, task: Reduce) -> float:
         alone = all(peer == host.peer for peer, count in task.group if count)

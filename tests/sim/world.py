@@ -25,7 +25,7 @@ from ftnode.protocol.words.view import View
 from tests.sim.bereaved import Bereaved
 from tests.sim.checks import Ledger, Violation, check_kept, handles_bound
 from tests.sim.commits import check_commit
-from tests.sim.compute import Compute, Poison, Result, Tensor
+from tests.sim.compute import NOTHING, Compute, Poison, Result, Tensor
 from tests.sim.directory import DirectoryService
 from tests.sim.disks import Disks, check_restart
 from tests.sim.host import Host
@@ -66,6 +66,8 @@ class World:
         """Peers say where they are."""
         self.alike = True
         """Nobody's compute adds up other gradients than its group."""
+        self.liars = False
+        """Some peers give to sums what their visits do not give."""
         self.losses = 0
         """How often a stage lost all of its holders."""
         self.departures = 0
@@ -287,7 +289,10 @@ class World:
         if type(effect.task) is fx.Reduce and effect.task.group:
             self.reductions.start(host, effect.task)
             return
-        result = host.compute.perform(effect.task, host.tensors)
+        if type(effect.task) is fx.Weigh:
+            result = NOTHING._replace(value=self.reductions.weigh(host, effect.task))
+        else:
+            result = host.compute.perform(effect.task, host.tensors)
         if host.hung:
             return
         seconds = host.forward_seconds * host.cost(effect.task) * (0.8 + 0.4 * self.chance.random())
@@ -386,6 +391,8 @@ class World:
             raise Violation("I4", f"{host.peer} hears of two sums of honest peers: {effect.text}")
         if effect.kind == "nonsense" and self.directory.lies is None:
             raise Violation("core", f"{host.peer} hears nonsense from an honest peer: {effect.text}")
+        if effect.kind == "liar" and not self.liars:
+            raise Violation("I10", f"{host.peer} hears of a lie of an honest peer: {effect.text}")
         if effect.kind == "stand":
             self.bereaved.on_stand(effect.text)
         line = f"{self.now:9.3f} {host.peer} {effect.kind}: {effect.text}"

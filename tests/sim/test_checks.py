@@ -1,0 +1,166 @@
+"""What one holder of a stage gave to a sum is done again by another (rule 42): who lies is found, and nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from ftnode.lab.hostile import traitor
+from ftnode.protocol.leader.disputes import Disputes
+from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.step.check import Check
+from ftnode.protocol.words import effects as fx
+from ftnode.protocol.words.messages import Show
+from tests.sim import scenario
+from tests.sim.compute import Gradients
+from tests.sim.host import Host
+from tests.sim.planted import patched
+from tests.sim.scenario import Scenario
+from tests.sim.test_at_odds import lost, of_stage, trains_without
+from tests.sim.test_duty import betrays, swarm
+from tests.sim.world import World
+
+SEEDS: Final = range(24)
+SOON_SECONDS: Final = 30.0
+Lie = Callable[[Gradients], Gradients]
+
+
+def turned(gradients: Gradients) -> Gradients:
+    """Another number for each visit."""
+    return {visit: ~chain for visit, chain in gradients.items()}
+
+
+def one_of_them(gradients: Gradients) -> Gradients:
+    """Another number for one visit."""
+    first = min(gradients, default=None)
+    return {visit: ~chain if visit == first else chain for visit, chain in gradients.items()}
+
+
+def lies(world: World, host: Host, lie: Lie) -> None:
+    host.lies, world.liars = lie, True
+
+
+def steps_until_lost(world: World, host: Host, seconds: float) -> int:
+    """Steps that counted before the host was out of the view; -1: it never was."""
+    before, until = world.ledger.top_commit(), world.now + seconds
+    world.run(until, lambda: str(host.peer) in lost(world))
+    return world.ledger.top_commit() - before if str(host.peer) in lost(world) else -1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_honest_peers_are_never_accused_whatever_goes_wrong(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody checks somebody in each step, and all faults of the virtual world happen."""
+    drawn = scenario.draw_settings
+    monkeypatch.setattr(scenario, "draw_settings", lambda *given: replace(drawn(*given), checks=1.0))
+    outcome = Scenario(seed).run()
+    assert not outcome.violation, outcome.report()
+
+
+@pytest.mark.parametrize("lie", [turned, one_of_them])
+@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_who_gives_something_else_to_a_sum_goes_and_nobody_else(replicas: int, older: bool, lie: Lie) -> None:
+    world = swarm(1, replicas, checks=1.0)
+    host = of_stage(world, older)
+    lies(world, host, lie)
+    trains_without(world, host, SOON_SECONDS, others=0)
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_a_liar_is_found_after_about_as_many_steps_as_the_share_of_checks_says(replicas: int) -> None:
+    """Of n holders each draws somebody else with this chance, and one of n - 1 is the liar: once in five steps."""
+    found = []
+    for seed in range(1, 9):
+        world = swarm(seed, replicas, checks=0.2)
+        host = of_stage(world, True)
+        lies(world, host, turned)
+        found.append(steps_until_lost(world, host, 10 * SOON_SECONDS))
+    assert min(found) >= 0 and sum(found) / len(found) <= 12, found
+
+
+def test_without_checks_nobody_finds_it() -> None:
+    world = swarm(1, 2)
+    host = of_stage(world, True)
+    lies(world, host, turned)
+    assert steps_until_lost(world, host, SOON_SECONDS) == -1
+
+
+def test_a_comparison_that_says_yes_to_everything_finds_nobody() -> None:
+    def agrees(self: Check, stage: int, distance: float, now: float) -> bool:
+        self._unweighed.discard(stage)
+        return True
+
+    with patched((Check, "agrees", agrees)):
+        world = swarm(1, 2, checks=1.0)
+        host = of_stage(world, True)
+        lies(world, host, turned)
+        assert steps_until_lost(world, host, SOON_SECONDS) == -1
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_who_accuses_honest_peers_takes_one_of_them_along_at_most(replicas: int) -> None:
+    world = swarm(1, replicas, spare=3, checks=1.0)
+    host = of_stage(world, True)
+    host.accuses, world.liars = True, True
+    trains_without(world, host, 4 * SOON_SECONDS, others=1)
+
+
+def test_without_a_memory_an_accuser_wins_for_ever() -> None:
+    with patched((Disputes, "settle", lambda self, view, gone, suspects: None)):
+        world = swarm(1, 2, spare=4, checks=1.0)
+        host = of_stage(world, True)
+        host.accuses, world.liars = True, True
+        with pytest.raises(AssertionError):
+            trains_without(world, host, 4 * SOON_SECONDS, others=4)
+
+
+def shows_nothing(me: Host) -> None:
+    """It answers nobody who wants to do visits again."""
+
+    def way(event: object, decide: traitor.Decide) -> list[fx.Effect]:
+        sender = getattr(event, "sender", None)
+        if isinstance(getattr(event, "message", None), Show) and sender is not None:
+            return []
+        return decide(event)  # type: ignore[arg-type]
+
+    betrays(me, way)  # type: ignore[arg-type]
+
+
+def hides(world: World) -> None:
+    for host in world.live():
+        shows_nothing(host)
+
+
+def test_where_nobody_shows_anything_steps_are_slower_and_go_on() -> None:
+    world = swarm(1, 2, checks=1.0)
+    hides(world)
+    before = world.ledger.top_commit()
+    world.run(world.now + SOON_SECONDS)
+    assert world.ledger.top_commit() >= before + 3 and not lost(world)
+
+
+def test_a_check_that_nobody_ends_stops_the_run() -> None:
+    with patched((Check, "late", lambda self, now: False)):
+        world = swarm(1, 2, checks=1.0)
+        hides(world)
+        before = world.ledger.top_commit()
+        world.run(world.now + SOON_SECONDS)
+        assert world.ledger.top_commit() < before + 3 or lost(world)
+
+
+def test_a_tensor_is_shown_to_who_holds_the_stage_and_once() -> None:
+    """Who asks twice gets nothing the second time: a liar could have others send without end."""
+    shown: list[tuple[str, object]] = []
+    on_show = StepWork.on_show
+
+    def twice(self: StepWork, sender: object, show: Show) -> list[fx.Effect]:
+        first, again = on_show(self, sender, show), on_show(self, sender, show)  # type: ignore[arg-type]
+        shown.extend((str(sender), effect) for effect in again)
+        return first
+
+    with patched((StepWork, "on_show", twice)):
+        world = swarm(1, 2, checks=1.0)
+    assert world.ledger.top_commit() > 0 and shown == []
