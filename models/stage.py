@@ -11,7 +11,8 @@ is computed; reading waits, and finds out whether the numbers are sound (number_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +34,7 @@ from ftnode.models.number_check import NumberCheck
 from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn, learning_rate_at
 from ftnode.models.parameters import EMBEDDING, FINAL_NORM, LM_HEAD, Shape, stage_layers
 from ftnode.models.state_plan import MOMENTS, PARTS, StatePlan, rule_of
-from ftnode.models.tensors import Layout
+from ftnode.models.tensors import Layout, swap
 from ftnode.models.update import update
 from ftnode.models.whole_gradient import Staged, stage_gradient
 
@@ -98,6 +99,14 @@ class Unread:
         """Wait for a backward pass. Raises StageFault."""
         loss = self.read()
         return Lesson(self.tensor, loss)
+
+
+class Apart:
+    """What other visits than our own give to a stage's gradient in one attempt."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.gradient = torch.zeros_like(stage.gradient)
+        self.ledger = Ledger(stage.index)
 
 
 class Stage:
@@ -204,7 +213,7 @@ class Stage:
         leaf = self._input(x, check, leaf=True)
         output = check.add("activation", self._run(leaf, fixed))
         self._saved[key] = (leaf, output)
-        return Unread(output.detach(), check, lambda reason: self._forget(key))
+        return Unread(output.detach(), check, lambda reason: self.forget_saved(key))
 
     def evaluate(self, x_bts: Tensor, targets_bt: Tensor, tokens_bt: Tensor | None = None) -> float:
         """The last visit without a backward pass: mean loss in nats per token."""
@@ -318,6 +327,21 @@ class Stage:
         self.become(version, self.updates, self.rate_factor, norm_squared)
         return learning_rate_at(self.optimiser, version.step) * self.rate_factor
 
+    def forget_saved(self, key: SavedKey) -> None:
+        """What a forward pass kept for its backward pass."""
+        self._saved.pop(key, None)
+
+    @contextmanager
+    def counting_apart(self, apart: Apart) -> Iterator[None]:
+        """What is accumulated within counts there, and not for the step. Every backward pass within must be read."""
+        swap(self.gradient.data, apart.gradient)
+        self.ledger, apart.ledger = apart.ledger, self.ledger
+        try:
+            yield
+        finally:
+            self.ledger, apart.ledger = apart.ledger, self.ledger
+            swap(self.gradient.data, apart.gradient)
+
     def discard(self, keep: AttemptId | None) -> None:
         """Forget saved activations and accumulated gradients of every attempt but `keep`."""
         for key in [key for key in self._saved if key[0] != keep]:
@@ -420,9 +444,6 @@ class Stage:
 
     def _learning(self, attempt: AttemptId, tensor: Tensor | None, check: NumberCheck) -> Unread:
         return Unread(tensor, check, lambda reason: self.ledger.spoil(attempt, reason))
-
-    def _forget(self, key: SavedKey) -> None:
-        self._saved.pop(key, None)
 
     def _drop_gradient(self) -> None:
         self.gradient.zero_()

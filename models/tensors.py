@@ -71,6 +71,14 @@ def is_finite(x: Tensor) -> bool:
     return bool(torch.isfinite(plain_sum(x)))
 
 
+def swap(one: Tensor, other: Tensor) -> None:
+    """Each gets the numbers of the other: flat tensors of one size and device."""
+    for a, b in zip(pieces(one), pieces(other)):
+        kept = a.clone()
+        a.copy_(b)
+        b.copy_(kept)
+
+
 def pieces(flat: Tensor) -> tuple[Tensor, ...]:
     """A flat tensor for one pass over it: in pieces that stay in a processor's cache, or that keep a card at work."""
     return torch.split(flat, PASS_NUMBERS * (1 if flat.device.type == "cpu" else PIECES_AT_ONCE))

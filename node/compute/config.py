@@ -93,6 +93,8 @@ class ComputeConfig:
     """The same as an amount, which wins."""
     nice: int = 0
     """Of this process, as of setpriority(2)."""
+    checks: bool = False
+    """Visits of others are done again, which takes a second gradient of each stage."""
 
     def __post_init__(self) -> None:
         for encoding in self.encodings:

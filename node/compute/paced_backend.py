@@ -125,6 +125,22 @@ class PacedStages:
         self._sleep(stage, again + self.config.backward_seconds)
         held.ledger.record(identity, (microbatch, visit))
 
+    def recount(
+        self, stage: int, step: int, attempt: list[int], microbatch: int, visit: int, of: list[Any],
+        input: int | None, gradient: int | None, onward: Sequence[int] = (),
+    ) -> Answer:  # fmt: skip
+        for each in (stage, *onward):
+            if step != self._held(each).step + 1:
+                raise Misuse(f"step {step} on weights of step {self._held(each).step}", each)
+            self._sleep(each, self.config.forward_seconds + self.config.backward_seconds)
+        return self._done(0.0)
+
+    def weigh(
+        self, stage: int, step: int, attempt: list[int], of: list[Any], key: int, parts: Sequence[Sequence[int]]
+    ) -> Answer:
+        """All numbers are zeros."""
+        return {"sums": [0.0], "fault": ""}
+
     def reduce(self, stage: int, step: int, attempt: list[int]) -> Answer:
         ledger = self._held(stage).ledger
         ledger.require_accumulated(_attempt(attempt))

@@ -34,7 +34,8 @@ from ftnode.protocol.words.errors import LocalError
 
 FRAME_BYTES_MAX: Final = 1 << 20
 COMMANDS: Final = (
-    "forward", "backward", "reduce", "reduce_open", "reduce_close", "apply", "shelve", "unshelve", "discard",
+    "forward", "backward", "recount", "weigh", "reduce", "reduce_open", "reduce_close", "apply", "shelve", "unshelve",
+    "discard",
     "initialise", "forget",
     "install_begin", "install_chunk", "install_end", "export_begin", "export_chunk", "export_end",
     "snapshot_copy", "snapshot_release", "snapshot_load",

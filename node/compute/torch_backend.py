@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +26,10 @@ from ftnode.models.initial import Layer, stage_layers
 from ftnode.models.llama import dtype_of
 from ftnode.models.low_copy import PRODUCTS, copied_numbers
 from ftnode.models.muon import scratch_bytes
+from ftnode.models.number_check import NumberCheck
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.shards import is_shard_folder, open_shards
-from ftnode.models.stage import BEFORE, SavedKey, Stage, StageVersion, Unread
+from ftnode.models.stage import BEFORE, Apart, SavedKey, Stage, StageVersion, Unread
 from ftnode.models.state_plan import rule_of
 from ftnode.models.tensors import digest
 from ftnode.node.compute.config import ComputeConfig
@@ -40,6 +42,7 @@ from ftnode.node.compute.pinned_places import PinnedPlaces
 from ftnode.node.compute.snapshots import SnapshotCopies, load_snapshot
 from ftnode.node.machine.gradient_memory import GradientMap
 from ftnode.node.machine.tensor_slots import SlotMap
+from ftnode.node.reduction.sketch import BLOCK, Sketch
 
 OUT_OF_MEMORY: Final = ("can't allocate memory", "bad_alloc", "could not create a memory")
 """What torch, C++ and oneDNN say on the host."""
@@ -86,6 +89,8 @@ class TorchStages:
         self._stages: dict[int, Stage] = {}
         self._installs: dict[int, _Install] = {}
         self._group = GroupGradients(gradients, self._pinned(gradients), self.optimiser)
+        self._apart: dict[int, tuple[tuple[object, ...], Apart]] = {}
+        """By stage, what visits of others give to its gradient: attempt and whose, and what."""
         self._exports = Exports(self._stages, config.chunk_numbers)
         self._snapshots = SnapshotCopies(self._pinned(snapshots))
         self._text: Corpus | None = None
@@ -119,11 +124,12 @@ class TorchStages:
         }
 
     def _bytes(self, stage: int) -> int:
-        """Of its state, its gradient, the copy that products read, and what is not trained."""
+        """Of its state, its gradient, that of others' visits, the copy that products read, and what is not trained."""
         plan, low = self.config.state_plan, PRODUCTS[self._products]
         copied, low_bytes = copied_numbers(plan.entries(stage, "weights"), not stage), low.itemsize if low else 0
         frozen = frozen_bytes(plan.frozen(stage), not stage, self.config.number_bytes, low_bytes)
-        return plan.size(stage, "all") + plan.size(stage, "weights") + copied * low_bytes + frozen
+        gradients = (1 + self.config.checks) * plan.size(stage, "weights")
+        return plan.size(stage, "all") + gradients + copied * low_bytes + frozen
 
     def _head_working_bytes(self) -> int:
         device = torch.device(self.config.device)
@@ -240,6 +246,90 @@ class TorchStages:
         on who holds what."""
         return torch.empty(codec.bytes, dtype=torch.uint8, device=self._device)
 
+    def recount(
+        self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, of: list[Any],
+        input: int | None, gradient: int | None, onward: Sequence[int] = (),
+    ) -> Answer:  # fmt: skip
+        """Visits of another holder of these stages, forward and backward, apart from our own."""
+        several = [self._held(each) for each in (stage, *onward)]
+        with ExitStack() as apart:
+            for held in {each.index: each for each in several}.values():
+                self._require_next(held, step)
+                apart.enter_context(held.counting_apart(self._apart_of(held, attempt, of)))
+            try:
+                begins, back = self._forward_again(several, step, attempt, microbatch, visit, input)
+                if gradient is not None:
+                    back = self._gradients.decode(self._copies.fetch(self._slot(gradient, self._gradients, stage)))
+                self._backward_again(several, step, attempt, microbatch, visit, back, begins)
+            except StageFault as fault:
+                return self._done(fault=str(fault))
+            finally:
+                for number, held in enumerate(several):
+                    held.forget_saved(_key(attempt, microbatch, visit + number))
+        return self._done()
+
+    def _forward_again(
+        self, several: Sequence[Stage], step: int, attempt: PlainAttempt, microbatch: int, visit: int, input: int | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the first one began with, and the gradient of the loss where the last visit is among them."""
+        stage = several[0].index
+        if not stage and visit:
+            x, tokens = self._activation(input, stage)
+        else:
+            x, tokens = self._tensor_in(stage, visit, step, microbatch, False, input)
+        begins = x
+        for number, held in enumerate(several):
+            key = _key(attempt, microbatch, visit + number)
+            if not held.index and visit + number:
+                targets_bt = self._batch(step, microbatch, False)[:, 1:]
+                lesson = held.learn(key, x, targets_bt, tokens)
+                return begins, lesson.gradient
+            task = held.begin_forward(key, x, True, tokens if held.index else None)
+            made = self._within(self._activations)
+            self._activations.encode(task.read_tensor(), tokens, made, task.check)
+            x, tokens = self._activations.decode(made)
+        return begins, None
+
+    def _backward_again(
+        self, several: Sequence[Stage], step: int, attempt: PlainAttempt, microbatch: int, visit: int,
+        back: Tensor | None, begins: Tensor,
+    ) -> None:  # fmt: skip
+        """`back`: as it travels to the last of them, or within the visit of the loss."""
+        for number, held in reversed([*enumerate(several)]):
+            at = visit + number
+            if held.index or not at:
+                assert back is not None
+                again = begins if not held.index else None
+                back = held.backward(_key(attempt, microbatch, at), back, again).gradient
+            if number:
+                assert back is not None
+                made = self._within(self._gradients)
+                check = NumberCheck(held.index)
+                self._gradients.encode(back, made, (self.config.seed, step, microbatch, at), check)
+                check.read()
+                back = self._gradients.decode(made)
+
+    def _apart_of(self, held: Stage, attempt: PlainAttempt, of: list[Any]) -> Apart:
+        """Of one peer in one attempt; what is there of another one is done with."""
+        name = _attempt(attempt), str(of)
+        if self._apart.get(held.index, (None, None))[0] != name:
+            self._apart[held.index] = name, Apart(held)
+        return self._apart[held.index][1]
+
+    def weigh(
+        self, stage: int, step: int, attempt: PlainAttempt, of: list[Any], key: int, parts: Sequence[Sequence[int]]
+    ) -> Answer:
+        """A sketch of what the visits of another one gave when they were done again, of these parts of the gradient."""
+        name, apart = self._apart.pop(stage, (None, None))
+        if name != (_attempt(attempt), str(of)) or apart is None:
+            return {"sums": [], "fault": "nothing of it was done again"}
+        sketch = Sketch(key)
+        for begin, end in parts:
+            for start in range(begin, end, BLOCK):
+                numbers = apart.gradient[start : min(start + BLOCK, end)].cpu().numpy()
+                sketch.add(start, numbers)
+        return {"sums": sketch.sums.tolist(), "fault": ""}
+
     def reduce(self, stage: int, step: int, attempt: PlainAttempt) -> Answer:
         held = self._held(stage)
         self._require_next(held, step)
@@ -288,6 +378,7 @@ class TorchStages:
         for held in self._stages.values():
             held.discard(None if keep is None else _attempt(keep))
         self._group.discard(None if keep is None else _attempt(keep))
+        self._apart.clear()
         return {}
 
     # Weights from nothing, from others, for others.
@@ -432,6 +523,7 @@ class TorchStages:
     def _drop_weights(self, stage: int) -> None:
         self._stages.pop(stage, None)
         self._installs.pop(stage, None)
+        self._apart.pop(stage, None)
 
     def _held(self, stage: int) -> Stage:
         if stage not in self._stages:

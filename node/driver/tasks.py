@@ -17,7 +17,7 @@ from ftnode.node.compute.group import ComputeGroup
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
 from ftnode.node.reduction.reductions import Reductions
-from ftnode.protocol.words.effects import Backward, Forward, Reduce, Task
+from ftnode.protocol.words.effects import Backward, Forward, Recount, Reduce, Task, Weigh
 from ftnode.protocol.words.events import Done, Event, SumOwed
 from ftnode.protocol.words.types import HEAD, Attempt, Handle
 
@@ -60,7 +60,9 @@ class TaskRunner:
 
     def start(self, task: Task) -> None:
         """Give a task to compute; Done follows. One whose output finds no slot waits for it, and the next behind it."""
-        inputs = () if isinstance(task, Reduce) else (task.input, task.gradient if isinstance(task, Backward) else None)
+        inputs: tuple[Handle | None, ...] = ()
+        if not isinstance(task, Reduce | Weigh):
+            inputs = (task.input, None if isinstance(task, Forward) else task.gradient)
         used = [handle for handle in inputs if handle is not None]
         for handle in used:
             self._arena.pin(handle)
@@ -74,10 +76,13 @@ class TaskRunner:
         """Start the tasks that wait for slots, as far as there are any now."""
         while self._waiting and (self._arena.free or not self._has_output(self._waiting[0].task)):
             waiting = self._waiting.popleft()
-            if isinstance(waiting.task, Reduce):
-                self._reduce(waiting.task)
+            task = waiting.task
+            if isinstance(task, Reduce):
+                self._reduce(task)
+            elif isinstance(task, Weigh):
+                self._weigh(task)
             else:
-                self._run(waiting.task, waiting.used, waiting.slots)
+                self._run(task, waiting.used, waiting.slots)
 
     def drop_waiting(self, keep: Attempt | None) -> None:
         """Forget the tasks that wait and are of an attempt before `keep` (None: all). Nothing follows for them."""
@@ -87,7 +92,7 @@ class TaskRunner:
             for handle in waiting.used:
                 self._arena.unpin(handle)
 
-    def _run(self, task: Forward | Backward, used: list[Handle], slots: list[int | None]) -> None:
+    def _run(self, task: Forward | Backward | Recount, used: list[Handle], slots: list[int | None]) -> None:
         output = self._arena.take() if self._has_output(task) else None
 
         def answered(answer: dict[str, Any] | ComputeError) -> None:
@@ -104,9 +109,12 @@ class TaskRunner:
 
         fields: dict[str, Any] = {
             "stage": task.stage, "step": task.step, "attempt": list(task.attempt), "microbatch": task.microbatch,
-            "visit": task.visit, "input": slots[0], "output": None if output is None else self._arena.slot(output),
-            "onward": list(task.onward),
+            "visit": task.visit, "input": slots[0], "onward": list(task.onward),
         }  # fmt: skip
+        if isinstance(task, Recount):
+            self._compute.post("recount", answered, **fields, gradient=slots[1], of=list(task.of))
+            return
+        fields["output"] = None if output is None else self._arena.slot(output)
         if isinstance(task, Forward):
             self._compute.post("forward", answered, **fields, save=task.save, validation=task.validation)
         else:
@@ -129,6 +137,27 @@ class TaskRunner:
         if self.reductions is not None:
             self.reductions.replace(task.stage)
         self._compute.post("reduce", answered, stage=task.stage, step=task.step, attempt=list(task.attempt))
+
+    def _weigh(self, task: Weigh) -> None:
+        """Compute has what is right, and the sum's exchange what was given: both sketched with one key."""
+        from ftnode.node.reduction.sketch import distance  # nodes that check nobody do without numpy
+
+        found = self.reductions.noted(task.stage, task.attempt, task.of) if self.reductions is not None else None
+        if found is None:
+            self._deliver(Done(task, None, 0.0, 0, "", "nothing of it was noted"))
+            return
+        sketch, parts = found
+
+        def answered(answer: dict[str, Any] | ComputeError) -> None:
+            if isinstance(answer, ComputeError):
+                self.check(answer)
+                return
+            self._deliver(Done(task, None, distance(sketch.sums, answer["sums"]), 0, "", str(answer["fault"])))
+
+        self._compute.post(
+            "weigh", answered, stage=task.stage, step=task.step, attempt=list(task.attempt), of=list(task.of),
+            key=sketch.key, parts=[list(part) for part in parts],
+        )  # fmt: skip
 
     def _has_output(self, task: Task) -> bool:
         """Forward makes an activation but at the last visit, backward a gradient but at the first."""

@@ -162,9 +162,10 @@ def encoding_of(name: str, number_bytes: int) -> Encoding:
 class Piece:
     """One piece of a gradient in shared memory, as it travels. Positions are bytes of it on the wire."""
 
-    def __init__(self, place: memoryview, encoding: Encoding, name: tuple[object, ...]) -> None:
-        """`name`: of the sum and the piece, alike at all members."""
-        self.place = place
+    def __init__(self, place: memoryview, encoding: Encoding, name: tuple[object, ...], first: int = 0) -> None:
+        """`name`: of the sum and the piece, alike at all members; `first`: which number of the gradient it begins
+        with."""
+        self.place, self.first = place, first
         self.numbers: Numbers = np.frombuffer(place, encoding.dtype)
         self._encoding, self._name = encoding, name
         self._step = CHUNK_BYTES // encoding.dtype.itemsize
@@ -184,6 +185,10 @@ class Piece:
         """The numbers of the chunk that begins there, in their place."""
         start = at // self._chunk * self._step
         return self.numbers[start : start + self._step]
+
+    def position(self, at: int) -> int:
+        """Of the first number of the chunk that begins there, in the gradient."""
+        return self.first + at // self._chunk * self._step
 
     def encode(self, at: int, numbers: Numbers, whose: int) -> memoryview:
         """Of the chunk that begins there. `whose`: a contributor's, by its position; -1: the sum's."""

@@ -9,6 +9,7 @@ compute still has: the owner cannot have summed what it was not sent, so no numb
 from __future__ import annotations
 
 import logging
+import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from ftnode.protocol.words.types import Attempt, Peer
 
 if TYPE_CHECKING:
     from ftnode.node.reduction.encoding import Encoding, Piece
+    from ftnode.node.reduction.sketch import Sketch
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +94,9 @@ class Exchange:
         """PeerId → bytes of parts and sums that came to us through this relay."""
         self._run, self._me, self._streams, self._before, self._relay_of = run, me, streams, before, relay_of
         self._pieces = pieces_of(memory, len(self.contributors), encoding, (run, task.stage, task.step))
+        self._checked = self.contributors.index(task.checked) if task.checked in self.contributors else -1
+        """Of what this one gives a note is taken."""
+        self._sketch: Sketch | None = None
         self._have = [0] * len(self._pieces)
         """Bytes of each piece's sum that came."""
         self._moved: dict[Peer, float] = {}
@@ -107,9 +112,13 @@ class Exchange:
 
     def open(self) -> None:
         """What we contribute is in the memory now."""
+        if self._checked >= 0:
+            from ftnode.node.reduction.sketch import Sketch
+
+            self._sketch = Sketch(secrets.randbits(64))
         if self.count:
             ours = self.contributors.index(self._me)
-            self.sum = PieceSum(self._pieces[ours], len(self.contributors), ours)
+            self.sum = PieceSum(self._pieces[ours], len(self.contributors), ours, (self._checked, self._sketch))
         self.opened.set()
         self._moved = dict.fromkeys(self.contributors, trio.current_time())
 
@@ -125,6 +134,21 @@ class Exchange:
         own = self.sum
         parts = tuple(peer for k, peer in still if own is not None and not own.whole and own.taken(k) == own.done)
         return parts, tuple(peer for k, peer in still if self._have[k] < self._pieces[k].bytes)
+
+    def noted(self) -> tuple[Sketch, list[tuple[int, int]]] | None:
+        """What whom we check has given, as far as we see it, and which numbers of the gradient these are. That is its
+        part of the piece that we add up. Where nobody else contributes, it is the sum of its own piece, too, less what
+        we gave to that."""
+        seen = [self.contributors.index(self._me)] if self.count else []
+        seen += [self._checked] if self._alone_with() else []
+        if self._sketch is None or not self.complete or not seen:
+            return None
+        pieces = [self._pieces[place] for place in seen]
+        return self._sketch, [(piece.first, piece.first + len(piece.numbers)) for piece in pieces]
+
+    def _alone_with(self) -> bool:
+        """Nobody contributes but whom we check, and perhaps we."""
+        return self._checked >= 0 and len(self.contributors) == 1 + bool(self.count)
 
     def cancel(self) -> None:
         self.over = True
@@ -214,7 +238,10 @@ class Exchange:
                     with trio.fail_after(IDLE_SECONDS):
                         await read_into(stream, content)
                     part.check(content)
-                    part.chunk(at)[:] = part.decode(at, content)
+                    numbers = part.decode(at, content)
+                    if self._sketch is not None and piece == self._checked and self._alone_with():
+                        self._sketch.add(part.position(at), numbers, part.chunk(at) if self.count else None)
+                    part.chunk(at)[:] = numbers
                     self._have[piece] = part.end(at)
                     self._came(stream, len(content))
                     self._moved[owner] = trio.current_time()
@@ -286,7 +313,7 @@ def pieces_of(memory: memoryview, count: int, encoding: Encoding, sum_name: tupl
 
     size = encoding.dtype.itemsize
     bounds = [size * (len(memory) // size * i // count) for i in range(count + 1)]
-    return [Piece(memory[bounds[i] : bounds[i + 1]], encoding, (*sum_name, i)) for i in range(count)]
+    return [Piece(memory[bounds[i] : bounds[i + 1]], encoding, (*sum_name, i), bounds[i] // size) for i in range(count)]
 
 
 async def side_by_side(*parts: Callable[[], Awaitable[None]]) -> None:

@@ -16,10 +16,12 @@ from ftnode.protocol.words.errors import PeerError
 
 if TYPE_CHECKING:
     from ftnode.node.reduction.encoding import Numbers, Piece
+    from ftnode.node.reduction.sketch import Sketch
 
 AHEAD: Final = 4
 """Chunks of each contributor in memory."""
 WHOSE_SUM: Final = -1
+NOBODY: Final = (-1, None)
 
 
 class Signal:
@@ -43,9 +45,10 @@ class PieceSum:
     done <= taken(k) <= done + AHEAD chunks for each contributor k but us. All are bytes on the wire.
     """
 
-    def __init__(self, piece: Piece, contributors: int, ours: int) -> None:
-        """`contributors`: how many; `ours`: our position among them."""
-        self.piece = piece
+    def __init__(self, piece: Piece, contributors: int, ours: int, noted: tuple[int, Sketch | None] = NOBODY) -> None:
+        """`contributors`: how many; `ours`: our position among them; `noted`: whose part is noted, by its position, and
+        where."""
+        self.piece, (self._noted, self._sketch) = piece, noted
         self.content = piece.for_sum()
         """The sum as it travels, the first `done` bytes of it."""
         self.done = 0
@@ -104,6 +107,9 @@ class PieceSum:
         for k in self._order[1:]:
             await trio.lowlevel.checkpoint()
             total += self._part(k, at)
+        if self._sketch is not None and self._noted != self._ours:
+            await trio.lowlevel.checkpoint()
+            self._sketch.add(self.piece.position(at), self._part(self._noted, at))
         end = self.piece.end(at)
         self.content[at:end] = self.piece.encode(at, total, WHOSE_SUM)
         self.piece.chunk(at)[:] = self.piece.decode(at, self.content[at:end])

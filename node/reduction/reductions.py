@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -24,6 +24,9 @@ from ftnode.protocol.wire.frames import Refusal
 from ftnode.protocol.words.effects import Reduce
 from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.types import Attempt, Peer
+
+if TYPE_CHECKING:
+    from ftnode.node.reduction.sketch import Sketch
 
 log = logging.getLogger(__name__)
 
@@ -92,6 +95,13 @@ class Reductions:
         if exchange is not None:
             exchange.cancel()
             self._ending[stage] = exchange
+
+    def noted(self, stage: int, attempt: Attempt, of: Peer) -> tuple[Sketch, list[tuple[int, int]]] | None:
+        """What a peer gave to the stage's sum, as of Exchange; None where no note was taken."""
+        exchange = self._exchanges.get(stage)
+        if exchange is None or (exchange.task.attempt, exchange.task.checked) != (attempt, of):
+            return None
+        return exchange.noted()
 
     def replace(self, stage: int) -> None:
         """The stage is reduced alone now."""

@@ -51,6 +51,8 @@ PATHS_MAX = 12_000
 
 SIGNATURE: Final = "signature"
 """The section that protocol/manifest/signature.py reads: it is about the values, and none of them."""
+CHECK_TOLERANCE: Final = {"exact": 0.05, "int8": 0.1, "int4": 0.5}
+"""By how numbers of sums travel: rounding puts what arrives so far from what was meant, and devices differ a little."""
 _SECTIONS: Final[dict[str, type]] = typing.get_type_hints(Manifest)
 _KINDS: Final[dict[type, str]] = {int: "a whole number", float: "a number", str: "text"}
 
@@ -101,6 +103,8 @@ def settings(manifest: Manifest) -> Settings:
         lease_seconds=manifest.liveness.lease_seconds,
         minority_wait_seconds=manifest.recovery.minority_wait_seconds,
         listed=manifest.membership.join == "listed",
+        checks=manifest.trust.checks,
+        check_tolerance=CHECK_TOLERANCE[manifest.pipeline.sums],
     )
 
 

@@ -16,9 +16,9 @@ from ftnode.protocol.manifest.boundary import BLOCK_BITS, BLOCK_MAX, BoundaryByt
 from ftnode.protocol.words.donor_shares import MEASURED, WEIGHTINGS
 from ftnode.protocol.words.settings import HEAD_KEEPERS
 
-FORMAT = 10
+FORMAT = 11
 """Version of the manifest's format. A key that is added, dropped or changes its meaning makes a new one."""
-FORMATS_READ = (2, 3, 4, 5, 6, 7, 8, 9, FORMAT)
+FORMATS_READ = (2, 3, 4, 5, 6, 7, 8, 9, 10, FORMAT)
 """Formats after 2 added keys and choices; each key says what a manifest without it means."""
 FORMAT_OF_IDS = 4
 """Keys that came later count in a run's id only where they change something, so that earlier runs keep theirs."""
@@ -354,6 +354,16 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Trust:
+    """What holders of a stage do again of each other's work."""
+
+    checks: float = key(
+        "The share of visits that another holder of their stage does again, by lot, to see whether what they gave to "
+        "its gradient is right; 0: none.", 0.0, 1.0, since=11, earlier=0.0,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """All that a run fixes. Equal manifests, whatever their comments and order, have the same `run_id`."""
 
@@ -368,6 +378,7 @@ class Manifest:
     evaluation: Evaluation
     membership: Membership = field(default_factory=Membership)
     start: Start = field(default_factory=Start)
+    trust: Trust = field(default_factory=Trust)
 
     @property
     def run_id(self) -> str:
@@ -488,10 +499,10 @@ class Manifest:
 
         Per stage and step: M received and M kept forward, the same backward (rule 27), and the head is visited twice,
         which makes it two stages. The next step's tensors may come before its Begin, and a validation's forward ones
-        with them. 8 more are for weights in transfer.
+        with them. 8 more are for weights in transfer, and 4 for tensors of others whose visits are done again.
         """
         per_visit = 2 * 4 * self.batch.microbatches + 2 * self.evaluation.microbatches
-        return (hold + 1) * per_visit + 8
+        return (hold + 1) * per_visit + 8 + (4 if self.trust.checks else 0)
 
 
 def _canonical(manifest: Manifest, leave_out: str = "") -> bytes:

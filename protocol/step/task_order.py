@@ -1,5 +1,5 @@
-"""Which task a peer runs next: backward, then recompute, then forward (rule 28; Varuna's order). What another did is done
-again at the end."""
+"""Which task a peer runs next: backward, then recompute, then forward (rule 28; Varuna's order). What another did is
+done again at the end."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ class Host:
 
     __slots__ = ("accuses", "alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "copies",
                  "copying", "costs", "forward_seconds", "head", "hold", "hung", "inbox", "installing", "known", "lies",
-                 "links", "lost", "next_handle", "participant", "paused", "peer", "record_luck", "reducing", "searching",
-                 "shelved", "spins", "stopped", "tensors", "vanished", "view",
-                 "view_numbers", "wake_at", "working")  # fmt: skip
+                 "links", "lost", "next_handle", "participant", "paused", "peer", "record_luck", "reducing",
+                 "searching", "shelved", "spins", "stopped", "tensors", "vanished", "view", "view_numbers", "wake_at",
+                 "working")  # fmt: skip
 
     def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
         self.peer = peer

@@ -1,0 +1,105 @@
+"""Visits of another holder are done again: what they give is what it had, and nothing of the own step changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pytest
+import torch
+
+from ftnode.node.compute.config import ComputeConfig
+from tests.node.compute.computing import ATTEMPT, CONFIG, LAST_VISIT, STAGES, Direct, Refused, direct
+
+COMMON: Final[dict[str, Any]] = {"step": 1, "attempt": ATTEMPT}
+HIS: Final = ["him", 1]
+MODELS: Final = {
+    "plain": CONFIG,
+    "int8": replace(CONFIG, boundary="int8", boundary_gradients="int8"),
+    "bfloat16": replace(CONFIG, boundary="bfloat16"),
+}
+
+
+def visits(compute: Direct, microbatch: int) -> None:
+    """One microbatch through all stages and back. What visit v makes lies in slot v forward, and 6 + v backward."""
+    for visit in range(STAGES + 1):
+        compute.call(
+            "forward", **COMMON, stage=visit, microbatch=microbatch, visit=visit, input=visit - 1 if visit else None,
+            output=visit, save=True, validation=False,
+        )  # fmt: skip
+    for visit in range(LAST_VISIT, -1, -1):
+        last = visit == LAST_VISIT
+        compute.call(
+            "backward", **COMMON, stage=0 if last else visit, microbatch=microbatch, visit=visit,
+            gradient=None if last else 7 + visit, input=STAGES if last else None,
+            output=6 + visit if visit else None, recompute=visit == 0,
+        )  # fmt: skip
+
+
+def gradient(compute: Direct, stage: int) -> np.ndarray[Any, Any]:
+    found: torch.Tensor = compute.backend._stages[stage].gradient  # type: ignore[attr-defined]
+    return found.numpy().copy()
+
+
+def apart(compute: Direct, stage: int) -> np.ndarray[Any, Any]:
+    found: torch.Tensor = compute.backend._apart[stage][1].gradient  # type: ignore[attr-defined]
+    return found.numpy().copy()
+
+
+def shown(of: Direct, to: Direct, slot: int) -> int:
+    """The same tensor, in the same slot there."""
+    to.arena._map.view(slot)[:] = of.arena._map.view(slot)
+    return slot
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("first,last", [(1, 1), (2, 3), (1, 3), (0, 0), (0, 2), (3, 4), (4, 4), (0, 4)])
+def test_what_visits_give_is_found_again(first: int, last: int, model: str) -> None:
+    config: ComputeConfig = MODELS[model]
+    him, us = direct(config), direct(config)
+    visits(us, 0)
+    visits(him, 1)
+    own = [gradient(us, stage) for stage in range(STAGES + 1)]
+    stages = [visit % LAST_VISIT for visit in range(first, last + 1)]
+    us.call(
+        "recount", **COMMON, stage=stages[0], microbatch=1, visit=first, of=HIS, onward=stages[1:],
+        input=shown(him, us, first - 1) if first else None,
+        gradient=shown(him, us, 7 + last) if last < LAST_VISIT else None,
+    )  # fmt: skip
+    whole = {0: first == 0 and last == LAST_VISIT}
+    for stage in set(stages):
+        again = apart(us, stage)
+        if whole.get(stage, True):
+            assert np.array_equal(again, gradient(him, stage))
+        else:  # one of the head's two visits
+            assert np.any(again) and not np.array_equal(again, gradient(him, stage))
+    assert all(np.array_equal(gradient(us, stage), had) for stage, had in enumerate(own))
+
+
+def test_it_is_of_one_peer_in_one_attempt() -> None:
+    him, us = direct(CONFIG), direct(CONFIG)
+    visits(him, 1)
+    fields: dict[str, Any] = {**COMMON, "stage": 2, "microbatch": 1, "visit": 2, "onward": []}
+    for slot in (1, 9):
+        shown(him, us, slot)
+    us.call("recount", **fields, of=HIS, input=1, gradient=9)
+    once = apart(us, 2)
+    with pytest.raises(Refused):  # the same visit twice
+        us.call("recount", **fields, of=HIS, input=1, gradient=9)
+    us.call("recount", **fields, of=["other", 1], input=1, gradient=9)
+    assert np.array_equal(apart(us, 2), once)
+    us.call("discard", keep=None)
+    assert us.backend._apart == {}  # type: ignore[attr-defined]
+
+
+def test_broken_numbers_are_no_fault_of_the_step() -> None:
+    him, us = direct(CONFIG), direct(CONFIG)
+    visits(us, 0)
+    visits(him, 1)
+    us.arena._map.view(1)[:] = b"\x00\x00\xc0\x7f" * (len(us.arena._map.view(1)) // 4)
+    answer = us.call(
+        "recount", **COMMON, stage=2, microbatch=1, visit=2, of=HIS, input=1, gradient=shown(him, us, 9), onward=[]
+    )
+    assert "not finite" in answer["fault"]
+    assert us.call("reduce", **COMMON, stage=2)["fault"] == ""
