@@ -33,6 +33,7 @@ from ftnode.protocol.words.errors import PeerError
 
 log = logging.getLogger(__name__)
 
+PROGRAM = "ftnode.node.compute.process"
 START_SECONDS: Final = 120.0
 """Torch from a cold disk, the corpus's hash and one dry microbatch."""
 FRAME_BYTES_MAX: Final = 1 << 20
@@ -154,8 +155,8 @@ class ComputeProcess:
         """One process from start to end: why it ended, and whether it ever worked."""
         ours, theirs = socket.socketpair()
         argv = [
-            sys.executable, "-m", "ftnode.node.compute.process", "--socket-fd", str(theirs.fileno()),
-            "--arena-fd", str(self._arena.descriptor),
+            sys.executable, "-m", PROGRAM, "--socket-fd", str(theirs.fileno()), "--arena-fd",
+            str(self._arena.descriptor),
         ]  # fmt: skip
         descriptors = [theirs.fileno(), self._arena.descriptor]
         if self._gradients is not None:

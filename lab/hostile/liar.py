@@ -1,0 +1,27 @@
+"""A volunteer that lies: `python -m ftnode.lab.hostile.liar LIE` and a command line of ftnode."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ftnode.lab.hostile.lies import LIES
+from ftnode.node.cli.main import main
+from ftnode.node.compute import client
+from ftnode.protocol.words.errors import UserError
+
+PROGRAM = "ftnode.lab.hostile.lying_compute"
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code."""
+    way, *command = arguments
+    if way not in LIES:
+        raise UserError(f"there is no lie {way}; there are {', '.join(LIES)}")
+    os.environ["FTNODE_LIE"] = way
+    client.PROGRAM = PROGRAM
+    return main(command)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

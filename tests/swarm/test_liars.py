@@ -1,0 +1,49 @@
+"""A volunteer that lies about what its visits give, among honest ones on real processes: it is found, and goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from ftnode.lab.swarms.trial import Trial
+from ftnode.lab.traces.story import Story
+from ftnode.protocol.manifest.parse import Manifest
+from ftnode.protocol.manifest.sections import Trust
+from tests.swarm.conftest import sizes
+
+OpenTrial = Callable[..., Trial]
+STAGES = 2
+GROW_SECONDS = 60.0
+FOUND_SECONDS = 60.0
+LIAR = "liar"
+
+
+def checked(manifest: Manifest) -> Manifest:
+    """All holders check another one in each step."""
+    return replace(manifest, pipeline=replace(manifest.pipeline, replicas=2), trust=Trust(checks=1.0))
+
+
+def told(story: Story, kind: str) -> list[str]:
+    return [str(note.record["fields"].get("peer")) for note in story.notes if note.record["kind"] == kind]
+
+
+@pytest.mark.parametrize("lie", ["times1.5", "turned", "older"])
+def test_who_lies_about_a_gradient_is_found_and_nobody_else(open_swarm: OpenTrial, lie: str) -> None:
+    trial = open_swarm(volunteers=STAGES + 1, stages=STAGES, change=checked, numbers=True)
+    trial.volunteer(LIAR, program=("ftnode.lab.hostile.liar", lie))
+    trial.wait("a group of two", lambda story: sorted(sizes(story)) == [1] * STAGES + [2], GROW_SECONDS)
+    liar = trial.story.peers[LIAR].id
+
+    trial.wait("the liar to be found", lambda story: liar in told(story, "lost"), FOUND_SECONDS)
+    assert set(told(trial.story, "liar")) == {liar} and set(told(trial.story, "lost")) == {liar}
+    trial.wait_for_step(trial.story.committed + 5, GROW_SECONDS)
+    assert {note.record["rung"] for note in trial.story.installed} <= {"initial", "replica"}
+
+
+def test_honest_holders_agree_with_each_other(open_swarm: OpenTrial) -> None:
+    trial = open_swarm(volunteers=2 * (STAGES + 1), stages=STAGES, change=checked, numbers=True)
+    trial.wait("full groups", lambda story: sizes(story) == [2] * (STAGES + 1), GROW_SECONDS)
+    trial.wait_for_step(trial.story.committed + 10, GROW_SECONDS)
+    assert told(trial.story, "liar") == [] and told(trial.story, "check") == []
