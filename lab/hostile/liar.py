@@ -8,7 +8,6 @@ import sys
 from ftnode.lab.hostile.lies import LIES
 from ftnode.node.cli.main import main
 from ftnode.node.compute import client
-from ftnode.protocol.words.errors import UserError
 
 PROGRAM = "ftnode.lab.hostile.lying_compute"
 
@@ -17,7 +16,7 @@ def run(arguments: list[str]) -> int:
     """The exit code."""
     way, *command = arguments
     if way not in LIES:
-        raise UserError(f"there is no lie {way}; there are {', '.join(LIES)}")
+        raise SystemExit(f"no lie: {way}; one of {', '.join(LIES)}")
     os.environ["FTNODE_LIE"] = way
     client.PROGRAM = PROGRAM
     return main(command)

@@ -508,7 +508,7 @@ class Holder:
         now_at = (number, begin.attempt if begin is not None else Attempt(-1, 0))
         begun = begin is not None and begin.view == number
         if begun and (boundary.view, boundary.attempt) == now_at and self.work is not None:
-            return self.work.on_boundary(sender, boundary, handle, s.now, relay)
+            return self.work.on_boundary(sender, boundary, handle, relay)
         if (boundary.view, boundary.attempt) > now_at or (boundary.view == number and not begun):
             released = self._early.keep(sender, boundary, handle, relay)
             return [Release(released)] if released else []

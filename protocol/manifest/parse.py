@@ -32,6 +32,7 @@ from ftnode.protocol.manifest.sections import (
     Recovery,
     Run,
     Start,
+    Trust,
 )
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.settings import SHADOW_STAGES_MIN, SWAP_STAGES_MIN, Settings
@@ -40,7 +41,7 @@ ERRORS = "manifest"
 
 __all__ = [
     "Batch", "Data", "Evaluation", "Liveness", "Manifest", "Membership", "Model", "Optimiser", "Pipeline", "Recovery",
-    "Run", "Start", "parse", "render", "settings",
+    "Run", "Start", "Trust", "parse", "render", "settings",
 ]  # fmt: skip
 
 CONFIGURATION = 78

@@ -454,14 +454,14 @@ class StepWork:
                 effects.append(Send(sender, kept.boundary, self._holds.handle(RESEND, key)))
         return effects
 
-    def _on_shown(self, sender: Peer, boundary: Boundary, handle: Handle, now: float) -> list[Effect]:
+    def _on_shown(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
         """A tensor that is not for us: one that we asked for."""
         check, key = self._check, key_of(boundary)
         if check is None or not check.wants(key):
             return [Release((handle,))]
         if not fits(check.of, sender, boundary, self.view, self.begin, self.settings):
             return [Release((handle,))]
-        return self._do_again(check.show(key, handle, now))
+        return self._do_again(check.show(key, handle))
 
     def on_share(self, sender: Peer, share: Share, now: float) -> list[Effect]:
         """Another of our group says what it has accumulated."""
@@ -496,13 +496,11 @@ class StepWork:
         if handle is not None and not self._has(key):
             self._store(key, handle)
 
-    def on_boundary(
-        self, sender: Peer, boundary: Boundary, handle: Handle, now: float, relay: str = ""
-    ) -> list[Effect]:
+    def on_boundary(self, sender: Peer, boundary: Boundary, handle: Handle, relay: str = "") -> list[Effect]:
         """Rule 21: accept a tensor of this attempt from its neighbour on the path, once; acknowledge it every time.
         `relay`: who carried it; what is not of the step itself, or comes again, is not counted."""
         if self.me not in boundary.path[boundary.visit : boundary.visit + 1]:
-            return self._on_shown(sender, boundary, handle, now)
+            return self._on_shown(sender, boundary, handle)
         known = self._paths.get(boundary.microbatch, boundary.path)
         if known != boundary.path or not fits(self.me, sender, boundary, self.view, self.begin, self.settings):
             return [Release((handle,))]

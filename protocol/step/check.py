@@ -86,11 +86,11 @@ class Check:
     def wants(self, key: TensorKey) -> bool:
         return any(key in tensors and tensors[key] is None for tensors in self._open.values())
 
-    def show(self, key: TensorKey, handle: Handle, now: float) -> list[Task]:
+    def show(self, key: TensorKey, handle: Handle) -> list[Task]:
         """A tensor that we want is here."""
         block = next(block for block, tensors in self._open.items() if key in tensors)
         self._holds.hold(CHECK, key, handle)
-        self._open[block][key], self._moved = handle, now
+        self._open[block][key] = handle
         return self._recounts(block)
 
     def ask(self) -> tuple[list[Effect], list[Task]] | None:

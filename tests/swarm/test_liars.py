@@ -9,8 +9,7 @@ import pytest
 
 from ftnode.lab.swarms.trial import Trial
 from ftnode.lab.traces.story import Story
-from ftnode.protocol.manifest.parse import Manifest
-from ftnode.protocol.manifest.sections import Trust
+from ftnode.protocol.manifest.parse import Manifest, Trust
 from tests.swarm.conftest import sizes
 
 OpenTrial = Callable[..., Trial]

@@ -22,7 +22,7 @@ def test_without_these_keys_it_is_adam_and_the_same_run() -> None:
 
 
 def test_an_earlier_format_has_none_of_them() -> None:
-    with pytest.raises(UserError, match=r"optimiser\.kind came with format 6; set format = 10"):
+    with pytest.raises(UserError, match=r"optimiser\.kind came with format 6; set format = 11"):
         parse(in_format(render(TINY), 5).replace("[optimiser]", '[optimiser]\nkind = "muon"'))
     with pytest.raises(UserError, match=r"optimiser\.kind is missing"):
         parse(in_format(render(TINY), 5).replace("format = 5", "format = 6"))

@@ -24,6 +24,7 @@ from ftnode.protocol.manifest.parse import (
     Pipeline,
     Recovery,
     Run,
+    Trust,
     parse,
     render,
     settings,
@@ -140,9 +141,9 @@ def test_a_later_key_changes_the_id_only_where_it_says_something() -> None:
         ("sequences = 16", "sequences = [1]", "batch.sequences must be a whole number from 1 to 4096, not list"),
         ("[batch]", "[batches]", "unknown key or section batches; did you mean batch?"),
         (
-            "format = 10",
             "format = 11",
-            "format 11 is none that this version of ftnode reads, which are 2, 3, 4, 5, 6, 7, 8, 9 and 10",
+            "format = 12",
+            "format 12 is none that this version of ftnode reads, which are 2, 3, 4, 5, 6, 7, 8, 9, 10 and 11",
         ),
         ('author = ""', 'author = "me"', 'run.author must be a PeerId (12D3KooW…), not "me"'),
         ('join = "open"', 'join = "some"', 'membership.join must be open or listed, not "some"'),
@@ -238,7 +239,7 @@ def test_a_missing_section_is_named() -> None:
 
 
 def test_a_missing_format_is_said() -> None:
-    assert "`format = 10` is missing" in refusal(changed("format = 10", ""))
+    assert "`format = 11` is missing" in refusal(changed("format = 11", ""))
 
 
 def without(text: str, *keys: str) -> str:
@@ -256,13 +257,13 @@ def test_earlier_formats_are_read_as_what_they_meant() -> None:
     assert (found.pipeline.replicas, found.model.precision) == (1, "float32")
     assert (found.run.author, found.membership) == ("", Membership(join="open", peers=(), revision=0))
     assert found == replace(TINY, pipeline=replace(TINY.pipeline, replicas=1))
-    assert parse(render(found)) == found and "format = 10" in render(found)
+    assert parse(render(found)) == found and "format = 11" in render(found)
     assert "run.seed is missing" in refusal(without(of_format(2), "seed"))
 
 
 def test_a_format_has_no_keys_of_a_later_one_nor_lacks_its_own() -> None:
     early = of_format(2).replace("[pipeline]", "[pipeline]\nreplicas = 2")
-    assert "pipeline.replicas came with format 3; set format = 10" in refusal(early)
+    assert "pipeline.replicas came with format 3; set format = 11" in refusal(early)
     assert "run.author came with format 4" in refusal(of_format(3).replace("[run]", '[run]\nauthor = ""'))
     assert "recovery.snapshot_every came with format 5" in refusal(of_format(5).replace("format = 5", "format = 4"))
     assert "pipeline.boundary_gradients came with format 6" in refusal(
@@ -274,6 +275,15 @@ def test_a_format_has_no_keys_of_a_later_one_nor_lacks_its_own() -> None:
     assert "membership.join came with format 4" in refusal(of_format(3) + '\n[membership]\njoin = "open"\n')
     assert "pipeline.replicas is missing" in refusal(without(TEXT, "replicas"))
     assert "section [membership] is missing" in refusal(TEXT.partition("[membership]")[0])
+
+
+def test_an_earlier_format_has_no_checks_and_their_share_makes_another_run() -> None:
+    assert parse(of_format(10)) == TINY and settings(TINY).checks == 0.0
+    assert "trust.checks came with format 11" in refusal(of_format(10) + "\n[trust]\nchecks = 0.1\n")
+    some = replace(TINY, trust=Trust(checks=0.02))
+    assert parse(render(some)) == some and settings(some).checks == 0.02
+    assert some.run_id != TINY.run_id and some.slots(1) == TINY.slots(1) + 4
+    assert "trust.checks must be a number from 0 to 1, not 1.5" in refusal(changed("checks = 0.0", "checks = 1.5"))
 
 
 def test_a_list_of_nobody_is_refused() -> None:
@@ -367,7 +377,7 @@ def test_encodings_that_came_later_need_their_format() -> None:
     text = render(encoded("int8", "float32"))
     assert parse(text) == encoded("int8", "float32")
     early = in_format(text, 5)
-    assert 'pipeline.boundary = "int8" came with format 6; set format = 10' in refusal(early)
+    assert 'pipeline.boundary = "int8" came with format 6; set format = 11' in refusal(early)
     assert "pipeline.boundary must be float32 or bfloat16 or int8 or int4" in refusal(text.replace("int8", "int3"))
 
 
@@ -413,7 +423,7 @@ def test_what_is_new_in_format_7_counts_in_the_run_id() -> None:
 
 def test_a_format_6_has_no_subspace() -> None:
     early = of_format(6).replace("[model]", "[model]\nsubspace = 32")
-    assert "model.subspace came with format 7; set format = 10" in refusal(early)
+    assert "model.subspace came with format 7; set format = 11" in refusal(early)
     assert "model.subspace is missing" in refusal(of_format(6).replace("format = 6", "format = 7"))
 
 
