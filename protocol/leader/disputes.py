@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from math import inf
+from typing import Final, NamedTuple
 
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
+
+EXPOSED_MAX: Final = 1024
+BARRED_LEASES: Final = 32
+"""For so long a peer is asked for nothing that one other peer said to lie."""
+DOUBLINGS_MAX: Final = 6
 
 
 class Suspects(NamedTuple):
@@ -32,6 +38,9 @@ class Disputes:
 
     marked: set[Peer] = field(default_factory=set)
     """Members that were at odds with somebody who went."""
+    exposed: dict[str, dict[str, tuple[float, int]]] = field(default_factory=dict)
+    """By PeerId, who went since others said that it lies: whose word that was, until when that keeps it out, and how
+    often it has."""
 
     def choose(self, view: View, suspects: Suspects) -> Peer:
         """Who goes. Where nothing else tells them apart, never the leader, and then the one that came last."""
@@ -49,6 +58,26 @@ class Disputes:
         else:
             self.marked |= suspects.among - {gone}
         self.marked &= {*view.members()}
+        for accusers in self.exposed.values():  # its word counts no longer
+            accusers.pop(gone.id, None)
+
+    def exposed_by(self, peer: Peer, accuser: Peer) -> bool:
+        """It went on the word of this one before."""
+        return accuser.id in self.exposed.get(peer.id, {})
+
+    def expose(self, gone: Peer, accuser: Peer, now: float, lease_seconds: float) -> None:
+        """It goes on the word of another one, for BARRED_LEASES, and for twice as long the next time."""
+        words = self.exposed.setdefault(gone.id, {})
+        _, times = words.get(accuser.id, (0.0, 0))
+        words[accuser.id] = now + lease_seconds * BARRED_LEASES * 2.0 ** min(times, DOUBLINGS_MAX), times + 1
+        if len(self.exposed) > EXPOSED_MAX:
+            del self.exposed[next(iter(self.exposed))]
+
+    def barred_until(self, peer: Peer) -> float:
+        """When it may be asked to hold something again. Never, where two others said that it lies: one may have lied
+        itself."""
+        words = self.exposed.get(peer.id, {})
+        return inf if len(words) > 1 else max((until for until, _ in words.values()), default=-inf)
 
 
 def most_at_odds(complaints: Collection[tuple[Peer, Peer]]) -> Suspects:

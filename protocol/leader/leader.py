@@ -501,10 +501,14 @@ class Leader:
         if accused is None or accused == sender or not {accused, sender} <= s.members & {*group}:
             return False
         if not self.losses.gone.keys() & {accused, sender}:
-            suspects = Suspects(frozenset({accused, sender}), frozenset({accused}))
-            peer = self.memory.disputes.choose(self.view, suspects)
+            suspects, disputes = Suspects(frozenset({accused, sender}), frozenset({accused})), self.memory.disputes
+            again = disputes.exposed_by(accused, sender)  # what it says of this one is no news
+            peer = accused if again else disputes.choose(self.view, suspects)
             out.note("liar", f"{sender} says: {poisoned.reason}", peer=accused.id, step=str(poisoned.step))
-            self._let_go(s, out, peer, suspects, f"it is at odds with another holder, who says: {poisoned.reason}")
+            reason = f"it is at odds with another holder, who says: {poisoned.reason}"
+            self._let_go(s, out, peer, Suspects(frozenset({peer})) if again else suspects, reason)
+            if peer == accused:
+                disputes.expose(accused, sender, s.now, s.settings.lease_seconds)
         return True
 
     def on_poisoned(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Outcome:

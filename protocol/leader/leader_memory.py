@@ -205,8 +205,10 @@ class LeaderMemory:
             self.failures = Counter({key: often for key, often in self.failures.items() if key[0] in self.failed_at})
 
     def asks_again_at(self, peer: Peer, lease_seconds: float) -> float:
-        """When to ask the peer again to learn something: two leases after a failure, then four, 64 at most."""
+        """When to ask the peer again to learn something: two leases after a failure, then four, 64 at most. Later or
+        never, who was told to lie."""
+        barred = self.disputes.barred_until(peer)
         if peer.id not in self.failed_at:
-            return 0.0
+            return max(0.0, barred)
         at, count = self.failed_at[peer.id]
-        return at + lease_seconds * float(1 << min(count, DOUBLINGS_MAX))
+        return max(barred, at + lease_seconds * float(1 << min(count, DOUBLINGS_MAX)))

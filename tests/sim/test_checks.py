@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from ftnode.lab.hostile import traitor
-from ftnode.protocol.leader.disputes import Disputes
+from ftnode.protocol.leader.disputes import BARRED_LEASES, Disputes
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import Check
 from ftnode.protocol.words import effects as fx
@@ -115,6 +115,42 @@ def test_without_a_memory_an_accuser_wins_for_ever() -> None:
         host.accuses, world.liars = True, True
         with pytest.raises(AssertionError):
             trains_without(world, host, 4 * SOON_SECONDS, others=4)
+
+
+def test_who_lied_comes_back_late_and_goes_again() -> None:
+    """On the word of one it may come back after a while, since that one may have lied; later and later."""
+    world = swarm(1, 2, spare=0, checks=1.0)
+    host = of_stage(world, True)
+    lies(world, host, turned)
+    world.run(world.now + SOON_SECONDS)
+    assert lost(world) == [str(host.peer)]
+    times = [world.now]
+    for often in (2, 3):
+        world.run(world.now + 60 * SOON_SECONDS, lambda often=often: len(lost(world)) == often)  # type: ignore[misc]
+        times.append(world.now)
+    assert {*lost(world)} == {str(host.peer)}
+    first, second = times[1] - times[0], times[2] - times[1]
+    assert first > (BARRED_LEASES - 10) * world.settings.lease_seconds and second > 1.5 * first
+
+
+def test_without_a_bar_a_liar_comes_back_again_and_again() -> None:
+    with patched((Disputes, "barred_until", lambda self, peer: 0.0)):
+        world = swarm(1, 2, spare=0, checks=1.0)
+        host = of_stage(world, True)
+        lies(world, host, turned)
+        world.run(world.now + 30 * SOON_SECONDS, lambda: lost(world).count(str(host.peer)) > 2)
+        assert lost(world).count(str(host.peer)) > 2
+
+
+def test_the_word_of_a_liar_counts_no_longer_when_it_goes() -> None:
+    world = swarm(1, 2, spare=2, checks=1.0)
+    host = of_stage(world, True)
+    host.accuses, world.liars = True, True
+    world.run(world.now + 20 * SOON_SECONDS, lambda: str(host.peer) in lost(world))
+    gone = {*lost(world)} - {str(host.peer)}
+    assert len(gone) == 1 and str(host.peer) in lost(world)
+    leader = next(other.participant.leader for other in world.live() if other.participant.leader is not None)
+    assert leader is not None and not any(leader.memory.disputes.exposed.values())
 
 
 def shows_nothing(me: Host) -> None:
