@@ -1,0 +1,2 @@
+def write(plan, results, out):
+    return {}, ""
