@@ -64,6 +64,19 @@ class LongResults:
     missing: int = 0
     """Runs of the seeds that were asked for and that have not ended."""
 
+    @property
+    def complete(self) -> bool:
+        return not self.missing
+
+    @property
+    def notes(self) -> list[str]:
+        """How far those are that have begun."""
+        return [
+            f"- {one['policy']['name']}{', ' + row.rate if row.rate else ''}, seed {one['seed']}, has come to iteration "
+            f"{one['reached']} of {one['iterations']}."
+            for row, one in self.begun
+        ]
+
 
 def run(config: LongConfig, plan: LongPlan = LONG) -> int:
     """Measure what is missing, write tables and pictures, print them. Raises UserError: 65 for a folder with results of
