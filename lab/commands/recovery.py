@@ -20,9 +20,15 @@ SEEDS: Final = re.compile(r"\d{1,9}(,\d{1,9})*")
 @click.option("--full", is_flag=True, help="All experiments, at most 150 minutes; goes on where it was stopped.")
 @click.option("--long", is_flag=True, help="What a loss costs in learning: 10,000 iterations a run, BPE tokens; hours.")
 @click.option("--model", metavar="SIZE", help="mini, tiny, deep, wide or small; default: the mode's own.")
-@click.option("--seeds", metavar="N,N,...", help="Seeds of weights, data and failures; default: 0,1,2; quick: 0; long: 0 to 4.")
+@click.option(
+    "--seeds", metavar="N,N,...", help="Seeds of weights, data and failures; default: 0,1,2; quick: 0; long: 0 to 4."
+)
 @device_option
-@click.option("--out", metavar="DIR", help="Folder of results, tables and pictures; default: reports/recovery, long: reports/recovery-long.")
+@click.option(
+    "--out",
+    metavar="DIR",
+    help="Folder of results, tables and pictures; default: reports/recovery, long: reports/recovery-long.",
+)
 @click.option("--minutes", type=FiniteRange(0), help="Stop after this long; call again to go on (--full: 150).")
 @json_option
 @unused_home_option
@@ -38,7 +44,7 @@ def recovery(
     chosen = parse_seeds(seeds)
     folder = whole_path(out) if out else None
     if long:
-        from ftnode.lab.recovery import long_runs
+        from ftnode.lab.long_recovery import long_runs
 
         return long_runs.run(long_runs.LongConfig(chosen, device, folder, minutes, as_json))
     from ftnode.lab.recovery.recovery import RecoveryConfig, run

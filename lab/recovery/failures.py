@@ -3,7 +3,8 @@
 As in CheckFree's published code, each block stage fails in each iteration with the same small probability and stage 0
 never does. Its rates per hour and its probabilities per iteration are both kept, because they are not the same axis: at
 91.3 s per iteration .004 is 14.6 % per hour. As the paper assumes, no two adjacent stages fail in one iteration. What
-the paper leaves out is drawn by `draw_together`: the head fails as the others do, and some losses take a neighbour along.
+the paper leaves out is drawn by `draw_together`: the head fails as the others do, and some losses take a neighbour
+along.
 """
 
 from __future__ import annotations

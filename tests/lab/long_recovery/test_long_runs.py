@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from ftnode.lab.recovery import failures, long_runs
+from ftnode.lab.long_recovery import long_runs
+from ftnode.lab.long_recovery.long_runs import LongConfig
+from ftnode.lab.long_recovery.plan import LEFT_OUT, LONG, ROWS, TOGETHER, LongPlan, Row
+from ftnode.lab.recovery import failures
 from ftnode.lab.recovery.failures import Schedule, draw_together
-from ftnode.lab.recovery.long_plan import LEFT_OUT, LONG, ROWS, TOGETHER, LongPlan, Row
-from ftnode.lab.recovery.long_runs import LongConfig
 from ftnode.lab.recovery.plan import CHECKFREE, NONE
 from ftnode.lab.recovery.runs import Policy, Run, run
 from ftnode.lab.recovery.whole_model import Size, WholeModel
@@ -131,8 +132,8 @@ def test_a_run_that_goes_on_is_the_uninterrupted_one_to_the_bit(policy: Policy, 
     slices = 0
     while True:
         try:
-            looks = iter([False, True])
-            found = result(policy, losing(*LOSSES), tmp_path, Slice(tmp_path / "cut.pt", lambda: next(looks)))
+            part = Slice(tmp_path / "cut.pt", iter([False, True]).__next__)
+            found = result(policy, losing(*LOSSES), tmp_path, part)
             break
         except CutOff:
             slices += 1

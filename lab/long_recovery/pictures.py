@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from ftnode.lab.demo.pictures import FAINT, INK
+from ftnode.lab.long_recovery.plan import LongPlan
+from ftnode.lab.long_recovery.tables import residual_pairs
 from ftnode.lab.recovery.curves import smoothed
-from ftnode.lab.recovery.long_plan import LongPlan
 from ftnode.lab.recovery.pictures import COLOURS, new_figure
 
 PICTURE = "long.png"
@@ -15,7 +16,7 @@ ABOVE_SHOWN = 0.4
 """Nats per token; what is higher leaves the picture."""
 
 
-def draw_all(plan: LongPlan, results: Any, pairs: list[Any], out: Path) -> None:
+def draw(plan: LongPlan, results: Any, pairs: list[Any], out: Path) -> None:
     """Nothing where no run with losses has come far enough."""
     if not pairs:
         return
@@ -42,8 +43,6 @@ def draw_all(plan: LongPlan, results: Any, pairs: list[Any], out: Path) -> None:
 
 
 def _residuals(results: Any, dots: Any) -> None:
-    from ftnode.lab.recovery.long_tables import residual_pairs
-
     for number, ((policy, which), found) in enumerate(residual_pairs([*results.runs, *results.begun]).items()):
         points = [(measures[0], rise) for measures, rise in found if measures[0] > 0]
         if which != "all" and points:

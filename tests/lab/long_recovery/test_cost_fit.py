@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from ftnode.lab.recovery import ranks
-from ftnode.lab.recovery.cost_fit import Cost, Measured, fitted
+from ftnode.lab.long_recovery import ranks
+from ftnode.lab.long_recovery.cost_fit import Cost, Measured, fitted
+from ftnode.lab.long_recovery.tables import worth_of
 from ftnode.lab.recovery.failures import draw
-from ftnode.lab.recovery.long_tables import worth_of
 from ftnode.protocol.recovery.learning_cost import steps_lost
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Rung
@@ -81,7 +81,8 @@ def test_intervals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("loss", "worth"), [(2.0, 0.0), (2.1, 5000.0), (2.05, 10_000 - 7071.07), (2.3, 7500.0), (2.5, 8750.0), (1.9, -10_000.0)]
+    ("loss", "worth"),
+    [(2.0, 0.0), (2.1, 5000.0), (2.05, 10_000 - 7071.07), (2.3, 7500.0), (2.5, 8750.0), (1.9, -10_000.0)],
 )
 def test_what_a_loss_is_worth_goes_by_the_logarithm_of_the_length(loss: float, worth: float) -> None:
     points = [(2500, 2.3), (5000, 2.1), (10_000, 2.0)]

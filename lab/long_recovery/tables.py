@@ -10,19 +10,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import exp, log
-from pathlib import Path
 from random import Random
 from statistics import mean
 from typing import Any, Final
 
-from ftnode.lab.recovery import cost_fit
-from ftnode.lab.recovery.cost_fit import Cost, Fitted, Measured
+from ftnode.lab.long_recovery import cost_fit
+from ftnode.lab.long_recovery.cost_fit import Cost, Fitted, Measured
+from ftnode.lab.long_recovery.plan import LongPlan, Row
+from ftnode.lab.long_recovery.ranks import correlation_interval, mean_interval, rank_correlation
 from ftnode.lab.recovery.curves import excess_iterations
-from ftnode.lab.recovery.long_plan import LongPlan, Row
 from ftnode.lab.recovery.plan import CHECKFREE, NONE
-from ftnode.lab.recovery.ranks import correlation_interval, mean_interval, rank_correlation
-from ftnode.lab.recovery.tables import Table, markdown, write_csv
-from ftnode.lab.results.result_files import write_atomically
+from ftnode.lab.recovery.tables import Table
 
 HELD_OUT: Final = "held out"
 PAIRS_MIN: Final = 8
@@ -55,24 +53,14 @@ class Compared:
         return tuple((at, stage) for at, lost, _ in self.run["damages"] for stage in lost if at <= self.until)
 
 
-def write(plan: LongPlan, results: Any, out: Path) -> tuple[dict[str, Any], str]:
-    """Tables as CSV and Markdown, and pictures, into `out`; what `--json` prints, and the text."""
-    from ftnode.lab.recovery.long_pictures import draw_all
-
-    pairs = compared(plan, results)
+def tables(plan: LongPlan, results: Any, pairs: list[Compared]) -> list[Table]:
+    """All that the results allow; a table without rows is left out."""
     fits = fitted(pairs)
     found = [
         ended(plan, results, pairs), on_the_way(pairs), damages(plan, results), left_out(results), residuals(results),
         costs(pairs, fits),
     ]  # fmt: skip
-    found = [table for table in found if table.rows]
-    for table in found:
-        write_csv(table, out / f"{table.name}.csv")
-    text = heading(plan, results) + markdown(found, results)
-    write_atomically(out / "long.md", text)
-    draw_all(plan, results, pairs, out)
-    told = {table.name: table.as_records() for table in found}
-    return told | {"trigram": results.trigram, "complete": results.complete}, text
+    return [table for table in found if table.rows]
 
 
 def heading(plan: LongPlan, results: Any) -> str:
@@ -262,9 +250,11 @@ def fitted(pairs: Iterable[Compared]) -> list[Fitted]:
 def costs(pairs: list[Compared], fits: list[Fitted]) -> Table:
     rows: list[tuple[Any, ...]] = []
     now = Cost()
-    for one in measured(pairs):
-        rows.append((f"seed {one.seed}, {len(one.losses)} losses", round(one.behind), round(now.steps(one.losses)),
-                     *(round(fit.cost.steps(one.losses)) for fit in fits)))  # fmt: skip
+    rows += [
+        (f"seed {one.seed}, {len(one.losses)} losses", round(one.behind), round(now.steps(one.losses)),
+         *(round(fit.cost.steps(one.losses)) for fit in fits))
+        for one in measured(pairs)
+    ]  # fmt: skip
     for fit in fits:
         about = f"first {fit.cost.first:.1f}{_range(fit.first_interval, 1)}, H {fit.cost.half:.2f}" + _range(
             fit.half_interval, 2

@@ -88,9 +88,7 @@ def fitted(runs: Sequence[Measured], ends: float, window: int, chance: Random) -
     for _ in range(DRAWS):
         chosen = [number for group in chance.choices(groups, k=len(groups)) for number in group]
         drawn.append(_best(chosen, runs, weights, ends, window)[0])
-    return Fitted(
-        cost, error, len(runs), _middle([one.first for one in drawn]), _middle([one.half for one in drawn])
-    )
+    return Fitted(cost, error, len(runs), _middle([one.first for one in drawn]), _middle([one.half for one in drawn]))
 
 
 def _best(

@@ -1,4 +1,4 @@
-"""`ftnode lab recovery --long`: the runs of long_plan.py, one after the other, in a folder that another call goes on
+"""`ftnode lab recovery --long`: the runs of plan.py, one after the other, in a folder that another call goes on
 from.
 
 Every run leaves one result file. A state is saved every few minutes, so that a process that is killed loses no more.
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ftnode.lab.long_recovery.plan import LONG, SEEDS, LongPlan, Row
 from ftnode.lab.recovery import failures
-from ftnode.lab.recovery.long_plan import LONG, SEEDS, LongPlan, Row
 from ftnode.lab.results.cut_off_work import CutOff, Slice
-from ftnode.lab.results.result_files import folder_for, kept_or_made
+from ftnode.lab.results.result_files import folder_for, kept_or_made, write_atomically
 from ftnode.models.data import Corpus, validation_batch
 from ftnode.models.faults import StageFault
 from ftnode.protocol.words.errors import UserError
@@ -72,7 +72,7 @@ class LongResults:
     def notes(self) -> list[str]:
         """How far those are that have begun."""
         return [
-            f"- {one['policy']['name']}{', ' + row.rate if row.rate else ''}, seed {one['seed']}, has come to iteration "
+            f"- {row.policy.name}{', ' + row.rate if row.rate else ''}, seed {one['seed']}, has come to iteration "
             f"{one['reached']} of {one['iterations']}."
             for row, one in self.begun
         ]
@@ -81,8 +81,6 @@ class LongResults:
 def run(config: LongConfig, plan: LongPlan = LONG) -> int:
     """Measure what is missing, write tables and pictures, print them. Raises UserError: 65 for a folder with results of
     another text, 70 when training explodes, 73 for a folder that cannot be used."""
-    from ftnode.lab.recovery.long_tables import write
-
     out = folder_for(config.out or FOLDER, "--out", empty=False)
     try:
         results = measure(plan, config, out)
@@ -90,9 +88,26 @@ def run(config: LongConfig, plan: LongPlan = LONG) -> int:
         raise UserError(
             f"training has exploded ({fault}); what was finished lies in {out}; try other --seeds", 70
         ) from None
-    told, text = write(plan, results, out)
+    told, text = written(plan, results, out)
     print(json.dumps(told) if config.json else text)
     return 0
+
+
+def written(plan: LongPlan, results: LongResults, out: Path) -> tuple[dict[str, Any], str]:
+    """Tables as CSV and Markdown, and a picture, into `out`; what `--json` prints, and the text."""
+    from ftnode.lab.long_recovery.pictures import draw
+    from ftnode.lab.long_recovery.tables import compared, heading, tables
+    from ftnode.lab.recovery.tables import markdown, write_csv
+
+    pairs = compared(plan, results)
+    found = tables(plan, results, pairs)
+    for table in found:
+        write_csv(table, out / f"{table.name}.csv")
+    text = heading(plan, results) + markdown(found, results)
+    write_atomically(out / "long.md", text)
+    draw(plan, results, pairs, out)
+    told = {table.name: table.as_records() for table in found}
+    return told | {"trigram": results.trigram, "complete": results.complete}, text
 
 
 def measure(plan: LongPlan, config: LongConfig, out: Path) -> LongResults:
@@ -158,21 +173,23 @@ def so_far(plan: LongPlan, row: Row, seed: int, state: dict[str, Any]) -> dict[s
 
 def text_of(plan: LongPlan, out: Path) -> tuple[Corpus, Text, dict[str, Any]]:
     """The tokens, windows of held-out text, and what a trigram table of all training tokens makes of these windows."""
-    from ftnode.lab.recovery.texts import TEXT_SEED, Text
     from ftnode.lab.codecs import tokens, trigram
+    from ftnode.lab.recovery.texts import TEXT_SEED, Text
     from ftnode.models.data import load_corpus
 
     corpus, _ = tokens.open_tokens(out / "tokens", plan)
     size = plan.size
-    held_out = Text(HELD_OUT, tuple(
-        validation_batch(corpus, TEXT_SEED, number, size.sequences, size.config.context) for number in range(plan.windows)
-    ))  # fmt: skip
+    windows = tuple(
+        validation_batch(corpus, TEXT_SEED, number, size.sequences, size.config.context)
+        for number in range(plan.windows)
+    )
+    held_out = Text(HELD_OUT, windows)
 
     def counted() -> dict[str, Any]:
         training = tokens.all_tokens(corpus.training)
         texts = tokens.documents(load_corpus("").training, plan.text_bytes_max)
         per_token = sum(len(text.encode()) for text in texts) / len(training)
-        found = trigram.measure(training, plan.vocabulary, np.concatenate(held_out.windows))
+        found = trigram.measure(training, plan.vocabulary, np.concatenate(windows))
         return {"corpus": corpus.sha256, "bytes per token": round(per_token, DIGITS)} | found
 
     table = kept_or_made(out / "trigram.json", counted)
@@ -188,9 +205,10 @@ def one_run(
     from ftnode.lab.recovery.runs import run as train
 
     schedule = schedule_of(plan, row, seed, out)
+    corpus, held_out = text
     found = train(
-        plan.size_of(row), text[0], text[1:], row.policy, schedule, seed, device, out / "unfinished", plan.validate_every,
-        slice_=part, residuals=True,
+        plan.size_of(row), corpus, (held_out,), row.policy, schedule, seed, device, out / "unfinished",
+        plan.validate_every, slice_=part, residuals=True,
     )  # fmt: skip
     about = {"rate": row.rate, "losing": row.losing, "wall_seconds": part.seconds()}
     rounded: dict[str, Any] = _rounded(found | about)
