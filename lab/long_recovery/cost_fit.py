@@ -2,20 +2,38 @@
 
 The next loss of a stage costs `first` · H(1 + H) / ((b + H)(b + 1 + H)) steps, where b losses came before it within
 `window` steps. A run's steps are the sum over its schedule. The first block stage's losses count `ends` times as much.
+
+`python -m ftnode.lab.long_recovery.cost_fit docs/recovery` fits it to the runs of 800 iterations that lie there, writes
+cost_fit.csv beside them, and prints it.
 """
 
 from __future__ import annotations
 
+import csv
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from statistics import mean
 from typing import Final
 
+from ftnode.lab.long_recovery.plan import LONG, SEEDS
+from ftnode.lab.recovery.curves import excess_iterations
+from ftnode.lab.recovery.failures import PER_ITERATION, draw
+from ftnode.lab.recovery.plan import CHECKFREE, NONE
 from ftnode.protocol.recovery.learning_cost import FIRST_STAGE, HALF, LONG_AGO, MIDDLE
 
-HALVES: Final = tuple(2.0 ** (power / 2) for power in range(-2, 25))
+HALVES: Final = tuple(2.0 ** (power / 4) for power in range(-4, 49))
 """Tried for H."""
+ENDS: Final = (1.0, 3.0, 8.0)
+"""Tried beside the planner's own."""
+SHORT: Final = 800
+"""Iterations of the runs that the planner's constants come from."""
+COLUMNS: Final = (
+    "constants", "first stage counts", "first loss", "first loss, 90 %", "H", "H, 90 %", "error, iterations",
+)  # fmt: skip
 DRAWS: Final = 1000
 """Of the bootstrap."""
 INTERVAL: Final = 0.9
@@ -91,6 +109,58 @@ def fitted(runs: Sequence[Measured], ends: float, window: int, chance: Random) -
     return Fitted(cost, error, len(runs), _middle([one.first for one in drawn]), _middle([one.half for one in drawn]))
 
 
+def short_runs(folder: Path) -> list[Measured]:
+    """CheckFree's runs of 800 iterations in the recovery lab's folder, also those that lose only middle stages."""
+    results = [json.loads(path.read_text()) for path in sorted((folder / "results").glob("tiny-*-s*.json"))]
+    clean = {one["seed"]: one["curve"] for one in results if one["policy"]["name"] == NONE.name}
+    return [
+        Measured(
+            one["seed"], tuple((at, stage) for at, lost, _ in one["damages"] for stage in lost),
+            excess_iterations(one["curve"], clean[one["seed"]]),
+        )
+        for one in results
+        if one["policy"]["name"] == CHECKFREE.name and one["iterations"] == SHORT
+    ]  # fmt: skip
+
+
+def table(runs: Sequence[Measured]) -> list[tuple[str, ...]]:
+    """What the planner has, and the fit for several weights of the first stage."""
+    now = Cost()
+    error = mean((now.steps(one.losses) - one.behind) ** 2 for one in runs) ** 0.5
+    planned = ("as it is now", f"{now.ends:.1f}", f"{now.first:.1f}", "", f"{now.half:.1f}", "", f"{error:.0f}")
+    rows: list[tuple[str, ...]] = [COLUMNS, planned]
+    for ends in (*ENDS, now.ends):
+        fit = fitted(runs, ends, now.window, Random(0))
+        assert fit.first_interval is not None and fit.half_interval is not None
+        rows.append((
+            "fitted", f"{ends:.1f}", f"{fit.cost.first:.1f}", _range(fit.first_interval), f"{fit.cost.half:.1f}",
+            _range(fit.half_interval), f"{fit.error:.0f}",
+        ))  # fmt: skip
+    return rows
+
+
+def foretold(rate: str, cost: Cost) -> float:
+    """Steps that a long run loses, mean over its seeds' schedules."""
+    size = LONG.size
+    drawn = (draw(rate, seed, size.stages, LONG.iterations, 1.0, size.warmup_steps + 1) for seed in SEEDS)
+    return mean(cost.steps(schedule.failures) for schedule in drawn)
+
+
+def main(folder: Path) -> None:
+    rows = table(short_runs(folder))
+    with (folder / "cost_fit.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+    for row in rows:
+        print(" | ".join(row))
+    for window in (LONG_AGO, LONG.iterations):
+        steps = ", ".join(f"{foretold(rate, Cost(window=window)):.0f} at {rate}" for rate in PER_ITERATION)
+        print(f"foretold of {LONG.iterations} iterations with a window of {window}: {steps}")
+
+
+def _range(interval: tuple[float, float]) -> str:
+    return f"{interval[0]:.1f} to {interval[1]:.1f}"
+
+
 def _best(
     chosen: Sequence[int], runs: Sequence[Measured], weights: dict[float, list[float]], ends: float, window: int
 ) -> tuple[Cost, float]:
@@ -108,3 +178,7 @@ def _middle(values: list[float]) -> tuple[float, float]:
     values = sorted(values)
     cut = int(len(values) * (1 - INTERVAL) / 2)
     return values[cut], values[-1 - cut]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -49,8 +49,8 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class LongPlan:
     """`vocabulary`: of the byte-pair tokenizer, which learns from the training text. `text_bytes_max`: about so much of
-    each part of the text is used; 0: all. `windows`: batches of held-out text, on which a
-    model is compared with a table when its run has ended."""
+    each part of the text is used; 0: all. `windows`: batches of held-out text, on which a model is compared with a
+    table when its run has ended."""
 
     size: Size
     rows: tuple[Row, ...]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from math import isnan
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from ftnode.lab.long_recovery import ranks
-from ftnode.lab.long_recovery.cost_fit import Cost, Measured, fitted
+from ftnode.lab.long_recovery.cost_fit import Cost, Measured, fitted, short_runs
 from ftnode.lab.long_recovery.tables import worth_of
 from ftnode.lab.recovery.failures import draw
 from ftnode.protocol.recovery.learning_cost import steps_lost
@@ -53,6 +54,19 @@ def test_its_interval_has_the_true_cost_in_it() -> None:
     assert found.first_interval[0] <= 25.0 <= found.first_interval[1]
     assert found.half_interval[0] <= 16.0 <= found.half_interval[1]
     assert found.first_interval[0] < found.first_interval[1] or found.half_interval[0] < found.half_interval[1]
+
+
+def test_the_planners_constants_are_those_of_the_runs_that_lie_beside_the_page() -> None:
+    """Nine runs that lose all block stages, three that lose middle ones, three seeds."""
+    runs = short_runs(Path(__file__).parents[3] / "docs" / "recovery")
+    assert len(runs) == 12 and {one.seed for one in runs} == {0, 1, 2}
+    now = Cost()
+    found = fitted(runs, now.ends, now.window, Random(0))
+    assert found.first_interval is not None and found.half_interval is not None
+    assert found.first_interval[0] <= now.first <= found.first_interval[1]
+    assert 0.9 * found.half_interval[0] <= now.half <= found.half_interval[1]
+    for ends in (1.0, 20.0):
+        assert fitted(runs, ends, now.window, Random(0)).error > found.error
 
 
 def test_one_run_has_no_interval_and_none_cannot_be_fitted() -> None:
