@@ -80,7 +80,7 @@ class LongResults:
 
 def run(config: LongConfig, plan: LongPlan = LONG) -> int:
     """Measure what is missing, write tables and pictures, print them. Raises UserError: 65 for a folder with results of
-    another text, 70 when training explodes, 73 for a folder that cannot be used."""
+    another text or model, 70 when training explodes, 73 for a folder that cannot be used."""
     out = folder_for(config.out or FOLDER, "--out", empty=False)
     try:
         results = measure(plan, config, out)
@@ -184,17 +184,19 @@ def text_of(plan: LongPlan, out: Path) -> tuple[Corpus, Text, dict[str, Any]]:
         for number in range(plan.windows)
     )
     held_out = Text(HELD_OUT, windows)
+    planned = f"{size}, {plan.iterations} iterations"
 
     def counted() -> dict[str, Any]:
         training = tokens.all_tokens(corpus.training)
         texts = tokens.documents(load_corpus("").training, plan.text_bytes_max)
         per_token = sum(len(text.encode()) for text in texts) / len(training)
         found = trigram.measure(training, plan.vocabulary, np.concatenate(windows))
-        return {"corpus": corpus.sha256, "bytes per token": round(per_token, DIGITS)} | found
+        about = {"corpus": corpus.sha256, "plan": planned, "bytes per token": round(per_token, DIGITS)}
+        return about | found
 
     table = kept_or_made(out / "trigram.json", counted)
-    if table["corpus"] != corpus.sha256:
-        raise UserError(f"{out} has results of another text; choose another --out", 65)
+    if (table["corpus"], table["plan"]) != (corpus.sha256, planned):
+        raise UserError(f"{out} has results of another text or model; choose another --out", 65)
     return corpus, held_out, table
 
 

@@ -75,6 +75,6 @@ ROWS: Final = (
     Row(SHADOW, "5%"),
 )  # fmt: skip
 LONG: Final = LongPlan(
-    size=Size("long", ModelConfig(96, 3, 6, 128, 256, vocabulary=512), 6, 1, 4, 3e-3, 200, 4),
+    size=Size("long", ModelConfig(96, 3, 6, 128, 256, vocabulary=512), 6, 1, 4, 5e-3, 200, 4),
     rows=ROWS, iterations=10_000, validate_every=100, vocabulary=512, text_bytes_max=2_500_000,
 )  # fmt: skip

@@ -352,7 +352,7 @@ def run(
     one = Run(size, corpus, policy, schedule, seed, device, folder, residuals)
     afterwards: dict[str, float] = {}
     cut = slice_ or Slice()
-    before = cut.load()
+    before = cut.load(f"{one.size} {policy} {schedule}, seed {seed}, text {corpus.sha256}, {validate_every}")
     if before is not None:
         one.resume(before["run"])
         afterwards |= before["texts"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ftnode.lab.long_recovery import long_runs
 from ftnode.lab.long_recovery.long_runs import LongConfig
@@ -112,9 +113,23 @@ def test_a_lab_that_takes_turns_and_is_stopped_finds_the_same(
 
 
 def test_a_folder_with_results_of_another_text(whole: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    (tmp_path / "trigram.json").write_text(json.dumps({"corpus": "another", "loss": 1.0}))
+    table = json.loads((whole[0] / "trigram.json").read_text())
+    (tmp_path / "trigram.json").write_text(json.dumps(table | {"corpus": "another"}))
     with pytest.raises(UserError, match="another text"):
         long_runs.measure(PLAN, LongConfig((0,), minutes=0), tmp_path)
+    (tmp_path / "trigram.json").write_text(json.dumps(table))
+    long_runs.measure(PLAN, LongConfig((0,), minutes=0), tmp_path)
+    faster = replace(PLAN, size=replace(PLAN.size, learning_rate=1e-2))
+    with pytest.raises(UserError, match="or model"):
+        long_runs.measure(faster, LongConfig((0,), minutes=0), tmp_path)
+
+
+def test_what_was_begun_with_other_settings_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "part.pt"
+    with pytest.raises(CutOff):
+        result(TOGETHER, losing((9, 3)), tmp_path, Slice(path, iter([False] * 11 + [True]).__next__))
+    other = result(CHECKFREE, losing((5, 3)), tmp_path, Slice(path))
+    assert without_seconds(other) == without_seconds(result(CHECKFREE, losing((5, 3)), tmp_path))
 
 
 POLICIES = (
@@ -143,8 +158,7 @@ def test_a_run_that_goes_on_is_the_uninterrupted_one_to_the_bit(policy: Policy, 
         result(policy, losing(*LOSSES), tmp_path, saved)
     again = Slice(tmp_path / "killed.pt")
     assert without_seconds(result(policy, losing(*LOSSES), tmp_path, again)) == without_seconds(once)
-    state = Slice(tmp_path / "killed.pt").load()
-    assert state is not None and state["run"]["iteration"] == 12
+    assert torch.load(tmp_path / "killed.pt", weights_only=True)["run"]["iteration"] == 12
 
 
 def killed_at(looks: int) -> Any:
@@ -220,12 +234,12 @@ def test_what_is_lost_together() -> None:
 
 def test_the_rate_comes_down_by_half_a_cosine() -> None:
     falling = LONG.size_of(ROWS[0]).optimiser()
-    assert learning_rate_at(falling, 200) == pytest.approx(3e-3)
-    assert learning_rate_at(falling, 5100) == pytest.approx(3e-3 * 0.525)
-    assert learning_rate_at(falling, 10_000) == pytest.approx(3e-3 * 0.05)
+    assert learning_rate_at(falling, 200) == pytest.approx(5e-3)
+    assert learning_rate_at(falling, 5100) == pytest.approx(5e-3 * 0.525)
+    assert learning_rate_at(falling, 10_000) == pytest.approx(5e-3 * 0.05)
     half = next(row for row in ROWS if row.share == 0.5)
-    assert learning_rate_at(LONG.size_of(half).optimiser(), 5000) == pytest.approx(3e-3 * 0.05)
-    assert learning_rate_at(LONG.size.optimiser(), 10_000) == 3e-3, "no decay unless asked"
+    assert learning_rate_at(LONG.size_of(half).optimiser(), 5000) == pytest.approx(5e-3 * 0.05)
+    assert learning_rate_at(LONG.size.optimiser(), 10_000) == 5e-3, "no decay unless asked"
 
 
 def test_files_of_the_plan_have_names_of_their_own(tmp_path: Path) -> None:
