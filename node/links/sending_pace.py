@@ -24,7 +24,9 @@ ROUND_SECONDS: Final = 1.0
 ROUNDS: Final = 10
 """With something to send all the time, of which the best counts."""
 GAINS: Final = (1.2, 0.7, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-"""Of the line's rate, one for each round in turn; from the beginning again when a round was faster than all before."""
+"""Of the line's rate, one for each round in turn that has something to send all the time: a faster one with pauses
+would show nothing. From the beginning again when a round was faster than all before. What has piled up leaves in a
+pause as well."""
 FASTER: Final = 1.08
 RATE_MAX: Final = 5e7
 """Bytes a second. From here on nobody waits for the line, and nothing is held back."""
@@ -91,16 +93,18 @@ class SendingPace:
             self._idle.update(range(max(self._round, number - 2), number + 1))
         if number == self._round:
             return
-        if number > self._round + 1:
-            self._came.clear()
-        judged, before = number - 2, max(self._best, default=0.0)
-        if judged in self._came and judged not in self._idle:
-            self._best.append(self._came[judged] / ROUND_SECONDS)
+        before, paused = max(self._best, default=0.0), self._round in self._idle
+        for judged in sorted(round_ for round_ in self._came if round_ <= number - 2):
+            came = self._came.pop(judged)
+            if judged not in self._idle:
+                self._best.append(came / ROUND_SECONDS)
         best = max(self._best, default=0.0)
         self.rate = best if best < RATE_MAX else 0.0
-        self._turn = 0 if best > FASTER * before else (self._turn + 1) % len(GAINS)
-        self._came = {each: count for each, count in self._came.items() if each > judged}
-        self._idle = {each for each in self._idle if each > judged}
+        if best > FASTER * before:
+            self._turn = 0
+        elif not paused or GAINS[self._turn] < 1:
+            self._turn = (self._turn + 1) % len(GAINS)
+        self._idle = {each for each in self._idle if each >= number - 1}
         self._round = number
 
 

@@ -23,13 +23,15 @@ class Sent:
     """What came through a line whose rate may change: bytes after the first seconds, and how long each piece stood
     before the line."""
 
-    def __init__(self, rate: Callable[[float], float], busy: Callable[[float], bool] = lambda now: True) -> None:
+    def __init__(
+        self, rate: Callable[[float], float], busy: Callable[[float], bool] = lambda now: True, seconds: float = SECONDS
+    ) -> None:
         self.pace = SendingPace()
         self.bytes = 0
         self.waits: list[tuple[float, float]] = []
         free_at, now, sending = 0.0, 0.0, False
         under_way: deque[tuple[float, int]] = deque()
-        while now < SECONDS:
+        while now < seconds:
             while under_way and under_way[0][0] + DELAY <= now:
                 came, count = under_way.popleft()
                 self.pace.came(count, came, now)
@@ -76,6 +78,20 @@ def test_a_line_that_changes_is_found_out(before: float, after: float) -> None:
 def test_rounds_in_which_there_was_nothing_to_send_say_nothing() -> None:
     """Half of each round. The line is as fast as it was before."""
     sent = Sent(lambda now: 20 * MBIT, busy=lambda now: now < 12.0 or now % 1.0 < 0.5)
+    assert sent.pace.rate == pytest.approx(20 * MBIT, rel=0.05)
+
+
+def test_a_line_with_pauses_is_found_to_be_faster_than_it_was() -> None:
+    """Half of each step of five seconds has something to send, so that few rounds show anything. At first the line
+    carries something else besides."""
+    sent = Sent(lambda now: (10 if now < 15.0 else 40) * MBIT, busy=lambda now: now % 5.0 < 2.6, seconds=120.0)
+    assert sent.pace.rate == pytest.approx(40 * MBIT, rel=0.05)
+
+
+def test_a_line_with_pauses_is_not_forgotten() -> None:
+    """A round that is held back to the pace shows no more than that. One in eight of those that show anything is
+    faster, so that the best of ten is the line's."""
+    sent = Sent(lambda now: 20 * MBIT, busy=lambda now: now % 5.0 < 2.6, seconds=300.0)
     assert sent.pace.rate == pytest.approx(20 * MBIT, rel=0.05)
 
 
