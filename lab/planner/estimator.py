@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from ftnode.lab.lines.network import open_network
 from ftnode.lab.lines.switch import Homes
+from ftnode.lab.lines.tensors import read_events
 from ftnode.lab.swarms.swarm import Place, Swarm
 from ftnode.lab.swarms.trial import FOREVER, Trial, trial_manifest
 from ftnode.lab.traces.story import Story, first_commits
@@ -29,7 +30,7 @@ from ftnode.node.manifests.presets import preset
 from ftnode.protocol.lines.stage_work import traffic
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.parse import Evaluation, Manifest
-from ftnode.protocol.planning.run_step import FULL, HEADERS, on_the_wire, whole
+from ftnode.protocol.planning.run_step import FULL, HEADERS, copies_of, on_the_wire, whole
 from ftnode.protocol.planning.schedule import NO_LINE, NO_TENSORS, Batch, Layout, Machine, step_timing
 from ftnode.protocol.planning.swarm import in_words
 
@@ -146,7 +147,9 @@ def estimated(
         for stage, group in enumerate(groups)
     )
     tensors = on_the_wire(manifest.boundary_bytes) if case.lines else NO_TENSORS
-    batch = Batch(case.microbatches, manifest.pipeline.window, tensors, sums if case.lines else ())
+    batch = Batch(case.microbatches, manifest.pipeline.window, tensors)
+    if case.lines:
+        batch = replace(batch, sums=sums, copies=copies_of(manifest))
     named = {name: machines[name] for group in groups for name in group}
     return step_timing(Layout(groups, named | {leader: machines[leader]}, leader), batch).seconds
 
@@ -169,19 +172,26 @@ def _measured(name: str, case: Case, manifest: Manifest, trial: Trial) -> dict[s
     times = {told.record["step"]: told.time for told in first_commits(trial.story.commits)}
     steps = [later - earlier for earlier, later in pairwise(times[step] for step in range(first, first + STEPS + 1))]
     holders = [trial.story.holders(stage) for stage in range(case.stages + 1)]
-    seconds, by_schedule = (
-        median(steps),
-        estimated(case, manifest, holders, trial.story.names[view.leader], trial.story.paces),
-    )
+    leader, paces = trial.story.names[view.leader], _told(trial)
+    seconds, by_schedule = median(steps), estimated(case, manifest, holders, leader, paces)
     return {
         "name": name,
         "holders": in_words(tuple(holders)),
+        "leader": leader,
+        "paces": {f"{one} {stage}": pace for (one, stage), pace in sorted(paces.items())},
         "measured_seconds": seconds,
         "fastest_seconds": min(steps),
         "slowest_seconds": max(steps),
         "estimated_seconds": by_schedule,
         "error": by_schedule / seconds - 1,
     }
+
+
+def _told(trial: Trial) -> dict[tuple[str, int], float]:
+    """What volunteers have told each other last of their devices: (name, stage) → seconds of a microbatch."""
+    for told in read_events({name: trial.swarm.processes[name].trace for name in _holding(trial.story)}):
+        trial.story.take(told)
+    return trial.story.paces
 
 
 @contextmanager

@@ -72,7 +72,7 @@ class SendingPace:
             self._free_at = max(self._free_at, now - 2 * PIECE_SECONDS) + count / rate
 
     def came(self, count: int, at: float, now: float, queued: float) -> None:
-        """So many bytes came to a peer at a moment of the past, after they had stood in a queue for `queued` seconds."""
+        """So many bytes came to a peer at a moment of the past, after `queued` seconds in a queue."""
         self._renew(now)
         number = int(at / ROUND_SECONDS)
         if number >= self._round - 1:

@@ -25,6 +25,14 @@ def on_the_wire(tensors: BoundaryBytes) -> BoundaryBytes:
     return BoundaryBytes(*(ceil(HEADERS / FULL * size) for size in (tensors.forward, tensors.backward)))
 
 
+def copies_of(manifest: Manifest) -> tuple[int, ...]:
+    """Of each stage, the bytes of it that one keeper gets for a step on the mean, as they are on real lines."""
+    settings, lost = manifest.recovery, HEADERS / FULL
+    head = manifest.head_state_bytes / manifest.head_every if manifest.head_every else 0
+    block = manifest.shadow_bytes / settings.shadow_every if settings.shadow_every else 0
+    return (ceil(lost * head), *[ceil(lost * block)] * manifest.pipeline.stages)
+
+
 def timed(manifest: Manifest, line: Line, device: float | None = None, holders: int = 1) -> StepEstimate:
     """As estimate() of the bound, with the seconds of the schedule."""
     bound = estimate(manifest, line, device, holders)
@@ -39,6 +47,7 @@ def timed(manifest: Manifest, line: Line, device: float | None = None, holders: 
         on_the_wire(manifest.boundary_bytes),
         tuple(ceil(HEADERS / FULL * whole(one.traffic.sums, holders)) for one in bound.stages),
         manifest.pipeline.swap,
+        copies=copies_of(manifest),
     )
     seconds = step_timing(Layout(tuple(groups), machines), batch).seconds
     stages = tuple(
