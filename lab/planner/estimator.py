@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, Final
@@ -30,8 +30,8 @@ from ftnode.node.manifests.presets import preset
 from ftnode.protocol.lines.stage_work import traffic
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.parse import Evaluation, Manifest
-from ftnode.protocol.planning.run_step import FULL, HEADERS, copies_of, on_the_wire, whole
-from ftnode.protocol.planning.schedule import NO_LINE, NO_TENSORS, Batch, Layout, Machine, step_timing
+from ftnode.protocol.planning.run_step import FULL, HANDLED_SECONDS, HEADERS, copies_of, on_the_wire, whole
+from ftnode.protocol.planning.schedule import NO_TENSORS, Batch, Layout, Machine, step_timing
 from ftnode.protocol.planning.swarm import in_words
 
 MEETING_POINT: Final = "bootstrap"
@@ -54,7 +54,7 @@ class Home:
     @property
     def line(self) -> Line:
         up, down = (rate * 1e6 / 8 for rate in self.rates)
-        return Line(up, down, DELAY_SECONDS) if up else NO_LINE
+        return Line(up or inf, down or inf, (DELAY_SECONDS if up else 0.0) + HANDLED_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +110,22 @@ def figures(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "layouts": len(layouts),
         "measured": layouts,
     }
+
+
+def text(found: Mapping[str, Any]) -> list[str]:
+    """The table of docs/explanation/planner.md, as Markdown."""
+    rows = [
+        f"| {one['name']} | {one['holders']} | {one['measured_seconds']:.2f} s | {one['estimated_seconds']:.2f} s "
+        f"| {one['error']:+.1%} |"
+        for one in found["measured"]
+    ]
+    return [
+        "| layout | who holds what | measured | estimated | error |",
+        "|---|---|---|---|---|",
+        *rows,
+        "",
+        f"{found['mean_error']:.1%} on the mean of {found['layouts']}, {found['worst_error']:.1%} at worst.",
+    ]
 
 
 def measure(name: str, case: Case) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Lines of hosts: boundary tensors wait for the sender's line up, and for the receiver's line down.
 
 All links of a host share its lines. Those that have a tensor to send share the line up evenly. Each takes one tensor
-after the other, backward before forward and early microbatches before late ones, as a node orders them. While a tensor is still being sent, its first bytes come out at
-the other end, so that it has passed both lines when it has passed the thinner one. A tensor that is there is not sent
-again before it has come, as in a node.
+after the other, backward before forward and early microbatches before late ones, as a node orders them. While a tensor
+is still being sent, its first bytes come out at the other end, so that it has passed both lines when it has passed the
+thinner one. A tensor that is there is not sent again before it has come, as in a node.
 
 Control messages take the delay only. Sums, copies and weights take the times that the world gives them.
 """
@@ -51,8 +51,8 @@ class Outgoing:
 
 @dataclass(slots=True)
 class LineUp:
-    """Of one host. `queues`: what waits, by link; `sending`: what is on the line, by link, since `looked_at`; `here`: what
-    waits, is on the line or on its way. `turn`: a number of the last change to what is on the line."""
+    """Of one host. `queues`: what waits, by link; `sending`: what is on the line, by link, as it was at `looked_at`;
+    `here`: what waits, is on the line or on its way. `turn`: a number of the last change to what is on the line."""
 
     host: str
     queues: dict[int, list[tuple[Urgency, int, Outgoing]]] = field(default_factory=dict)

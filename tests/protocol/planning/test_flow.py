@@ -64,8 +64,8 @@ def test_copies_of_the_head_count_on_the_line_of_its_holder() -> None:
         batch = Batch(16, 16, BoundaryBytes(4, 4), copies=copies)
         found.append(seconds(Flow(Swarm(machines, dict.fromkeys(machines, 4), (1,) * 4, batch)), chain))
     (liquid, scheduled), (with_copies, scheduled_with) = found
-    assert with_copies - liquid == pytest.approx(80.0), "two keepers"
-    assert 40.0 < scheduled_with - scheduled < 81.0
+    assert with_copies - liquid == pytest.approx(80.0, rel=0.1), "two keepers"
+    assert scheduled_with - scheduled == pytest.approx(80.0, rel=0.1)
     assert with_copies == pytest.approx(scheduled_with, rel=0.15)
 
 
