@@ -21,8 +21,12 @@ def keepers_of(
 ) -> tuple[tuple[int, Name], ...]:  # fmt: skip
     """(stage, name): who keeps a copy of what, of the head and of block stages where these are kept. `sites`, `kept`:
     as in keepers() of recovery/copies.py."""
-    found = [(HEAD, name) for name in _of_head(holders, sites, kept)] if head else []
-    return (*found, *(_of_blocks(holders, sites) if blocks else ()))
+    found: list[tuple[int, Name]] = []
+    if head:
+        found += [(HEAD, name) for name in _of_head(holders, sites, kept)]
+    if blocks:
+        found += _of_blocks(holders, sites)
+    return tuple(found)
 
 
 def _of_head(holders: Sequence[tuple[Name, ...]], sites: Mapping[Name, str], kept: Collection[Name]) -> list[Name]:
@@ -46,14 +50,16 @@ def _of_head(holders: Sequence[tuple[Name, ...]], sites: Mapping[Name, str], kep
 
 
 def _firsts_before_others(groups: Sequence[tuple[Name, ...]]) -> list[Name]:
-    return [*(peer for group in groups for peer in group[:1]), *(peer for group in groups for peer in group[1:])]
+    firsts = [peer for group in groups for peer in group[:1]]
+    return firsts + [peer for group in groups for peer in group[1:]]
 
 
 def _of_blocks(holders: Sequence[tuple[Name, ...]], sites: Mapping[Name, str]) -> list[tuple[int, Name]]:
     """One for each block stage, as near to half the pipeline away as can be, and not next to it. Each keeps no more
     shadows than it holds block stages, as long as others have room; stages that have few at other sites choose first.
     """
-    stages, found = len(holders) - 1, list[tuple[int, Name]]()
+    stages: int = len(holders) - 1
+    found: list[tuple[int, Name]] = []
     blocks = range(1, stages + 1)
     places = [(peer, other, rank) for other in blocks for rank, peer in enumerate(holders[other])]
     room = Counter(peer for peer, _, _ in places)
@@ -63,17 +69,10 @@ def _of_blocks(holders: Sequence[tuple[Name, ...]], sites: Mapping[Name, str]) -
         if stage
     }
     for stage in sorted(blocks, key=lambda stage: (sum(near == 0 for near, *_ in able[stage]), stage)):
-        half = keeping_stage(stage, stages)
+        half: int = keeping_stage(stage, stages)
         beside = {peer for other in blocks if abs(other - stage) == 1 for peer in holders[other]}
         ranked = [
-            (
-                room[peer] <= 0,
-                near,
-                peer in beside,
-                *_between(half, other, stages),
-                rank,
-                peer,
-            )
+            (room[peer] <= 0, near, peer in beside, _between(half, other, stages), rank, peer)
             for near, peer, other, rank in able[stage]
         ]
         if ranked:
