@@ -7,9 +7,11 @@ whom, which replica a lost stage gets, and who moves.
 
 - *Part of what somebody holds*: a range at one end of it, in its place (SWARM and Petals move whole stages).
 - *Beside others*: all that the same peers hold, or one stage of it, as one more holder.
+- *All that somebody holds*, in its place. Then that one holds nothing, and is placed again as anybody who comes.
 
 A second holder is looked for only where no part of what somebody holds is worth taking. Its sums go over lines of which
-nobody knows how fast they are before they are full, so that they would look free.
+nobody knows how fast they are before they are full, so that they would look free. Nobody loses its place unless a step
+is a tenth shorter by that than with any other change, by the schedule: so each time there are fewer such changes left.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from math import sqrt
+from math import inf, sqrt
 from types import MappingProxyType
 from typing import Final
 
@@ -35,7 +37,7 @@ stage does not go with the first one then."""
 ALIKE: Final = 0.05
 """Of the cost of the best place. Others that cost no more than that beside it are as fast: paces are measured."""
 GAIN: Final = 0.1
-"""Of the step, what a move must gain at least."""
+"""Of the step, what a move must gain at least, and what must be gained by it that somebody loses its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,22 +157,38 @@ class Changes:
         """One loss takes all of them."""
         return len({self.sites.get(name) or name for name in group}) == 1
 
-    def best_place(self, name: str, learnt: Collection[int] = ()) -> Choice | None:
+    def best_place(self, name: str, learnt: Collection[int] = (), steps: float = inf) -> Choice | None:
         """Of somebody who comes; None where nothing that it could do is worth it. `learnt`: stages that somebody learns
-        already, and that nobody gives up meanwhile."""
+        already, and that nobody gives up meanwhile; `steps`: as of best_move()."""
+        found = self._room_for(name, learnt)
+        before = self.present if found is None else found.place.holders
+        return self._instead(name, learnt, before, steps) or found
+
+    def _room_for(self, name: str, learnt: Collection[int]) -> Choice | None:
+        """Where nobody loses its place."""
         present = self.worth(self.present)
         reliefs = (place for place in self.reliefs(name) if not {*place.stages} & {*learnt})
         for places, most in ((reliefs, 1.0), (self.joins(name), 1 + NOISE)):
-            found = self._compared(places)
-            if found and found[0][1].cost < most * present.cost:
-                return _choice(self._safest_first(found, most * present.cost), present)
+            found = [one for one in self._compared(places) if one[1].cost < most * present.cost]
+            choice = self._confirmed(self._safest_first(found), most) if found else None
+            if choice is not None:
+                return choice
         return None
 
-    def _safest_first(self, found: Sequence[tuple[Place, Worth]], most: float) -> list[tuple[Place, Worth]]:
-        """Of those that are as fast as the best one, and cost less than `most`, the one first after which fewest stages
-        can go in one loss: with their only holder, or with the site of all of them."""
-        limit = min(most, (1 + ALIKE) * found[0][1].cost)
-        equal = [one for one in found if one[1].cost < limit] or found[:1]
+    def _instead(self, name: str, learnt: Collection[int], before: Holders, steps: float) -> Choice | None:
+        """In whose place, where that is clearly better than `before`. It must make up, in so many steps, for a stop
+        that is as long as it takes to learn, although there is none."""
+        most = (1 - GAIN) * self.worth(before).cost
+        places = [place for place in self.successions(name) if not {*place.stages} & {*learnt}]
+        found = [one for one in self._compared(places) if one[1].cost < most]
+        choice = self._confirmed(found, 1 - GAIN, before)
+        saved = choice.present.cost - choice.worth.cost if choice is not None else 0.0
+        return choice if saved * steps > self.risk.seconds else None
+
+    def _safest_first(self, found: Sequence[tuple[Place, Worth]]) -> list[tuple[Place, Worth]]:
+        """Of those that are as fast as the best one, the one first after which fewest stages can go in one loss: with
+        their only holder, or with the site of all of them."""
+        equal = [one for one in found if one[1].cost <= (1 + ALIKE) * found[0][1].cost]
         safest = min(equal, key=lambda one: sum(map(self._together, one[0].holders)))
         return [safest, *(one for one in found if one is not safest)]
 
@@ -196,16 +214,19 @@ class Changes:
 
     def _places(self, name: str, limiting: Collection[str]) -> Iterator[Place]:
         """Those that help somebody who limits."""
-        for place in (*self.reliefs(name), *self.joins(name)):
+        for place in (*self.reliefs(name), *self.joins(name), *self.successions(name)):
             groups = {other for stage in place.stages for other in self.present[stage]}
             if not groups.isdisjoint(limiting):
                 yield place
 
-    def _confirmed(self, found: Sequence[tuple[Place, Worth]]) -> Choice | None:
-        """The best of the most promising ones, by the schedule, where it is clearly better than the present layout."""
-        present = self.scheduled(self.present) if found else Worth(0.0, 0.0, 0.0)
+    def _confirmed(
+        self, found: Sequence[tuple[Place, Worth]], most: float = 1 - GAIN, before: Holders = ()
+    ) -> Choice | None:
+        """The first of the most promising ones that costs less than `most` times the present layout by the schedule, or
+        what there would be `before`."""
+        present = self.scheduled(before or self.present) if found else Worth(0.0, 0.0, 0.0)
         sure = [(place, self.scheduled(place.holders)) for place, _ in found[:CONFIRMED]]
-        sure = _in_order([one for one in sure if one[1].cost < (1 - GAIN) * present.cost])
+        sure = [one for one in _in_order(sure) if one[1].cost < most * present.cost]
         return _choice(sure, present) if sure else None
 
     def best_move(self, movable: Mapping[str, tuple[int, ...]], steps: float) -> Choice | None:
@@ -256,6 +277,12 @@ class Changes:
                     for part in dict.fromkeys((run[-count:], run[:count])):
                         if self._able(name, part):
                             yield self._place(name, part, giver)
+
+    def successions(self, name: str) -> Iterator[Place]:
+        """All that somebody holds."""
+        for giver, stages in sorted(self.held.items()):
+            if giver != name and self._able(name, stages):
+                yield self._place(name, stages, giver)
 
     def joins(self, name: str) -> Iterator[Place]:
         """As one more holder of what the same peers hold."""
