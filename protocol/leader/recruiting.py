@@ -200,7 +200,7 @@ class Recruiting:
     def _load(self, s: Situation, presences: Mapping[Peer, Presence]) -> Callable[[Peer, Sequence[int]], float]:
         """Seconds of a peer for a microbatch in all that it holds and in some more stages."""
         held = {peer: self.view.stages_of(peer) for peer in s.members}
-        paces = paces_of(s, held, presences)
+        paces = paces_of(s, held, presences, self.memory.measured)
 
         def busy(peer: Peer, more: Sequence[int]) -> float:
             block, head = paces[peer]

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
+from ftnode.protocol.planning.costs import FLOW_WORK, schedule_work
 from ftnode.protocol.planning.drafts import EQUAL, PAIR, SOLE, Draft, drafts
 from ftnode.protocol.planning.flow import Flow
 from ftnode.protocol.planning.schedule import step_timing
@@ -21,13 +21,8 @@ from ftnode.protocol.planning.swarm import Holders, Range, Swarm, holders_of, in
 
 WORK_MAX: Final = 40_000
 """About microseconds, of one core of 2024."""
-FLOW_WORK: Final = 3
-TASK_WORK: Final = 4
 DRAFT_WORK: Final = 4
-"""Of these, what the liquid takes for each holding, the schedule for each task, and drafts for each machine and stage.
-"""
-HOLDING_TASKS: Final = 8
-"""A schedule begins with as much work for each holding as for so many tasks."""
+"""Of these, what drafts take for each machine and stage."""
 SCHEDULED: Final = 0.6
 """The part of it that is left for schedules."""
 PRESENT: Final = "as it is"
@@ -229,10 +224,7 @@ class _Search:
                 best = min(best, self._scheduled(holders))
 
     def _work(self, holders: Holders) -> float:
-        hops = len(holders)
-        if self.swarm.batch.fused:
-            hops = 1 + sum(one != other for one, other in pairwise(holders))
-        return TASK_WORK * (2 * hops * self.swarm.batch.microbatches + HOLDING_TASKS * sum(map(len, holders)))
+        return schedule_work(holders, self.swarm.batch)
 
     def _scheduled(self, holders: Holders) -> float:
         if holders not in self.scheduled:

@@ -27,7 +27,7 @@ def over_best(world: World) -> float:
     leader = world.by_id[view.leader.id].participant
     s = leader._situation
     assert leader.leader is not None
-    swarm = Outlook(s, leader.leader.memory, view.holders).changes.swarm
+    swarm = Outlook(s, leader.leader.memory, view.holders).costs.swarm
     present = tuple(tuple(map(name_of, group)) for group in view.holders)
     best = best_layout(swarm, present)
     assert best is not None

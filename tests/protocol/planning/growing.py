@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from random import Random
 
 from ftnode.protocol.manifest.boundary import BoundaryBytes
-from ftnode.protocol.planning.changes import Changes, Risk, without
+from ftnode.protocol.planning.changes import Changes, without
+from ftnode.protocol.planning.costs import Costs, Risk
 from ftnode.protocol.planning.schedule import Batch
 from ftnode.protocol.planning.swarm import Holders, Swarm, alike, stages_of
 
@@ -41,7 +42,7 @@ def grown(swarm: Swarm, replicas: int, risk: Risk) -> tuple[Holders, int]:
 
 def _changed(swarm: Swarm, holders: Holders, names: list[str], replicas: int, risk: Risk) -> Iterator[Holders]:
     for _ in range(CHANGES_MAX):
-        changes = Changes(_of(swarm, names), holders, replicas, risk)
+        changes = Changes(Costs(_of(swarm, names), risk), holders, replicas)
         found = next((one for name in names if name not in changes.held and (one := changes.best_place(name))), None)
         if found is None:
             movable = {
