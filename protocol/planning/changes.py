@@ -108,7 +108,7 @@ class Changes:
         reliefs = (place for place in self.reliefs(name) if not {*place.stages} & {*learnt})
         for places, most in ((reliefs, 1 + NOISE * alone), (self.joins(name), 1 + NOISE)):
             found = [one for one in self._compared(places) if one[1].cost < most * present.cost]
-            choice = self._confirmed(self._safest_first(found), most) if found else None
+            choice = self._confirmed(found, most)
             if choice is not None:
                 return choice
         return None
@@ -124,11 +124,14 @@ class Changes:
         return choice if saved * steps > self.costs.risk.seconds else None
 
     def _safest_first(self, found: Sequence[tuple[Place, Worth]]) -> list[tuple[Place, Worth]]:
-        """Of those that are as fast as the best one, the one first after which fewest stages can go in one loss: with
-        their only holder, or with the site of all of them."""
-        equal = [one for one in found if one[1].cost <= (1 + ALIKE) * found[0][1].cost]
+        """Best first, but before them, of those that are as fast as the best one, that after which fewest stages can go
+        in one loss: with their only holder, or with the site of all of them. Of equals the one that came first."""
+        if not found:
+            return []
+        most = (1 + ALIKE) * min(worth.cost for _, worth in found)
+        equal = (one for one in found if one[1].cost <= most)
         safest = min(equal, key=lambda one: sum(map(self.costs.together, one[0].holders)))
-        return [safest, *(one for one in found if one is not safest)]
+        return [safest, *_in_order([one for one in found if one is not safest])]
 
     def best_wider(self, names: Sequence[str]) -> Choice | None:
         """Which of these, who hold something, takes a part of what somebody else holds, or all, or joins; None where a
@@ -178,11 +181,12 @@ class Changes:
     def _confirmed(
         self, found: Sequence[tuple[Place, Worth]], most: float = 1 - GAIN, before: Holders = ()
     ) -> Choice | None:
-        """The first of the most promising ones that costs less than `most` times the present layout by the schedule, or
-        what there would be `before`."""
+        """The best of the most promising ones by the schedule, where it costs less than `most` times the present
+        layout, or what there would be `before`. Of those that are as fast the safest."""
         present = self.costs.scheduled(before or self.present) if found else Worth(0.0, 0.0, 0.0)
-        sure = [(place, self.costs.scheduled(place.holders)) for place, _ in found[:CONFIRMED]]
-        sure = [one for one in _in_order(sure) if one[1].cost < most * present.cost]
+        promising = self._safest_first(found)[:CONFIRMED]
+        sure = [(place, self.costs.scheduled(place.holders)) for place, _ in promising]
+        sure = self._safest_first([one for one in sure if one[1].cost < most * present.cost])
         return _choice(sure, present) if sure else None
 
     def best_move(self, movable: Mapping[str, tuple[int, ...]], steps: float) -> Choice | None:
