@@ -205,12 +205,12 @@ class Changes:
                 if pays_off(present, away, worth, self.costs.risk.seconds, steps):
                     found.append((place, worth))
         choice = self._confirmed(_in_order(found))
-        if choice is None:
-            return None
-        # It is asked as anybody who comes then.
-        name = choice.place.name
-        left = self._after(without(self.present, name, movable[name]))
-        given = left.best_place(name, steps=steps)
+        return self._when_free(choice.place.name, movable[choice.place.name], steps) if choice is not None else None
+
+    def _when_free(self, name: str, stages: Sequence[int], steps: float) -> Choice | None:
+        """What somebody is given who has given these up, as anybody who comes: where it is not clearly better, the next
+        change would take this one back."""
+        given = self._after(without(self.present, name, stages)).best_place(name, steps=steps)
         return self._confirmed([(given.place, given.worth)]) if given is not None else None
 
     def best_filler(self, movable: Mapping[str, tuple[int, ...]], stage: int) -> str | None:
