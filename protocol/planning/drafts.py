@@ -132,7 +132,7 @@ def equal_stages(flow: Flow) -> Draft | None:
 
 def _parts(flow: Flow, order: Sequence[int], count: int) -> Draft | None:
     """The stages in parts of equal work, with groups that are equally fast, as far as machines fit."""
-    work = [0.0, *accumulate(min(paces[stage] for paces in flow.paces) for stage in range(flow.stages))]
+    work = [0.0, *accumulate(flow.work)]
     cuts = [min(range(len(work)), key=lambda at: abs(work[at] - work[-1] * part / count)) for part in range(count + 1)]
     ranges = [(first, last - 1) for first, last in pairwise(cuts)]
     if cuts[0] or any(last < first for first, last in ranges):
@@ -155,8 +155,8 @@ def _block(flow: Flow, number: int) -> float:
 
 def _least(flow: Flow, draft: Callable[[float], Draft | None]) -> Draft | None:
     """The draft for the shortest time of a microbatch for which there is one."""
-    work = [min(paces[stage] for paces in flow.paces) for stage in range(flow.stages)]
-    low, high = sum(work) / len(flow.names) / 4, 4 * sum(work) + 4 * max(flow.line_seconds) + 1e-9
+    work = sum(flow.work)
+    low, high = work / len(flow.names) / 4, 4 * work + 4 * max(flow.line_seconds) + 1e-9
     best = draft(high)
     if best is None:
         high *= 1e4
