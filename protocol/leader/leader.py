@@ -582,6 +582,7 @@ class Leader:
         self.restart.listen(s)
         rungs = recruiting.rungs(s, stages)
         progress.halted = recruiting.halt_reason(s, rungs)
+        self.memory.plan = recruiting.weighed(s, stages)
         recruiting.close(recruiting.open_stages())
         if s.me not in progress.statuses:  # offers name the base, so that who has exactly that is asked first
             return out

@@ -132,8 +132,8 @@ class Leavers:
         return [leaver for leaver in sorted(self._since) if not self.alone(leaver, joins)]
 
     def successor(self, me: Peer, joins: Collection[tuple[int, Peer]]) -> Peer:
-        """Who leads the next view: a leader that keeps nothing, since it leaves or others have taken its place, gives it
-        to a voter that stays, or to one who joins."""
+        """Who leads the next view: a leader that keeps nothing, since it leaves or somebody has taken its place, gives
+        it to a voter that stays, or to one who joins."""
         losses, ours = self.losses, self.view.stages_of(me)
         if not ours or any(losses.vacated.get((stage, me)) != HANDED_OVER for stage in ours):
             return me

@@ -18,7 +18,7 @@ Whoever moves is asked as a newcomer then, by the same costs, so that no change 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from math import inf
@@ -45,7 +45,7 @@ PAIRS_WORK: Final = 15_000
 """About microseconds: for comparing places of one kind by the liquid, and after which no pairs of changes are thought
 of."""
 REJECTED: Final = 2
-"""So many are told of."""
+"""So many of a kind are told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,11 @@ class Choice:
     present: Worth
     rejected: tuple[tuple[Place, Worth], ...] = ()
 
+    def over(self, others: Iterable[tuple[Place, Worth]]) -> Choice:
+        """With the best ones of other kinds that were looked at."""
+        known = {self.place, *(place for place, _ in self.rejected)}
+        return replace(self, rejected=(*self.rejected, *(one for one in others if one[0] not in known)))
+
     @property
     def reason(self) -> str:
         """In words, with the numbers."""
@@ -77,12 +82,15 @@ class Choice:
         return text + (f" (rejected: {others})" if others else "")
 
 
-
 def in_short(place: Place) -> str:
     """Without the name of who takes it."""
     names = ["head" if not stage else str(stage) for stage in place.stages]
     spoken = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-    return f"{spoken} in another's place" if place.giver else f"{spoken} beside others"
+    if place.giver is None:
+        return f"{spoken} beside others"
+    return f"{spoken} in another's place" + (
+        "" if stages_of(place.holders).get(place.giver) else ", which is free then"
+    )
 
 
 class Changes:
@@ -98,28 +106,22 @@ class Changes:
     def best_place(self, name: str, learnt: Collection[int] = (), steps: float = inf) -> Choice | None:
         """Of somebody who comes; None where nothing that it could do is worth it. `learnt`: stages that somebody learns
         already, and that nobody gives up meanwhile; `steps`: as of best_move()."""
-        found = self._room_for(name, learnt)
-        before = self.present if found is None else found.place.holders
-        return self._instead(name, learnt, before, steps) or found
-
-    def _room_for(self, name: str, learnt: Collection[int]) -> Choice | None:
-        """Where nobody loses its place."""
         present, alone = self.costs.liquid(self.present), self.costs.in_one_hand(self.present)
-        reliefs = (place for place in self.reliefs(name) if not {*place.stages} & {*learnt})
-        for places, most in ((reliefs, 1 + NOISE * alone), (self.joins(name), 1 + NOISE)):
-            found = [one for one in self._compared(places) if one[1].cost < most * present.cost]
-            choice = self._confirmed(found, most)
-            if choice is not None:
-                return choice
-        return None
+        choice, looked = None, list[tuple[Place, Worth]]()
+        for places, most in ((self.reliefs(name), 1 + NOISE * alone), (self.joins(name), 1 + NOISE)):
+            if choice is None:
+                found = self._compared(place for place in places if not (place.giver and {*place.stages} & {*learnt}))
+                choice = self._confirmed([one for one in found if one[1].cost < most * present.cost], most)
+                looked += found[:1]
+        found = self._compared(place for place in self.successions(name) if not {*place.stages} & {*learnt})
+        choice = self._instead(found, self.present if choice is None else choice.place.holders, steps) or choice
+        return None if choice is None else choice.over([*looked, *found[:1]])
 
-    def _instead(self, name: str, learnt: Collection[int], before: Holders, steps: float) -> Choice | None:
+    def _instead(self, found: Sequence[tuple[Place, Worth]], before: Holders, steps: float) -> Choice | None:
         """In whose place, where that is clearly better than `before`. It must make up, in so many steps, for a stop
         that is as long as it takes to learn, although there is none."""
         most = self.costs.liquid(before).cost
-        places = [place for place in self.successions(name) if not {*place.stages} & {*learnt}]
-        found = [one for one in self._compared(places) if one[1].cost < most]
-        choice = self._confirmed(found, 1 - GAIN, before)
+        choice = self._confirmed([one for one in found if one[1].cost < most], 1 - GAIN, before)
         saved = choice.present.cost - choice.worth.cost if choice is not None else 0.0
         return choice if saved * steps > self.costs.risk.seconds else None
 

@@ -41,7 +41,7 @@ def test_where_only_single_changes_are_thought_of_they_would_not(monkeypatch: py
 
 def test_who_moves_without_being_asked_as_a_newcomer_would_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     def unasked(self: Changes, name: str, stages: tuple[int, ...], steps: float) -> object:
-        places = [place for place in self._after(self.present).joins(name)]
+        places = self._after(self.present).joins(name)
         return self._confirmed(self._compared(places), 2.0)
 
     monkeypatch.setattr(Changes, "_when_free", unasked)
