@@ -16,7 +16,7 @@ from typing import Final
 from ftnode.protocol.planning.flow import Flow
 from ftnode.protocol.planning.swarm import Range
 
-PARTS: Final = (2, 3, 4, 6, 8, 12)
+PARTS: Final = (1, 2, 3, 4, 6, 8, 12)
 """So many equal parts are tried."""
 CHAINS_MAX: Final = 400
 """Where there are no more chains of sole holders than this, all are tried."""
@@ -53,6 +53,10 @@ def drafts(flow: Flow) -> Iterator[tuple[str, Draft]]:
         parts = _parts(flow, fastest, count)
         if parts is not None:
             yield f"{count} equal parts", parts
+        for apart in (False, True):
+            alone = _parts_alone(flow, fastest, count, apart)
+            if alone is not None:
+                yield f"{count} equal parts of the fastest" + (" behind a head" if apart else ""), alone
     for few in _halves(len(fastest) // 2):
         for name, draft in (
             ("a chain", partial(_chain, flow, fastest[:few], SLIVER)),
@@ -145,6 +149,21 @@ def _parts(flow: Flow, order: Sequence[int], count: int) -> Draft | None:
             held[number] = ranges[slowest]
             rates[slowest] += 1 / max(flow.busy(number, *ranges[slowest]), 1e-9)
     return held if all(rates) else None
+
+
+def _parts_alone(flow: Flow, order: Sequence[int], count: int, apart: bool) -> Draft | None:
+    """Equal parts, each of the first one that has room for it and nothing yet. `apart`: the head is a part of its own.
+    """
+    first, held = int(apart), Draft()
+    if apart:
+        count = min(count, flow.stages - 1)
+    cuts = [first + part * (flow.stages - first) // count for part in range(count + 1)]
+    for one in [*([(0, 0)] if apart else []), *((start, end - 1) for start, end in pairwise(cuts))]:
+        number = next((one_of for one_of in order if one_of not in held and flow.fits(one_of, *one)), None)
+        if number is None or one[1] < one[0]:
+            return None
+        held[number] = one
+    return held
 
 
 def _block(flow: Flow, number: int) -> float:

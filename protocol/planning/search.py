@@ -39,7 +39,9 @@ PROMISING: Final = 1.2
 HELPERS: Final = 6
 """So many machines with time to spare are thought of for the one that limits."""
 STARTS: Final = 3
-"""Drafts that are changed."""
+"""Drafts that are changed, each of another kind."""
+NO_NUMBERS: Final = str.maketrans("", "", "0123456789")
+"""Kinds differ by more than a number."""
 FEW: Final = 200
 """Changes of one machine that are all tried."""
 
@@ -109,8 +111,13 @@ class _Search:
             found.append((seconds, what, draft))
         self.left -= DRAFT_WORK * len(self.flow.names) * self.flow.stages
         found.sort(key=lambda one: one[0])
-        for _, what, draft in found[:STARTS]:
-            self._climb(what, draft)
+        kinds: dict[str, tuple[str, Draft]] = {}
+        for _, what, draft in found:
+            kinds.setdefault(what.translate(NO_NUMBERS), (what, draft))
+        starts = [*kinds.values()][:STARTS]
+        for number, (what, draft) in enumerate(starts):
+            share = 1 if what == PRESENT else len(starts) - number
+            self._climb(what, draft, self.left - (self.left - self.reserved) / share)
         if not self.about:
             return None
         self._schedule_the_best()
@@ -130,14 +137,14 @@ class _Search:
             self.about[holders], self.done[holders] = (what, seconds), done
         return self.about[holders][1], self.done[holders]
 
-    def _climb(self, what: str, draft: Draft) -> None:
-        """Changes of one machine, or of two that swap, as long as one of them pays."""
+    def _climb(self, what: str, draft: Draft, reserved: float) -> None:
+        """Changes of one machine, or of two that swap, as long as one of them pays, and more work than that is left."""
         seconds, done = self._look(what, self._holders(draft))
         better = True
         while better:
             better = False
             for changed in self._changes(draft, done):
-                if self.left < self.reserved:
+                if self.left < reserved:
                     return
                 holders = self._holders(changed)
                 if holders in self.about:
@@ -211,7 +218,7 @@ class _Search:
         order = sorted(self.about, key=lambda holders: (self.about[holders][1], holders))
         kinds: dict[str, Holders] = {}
         for holders in order:
-            kinds.setdefault(self.about[holders][0], holders)
+            kinds.setdefault(self.about[holders][0].translate(NO_NUMBERS), holders)
         best = self._scheduled(order[0])
         for kind, worse in ((PRESENT, CLEARLY_WORSE), (EQUAL, WORSE)):
             holders = kinds.get(kind, ())
