@@ -39,6 +39,7 @@ def drafts(flow: Flow) -> Iterator[tuple[str, Draft]]:
     if equal is not None:
         yield EQUAL, equal
     fastest = sorted(range(len(flow.names)), key=lambda number: (_block(flow, number), number))
+    devices = sorted(fastest, key=lambda number: flow.paces[number][min(1, flow.stages - 1)])
     roomy = sorted(fastest, key=lambda number: -flow.room[number])
     length = max(last - first + 1 for reach in flow.reach for first, last in enumerate(reach))
     for sliver in (SLIVER, 0.5):
@@ -53,10 +54,14 @@ def drafts(flow: Flow) -> Iterator[tuple[str, Draft]]:
         parts = _parts(flow, fastest, count)
         if parts is not None:
             yield f"{count} equal parts", parts
-        for apart in (False, True):
-            alone = _parts_alone(flow, fastest, count, apart)
+        for what, order, apart in (
+            ("fastest", fastest, False),
+            ("fastest, behind a head", fastest, True),
+            ("fastest devices, behind a head", devices, True),
+        ):
+            alone = _parts_alone(flow, order, count, apart)
             if alone is not None:
-                yield f"{count} equal parts of the fastest" + (" behind a head" if apart else ""), alone
+                yield f"{count} equal parts of the {what}", alone
     for few in _halves(len(fastest) // 2):
         for name, draft in (
             ("a chain", partial(_chain, flow, fastest[:few], SLIVER)),
@@ -152,16 +157,15 @@ def _parts(flow: Flow, order: Sequence[int], count: int) -> Draft | None:
 
 
 def _parts_alone(flow: Flow, order: Sequence[int], count: int, apart: bool) -> Draft | None:
-    """Equal parts, each of the first one that has room for it and nothing yet. `apart`: the head is a part of its own.
-    """
-    first, held = int(apart), Draft()
-    if apart:
-        count = min(count, flow.stages - 1)
+    """Equal parts, each of the first one that has room for it and nothing yet. `apart`: the head is a part of its own."""
+    first, held, left = int(apart), Draft(), [*order]
+    count = min(count, flow.stages - first)
     cuts = [first + part * (flow.stages - first) // count for part in range(count + 1)]
-    for one in [*([(0, 0)] if apart else []), *((start, end - 1) for start, end in pairwise(cuts))]:
-        number = next((one_of for one_of in order if one_of not in held and flow.fits(one_of, *one)), None)
-        if number is None or one[1] < one[0]:
+    for one in (*[(0, 0)][:first], *((start, end - 1) for start, end in pairwise(cuts))):
+        number = next((number for number in left if flow.fits(number, *one)), None)
+        if number is None:
             return None
+        left.remove(number)
         held[number] = one
     return held
 

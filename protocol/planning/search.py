@@ -39,7 +39,7 @@ PROMISING: Final = 1.2
 HELPERS: Final = 6
 """So many machines with time to spare are thought of for the one that limits."""
 STARTS: Final = 3
-"""Drafts that are changed, each of another kind."""
+"""Drafts that are changed, each of another kind, with as much work each, but the present layout with all."""
 NO_NUMBERS: Final = str.maketrans("", "", "0123456789")
 """Kinds differ by more than a number."""
 FEW: Final = 200
