@@ -157,7 +157,7 @@ def _parts(flow: Flow, order: Sequence[int], count: int) -> Draft | None:
 
 
 def _parts_alone(flow: Flow, order: Sequence[int], count: int, apart: bool) -> Draft | None:
-    """Equal parts, each of the first one that has room for it and nothing yet. `apart`: the head is a part of its own."""
+    """Equal parts, each held by the first one that has room and nothing yet. `apart`: the head is a part by itself."""
     first, held, left = int(apart), Draft(), [*order]
     count = min(count, flow.stages - first)
     cuts = [first + part * (flow.stages - first) // count for part in range(count + 1)]
