@@ -181,14 +181,15 @@ class Changes:
                 yield place
 
     def _confirmed(
-        self, found: Sequence[tuple[Place, Worth]], most: float = 1 - GAIN, before: Holders = ()
+        self, found: Sequence[tuple[Place, Worth]], most: float | None = None, before: Holders = ()
     ) -> Choice | None:
-        """The best of the most promising ones by the schedule, where it costs less than `most` times the present
-        layout, or what there would be `before`. Of those that are as fast the safest."""
+        """The best of the most promising ones by the schedule, where it costs less than `most` times (as a move must)
+        the present layout, or what there would be `before`. Of those that are as fast the safest."""
         present = self.costs.scheduled(before or self.present) if found else Worth(0.0, 0.0, 0.0)
         promising = self._safest_first(found)[:CONFIRMED]
         sure = [(place, self.costs.scheduled(place.holders)) for place, _ in promising]
-        sure = self._safest_first([one for one in sure if one[1].cost < most * present.cost])
+        limit = (1 - GAIN if most is None else most) * present.cost
+        sure = self._safest_first([one for one in sure if one[1].cost < limit])
         return _choice(sure, present) if sure else None
 
     def best_move(self, movable: Mapping[str, tuple[int, ...]], steps: float) -> Choice | None:
