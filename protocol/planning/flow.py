@@ -47,6 +47,8 @@ class Flow:
         self.lines = [machine.line for machine in machines]
         self.room = [swarm.room[name] for name in self.names]
         self.paces = [[sum(machine.paces.get(s, (inf, inf))) for s in range(self.stages)] for machine in machines]
+        self.work = [min((paces[stage] for paces in self.paces), default=inf) for stage in range(self.stages)]
+        """Of each stage, seconds of the machine that is fastest there."""
         self._until = [[0.0, *accumulate(paces)] for paces in self.paces]
         self._bytes = [0, *accumulate(swarm.sizes)]
         self.reach = [self._reach(number) for number in range(len(self.names))]

@@ -167,7 +167,7 @@ class _Run:
         """Holder of the head → the microbatches that it admits, last first."""
         self.beside = {
             (head, stage): beside(head, heads, group, by_stage[0], by_stage[stage])
-            for head in heads for stage, group in groups
+            for head in heads for stage, group in groups if stage and len(group) > 1
         }  # fmt: skip
         self.done_at = [0.0] * len(layout.holders)
         """When each stage has accumulated the last of its visits."""

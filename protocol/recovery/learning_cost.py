@@ -53,10 +53,15 @@ def steps_lost(stage: int, rung: Rung | None, settings: Settings, age: float = 0
     return (FIRST_MODEL if rung is Rung.FIRST else 1.0) * first * fewer
 
 
+def rebuilt_lately(rebuilt: Iterable[int], step: int) -> int:
+    """How many of the stages that were rebuilt at these steps count for one that is lost at `step`."""
+    return sum(step - at < LONG_AGO for at in rebuilt)
+
+
 def risked_steps(settings: Settings, rebuilt: Iterable[int] = (), step: int = 0) -> tuple[float, ...]:
     """Of each stage, the head's first, when its last holder goes and all others stay. `rebuilt`: at which steps stages
     were, of a run that is at `step`."""
-    before = sum(step - at < LONG_AGO for at in rebuilt)
+    before = rebuilt_lately(rebuilt, step)
     return tuple(_risked(stage, settings, before) for stage in range(settings.stage_count))
 
 
