@@ -1,8 +1,8 @@
 """A stage killed in a real swarm under each protection, beside the same run and the same loss in one process.
 
-`python -m ftnode.lab.recovery.swarm_kills OUT` runs `ftnode demo --kill 1@200` for each `--protect` and three seeds,
-three minutes each. It writes OUT/swarm_kills.json and OUT/swarm_kills.csv, and prints the table. It goes on with what
-OUT has.
+`python -m ftnode.lab.recovery.swarm_kills OUT [SEED ...]` runs `ftnode demo --kill 1@200` for each `--protect` and
+three seeds, three minutes each. It writes OUT/swarm_kills.json and OUT/swarm_kills.csv, and prints the table. It goes
+on with what OUT has.
 
 The twin is `WholeModel` with the demo's model, optimiser, seed and data. It gives the undamaged curve, since a swarm
 that loses a stage has none, and what the rung that the swarm took is worth there. Losses are in nats per byte.
@@ -77,13 +77,14 @@ def demo_size() -> DemoSize:
 
 
 class Twin(WholeModel):
-    """The demo's run in one process. A swarm draws its validation windows by the run's seed."""
+    """The demo's run in one process. A swarm draws its validation windows by the run's seed, and numbers them after the
+    microbatches of a step."""
 
     size: DemoSize
 
     def validate(self) -> float:
         size = self.size
-        numbers = range(size.validation_microbatches)
+        numbers = range(size.microbatches, size.microbatches + size.validation_microbatches)
         windows = (
             validation_batch(self.corpus, self.seed, number, size.sequences, size.config.context) for number in numbers
         )
@@ -91,7 +92,8 @@ class Twin(WholeModel):
 
 
 def of_demo(protect: str, seed: int) -> dict[str, Any]:
-    """One demo. `validation`: losses by step. Raises UserError (70) when it fails, or kills in another step."""
+    """One demo. `validation`: losses by step. Raises UserError (70) when it fails, kills in another
+    step, or loses another stage."""
     with TemporaryDirectory(prefix="ftnode-swarm-kills-") as folder:
         report = Path(folder) / "demo"
         failed = run(DemoConfig(
@@ -100,6 +102,12 @@ def of_demo(protect: str, seed: int) -> dict[str, Any]:
         found = json.loads((report / "report.json").read_text()) if not failed else {}
     if not found or [made["step"] for made in found["recoveries"]] != [STEP]:
         raise UserError(f"the demo with --protect {protect} --seed {seed} failed; call again to go on", 70)
+    if [made["stage"] for made in found["rebuilds"]] != [STAGE]:
+        raise UserError(
+            f"the demo with --protect {protect} --seed {seed} lost other stages as well, as on a busy machine; call "
+            "again to go on",
+            70,
+        )
     return {"protect": protect, "seed": seed, "recovery": found["recoveries"][0], "validation": found["validation"],
             "seconds": found["training_seconds"]}  # fmt: skip
 
@@ -172,14 +180,14 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     return found
 
 
-def main(out: Path) -> None:
+def main(out: Path, seeds: Sequence[int] = SEEDS) -> None:
     kept, rows = out / "kept", []
-    for seed in SEEDS:
+    for seed in seeds:
         for protect in PROTECTIONS:
             kept_or_made(kept / f"demo-{protect}-{seed}.json", partial(of_demo, protect, seed))
     torch.set_num_threads(1)
     size, corpus = demo_size(), load_corpus("")
-    for seed in SEEDS:
+    for seed in seeds:
         demos = [json.loads((kept / f"demo-{protect}-{seed}.json").read_text()) for protect in PROTECTIONS]
         for swap in (False, True):
             ours = [demo for demo in demos if (demo["protect"] == SWAPPED) is swap]
@@ -207,4 +215,4 @@ def _copied_step(reason: str) -> int:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), tuple(map(int, sys.argv[2:])) or SEEDS)
