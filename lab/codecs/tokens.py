@@ -8,12 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ftnode.lab.codecs.plan import Scale
 from ftnode.lab.parts.data import byte_level_bpe
 from ftnode.lab.recovery.whole_model import VALIDATION_SEED, Size
 from ftnode.models.data import SEPARATOR, Corpus, Tokens, load_corpus, validation_batch
@@ -21,6 +20,16 @@ from ftnode.models.shards import PARTS, Index, open_shards, read_index
 from ftnode.node.data.build import build
 from ftnode.node.data.sources import Piece, Position, record_pieces
 from ftnode.node.data.tokenizers import FileTokenizer
+
+
+class Tokenized(Protocol):
+    """Which tokens are wanted: of so large a vocabulary, from about so much of each part of the text; 0: from all."""
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def text_bytes_max(self) -> int: ...
 
 
 class Documents:
@@ -39,12 +48,12 @@ class Documents:
             yield from record_pieces(self._texts[number], self.label, (number + 1,))
 
 
-def open_tokens(folder: Path, scale: Scale) -> tuple[Corpus, Index]:
+def open_tokens(folder: Path, wanted: Tokenized) -> tuple[Corpus, Index]:
     """The shards in `folder`, which are made where they are missing. Raises DataError."""
     if not folder.exists():
         whole = load_corpus("")
-        texts = {part: documents(getattr(whole, part), scale.text_bytes_max) for part in PARTS}
-        learnt = byte_level_bpe(texts["training"], scale.vocabulary)
+        texts = {part: documents(getattr(whole, part), wanted.text_bytes_max) for part in PARTS}
+        learnt = byte_level_bpe(texts["training"], wanted.vocabulary)
         tokenizer = FileTokenizer("the contest's tokenizer", learnt.to_str().encode())
         build([Documents(part, texts[part], whole.sha256) for part in PARTS], tokenizer, folder)
     return open_shards(folder), read_index(folder)[0]

@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, Final
 
 from ftnode.lab.lines.network import open_network
 from ftnode.lab.lines.switch import Homes
+from ftnode.lab.lines.tensors import read_events
 from ftnode.lab.swarms.swarm import Place, Swarm
 from ftnode.lab.swarms.trial import FOREVER, Trial, trial_manifest
 from ftnode.lab.traces.story import Story, first_commits
@@ -29,8 +30,8 @@ from ftnode.node.manifests.presets import preset
 from ftnode.protocol.lines.stage_work import traffic
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.parse import Evaluation, Manifest
-from ftnode.protocol.planning.run_step import FULL, HEADERS, on_the_wire, whole
-from ftnode.protocol.planning.schedule import NO_LINE, NO_TENSORS, Batch, Layout, Machine, step_timing
+from ftnode.protocol.planning.run_step import FULL, HANDLED_SECONDS, HEADERS, copies_of, on_the_wire, whole
+from ftnode.protocol.planning.schedule import NO_TENSORS, Batch, Layout, Machine, step_timing
 from ftnode.protocol.planning.swarm import in_words
 
 MEETING_POINT: Final = "bootstrap"
@@ -53,7 +54,7 @@ class Home:
     @property
     def line(self) -> Line:
         up, down = (rate * 1e6 / 8 for rate in self.rates)
-        return Line(up, down, DELAY_SECONDS) if up else NO_LINE
+        return Line(up or inf, down or inf, (DELAY_SECONDS if up else 0.0) + HANDLED_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,22 @@ def figures(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def text(found: Mapping[str, Any]) -> list[str]:
+    """The table of docs/explanation/planner.md, as Markdown."""
+    rows = [
+        f"| {one['name']} | {one['holders']} | {one['measured_seconds']:.2f} s | {one['estimated_seconds']:.2f} s "
+        f"| {one['error']:+.1%} |"
+        for one in found["measured"]
+    ]
+    return [
+        "| layout | who holds what | measured | estimated | error |",
+        "|---|---|---|---|---|",
+        *rows,
+        "",
+        f"{found['mean_error']:.1%} on the mean of {found['layouts']}, {found['worst_error']:.1%} at worst.",
+    ]
+
+
 def measure(name: str, case: Case) -> dict[str, Any]:
     """One swarm. Raises UserError (69) where there are no network namespaces and the case has lines."""
     manifest = manifest_for(case)
@@ -146,7 +163,9 @@ def estimated(
         for stage, group in enumerate(groups)
     )
     tensors = on_the_wire(manifest.boundary_bytes) if case.lines else NO_TENSORS
-    batch = Batch(case.microbatches, manifest.pipeline.window, tensors, sums if case.lines else ())
+    batch = Batch(case.microbatches, manifest.pipeline.window, tensors)
+    if case.lines:
+        batch = replace(batch, sums=sums, copies=copies_of(manifest))
     named = {name: machines[name] for group in groups for name in group}
     return step_timing(Layout(groups, named | {leader: machines[leader]}, leader), batch).seconds
 
@@ -169,19 +188,26 @@ def _measured(name: str, case: Case, manifest: Manifest, trial: Trial) -> dict[s
     times = {told.record["step"]: told.time for told in first_commits(trial.story.commits)}
     steps = [later - earlier for earlier, later in pairwise(times[step] for step in range(first, first + STEPS + 1))]
     holders = [trial.story.holders(stage) for stage in range(case.stages + 1)]
-    seconds, by_schedule = (
-        median(steps),
-        estimated(case, manifest, holders, trial.story.names[view.leader], trial.story.paces),
-    )
+    leader, paces = trial.story.names[view.leader], _told(trial)
+    seconds, by_schedule = median(steps), estimated(case, manifest, holders, leader, paces)
     return {
         "name": name,
         "holders": in_words(tuple(holders)),
+        "leader": leader,
+        "paces": {f"{one} {stage}": pace for (one, stage), pace in sorted(paces.items())},
         "measured_seconds": seconds,
         "fastest_seconds": min(steps),
         "slowest_seconds": max(steps),
         "estimated_seconds": by_schedule,
         "error": by_schedule / seconds - 1,
     }
+
+
+def _told(trial: Trial) -> dict[tuple[str, int], float]:
+    """What volunteers have told each other last of their devices: (name, stage) → seconds of a microbatch."""
+    for told in read_events({name: trial.swarm.processes[name].trace for name in _holding(trial.story)}):
+        trial.story.take(told)
+    return trial.story.paces
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from ftnode.lab.planner import estimator, flexitrain, moving, volunteers
+from ftnode.lab.planner import estimator, flexitrain, memory, moving, reachable, volunteers
 from ftnode.lab.planner.odyssey import figures, of_seed, text
 from ftnode.lab.planner.pictures import draw_all
 from ftnode.lab.planner.setting import Setting
@@ -23,7 +23,8 @@ from ftnode.lab.results.result_files import folder_for, kept_or_made, write_atom
 from ftnode.node.watch.status_table import Table
 
 PARTS: Final = ("odyssey", "settings", "volunteers", "flexitrain")
-"""Without `estimator`, which starts real swarms."""
+"""Without `estimator` and `memory`, which start real swarms and compute processes, and `open`, which takes longer than
+these together."""
 CHURN_HOURS: Final = 4.0
 CHURN_SEEDS: Final = 4
 DRAWS: Final = 4
@@ -130,9 +131,31 @@ def _estimator(asked: Asked, kept: Kept) -> dict[str, Any]:
     return {"estimator": estimator.figures(cases)}
 
 
+def _memory(asked: Asked, kept: Kept) -> dict[str, Any]:
+    rows = [
+        kept("memory", holder, partial(memory.measure, holder))
+        for holder in memory.HOLDERS if not asked.names or holder.name in asked.names
+    ]  # fmt: skip
+    return {"memory": memory.figures(rows)}
+
+
+def _open(asked: Asked, kept: Kept) -> dict[str, Any]:
+    """Of Odyssey's hours and rates, whatever was asked; the rest as `reachable` varies it."""
+    lines = {
+        name: [kept("open", (setting, seed), partial(reachable.of_line, setting, seed)) for seed in range(asked.seeds)]
+        for name, setting in reachable.LINES.items() if not asked.names or name in asked.names
+    }  # fmt: skip
+    cells, seeds = [*reachable.cells()] if not asked.names else [], min(asked.seeds, reachable.GRID_SEEDS)
+    grid = [
+        [kept("bounds", (setting, seed), partial(reachable.bounds, setting, seed)) for seed in range(seeds)]
+        for setting in cells
+    ]
+    return {"second_attempt": reachable.figures(lines, grid)}
+
+
 MADE: Final[Mapping[str, Callable[[Asked, Kept], dict[str, Any]]]] = {
     "odyssey": _odyssey, "settings": _settings, "volunteers": _volunteers, "flexitrain": _flexitrain,
-    "estimator": _estimator,
+    "estimator": _estimator, "memory": _memory, "open": _open,
 }  # fmt: skip
 
 
@@ -147,6 +170,8 @@ def _text(asked: Asked, found: Mapping[str, Any]) -> list[str]:
             f"without matching; {one['moves_per_peer_hour']:.2f} moves per machine and hour; an answer takes "
             f"{one['answer_seconds']['mean']:.3f} s, a plan of 64 machines {one['plan_of_64']['mean']:.3f} s"
         ]
+    if "second_attempt" in found:
+        lines += ["", *reachable.text(found["second_attempt"])]
     if "settings" in found:
         lines += ["", *_settings_table(found["settings"])]
     if "volunteers" in found:
@@ -154,21 +179,10 @@ def _text(asked: Asked, found: Mapping[str, Any]) -> list[str]:
     if "flexitrain" in found:
         lines += ["", *_flexitrain_table(found["flexitrain"])]
     if "estimator" in found:
-        lines += ["", *_estimator_table(found["estimator"])]
+        lines += ["", *estimator.text(found["estimator"])]
+    if "memory" in found:
+        lines += ["", *memory.text(found["memory"])]
     return lines
-
-
-def _estimator_table(found: Mapping[str, Any]) -> list[str]:
-    rows = [
-        (one["name"], f"{one['measured_seconds']:.3f}", f"{one['estimated_seconds']:.3f}", f"{one['error']:+.1%}",
-         one["holders"])
-        for one in found["measured"]
-    ]  # fmt: skip
-    return [
-        "seconds of a step, in real swarms and by the schedule:",
-        *Table(("layout", "measured", "estimated", "error", "who holds what"), tuple(rows)).lines(),
-        f"{found['mean_error']:.1%} on the mean of {found['layouts']}, {found['worst_error']:.1%} at worst",
-    ]
 
 
 def _settings_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -16,15 +16,18 @@ from statistics import mean
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ftnode.lab.recovery.failures import Schedule
 from ftnode.lab.recovery.rebuilding import WAYS, rebuild
+from ftnode.lab.recovery.residual import residual_of, works
 from ftnode.lab.recovery.texts import Text
 from ftnode.lab.recovery.whole_model import EXPORTED, Kept, Size, WholeModel, version_of
 from ftnode.lab.results.cut_off_work import Slice
 from ftnode.models.data import Corpus
 from ftnode.models.encoding import decode, encode
 from ftnode.models.stage import Stage
+from ftnode.protocol.words.settings import Settings
 
 LOSSES_KEPT = 10
 
@@ -39,6 +42,8 @@ class Policy:
     forward pass. `settle_steps`: for so long after a loss the survivors learn at `settle_factor` of their rate.
     `hold_above`: they do so only while the training loss is more than this above what it was (nats; 0: all the time).
     `boost_steps`: for so long the rebuilt stage learns at `boost_factor` times `rate_factor`.
+    `head_every`: commits between two copies of the head, with its moments; 0: none. `omit_steps`: for so many steps
+    routes leave out a middle stage that is lost, where the manifest's rule allows it; only then it is rebuilt.
     """
 
     name: str
@@ -59,6 +64,8 @@ class Policy:
     boost_factor: float = 1.0
     clip: float = 0.0
     """Gradients are clipped to this norm instead of the size's own; 0: to that."""
+    head_every: int = 0
+    omit_steps: int = 0
 
     @property
     def loses(self) -> bool:
@@ -89,17 +96,27 @@ class Run:
     """A model in training under a policy."""
 
     def __init__(
-        self, size: Size, corpus: Corpus, policy: Policy, schedule: Schedule, seed: int, device: str, folder: Path
-    ) -> None:
+        self, size: Size, corpus: Corpus, policy: Policy, schedule: Schedule, seed: int, device: str, folder: Path,
+        residuals: bool = False,
+    ) -> None:  # fmt: skip
+        """`residuals`: of every block stage that is lost, CheckFree's residual is measured, too."""
         size = replace(size, clip=policy.clip or size.clip)
         self.size, self.policy, self.schedule = size, policy, schedule
         self.model = WholeModel(size, corpus, seed, device, policy.swap, policy.redundant, policy.swap_every)
         self.counted = Counted()
         self.damages: list[tuple[int, tuple[int, ...], float]] = []
-        """(iteration, stages lost, by how much the validation loss rose when they were rebuilt)."""
+        """(iteration, stages lost, by how much the validation loss rose when they were rebuilt or left out)."""
+        self.returns: list[tuple[int, tuple[int, ...], float]] = []
+        """The same of stages that were left out, when they were rebuilt."""
+        self.residuals: list[tuple[int, int, float, float, float]] | None = [] if residuals else None
+        """(iteration, stage lost, own, averaged, rebuilt): see residual.py."""
         self._checkpoint = folder / f"checkpoint-{policy.name}-{seed}.pt"
         self._shadows: dict[int, tuple[bytes, int]] = {}
         """By stage: encoded numbers, count of updates."""
+        self._head: tuple[Tensor, int] | None = None
+        """The newest copy of the head's weights and moments, and its count of updates."""
+        self._out_until: dict[int, int] = {}
+        """Stages that routes leave out, and the iteration before which they are rebuilt."""
         self._rates: dict[int, float] = {}
         self._lost_at = 0
         """The last iteration that met a loss; 0: none has."""
@@ -138,7 +155,8 @@ class Run:
                 (stage, torch.frombuffer(bytearray(content), dtype=torch.uint8), updates)
                 for stage, (content, updates) in self._shadows.items()
             ],
-            "rates": self._rates, "rebuilt_at": self._rebuilt_at, "losses": list(self._losses),
+            "rates": self._rates, "rebuilt_at": self._rebuilt_at, "losses": list(self._losses), "head": self._head,
+            "out_until": self._out_until, "returns": self.returns, "residuals": self.residuals,
         }  # fmt: skip
 
     def resume(self, state: dict[str, Any]) -> None:
@@ -150,10 +168,14 @@ class Run:
         self._shadows = {stage: (bytes(content.numpy()), updates) for stage, content, updates in state["shadows"]}
         self._rates, self._rebuilt_at = state["rates"], state["rebuilt_at"]
         self._losses.extend(state["losses"])
+        self._head, self._out_until = state["head"], state["out_until"]
+        self.returns, self.residuals = state["returns"], state["residuals"]
+        self.model.omitted = tuple(sorted(self._out_until))
 
     def advance(self, iteration: int) -> None:
         """What is lost before `iteration`, its step, and what is copied after it."""
         if self.policy.loses:
+            self._return(iteration)
             self._lose(iteration)
         self._set_rates(iteration)
         self.counted.train_seconds += _timed(partial(self._step, iteration))
@@ -165,14 +187,34 @@ class Run:
             self.model.forward_again(iteration)
 
     def _lose(self, iteration: int) -> None:
-        lost = self.schedule.lost_before(iteration)
+        # Of a stage that is left out there is nothing to lose.
+        lost = tuple(stage for stage in self.schedule.lost_before(iteration) if stage not in self._out_until)
         if not lost:
             return
         self.counted.failures += len(lost)
         before = self.model.validate() if self.policy.way else 0.0
+        seen = works(self.model, lost) if self.residuals is not None else {}
         self.counted.recovery_seconds += _timed(lambda: self._recover(iteration, lost))
         if self.policy.way:
             self.damages.append((iteration, lost, self.model.validate() - before))
+        if self.residuals is not None:
+            gone = frozenset({*lost, *self.model.omitted})
+            for stage, work in seen.items():
+                found = residual_of(self.model, stage, work, gone)
+                self.residuals.append((iteration, stage, found.own, found.averaged, found.rebuilt))
+
+    def _return(self, iteration: int) -> None:
+        """Stages that were left out for their time are rebuilt."""
+        back = tuple(stage for stage, until in self._out_until.items() if until <= iteration)
+        if not back:
+            return
+        before = self.model.validate()
+        for stage in back:
+            del self._out_until[stage]
+        self.model.omitted = tuple(sorted(self._out_until))
+        for stage in back:
+            self._rebuild(iteration, stage, back)
+        self.returns.append((iteration, back, self.model.validate() - before))
 
     def _recover(self, iteration: int, lost: tuple[int, ...]) -> None:
         if self.policy.checkpoint_every:
@@ -181,21 +223,37 @@ class Run:
         for stage in lost:
             if self.policy.redundant:
                 self._came_back("redundant", 3 * _bytes(self.model.stages[stage]))
+            elif stage == 0:
+                self._head_from_copy()
             elif stage in self._shadows:
                 self._from_shadow(stage)
+            elif self._may_leave_out(stage):
+                self._out_until[stage] = iteration + self.policy.omit_steps
+                self.model.omitted = tuple(sorted(self._out_until))
+                self._came_back("omit", 0)
             else:
-                rebuilt = rebuild(
-                    self.model, stage, WAYS[self.policy.way], optimiser=self.policy.optimiser,
-                    rate_factor=self.policy.rate_factor, lost=frozenset(lost), draw=iteration * 1000 + stage,
-                )  # fmt: skip
-                self._came_back(self.policy.way, rebuilt.moved_bytes)
-                self._rates[stage] = self.policy.rate_factor
+                self._rebuild(iteration, stage, lost)
         if not self.policy.redundant:
             holding = self._lost_at and iteration < self._lost_at + self.policy.settle_steps
             if not holding and self._losses:
                 self._before = mean(self._losses)
             self._lost_at = iteration
             self._rebuilt_at.update(dict.fromkeys(lost, iteration))
+
+    def _rebuild(self, iteration: int, stage: int, lost: tuple[int, ...]) -> None:
+        rebuilt = rebuild(
+            self.model, stage, WAYS[self.policy.way], optimiser=self.policy.optimiser,
+            rate_factor=self.policy.rate_factor, lost=frozenset({*lost, *self.model.omitted}),
+            draw=iteration * 1000 + stage,
+        )  # fmt: skip
+        self._came_back(self.policy.way, rebuilt.moved_bytes)
+        self._rates[stage] = self.policy.rate_factor
+
+    def _may_leave_out(self, stage: int) -> bool:
+        """By the rule of the swarm (Settings.may_leave_out)."""
+        stages = self.size.stages
+        settings = Settings("lab", stages, steps=0, microbatches=1, window=1, swap=self.policy.swap, omit=True)
+        return bool(self.policy.omit_steps) and settings.may_leave_out({*self._out_until, stage})
 
     def _came_back(self, how: str, moved_bytes: int) -> None:
         self.counted.by[how] = self.counted.by.get(how, 0) + 1
@@ -209,6 +267,14 @@ class Run:
         with_moments = self.policy.shadow_part == EXPORTED
         held.become(version_of(self.model.step), updates if with_moments else 0, held.rate_factor, 0.0)
         self._came_back("shadow", len(content))
+
+    def _head_from_copy(self) -> None:
+        """Rung `head`: weights and moments as they were at the newest copy. Without one the run would halt."""
+        assert self._head is not None, "the head is lost before its first copy; let losses begin later"
+        held, (content, updates) = self.model.stages[0], self._head
+        held.state(EXPORTED).copy_(content)
+        held.become(version_of(self.model.step), updates, held.rate_factor, held.norm_squared)
+        self._came_back("head", content.nbytes)
 
     def _roll_back(self, lost: int) -> None:
         before = self.model.step
@@ -227,6 +293,10 @@ class Run:
             self.counted.copy_seconds += _timed(self._shadow)
             size = sum(len(content) for content, _ in self._shadows.values())
             self._kept(size, size)
+        if policy.head_every and model.step % policy.head_every == 0:
+            head = model.stages[0]
+            self._head = (head.state(EXPORTED).clone(), head.updates)
+            self._kept(self._head[0].nbytes, self._head[0].nbytes)
         if policy.swap and policy.way:
             # CheckFree+ sends embedding and LM head to the stages before and after them (section 4.3).
             self._kept(2 * _bytes(model.stages[0]), 2 * _bytes(model.stages[0]))
@@ -270,18 +340,19 @@ class Run:
 
 def run(
     size: Size, corpus: Corpus, texts: tuple[Text, ...], policy: Policy, schedule: Schedule, seed: int, device: str,
-    folder: Path, validate_every: int, texts_at: int = 0, slice_: Slice | None = None,
+    folder: Path, validate_every: int, texts_at: int = 0, slice_: Slice | None = None, residuals: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train `schedule.iterations` iterations; the result as JSON has it. Losses in nats per byte.
+    """Train `schedule.iterations` iterations; the result as JSON has it. Losses in nats per token, or per byte where
+    the corpus is a text.
 
     `texts` are read after iteration `texts_at`, so that a longer run can be compared too; 0: after the last. With a
     `slice_` it goes on where its file says, and raises CutOff, with the file written, when the time is up.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    one = Run(size, corpus, policy, schedule, seed, device, folder)
+    one = Run(size, corpus, policy, schedule, seed, device, folder, residuals)
     afterwards: dict[str, float] = {}
     cut = slice_ or Slice()
-    before = cut.load()
+    before = cut.load(f"{one.size} {policy} {schedule}, seed {seed}, text {corpus.sha256}, {validate_every}")
     if before is not None:
         one.resume(before["run"])
         afterwards |= before["texts"]
@@ -296,7 +367,8 @@ def run(
             )
 
     curve = one.go(schedule.iterations, validate_every, look)
-    return {
+    watched = {"returns": one.returns, "residuals": one.residuals} if residuals else {}
+    return watched | {
         "size": size.name, "seed": seed, "policy": asdict(policy), "probability": schedule.probability,
         "iterations": schedule.iterations, "curve": curve, "texts": afterwards, "counted": asdict(one.counted),
         "damages": one.damages, "parameters": size.config.total_parameters(), "final_step": one.model.step,

@@ -42,17 +42,21 @@ class Size:
     """Largest norm of one stage's gradient."""
     encodings: tuple[str, str] = ("", "")
     """Of activations and of gradients between stages; "": nothing is encoded."""
+    decay_steps: int = 0
+    """At which half a cosine has brought the rate down to `decay_to` of it; 0: it stays constant."""
+    decay_to: float = 0.05
 
     @property
     def tokens_per_step(self) -> int:
         return self.microbatches * self.sequences * self.config.context
 
     def optimiser(self) -> OptimiserConfig:
-        """Adam as in the paper's appendix A.2: (0.9, 0.999), no weight decay; constant rate, so that equal losses are
-        equally far into a run whatever its length."""
+        """Adam as in the paper's appendix A.2: (0.9, 0.999), no weight decay. Where no decay is asked for the rate is
+        constant, so that equal losses are equally far into a run whatever its length."""
         return OptimiserConfig(
-            learning_rate=self.learning_rate, steps=0, beta1=0.9, beta2=0.999, warmup_steps=self.warmup_steps,
-            decay="constant", clip=self.clip,
+            learning_rate=self.learning_rate, steps=self.decay_steps, beta1=0.9, beta2=0.999,
+            warmup_steps=self.warmup_steps, decay="cosine" if self.decay_steps else "constant",
+            minimum_factor=self.decay_to, clip=self.clip,
         )  # fmt: skip
 
 

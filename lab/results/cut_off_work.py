@@ -22,13 +22,17 @@ class CutOff(Exception):
 class Slice:
     """One piece of work within its time. `path` None: it is never cut off, and begins at its beginning.
 
-    `is_over` says whether the time is up. `seconds` are those of the slices before.
+    `is_over` says whether the time is up. `seconds` are those of the slices before. `save_every`: seconds from one
+    saved state to the next while the work goes on, so that a process that is killed loses no more; 0: none is saved.
     """
 
-    def __init__(self, path: Path | None = None, is_over: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, path: Path | None = None, is_over: Callable[[], bool] = lambda: False, save_every: float = 0.0
+    ) -> None:
         self._path, self._is_over, self._settings = path, is_over, ""
         self._seconds = 0.0
-        self._began = time.monotonic()
+        self._began = self._saved = time.monotonic()
+        self._save_every = save_every
 
     def load(self, settings: str = "") -> dict[str, Any] | None:
         """What the slice before has left, None when this is the first. `settings`: all that decides what comes out of
@@ -46,13 +50,20 @@ class Slice:
     def check(self, reached: str, state: Callable[[], dict[str, Any]]) -> None:
         """Between two parts of the work. Raises CutOff when the time is up, after `state` (plain values and tensors)
         was written."""
-        if self._path is None or not self._is_over():
+        if self._path is None:
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.with_name(self._path.name + ".new")
-        torch.save(state() | {"seconds": self.seconds(), "settings": self._settings}, temporary)
-        os.replace(temporary, self._path)
-        raise CutOff(reached)
+        if self._is_over():
+            self._write(self._path, state())
+            raise CutOff(reached)
+        if self._save_every and time.monotonic() - self._saved >= self._save_every:
+            self._write(self._path, state())
+            self._saved = time.monotonic()
+
+    def _write(self, path: Path, state: dict[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(path.name + ".new")
+        torch.save(state | {"seconds": self.seconds(), "settings": self._settings}, temporary)
+        os.replace(temporary, path)
 
     def seconds(self) -> float:
         """Of wall clock, all slices together."""

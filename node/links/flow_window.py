@@ -42,6 +42,8 @@ class FlowWindow:
         self.sent = 0
         self.received = 0
         """As far as its receipts say."""
+        self.queued = 0.0
+        """Seconds that what the last receipt is for stood in a queue on its way."""
         self._written: deque[tuple[int, float]] = deque()
         """What was sent by when, of all that has no receipt yet."""
         self._shortest = [inf, inf]
@@ -80,7 +82,7 @@ class FlowWindow:
             written = self._written.popleft()[1]
         if written is None:
             return now
-        queued = self._queued(at - written, now)
+        queued = self.queued = self._queued(at - written, now)
         if self._round is not None and received >= self._round[0]:
             _, before, began = self._round
             if self._full and at > began:

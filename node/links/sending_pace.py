@@ -21,10 +21,15 @@ from typing import Final
 import trio
 
 ROUND_SECONDS: Final = 1.0
+QUEUED_SECONDS: Final = 0.05
+"""On the mean of a round: more than two pieces that leave at once wait for each other, and half of what a window lets
+stand (QUEUE_SECONDS of flow_window.py)."""
 ROUNDS: Final = 10
 """With something to send all the time, of which the best counts."""
 GAINS: Final = (1.2, 0.7, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
-"""Of the line's rate, one for each round in turn; from the beginning again when a round was faster than all before."""
+"""Of the line's rate, one for each round in turn that has something to send all the time: a faster one with pauses
+would show nothing. From the beginning again when a round was faster than all before. What has piled up leaves in a
+pause as well."""
 FASTER: Final = 1.08
 RATE_MAX: Final = 5e7
 """Bytes a second. From here on nobody waits for the line, and nothing is held back."""
@@ -40,8 +45,8 @@ class SendingPace:
         self.rate = 0.0
         self._best: deque[float] = deque(maxlen=ROUNDS)
         self._round = self._turn = 0
-        self._came: dict[int, int] = {}
-        """Round → bytes that came to peers in it."""
+        self._came: dict[int, tuple[int, float]] = {}
+        """Round → bytes that came to peers in it, and these times the seconds that they stood in a queue."""
         self._sending = False
         self._idle: set[int] = set()
         """Rounds in which there was nothing to send for a while."""
@@ -66,12 +71,13 @@ class SendingPace:
             rate = self.rate * GAINS[self._turn]
             self._free_at = max(self._free_at, now - 2 * PIECE_SECONDS) + count / rate
 
-    def came(self, count: int, at: float, now: float) -> None:
-        """So many bytes came to a peer at a moment of the past."""
+    def came(self, count: int, at: float, now: float, queued: float) -> None:
+        """So many bytes came to a peer at a moment of the past, after `queued` seconds in a queue."""
         self._renew(now)
         number = int(at / ROUND_SECONDS)
         if number >= self._round - 1:
-            self._came[number] = self._came.get(number, 0) + count
+            before, stood = self._came.get(number, (0, 0.0))
+            self._came[number] = before + count, stood + count * queued
 
     def begin(self, now: float) -> None:
         """From now on there is something to send."""
@@ -91,16 +97,19 @@ class SendingPace:
             self._idle.update(range(max(self._round, number - 2), number + 1))
         if number == self._round:
             return
-        if number > self._round + 1:
-            self._came.clear()
-        judged, before = number - 2, max(self._best, default=0.0)
-        if judged in self._came and judged not in self._idle:
-            self._best.append(self._came[judged] / ROUND_SECONDS)
+        before, paused = max(self._best, default=0.0), self._round in self._idle
+        for judged in sorted(round_ for round_ in self._came if round_ <= number - 2):
+            came, stood = self._came.pop(judged)
+            full = stood >= QUEUED_SECONDS * came
+            if judged not in self._idle and (full or 0 < max(self._best, default=0.0) < came / ROUND_SECONDS):
+                self._best.append(came / ROUND_SECONDS)
         best = max(self._best, default=0.0)
         self.rate = best if best < RATE_MAX else 0.0
-        self._turn = 0 if best > FASTER * before else (self._turn + 1) % len(GAINS)
-        self._came = {each: count for each, count in self._came.items() if each > judged}
-        self._idle = {each for each in self._idle if each > judged}
+        if best > FASTER * before:
+            self._turn = 0
+        elif not paused or GAINS[self._turn] < 1:
+            self._turn = (self._turn + 1) % len(GAINS)
+        self._idle = {each for each in self._idle if each >= number - 1}
         self._round = number
 
 

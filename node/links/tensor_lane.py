@@ -136,7 +136,7 @@ class TensorLane:
             received, microseconds = RECEIPT.unpack(await read_exactly(stream, RECEIPT.size))
             before, now = self._window.received, trio.current_time()
             came_at = self._window.receipt(received, microseconds / 1e6, now)
-            self._line.pace.came(received - before, came_at, now)
+            self._line.pace.came(received - before, came_at, now, self._window.queued)
             while self._written and self._written[0].end <= received:
                 self._forget(self._written.popleft())
             self._news.set()

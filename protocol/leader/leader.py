@@ -15,7 +15,7 @@ from ftnode.protocol.leader.disputes import Suspects
 from ftnode.protocol.leader.duty import Duty
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.learners import Learners
-from ftnode.protocol.leader.leavers import Leavers
+from ftnode.protocol.leader.leavers import HANDED_OVER, Leavers
 from ftnode.protocol.leader.lenders import lent
 from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.omissions import Omissions
@@ -445,7 +445,7 @@ class Leader:
         reasons += [f"{peer} takes {spoken_stage(stage)}" for stage, peer in sorted(fills.items())]
         leaves = [(stage, peer) for peer in going for stage in self.view.stages_of(peer)]
         for stage, giver in dict.fromkeys((*self.learners.given_up(joins), *leaves)):
-            self.losses.vacate(stage, giver, "handed over")
+            self.losses.vacate(stage, giver, HANDED_OVER)
             reasons.append(f"{giver} hands {spoken_stage(stage)} over")
         if settled:
             names = ", ".join(map(str, settled))
@@ -605,6 +605,7 @@ class Leader:
         self.restart.listen(s)
         rungs = recruiting.rungs(s, stages)
         progress.halted = recruiting.halt_reason(s, rungs)
+        self.memory.plan = recruiting.weighed(s, stages)
         recruiting.close(recruiting.open_stages())
         if s.me not in progress.statuses:  # offers name the base, so that who has exactly that is asked first
             return out

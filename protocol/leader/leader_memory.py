@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ftnode.protocol.leader.disputes import Disputes
@@ -93,6 +93,8 @@ class LeaderMemory:
     """Of the view that this peer led last."""
     newcomers: set[Peer] = field(default_factory=set)
     """Members that came in views that this peer led, and have not shown yet how fast they are."""
+    measured: dict[Peer, float] = field(default_factory=dict)
+    """Seconds of members for a microbatch at a block stage, also of those who are none any more."""
     plan: str = ""
     """What was last chosen of who should hold what, over what, and with which numbers."""
     losses_seen: int = 0
@@ -121,6 +123,14 @@ class LeaderMemory:
         if self.watched_at is not None and 0 < now - self.watched_at <= most_seconds:
             self.watched_seconds += members * (now - self.watched_at)
         self.watched_at = now
+
+    def measure(self, paces: Mapping[Peer, float]) -> None:
+        """Those who are measured now."""
+        for peer, pace in paces.items():
+            self.measured.pop(peer, None)
+            self.measured[peer] = pace
+        for peer in [*self.measured][: max(0, len(self.measured) - FAILED_MAX)]:
+            del self.measured[peer]
 
     def pupils(self) -> set[Peer]:
         """All that learn something."""

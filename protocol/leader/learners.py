@@ -16,7 +16,7 @@ from ftnode.protocol.leader.losses import Losses
 from ftnode.protocol.leader.outlook import Outlook, name_of
 from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.recruiting import offer_to
-from ftnode.protocol.leader.replica_moves import ReplicaMoves
+from ftnode.protocol.leader.replica_moves import ReplicaMoves, expected_steps
 from ftnode.protocol.liveness.deadlines import Deadline
 from ftnode.protocol.planning.changes import Choice, in_short
 from ftnode.protocol.situation import ClearTimer, Outcome, Situation
@@ -27,8 +27,8 @@ from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Peer, names_of
 from ftnode.protocol.words.view import View
 
-WORK_MAX, MACHINE_WORK = 20_000, 100
-"""About microseconds that a leader spends at one heartbeat on where newcomers go, and on each machine for that."""
+WORK_MAX = 20_000
+"""About microseconds that a leader spends at one heartbeat on where newcomers go, and what the last one takes."""
 IN_VAIN_MAX = 2
 """At least so many finished steps wait for the Ready of a learner."""
 
@@ -167,19 +167,24 @@ class Learners:
         return out
 
     def _ask_standbys(self, s: Situation, out: Outcome, standbys: Iterable[Presence]) -> None:
-        """Those who are worth something somewhere; as many at once as the leader has time for."""
-        work = 0
-        for presence in sorted(standbys, key=lambda presence: presence.peer):
-            if s.now < self._unfit.get(presence.peer, s.now) or len(s.members) + len(self.learners) >= GROUP_MAX:
-                continue
-            found, spent = self._place(s, presence)
+        """Those who are worth something somewhere: see changes.py. As many at once as the leader has time for."""
+        asked = sorted(standbys, key=lambda presence: presence.peer)
+        asked = [presence for presence in asked if s.now >= self._unfit.get(presence.peer, s.now)]
+        if not asked or len(s.members) + len(self.learners) >= GROUP_MAX:
+            return
+        hurried = self.memory.notices.keys()  # their lines are for what only they hold, in its order
+        theirs = [stage for stage, group in enumerate(self.view.holders) if hurried >= {*group}]
+        could = [replace(presence, refuses=(*presence.refuses, *theirs)) for presence in asked]
+        outlook, steps = Outlook(s, self.memory, self._expected(), could), expected_steps(s, self.memory)
+        for presence in asked:
+            learnt = {stage for stage, _ in self.learners}
+            found = outlook.of(self._expected()).best_place(name_of(presence.peer), learnt, steps)
             if found is None:
                 self._unfit[presence.peer] = s.now + s.settings.move_seconds
             else:
                 self._unfit.clear()
                 self._ask_for(s, out, presence, found)
-            work += spent
-            if work > WORK_MAX:
+            if outlook.costs.work > WORK_MAX or len(s.members) + len(self.learners) >= GROUP_MAX:
                 return
 
     def pupils(self) -> set[Peer]:
@@ -248,19 +253,13 @@ class Learners:
             groups[stage] = [other for other in groups[stage] if other != learner.giver] + [peer]
         return groups
 
-    def _place(self, s: Situation, presence: Presence) -> tuple[Choice | None, int]:
-        """Where it is worth most: see changes.py. And what it took to find out, in microseconds about."""
-        hurried = self.memory.notices.keys()  # their lines are for what only they hold, in its order
-        theirs = [stage for stage, group in enumerate(self.view.holders) if hurried >= {*group}]
-        could = replace(presence, refuses=(*presence.refuses, *theirs))
-        outlook = Outlook(s, self.memory, self._expected(), [could])
-        found = outlook.changes.best_place(name_of(presence.peer), {stage for stage, _ in self.learners})
-        return found, outlook.changes.work + MACHINE_WORK * len(outlook.peers)
-
     def _ask_for(self, s: Situation, out: Outcome, presence: Presence, choice: Choice) -> None:
         """`choice`: what _place found for it."""
         giver = next((one for one in s.members if name_of(one) == choice.place.giver), None)
-        why = f"{giver} holds {len(self.view.stages_of(giver))} stages" if giver is not None else "as one more holder"
+        why = "as one more holder"
+        if giver is not None:
+            whole = {*choice.place.stages} >= {*self.view.stages_of(giver)}
+            why = f"{giver} is free then" if whole else f"{giver} holds {len(self.view.stages_of(giver))} stages"
         self.memory.plan = f"{presence.peer} for {in_short(choice.place)}: {choice.reason}"
         self.ask(s, out, presence, dict.fromkeys(choice.place.stages, giver), f"{why}; {choice.reason}")
 

@@ -34,6 +34,8 @@ from ftnode.protocol.words.site import apart
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
+HANDED_OVER = "handed over"
+"""Why somebody does not keep a stage."""
 PATIENCE_LEASES = 2
 """For so long nobody has learnt any of what it holds, nor could be asked to: there is nobody."""
 
@@ -130,10 +132,10 @@ class Leavers:
         return [leaver for leaver in sorted(self._since) if not self.alone(leaver, joins)]
 
     def successor(self, me: Peer, joins: Collection[tuple[int, Peer]]) -> Peer:
-        """Who leads the next view: a leader that leaves and keeps nothing gives it to a voter that stays, or to one who
-        joins."""
+        """Who leads the next view: a leader that keeps nothing, since it leaves or somebody has taken its place, gives
+        it to a voter that stays, or to one who joins."""
         losses, ours = self.losses, self.view.stages_of(me)
-        if me not in self._since or any((stage, me) not in losses.vacated for stage in ours):
+        if not ours or any(losses.vacated.get((stage, me)) != HANDED_OVER for stage in ours):
             return me
         holding = {peer for stage in range(len(self.view.holders)) for peer in losses.staying(stage)}
         stay = [peer for peer in self.view.voters if peer in holding and peer not in self._since]

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+from types import MappingProxyType
 
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.boundary import BoundaryBytes
-from ftnode.protocol.planning.changes import Changes, Risk
+from ftnode.protocol.planning.changes import Changes
+from ftnode.protocol.planning.costs import Costs, Risk
 from ftnode.protocol.planning.schedule import NO_LINE, Batch, Machine
 from ftnode.protocol.planning.swarm import Holders, Swarm
 from ftnode.protocol.recovery.candidate_order import fits
@@ -25,6 +27,7 @@ from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import STATE_BYTES_PER_SECOND
 from ftnode.protocol.words.types import Peer
 
+NOTHING: Mapping[Peer, float] = MappingProxyType({})
 FORWARD = 1 / 3
 """Of a microbatch's time at a stage; a backward pass has twice as many operations."""
 
@@ -49,7 +52,7 @@ class Outlook:
         able = {presence.peer: presence for presence in others}
         able |= {peer: s.presences[peer] for peer in held if peer in s.presences}
         self.peers = {name_of(peer): peer for peer in (*held, *able)}
-        paces = paces_of(s, held, able)
+        paces = paces_of(s, held, able, memory.measured)
         machines, room = dict[str, Machine](), dict[str, int]()
         for name, peer in self.peers.items():
             presence, mine = able.get(peer), held.get(peer, [])
@@ -67,23 +70,26 @@ class Outlook:
             (settings.gradient_bytes,) * len(groups),
             settings.swap,
         )
-        present: Holders = tuple(tuple(name_of(peer) for peer in group) for group in groups)
         swarm = Swarm(machines, room, (1,) * len(groups), batch)
         moved = settings.state_bytes / STATE_BYTES_PER_SECOND
         risk = Risk(
             memory.loss_rate,
             settings.lease_seconds + moved,
             risked_steps(settings, s.history.rebuilt_at(), s.highest_step),
+            s.highest_step,
         )
         sites = {name: able[peer].site if peer in able else s.site(peer) for name, peer in self.peers.items()}
-        self.changes = Changes(swarm, present, settings.replicas, risk, sites)
+        self.costs = Costs(swarm, risk, sites)
+        self.changes = self.of(groups)
+
+    def of(self, holders: Sequence[Iterable[Peer]]) -> Changes:
+        """Where these hold what; they are known."""
+        present: Holders = tuple(tuple(map(name_of, group)) for group in holders)
+        return Changes(self.costs, present, self._s.settings.replicas)
 
 
-def paces_of(
-    s: Situation, held: Mapping[Peer, Sequence[int]], able: Mapping[Peer, Presence]
-) -> dict[Peer, tuple[float, float]]:
-    """Of each, seconds for a microbatch at a block stage and at the head. Before anything is measured the word of
-    those who say how fast their devices are still tells them apart."""
+def measured(s: Situation) -> tuple[dict[Peer, float], dict[Peer, float]]:
+    """Of members, seconds for a microbatch at a block stage, and at the head."""
     sized = s.settings.forward_bytes > 0  # else no line can be told from how long tensors take on it
     told = {
         (peer, one.stage): one.seconds if sized else one.pace
@@ -97,7 +103,19 @@ def paces_of(
             blocks.setdefault(peer, []).append(seconds)
         elif seconds > 0:
             heads[peer] = seconds
-    known = {peer: median(seconds) for peer, seconds in blocks.items()}
+    return {peer: median(seconds) for peer, seconds in blocks.items()}, heads
+
+
+def paces_of(
+    s: Situation,
+    held: Mapping[Peer, Sequence[int]],
+    able: Mapping[Peer, Presence],
+    earlier: Mapping[Peer, float] = NOTHING,
+) -> dict[Peer, tuple[float, float]]:
+    """Of each, seconds for a microbatch at a block stage and at the head. `earlier`: at a block stage, of those who
+    were members before; what was measured counts more than their word. Before anything is measured the word of those
+    who say how fast their devices are still tells them apart."""
+    known, heads = measured(s)
     usual = median(known.values() or heads.values() or [1.0])
     fastest = min(known.values() or heads.values() or [0.0])
     speeds = {peer: one.tokens_per_second for peer, one in able.items() if one.tokens_per_second > 0}
@@ -105,7 +123,7 @@ def paces_of(
     if not (tokens or known or heads):
         tokens = median(speeds.values() or [1.0])
     if tokens:
-        known = {peer: max(fastest, tokens / speed) for peer, speed in speeds.items()} | known
+        known = {peer: max(fastest, tokens / speed) for peer, speed in speeds.items()} | {**earlier} | known
     head_usual = median(seconds / known.get(peer, usual) for peer, seconds in heads.items()) if heads else 1.0
     found = {}
     for peer in (*held, *able):

@@ -13,12 +13,13 @@ from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
 from ftnode.protocol.recovery.candidate_order import Offering, assign, has_state
-from ftnode.protocol.recovery.rungs import Available, filled_from, how_to_go_on
+from ftnode.protocol.recovery.learning_cost import OMITTED, rebuilt_lately, steps_lost
+from ftnode.protocol.recovery.rungs import Available, Choice, filled_from, how_to_go_on
 from ftnode.protocol.situation import MakeOffer, Outcome, Remember, Situation
 from ftnode.protocol.step.routes import neighbours
 from ftnode.protocol.words.messages import HALTED, Answer, Offer, Plan
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import HEAD, Attempt, Peer, Rung, Version, names_of, steps_of
+from ftnode.protocol.words.types import HEAD, Attempt, Peer, Rung, Version, names_of, spoken_stage, steps_of
 from ftnode.protocol.words.view import View
 
 
@@ -80,6 +81,23 @@ class Recruiting:
 
     def rungs(self, s: Situation, stages: list[int]) -> Mapping[int, tuple[bool, str]]:
         """For each open stage: can it be filled without its weights, and why not."""
+        choices = self._choices(s, stages)
+        return {stage: (rung is not None, reason) for stage, (rung, _, reason) in choices.items()}
+
+    def weighed(self, s: Situation, stages: Sequence[int]) -> str:
+        """What can be done about stages that nobody holds, and about how many steps of learning each way costs."""
+        if not stages:
+            return "others hold all that was lost, and go on"
+        before = rebuilt_lately(s.history.rebuilt_at(), s.highest_step)
+        told = []
+        for stage, (rung, _, reason) in self._choices(s, [*stages]).items():
+            steps = steps_lost(stage, rung, s.settings, 0.0, before)
+            told.append(f"{spoken_stage(stage)}: {rung or 'wait'}, {steps:.3g} ({reason})")
+        if s.settings.may_leave_out({*self.view.omitted, *stages}):
+            told.append(f"to leave out, {OMITTED:g} more")
+        return f"without a holder, steps of learning: {'; '.join(told)}; to wait, one for each step's time"
+
+    def _choices(self, s: Situation, stages: list[int]) -> dict[int, Choice]:
         known, start = self.progress.base, self.view.lineage.start
         if known is None and start is not None and start.step >= s.highest_step:
             known = start  # as good as committed, though nobody has it yet (rule 36)
@@ -87,8 +105,7 @@ class Recruiting:
         held = frozenset(range(len(self.view.holders))) - {*stages, *self.view.omitted} - self.progress.empty
         stored = self.restart.kept(s, known) if known is not None else {}
         available = Available(base, held, self._copied(s, base), stored)
-        choices = {stage: filled_from(stage, available, s.settings) for stage in stages}
-        return {stage: (rung is not None, reason) for stage, (rung, _, reason) in choices.items()}
+        return {stage: filled_from(stage, available, s.settings) for stage in stages}
 
     def _copied(self, s: Situation, base: int) -> dict[int, int]:
         """Stage → step of the newest copy of it, not later than `base`, that somebody lends: a member which stays, or
@@ -201,7 +218,7 @@ class Recruiting:
     def _load(self, s: Situation, presences: Mapping[Peer, Presence]) -> Callable[[Peer, Sequence[int]], float]:
         """Seconds of a peer for a microbatch in all that it holds and in some more stages."""
         held = {peer: self.view.stages_of(peer) for peer in s.members}
-        paces = paces_of(s, held, presences)
+        paces = paces_of(s, held, presences, self.memory.measured)
 
         def busy(peer: Peer, more: Sequence[int]) -> float:
             block, head = paces[peer]

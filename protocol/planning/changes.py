@@ -1,55 +1,51 @@
 """One change of who holds what: where somebody who comes is worth most, and who is worth more elsewhere.
 
-A layout costs what a step takes in it, in seconds that last: with what the losses of sole holders are expected to take
-on top, where several holders at one site count as one. All places that somebody could take are compared by that, in the
-liquid's estimate (flow.py), and the best is taken. So one rule answers where a newcomer goes, what it takes over from
-whom, which replica a lost stage gets, and who moves.
+All places that somebody could take are compared by what the layout costs that would follow (costs.py): by the liquid,
+and the most promising ones by the schedule. So one rule answers where a newcomer goes, what it takes over from whom,
+which replica a lost stage gets, and who moves.
 
 - *Part of what somebody holds*: a range at one end of it, in its place (SWARM and Petals move whole stages).
 - *Beside others*: all that the same peers hold, or one stage of it, as one more holder.
+- *All that somebody holds*, in its place. Then that one holds nothing, and is placed again as anybody who comes.
 
 A second holder is looked for only where no part of what somebody holds is worth taking. Its sums go over lines of which
-nobody knows how fast they are before they are full, so that they would look free.
+nobody knows how fast they are before they are full, so that they would look free. Nobody loses its place unless that is
+a tenth better than any other change.
+
+Whoever moves is asked as a newcomer then, by the same costs, so that no change is taken back by the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from math import sqrt
-from types import MappingProxyType
+from math import inf
 from typing import Final
 
-from ftnode.protocol.planning.flow import Flow
-from ftnode.protocol.planning.schedule import step_timing
-from ftnode.protocol.planning.swarm import Holders, Swarm, stages_of
+from ftnode.protocol.planning.costs import Costs, Worth
+from ftnode.protocol.planning.swarm import Holders, stages_of
 
-LOAD: Final = 0.1
-"""Of what machines are busy on average, so much counts beside the step: who relieves somebody that does not limit yet
-does some good."""
 NOISE: Final = 0.1
 """Of the step. Paces are measured, and the liquid is right within that. One more holder may seem to cost so much: the
 stage does not go with the first one then."""
 ALIKE: Final = 0.05
 """Of the cost of the best place. Others that cost no more than that beside it are as fast: paces are measured."""
 GAIN: Final = 0.1
-"""Of the step, what a move must gain at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class Risk:
-    """What losses are expected to take. `rate`: of one peer, a second; `seconds`: that a step stands still when the
-    last holder of a stage is lost; `steps`: of learning that are lost then, by stage, the head first."""
-
-    rate: float = 0.0
-    seconds: float = 0.0
-    steps: tuple[float, ...] = ()
-
-
-NO_RISK: Final = Risk()
-NO_SITES: Final[Mapping[str, str]] = MappingProxyType({})
+"""Of the step, what a move must gain at least, and what must be gained by it that somebody loses its place."""
+LIMITING: Final = 2
+MOVERS: Final = 8
+"""Moves are those of the least busy ones, one of each group, to help the busiest: else a large swarm would have
+thousands."""
+CONFIRMED: Final = 3
+"""So many changes are looked at by the schedule, too."""
+LIQUID_WORK: Final = 5_000
+PAIRS_WORK: Final = 15_000
+"""About microseconds: for comparing places of one kind by the liquid, and after which no pairs of changes are thought
+of."""
+REJECTED: Final = 2
+"""So many of a kind are told of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +60,6 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
-    """Of one layout: `seconds` of a step, `lasting` with what losses take, and `cost`, by which layouts compare."""
-
-    seconds: float
-    lasting: float
-    cost: float
-
-
-@dataclass(frozen=True, slots=True)
 class Choice:
     """The best place that was found, what it costs, and what the present layout does. `rejected`: the next best ones
     with their costs, in order."""
@@ -82,6 +69,11 @@ class Choice:
     present: Worth
     rejected: tuple[tuple[Place, Worth], ...] = ()
 
+    def over(self, others: Iterable[tuple[Place, Worth]]) -> Choice:
+        """With the best ones of other kinds that were looked at."""
+        known = {self.place, *(place for place, _ in self.rejected)}
+        return replace(self, rejected=(*self.rejected, *(one for one in others if one[0] not in known)))
+
     @property
     def reason(self) -> str:
         """In words, with the numbers."""
@@ -90,145 +82,144 @@ class Choice:
         return text + (f" (rejected: {others})" if others else "")
 
 
-FLOW_WORK: Final = 3
-"""About microseconds of the liquid for each stage and holding."""
-LIMITING: Final = 2
-MOVERS: Final = 8
-"""Moves are those of the least busy ones, one of each group, to help the busiest: else a large swarm would have
-thousands."""
-CONFIRMED: Final = 3
-"""So many changes of what others hold are looked at by the schedule, too."""
-REJECTED: Final = 2
-"""So many are told of."""
-
-
 def in_short(place: Place) -> str:
     """Without the name of who takes it."""
     names = ["head" if not stage else str(stage) for stage in place.stages]
     spoken = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-    return f"{spoken} in another's place" if place.giver else f"{spoken} beside others"
+    if place.giver is None:
+        return f"{spoken} beside others"
+    return f"{spoken} in another's place" + (
+        "" if stages_of(place.holders).get(place.giver) else ", which is free then"
+    )
 
 
 class Changes:
-    """Of one swarm, whose layout is `present`. `replicas`: holders of a stage, at most; `sites`: where somebody is, as
-    far as it is known: holders at one site are lost together."""
+    """Of a layout, `present`. `replicas`: holders of a stage, at most."""
 
-    def __init__(
-        self, swarm: Swarm, present: Holders, replicas: int, risk: Risk = NO_RISK, sites: Mapping[str, str] = NO_SITES
-    ) -> None:
-        self.swarm, self.present, self.replicas, self.risk, self.sites = swarm, present, replicas, risk, sites
-        self._flow = Flow(swarm)
-        self.work = 0
-        """About microseconds that were spent on it."""
-        self._numbers = {name: number for number, name in enumerate(self._flow.names)}
+    def __init__(self, costs: Costs, present: Holders, replicas: int) -> None:
+        self.costs, self.present, self.replicas = costs, present, replicas
         self.held = stages_of(present)
 
-    def worth(self, holders: Holders) -> Worth:
-        """Every stage must have a holder, and every holder a pace for it."""
-        groups = [tuple(self._numbers[name] for name in group) for group in holders]
-        self.work += FLOW_WORK * (len(holders) + sum(map(len, holders)))
-        return self._worth(holders, self._flow.seconds(groups)[0])
+    def _after(self, holders: Holders) -> Changes:
+        return Changes(self.costs, holders, self.replicas)
 
-    def scheduled(self, holders: Holders) -> Worth:
-        """As worth(), by the schedule, which knows of whole microbatches and of queues."""
-        return self._worth(holders, step_timing(self.swarm.layout(holders), self.swarm.batch).seconds)
-
-    def _worth(self, holders: Holders, seconds: float) -> Worth:
-        lasting = seconds
-        if self.risk.rate and self.risk.steps:
-            alone = [steps for group, steps in zip(holders, self.risk.steps) if self._together(group)]
-            lost = sum(self.risk.seconds + steps * seconds for steps in alone)
-            lasting = seconds * (1 + self.risk.rate * lost)
-        return Worth(seconds, lasting, lasting + LOAD * self._load(holders))
-
-    def _load(self, holders: Holders) -> float:
-        """Seconds for which devices compute in a step: the root of the mean square over all machines."""
-        busy, paces = [0.0] * len(self._numbers), self._flow.paces
-        for stage, group in enumerate(holders):
-            numbers = [self._numbers[name] for name in group]
-            share = 1 / sum(1 / max(paces[number][stage], 1e-9) for number in numbers)
-            for number in numbers:
-                busy[number] += share
-        return self.swarm.batch.microbatches * sqrt(sum(one * one for one in busy) / len(busy))
-
-    def _together(self, group: tuple[str, ...]) -> bool:
-        """One loss takes all of them."""
-        return len({self.sites.get(name) or name for name in group}) == 1
-
-    def best_place(self, name: str, learnt: Collection[int] = ()) -> Choice | None:
+    def best_place(self, name: str, learnt: Collection[int] = (), steps: float = inf) -> Choice | None:
         """Of somebody who comes; None where nothing that it could do is worth it. `learnt`: stages that somebody learns
-        already, and that nobody gives up meanwhile."""
-        present = self.worth(self.present)
-        reliefs = (place for place in self.reliefs(name) if not {*place.stages} & {*learnt})
-        for places, most in ((reliefs, 1.0), (self.joins(name), 1 + NOISE)):
-            found = self._compared(places)
-            if found and found[0][1].cost < most * present.cost:
-                return _choice(self._safest_first(found, most * present.cost), present)
-        return None
+        already, and that nobody gives up meanwhile; `steps`: as of best_move()."""
+        present, alone = self.costs.liquid(self.present), self.costs.in_one_hand(self.present)
+        choice, looked = None, list[tuple[Place, Worth]]()
+        for places, most in ((self.reliefs(name), 1 + NOISE * alone), (self.joins(name), 1 + NOISE)):
+            if choice is None:
+                found = self._compared(place for place in places if not (place.giver and {*place.stages} & {*learnt}))
+                choice = self._confirmed([one for one in found if one[1].cost < most * present.cost], most)
+                looked += found[:1]
+        found = self._compared(place for place in self.successions(name) if not {*place.stages} & {*learnt})
+        choice = self._instead(found, self.present if choice is None else choice.place.holders, steps) or choice
+        return None if choice is None else choice.over([*looked, *found[:1]])
 
-    def _safest_first(self, found: Sequence[tuple[Place, Worth]], most: float) -> list[tuple[Place, Worth]]:
-        """Of those that are as fast as the best one, and cost less than `most`, the one first after which fewest stages
-        can go in one loss: with their only holder, or with the site of all of them."""
-        limit = min(most, (1 + ALIKE) * found[0][1].cost)
-        equal = [one for one in found if one[1].cost < limit] or found[:1]
-        safest = min(equal, key=lambda one: sum(map(self._together, one[0].holders)))
-        return [safest, *(one for one in found if one is not safest)]
+    def _instead(self, found: Sequence[tuple[Place, Worth]], before: Holders, steps: float) -> Choice | None:
+        """In whose place, where that is clearly better than `before`. It must make up, in so many steps, for a stop
+        that is as long as it takes to learn, although there is none."""
+        most = self.costs.liquid(before).cost
+        choice = self._confirmed([one for one in found if one[1].cost < most], 1 - GAIN, before)
+        saved = choice.present.cost - choice.worth.cost if choice is not None else 0.0
+        return choice if saved * steps > self.costs.risk.seconds else None
+
+    def _safest_first(self, found: Sequence[tuple[Place, Worth]]) -> list[tuple[Place, Worth]]:
+        """Best first, but before them, of those that are as fast as the best one, that after which fewest stages can go
+        in one loss: with their only holder, or with the site of all of them. Of equals the one that came first."""
+        if not found:
+            return []
+        most = (1 + ALIKE) * min(worth.cost for _, worth in found)
+        equal = (one for one in found if one[1].cost <= most)
+        safest = min(equal, key=lambda one: sum(map(self.costs.together, one[0].holders)))
+        return [safest, *_in_order([one for one in found if one is not safest])]
 
     def best_wider(self, names: Sequence[str]) -> Choice | None:
-        """Which of these, who hold something, takes a part of what somebody else holds, or joins; None where a step
-        gets hardly shorter by that."""
+        """Which of these, who hold something, takes a part of what somebody else holds, or all, or joins; None where a
+        step gets hardly shorter by that."""
+        began, found = self.costs.work, self._wider(names)
+        return self._confirmed(found) or self._first_of_two(found, names, began + PAIRS_WORK)
+
+    def _wider(self, names: Sequence[str]) -> list[tuple[Place, Worth]]:
         limiting = self._limiting()
-        free = sorted(names, key=self._busy)[:MOVERS]
-        places = [place for name in free for place in self._places(name, limiting)]
-        return self._confirmed(self._compared(places))
+        free = sorted((name for name in names if name in self.held), key=self._busy)[:MOVERS]
+        return self._compared(place for name in free for place in self._places(name, limiting))
+
+    def _first_of_two(self, found: Sequence[tuple[Place, Worth]], names: Sequence[str], work: float) -> Choice | None:
+        """A change that makes nothing worse, where another one makes it clearly better afterwards: of two machines that
+        limit together, each has to be relieved. Where there is so much work, none."""
+        for place, worth in found[:CONFIRMED]:
+            choice = self._confirmed([(place, worth)], 1.0) if self.costs.work < work else None
+            after = self._after(place.holders)
+            if choice is not None and after._confirmed(after._wider(names)) is not None:
+                return choice
+        return None
 
     def _limiting(self) -> frozenset[str]:
         """Those who are busy longest."""
-        return frozenset(sorted(self.held, key=self._busy, reverse=True)[:LIMITING])
+        return frozenset(self._givers[:LIMITING])
 
     def _busy(self, name: str) -> tuple[float, str]:
-        return self._done[self._numbers[name]], name
+        return self._done[name], name
 
     @cached_property
-    def _done(self) -> list[float]:
+    def _done(self) -> dict[str, float]:
         """Until each machine is done, in the present layout."""
-        return self._flow.seconds([tuple(self._numbers[name] for name in group) for group in self.present])[1]
+        return self.costs.busy(self.present)
+
+    @cached_property
+    def _givers(self) -> list[str]:
+        """The busiest first: not all places of a large swarm are looked at."""
+        return sorted(self.held, key=self._busy, reverse=True)
 
     def _places(self, name: str, limiting: Collection[str]) -> Iterator[Place]:
         """Those that help somebody who limits."""
-        for place in (*self.reliefs(name), *self.joins(name)):
+        for place in (*self.reliefs(name), *self.joins(name), *self.successions(name)):
             groups = {other for stage in place.stages for other in self.present[stage]}
             if not groups.isdisjoint(limiting):
                 yield place
 
-    def _confirmed(self, found: Sequence[tuple[Place, Worth]]) -> Choice | None:
-        """The best of the most promising ones, by the schedule, where it is clearly better than the present layout."""
-        present = self.scheduled(self.present) if found else Worth(0.0, 0.0, 0.0)
-        sure = [(place, self.scheduled(place.holders)) for place, _ in found[:CONFIRMED]]
-        sure = _in_order([one for one in sure if one[1].cost < (1 - GAIN) * present.cost])
+    def _confirmed(
+        self, found: Sequence[tuple[Place, Worth]], most: float | None = None, before: Holders = ()
+    ) -> Choice | None:
+        """The best of the most promising ones by the schedule, where it costs less than `most` times (as a move must)
+        the present layout, or what there would be `before`. Of those that are as fast the safest."""
+        present = self.costs.scheduled(before or self.present) if found else Worth(0.0, 0.0, 0.0)
+        promising = self._safest_first(found)[:CONFIRMED]
+        sure = [(place, self.costs.scheduled(place.holders)) for place, _ in promising]
+        limit = (1 - GAIN if most is None else most) * present.cost
+        sure = self._safest_first([one for one in sure if one[1].cost < limit])
         return _choice(sure, present) if sure else None
 
     def best_move(self, movable: Mapping[str, tuple[int, ...]], steps: float) -> Choice | None:
         """Of those who could give up what they hold, since others hold it as well: `movable`, with the stages. `steps`:
         how many are expected until the next loss changes everything; a move must have paid for itself by then."""
-        present, found, limiting = self.worth(self.present), list[tuple[Place, Worth]](), self._limiting()
+        present, found, limiting = self.costs.liquid(self.present), list[tuple[Place, Worth]](), self._limiting()
         of_each = {movable[name]: name for name in sorted(movable, key=self._busy, reverse=True)}
         for stages, name in [*of_each.items()][-MOVERS:]:
             rest = without(self.present, name, stages)
             if not all(rest):
                 continue
-            left = Changes(self.swarm, rest, self.replicas, self.risk, self.sites)
-            away = left.worth(rest)
+            left = self._after(rest)
+            away = self.costs.liquid(rest)
             elsewhere = [place for place in left._places(name, limiting) if place.stages != stages]
             for place, worth in left._compared(elsewhere)[:1]:
-                if pays_off(present, away, worth, self.risk.seconds, steps):
+                if pays_off(present, away, worth, self.costs.risk.seconds, steps):
                     found.append((place, worth))
-        return self._confirmed(_in_order(found))
+        choice = self._confirmed(_in_order(found))
+        return self._when_free(choice.place.name, movable[choice.place.name], steps) if choice is not None else None
+
+    def _when_free(self, name: str, stages: Sequence[int], steps: float) -> Choice | None:
+        """What somebody is given who has given these up, as anybody who comes: where it is not clearly better, the next
+        change would take this one back."""
+        given = self._after(without(self.present, name, stages)).best_place(name, steps=steps)
+        return self._confirmed([(given.place, given.worth)]) if given is not None else None
 
     def best_filler(self, movable: Mapping[str, tuple[int, ...]], stage: int) -> str | None:
         """Who of `movable` fills a stage that nobody holds at the least cost; of equals, the last one of a group. Other
         stages that nobody holds count as if whoever is able to hold them did: that is the same for all."""
-        machines = self.swarm.machines
+        machines = self.costs.swarm.machines
         able = {
             other: next((name for name in sorted(machines) if other in machines[name].paces), None)
             for other, group in enumerate(self.present) if not group and other != stage
@@ -242,33 +233,38 @@ class Changes:
             for other, someone in able.items():
                 holders[other] = (someone,) if someone is not None else ()
             place = self.present[stages[0]].index(name)
-            cost = round(self.worth(tuple(holders)).cost, 9) if all(holders) else 0.0
+            cost = round(self.costs.liquid(tuple(holders)).cost, 9) if all(holders) else 0.0
             costs.append((cost, -place, name))
         return min(costs)[-1] if costs else None
 
     def reliefs(self, name: str) -> Iterator[Place]:
         """Ranges at one end of what somebody holds who keeps the rest."""
-        for giver, stages in sorted(self.held.items()):
-            if giver == name or len(stages) < 2:
-                continue
-            for run in runs(stages):
+        for giver in self._givers:
+            stages = self.held[giver]
+            for run in runs(stages) if giver != name and len(stages) > 1 else ():
                 for count in range(1, min(len(run), len(stages) - 1) + 1):
                     for part in dict.fromkeys((run[-count:], run[:count])):
                         if self._able(name, part):
                             yield self._place(name, part, giver)
 
+    def successions(self, name: str) -> Iterator[Place]:
+        """All that somebody holds."""
+        for giver in self._givers:
+            if giver != name and self._able(name, self.held[giver]):
+                yield self._place(name, self.held[giver], giver)
+
     def joins(self, name: str) -> Iterator[Place]:
         """As one more holder of what the same peers hold."""
-        numbers = range(len(self.present))
-        for group, neighbours in groupby(numbers, key=lambda stage: self.present[stage]):
-            run = tuple(neighbours)
+        groups = groupby(range(len(self.present)), key=self.present.__getitem__)
+        teams = [(group, tuple(neighbours)) for group, neighbours in groups]
+        for group, run in sorted(teams, key=lambda team: -max(map(self._done.__getitem__, team[0]), default=0.0)):
             for part in dict.fromkeys((run, *((stage,) for stage in run))):
                 if len(group) < self.replicas and self._able(name, part):
                     yield self._place(name, part, None)
 
     def _able(self, name: str, part: Sequence[int]) -> bool:
         mine = self.held.get(name, ())
-        return not {*part} & {*mine} and self.swarm.fits(name, (*mine, *part))
+        return not {*part} & {*mine} and self.costs.swarm.fits(name, (*mine, *part))
 
     def _place(self, name: str, part: tuple[int, ...], giver: str | None) -> Place:
         def group(stage: int, before: tuple[str, ...]) -> tuple[str, ...]:
@@ -277,8 +273,14 @@ class Changes:
         holders = tuple(group(stage, before) for stage, before in enumerate(self.present))
         return Place(name, part, giver, holders)
 
-    def _compared(self, places: Iterator[Place] | Sequence[Place]) -> list[tuple[Place, Worth]]:
-        return _in_order([(place, self.worth(place.holders)) for place in places])
+    def _compared(self, places: Iterable[Place]) -> list[tuple[Place, Worth]]:
+        """As many as there is time for."""
+        found, most = list[tuple[Place, Worth]](), self.costs.work + LIQUID_WORK
+        for place in places:
+            found.append((place, self.costs.liquid(place.holders)))
+            if self.costs.work > most:
+                break
+        return _in_order(found)
 
 
 def _in_order(found: list[tuple[Place, Worth]]) -> list[tuple[Place, Worth]]:

@@ -16,7 +16,7 @@ from typing import Final
 from ftnode.protocol.planning.flow import Flow
 from ftnode.protocol.planning.swarm import Range
 
-PARTS: Final = (2, 3, 4, 6, 8, 12)
+PARTS: Final = (1, 2, 3, 4, 6, 8, 12)
 """So many equal parts are tried."""
 CHAINS_MAX: Final = 400
 """Where there are no more chains of sole holders than this, all are tried."""
@@ -39,6 +39,7 @@ def drafts(flow: Flow) -> Iterator[tuple[str, Draft]]:
     if equal is not None:
         yield EQUAL, equal
     fastest = sorted(range(len(flow.names)), key=lambda number: (_block(flow, number), number))
+    devices = sorted(fastest, key=lambda number: flow.paces[number][min(1, flow.stages - 1)])
     roomy = sorted(fastest, key=lambda number: -flow.room[number])
     length = max(last - first + 1 for reach in flow.reach for first, last in enumerate(reach))
     for sliver in (SLIVER, 0.5):
@@ -53,6 +54,14 @@ def drafts(flow: Flow) -> Iterator[tuple[str, Draft]]:
         parts = _parts(flow, fastest, count)
         if parts is not None:
             yield f"{count} equal parts", parts
+        for what, order, apart in (
+            ("fastest", fastest, False),
+            ("fastest, behind a head", fastest, True),
+            ("fastest devices, behind a head", devices, True),
+        ):
+            alone = _parts_alone(flow, order, count, apart)
+            if alone is not None:
+                yield f"{count} equal parts of the {what}", alone
     for few in _halves(len(fastest) // 2):
         for name, draft in (
             ("a chain", partial(_chain, flow, fastest[:few], SLIVER)),
@@ -132,7 +141,7 @@ def equal_stages(flow: Flow) -> Draft | None:
 
 def _parts(flow: Flow, order: Sequence[int], count: int) -> Draft | None:
     """The stages in parts of equal work, with groups that are equally fast, as far as machines fit."""
-    work = [0.0, *accumulate(min(paces[stage] for paces in flow.paces) for stage in range(flow.stages))]
+    work = [0.0, *accumulate(flow.work)]
     cuts = [min(range(len(work)), key=lambda at: abs(work[at] - work[-1] * part / count)) for part in range(count + 1)]
     ranges = [(first, last - 1) for first, last in pairwise(cuts)]
     if cuts[0] or any(last < first for first, last in ranges):
@@ -147,6 +156,20 @@ def _parts(flow: Flow, order: Sequence[int], count: int) -> Draft | None:
     return held if all(rates) else None
 
 
+def _parts_alone(flow: Flow, order: Sequence[int], count: int, apart: bool) -> Draft | None:
+    """Equal parts, each held by the first one that has room and nothing yet. `apart`: the head is a part by itself."""
+    first, held, left = int(apart), Draft(), [*order]
+    count = min(count, flow.stages - first)
+    cuts = [first + part * (flow.stages - first) // count for part in range(count + 1)]
+    for one in (*[(0, 0)][:first], *((start, end - 1) for start, end in pairwise(cuts))):
+        number = next((number for number in left if flow.fits(number, *one)), None)
+        if number is None:
+            return None
+        left.remove(number)
+        held[number] = one
+    return held
+
+
 def _block(flow: Flow, number: int) -> float:
     """How slow a machine is, as far as one number can say it: its time for one block stage."""
     stage = min(1, flow.stages - 1)
@@ -155,8 +178,8 @@ def _block(flow: Flow, number: int) -> float:
 
 def _least(flow: Flow, draft: Callable[[float], Draft | None]) -> Draft | None:
     """The draft for the shortest time of a microbatch for which there is one."""
-    work = [min(paces[stage] for paces in flow.paces) for stage in range(flow.stages)]
-    low, high = sum(work) / len(flow.names) / 4, 4 * sum(work) + 4 * max(flow.line_seconds) + 1e-9
+    work = sum(flow.work)
+    low, high = work / len(flow.names) / 4, 4 * work + 4 * max(flow.line_seconds) + 1e-9
     best = draft(high)
     if best is None:
         high *= 1e4

@@ -15,6 +15,7 @@ from math import inf
 from typing import Final
 
 from ftnode.protocol.planning.swarm import Swarm
+from ftnode.protocol.words.settings import HEAD_KEEPERS
 
 SWEEPS: Final = 4
 """Over all shared segments, until their levels agree."""
@@ -46,6 +47,8 @@ class Flow:
         self.lines = [machine.line for machine in machines]
         self.room = [swarm.room[name] for name in self.names]
         self.paces = [[sum(machine.paces.get(s, (inf, inf))) for s in range(self.stages)] for machine in machines]
+        self.work = [min((paces[stage] for paces in self.paces), default=inf) for stage in range(self.stages)]
+        """Of each stage, seconds of the machine that is fastest there."""
         self._until = [[0.0, *accumulate(paces)] for paces in self.paces]
         self._bytes = [0, *accumulate(swarm.sizes)]
         self.reach = [self._reach(number) for number in range(len(self.names))]
@@ -90,6 +93,8 @@ class Flow:
         crossed = [0.0] * len(self.names)
         up, down = crossed.copy(), crossed.copy()
         way = self._cross(segments, up, down)
+        if any(self.swarm.batch.copies) and len(rounded) > 1:
+            self._copy(groups, up)
         at: list[float] = crossed.copy()
         """Of each, what a microbatch takes on average where it may pass it."""
         computed = crossed
@@ -198,6 +203,14 @@ class Flow:
                     delay += crossing * line.delay_seconds
                 way += longest + delay
         return way
+
+    def _copy(self, groups: Groups, up: list[float]) -> None:
+        """Adds what the first holder of a stage sends to those who keep copies of it, over all microbatches."""
+        batch = self.swarm.batch
+        for stage, size in enumerate(batch.copies):
+            donor = groups[stage][0]
+            sent = size * (1 if stage else HEAD_KEEPERS)
+            up[donor] += sent / self.lines[donor].up / batch.microbatches
 
     def _sums(self, segments: Sequence[Segment]) -> dict[int, float]:
         """Seconds of each for the sums of its groups."""

@@ -1,9 +1,11 @@
 """How long a step takes for a layout: its schedule is run, task by task and tensor by tensor.
 
 Peers have a pace of their own for each stage, and a line of their own. A peer does one task after the other, backward
-before forward, and is given two at a time (rule 28). Its line up carries one tensor after the other in the same order;
-the line down of its receiver takes it meanwhile. Whoever admits a microbatch chooses among the holders of a stage the
-one that is expected to be done with it first (rule 20). So the numbers are those of formulas where formulas hold, as
+before forward, and is given two at a time (rule 28). Tensors for one other peer leave one after the other in the same
+order. Those for several share the line up evenly, since each has a link of its own (node/links/tensor_lane.py); so do
+copies of stages. The line down of the receiver takes a tensor meanwhile. Whoever admits a microbatch chooses among the
+holders of a stage the one that is expected to be done with it first (rule 20). So the numbers are those of formulas
+where formulas hold, as
 (stages + microbatches - 1) · (forward + backward) for equal stages without lines (Odyssey, eq. 9), and need none where
 they don't: unequal paces, lines and groups, and a window.
 
@@ -16,17 +18,21 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Final
 
 from ftnode.protocol.lines.step_estimate import Line
 from ftnode.protocol.manifest.boundary import BoundaryBytes
+from ftnode.protocol.planning.keepers import keepers_of
 from ftnode.protocol.step.routes import beside, route, soonest
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD
 from ftnode.protocol.step.work_split import divide
 
 NO_LINE: Final = Line(inf, inf, 0.0)
 NO_TENSORS: Final = BoundaryBytes(0, 0)
+COPY: Final = -1
+"""Of a task that is the copy of a stage, in place of its microbatch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +56,9 @@ class Layout:
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What a step is made of. `window`: microbatches that one holder of the head has under way at most; `sums`: bytes
-    of one stage's whole gradient as it travels among its holders, by stage; `fused`: neighbouring stages of one peer
-    are one task, and where two have the same holders, whoever has a microbatch at the first has it at the other."""
+    of one stage's whole gradient as it travels among its holders, by stage; `copies`: those of a stage that one keeper
+    of it gets for a step on the mean, by stage; `fused`: neighbouring stages of one peer are one task, and where two
+    have the same holders, whoever has a microbatch at the first has it at the other."""
 
     microbatches: int
     window: int
@@ -59,6 +66,7 @@ class Batch:
     sums: tuple[int, ...] = ()
     swap: bool = False
     fused: bool = False
+    copies: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +115,33 @@ _Entry = tuple[bool, int, int, int, _Task]
 comes fourth, so that no two are equal."""
 
 
-class _Peer:
-    """What one peer does at the moment."""
+class _Link:
+    """From one peer to another. `left`: bytes of what is being sent, when its line was last looked at; `began`: when
+    that began."""
 
-    __slots__ = ("computed", "computing", "down_clear", "down_seconds", "given", "line", "machine", "name", "ready",
-                 "to_send", "up_busy", "up_seconds")  # fmt: skip
+    __slots__ = ("began", "left", "sending", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: list[_Entry] = []
+        self.sending: _Task | None = None
+        self.left = self.began = 0.0
+
+
+class _Peer:
+    """What one peer does at the moment. `full`: those of its links that have something to send; `turn`: a number of
+    the last change to them."""
+
+    __slots__ = ("carried_at", "computed", "computing", "down_clear", "down_seconds", "full", "given", "line", "links",
+                 "machine", "name", "ready", "turn", "up_seconds")  # fmt: skip
 
     def __init__(self, name: str, machine: Machine) -> None:
         self.name, self.machine, self.line = name, machine, machine.line
         self.ready: list[_Entry] = []
         self.given: list[_Task] = []
-        self.to_send: list[_Entry] = []
-        self.computing = self.up_busy = False
+        self.links: dict[tuple[str, bool], _Link] = {}
+        self.full: list[_Link] = []
+        self.turn, self.carried_at = 0, 0.0
+        self.computing = False
         self.down_clear = 0.0
         self.computed = self.up_seconds = self.down_seconds = 0.0
 
@@ -144,7 +167,7 @@ class _Run:
         """Holder of the head → the microbatches that it admits, last first."""
         self.beside = {
             (head, stage): beside(head, heads, group, by_stage[0], by_stage[stage])
-            for head in heads for stage, group in groups
+            for head in heads for stage, group in groups if stage and len(group) > 1
         }  # fmt: skip
         self.done_at = [0.0] * len(layout.holders)
         """When each stage has accumulated the last of its visits."""
@@ -152,6 +175,7 @@ class _Run:
     def timing(self) -> Timing:
         for name in self.waiting:
             self._admit(name)
+        self._copy()
         while self._events:
             self.now, _, happens, task = heapq.heappop(self._events)
             happens(task)
@@ -260,8 +284,7 @@ class _Run:
         elif following.peer is peer:
             heapq.heappush(peer.ready, following.entry)
         else:
-            heapq.heappush(peer.to_send, following.entry)
-            self._send(peer)
+            self._send(following)
         self._give(peer)
 
     def _over(self, microbatch: int) -> None:
@@ -271,24 +294,77 @@ class _Run:
         self.in_flight[head] -= 1
         self._admit(head)
 
-    def _send(self, peer: _Peer) -> None:
-        if peer.to_send and not peer.up_busy:
-            task, peer.up_busy = heapq.heappop(peer.to_send)[-1], True
-            seconds = task.size / peer.line.up
-            peer.up_seconds += seconds
-            self._after(seconds, self._sent, task)
+    def _copy(self) -> None:
+        """Copies of stages leave while the step is computed, from its beginning on (recovery/copies.py)."""
+        sizes, holders = self.batch.copies, self.layout.holders
+        if not any(sizes):
+            return
+        for number, (stage, name) in enumerate(keepers_of(holders, {}, head=True, blocks=any(sizes[1:]))):
+            if sizes[stage]:
+                copy = _Task(self.peers[name], True, 0.0, (), sizes[stage])
+                copy.sender, copy.microbatch = self.peers[holders[stage][0]], COPY
+                copy.entry = (True, COPY, 0, number, copy)
+                self._send(copy)
 
-    def _sent(self, task: _Task) -> None:
+    def _send(self, task: _Task) -> None:
+        """Tensors for one peer leave one after the other, those for several at the same time, and so do copies."""
+        peer, key = task.sender, (task.peer.name, task.microbatch == COPY)
+        if peer.line.up == inf:
+            self._left(task, self.now)
+            return
+        link = peer.links.get(key)
+        if link is None:
+            link = peer.links[key] = _Link()
+        heapq.heappush(link.waiting, task.entry)
+        if link.sending is None:
+            self._carry(peer)
+            self._next(peer, link)
+            self._watch(peer)
+
+    def _next(self, peer: _Peer, link: _Link) -> None:
+        link.sending = heapq.heappop(link.waiting)[-1] if link.waiting else None
+        if link.sending is None:
+            peer.full.remove(link)
+            return
+        if link not in peer.full:
+            peer.full.append(link)
+        link.left, link.began = float(link.sending.size), self.now
+
+    def _carry(self, peer: _Peer) -> None:
+        """What has left since the last time: the same of all links that have something to send."""
+        if peer.full:
+            seconds = self.now - peer.carried_at
+            peer.up_seconds += seconds
+            for link in peer.full:
+                link.left -= seconds * peer.line.up / len(peer.full)
+        peer.carried_at = self.now
+
+    def _watch(self, peer: _Peer) -> None:
+        """Until the next tensor has left; what was expected before does not count any more."""
+        peer.turn += 1
+        if peer.full:
+            first = min(peer.full, key=_left_of)
+            assert first.sending is not None
+            seconds = max(0.0, first.left) * len(peer.full) / peer.line.up
+            self._after(seconds, partial(self._sent, peer.turn, first), first.sending)
+
+    def _sent(self, turn: int, link: _Link, task: _Task) -> None:
+        peer = task.sender
+        if turn == peer.turn:
+            self._carry(peer)
+            began = link.began
+            self._next(peer, link)
+            self._watch(peer)
+            self._left(task, began)
+
+    def _left(self, task: _Task, began: float) -> None:
         """Its last byte has left. The first ones have been on the receiver's line down since they left."""
-        peer, target = task.sender, task.peer
-        delay = _delay(peer, target)
-        first = self.now - task.size / peer.line.up + delay
+        target, delay = task.peer, _delay(task.sender, task.peer)
         seconds = task.size / target.line.down
         target.down_seconds += seconds
-        target.down_clear = max(target.down_clear, first) + seconds
-        self._after(max(delay, target.down_clear - self.now), self._come, task)
-        peer.up_busy = False
-        self._send(peer)
+        target.down_clear = max(target.down_clear, began + delay) + seconds
+        if task.microbatch != COPY:
+            self._after(max(delay, target.down_clear - self.now), self._come, task)
 
     def _committed(self) -> float:
         """When those who admit microbatches know that all stages are ready: everybody tells the leader, who tells
@@ -317,6 +393,10 @@ class _Run:
             free |= dict.fromkeys(group, began + bytes_seconds)
             summed[stage] = began + bytes_seconds + 2 * max(line.delay_seconds for line in lines)
         return summed
+
+
+def _left_of(link: _Link) -> float:
+    return link.left
 
 
 def _delay(one: _Peer, other: _Peer) -> float:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
+from ftnode.protocol.planning.costs import FLOW_WORK, schedule_work
 from ftnode.protocol.planning.drafts import EQUAL, PAIR, SOLE, Draft, drafts
 from ftnode.protocol.planning.flow import Flow
 from ftnode.protocol.planning.schedule import step_timing
@@ -21,13 +21,8 @@ from ftnode.protocol.planning.swarm import Holders, Range, Swarm, holders_of, in
 
 WORK_MAX: Final = 40_000
 """About microseconds, of one core of 2024."""
-FLOW_WORK: Final = 3
-TASK_WORK: Final = 4
 DRAFT_WORK: Final = 4
-"""Of these, what the liquid takes for each holding, the schedule for each task, and drafts for each machine and stage.
-"""
-HOLDING_TASKS: Final = 8
-"""A schedule begins with as much work for each holding as for so many tasks."""
+"""Of these, what drafts take for each machine and stage."""
 SCHEDULED: Final = 0.6
 """The part of it that is left for schedules."""
 PRESENT: Final = "as it is"
@@ -44,7 +39,9 @@ PROMISING: Final = 1.2
 HELPERS: Final = 6
 """So many machines with time to spare are thought of for the one that limits."""
 STARTS: Final = 3
-"""Drafts that are changed."""
+"""Drafts that are changed, each of another kind, with as much work each, but the present layout with all."""
+NO_NUMBERS: Final = str.maketrans("", "", "0123456789")
+"""Kinds differ by more than a number."""
 FEW: Final = 200
 """Changes of one machine that are all tried."""
 
@@ -114,8 +111,13 @@ class _Search:
             found.append((seconds, what, draft))
         self.left -= DRAFT_WORK * len(self.flow.names) * self.flow.stages
         found.sort(key=lambda one: one[0])
-        for _, what, draft in found[:STARTS]:
-            self._climb(what, draft)
+        kinds: dict[str, tuple[str, Draft]] = {}
+        for _, what, draft in found:
+            kinds.setdefault(what.translate(NO_NUMBERS), (what, draft))
+        starts = [*kinds.values()][:STARTS]
+        for number, (what, draft) in enumerate(starts):
+            share = 1 if what == PRESENT else len(starts) - number
+            self._climb(what, draft, self.left - (self.left - self.reserved) / share)
         if not self.about:
             return None
         self._schedule_the_best()
@@ -135,14 +137,14 @@ class _Search:
             self.about[holders], self.done[holders] = (what, seconds), done
         return self.about[holders][1], self.done[holders]
 
-    def _climb(self, what: str, draft: Draft) -> None:
-        """Changes of one machine, or of two that swap, as long as one of them pays."""
+    def _climb(self, what: str, draft: Draft, reserved: float) -> None:
+        """Changes of one machine, or of two that swap, as long as one of them pays, and more work than that is left."""
         seconds, done = self._look(what, self._holders(draft))
         better = True
         while better:
             better = False
             for changed in self._changes(draft, done):
-                if self.left < self.reserved:
+                if self.left < reserved:
                     return
                 holders = self._holders(changed)
                 if holders in self.about:
@@ -216,7 +218,7 @@ class _Search:
         order = sorted(self.about, key=lambda holders: (self.about[holders][1], holders))
         kinds: dict[str, Holders] = {}
         for holders in order:
-            kinds.setdefault(self.about[holders][0], holders)
+            kinds.setdefault(self.about[holders][0].translate(NO_NUMBERS), holders)
         best = self._scheduled(order[0])
         for kind, worse in ((PRESENT, CLEARLY_WORSE), (EQUAL, WORSE)):
             holders = kinds.get(kind, ())
@@ -229,10 +231,7 @@ class _Search:
                 best = min(best, self._scheduled(holders))
 
     def _work(self, holders: Holders) -> float:
-        hops = len(holders)
-        if self.swarm.batch.fused:
-            hops = 1 + sum(one != other for one, other in pairwise(holders))
-        return TASK_WORK * (2 * hops * self.swarm.batch.microbatches + HOLDING_TASKS * sum(map(len, holders)))
+        return schedule_work(holders, self.swarm.batch)
 
     def _scheduled(self, holders: Holders) -> float:
         if holders not in self.scheduled:

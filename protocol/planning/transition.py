@@ -48,9 +48,11 @@ def placed(swarm: Swarm, present: Holders, wanted: Holders, states: Sequence[int
     names = sorted(swarm.machines)
     most = 1 + (len(names) + 1) * sum(states) * len(names)
 
+    kinds = {name: _kind(machine) for name, machine in swarm.machines.items()}
+
     def cost(name: str, place: str) -> int:
         stages = places.get(place, ())
-        if name != place and not (_alike(swarm.machines[name], swarm.machines[place]) and swarm.fits(name, stages)):
+        if name != place and not (_alike(kinds[name], kinds[place]) and swarm.fits(name, stages)):
             return most
         missing = sum(states[stage] for stage in stages if stage not in had.get(name, ()))
         return missing * (len(names) + 1) + (name != place)
@@ -104,17 +106,19 @@ def _sources(stage: int, alive: Sequence[tuple[str, ...]]) -> list[int]:
     return before + after
 
 
-def _alike(one: Machine, other: Machine) -> bool:
-    def near(mine: float, its: float) -> bool:
-        return isclose(mine, its, rel_tol=ALIKE, abs_tol=1e-12)
+Kind = tuple[frozenset[int], tuple[float, ...]]
+"""The stages that a machine can hold, and its numbers: of its line, and of each stage."""
 
-    return (
-        one.paces.keys() == other.paces.keys()
-        and all(near(sum(one.paces[stage]), sum(other.paces[stage])) for stage in one.paces)
-        and near(one.line.up, other.line.up)
-        and near(one.line.down, other.line.down)
-        and near(one.line.delay_seconds, other.line.delay_seconds)
-    )
+
+def _kind(machine: Machine) -> Kind:
+    line, paces = machine.line, machine.paces
+    seconds = (sum(paces[stage]) for stage in sorted(paces))
+    return frozenset(paces), (line.up, line.down, line.delay_seconds, *seconds)
+
+
+def _alike(one: Kind, other: Kind) -> bool:
+    near = (isclose(mine, its, rel_tol=ALIKE, abs_tol=1e-12) for mine, its in zip(one[1], other[1]))
+    return one[0] == other[0] and all(near)
 
 
 def _as_before(holders: Holders, present: Holders) -> Holders:

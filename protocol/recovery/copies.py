@@ -9,26 +9,20 @@ keeper has none, one at a time. The old copy stays until the new one is whole.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from ftnode.protocol.planning.keepers import closeness, keepers_of
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.words.effects import DropCopy, Keep
 from ftnode.protocol.words.events import KeepFailed, Kept
 from ftnode.protocol.words.messages import Begin, Donor
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.site import nearness
 from ftnode.protocol.words.types import HEAD, Copied, Peer, Version, steps_of
 from ftnode.protocol.words.view import View
 
 NO_SITES: Final[Mapping[Peer, str]] = MappingProxyType({})
-
-
-def keeping_stage(stage: int, stages: int) -> int:
-    """The block stage whose first holder keeps the shadow of block stage `stage`: half the pipeline away."""
-    return (stage - 1 + max(2, stages // 2)) % stages + 1
 
 
 def keepers(
@@ -41,85 +35,17 @@ def keepers(
     hold the stage comes first. Of the head, who has a copy comes next: for as long as another one fetches it, there
     would be none.
     """
-    found = [(HEAD, peer) for peer in _of_head(view, sites, kept)] if settings.head_every else []
-    return (*found, *(_of_blocks(view, sites) if settings.shadow_every else ()))
+    head, blocks = settings.head_every > 0, settings.shadow_every > 0
+    return keepers_of(view.holders, sites, kept, head=head, blocks=blocks)
 
 
 def in_words(view: View, kept: Sequence[tuple[int, Peer]], sites: Mapping[Peer, str]) -> str:
     """How many of these copies do not go with what they are of, and where the head's lie."""
     known = [(stage, peer) for stage, peer in kept if sites.get(peer)]
-    away = sum(not _near(peer, view.holders[stage], sites) for stage, peer in known)
+    away = sum(not closeness(peer, view.holders[stage], sites) for stage, peer in known)
     heads = [f"{peer} at {sites.get(peer) or 'an unknown site'}" for stage, peer in kept if stage == HEAD]
     text = f"{away} of {len(kept)} copies lie at other sites than their stages"
     return text + (f"; the head's with {' and '.join(heads)}" if heads else "")
-
-
-def _of_head(view: View, sites: Mapping[Peer, str], kept: Collection[Peer]) -> list[Peer]:
-    """The first holders of the first and of the last block stage, and else of those that are next to these; two that
-    are apart, too."""
-    blocks, heads, found = view.holders[1:], view.holders[HEAD], list[Peer]()
-    orders = [_firsts_before_others(blocks), _firsts_before_others(blocks[::-1])]
-    while orders:
-        ranked = [
-            (_near(peer, heads, sites), _near(peer, found, sites), peer not in kept, place, number, peer)
-            for number, peers in enumerate(orders)
-            for place, peer in enumerate(peers)
-            if peer not in heads and peer not in found
-        ]
-        if not ranked:
-            break
-        *_, number, keeper = min(ranked)
-        found.append(keeper)
-        del orders[number]
-    return found
-
-
-def _firsts_before_others(groups: Sequence[tuple[Peer, ...]]) -> list[Peer]:
-    return [*(peer for group in groups for peer in group[:1]), *(peer for group in groups for peer in group[1:])]
-
-
-def _of_blocks(view: View, sites: Mapping[Peer, str]) -> list[tuple[int, Peer]]:
-    """One for each block stage, as near to half the pipeline away as can be, and not next to it. Each keeps no more
-    shadows than it holds block stages, as long as others have room; stages that have few at other sites choose first.
-    """
-    stages, found = len(view.holders) - 1, list[tuple[int, Peer]]()
-    blocks = range(1, stages + 1)
-    places = [(peer, other, rank) for other in blocks for rank, peer in enumerate(view.holders[other])]
-    room = Counter(peer for peer, _, _ in places)
-    able = {
-        stage: [(_near(peer, group, sites), peer, other, rank) for peer, other, rank in places if peer not in group]
-        for stage, group in enumerate(view.holders)
-        if stage
-    }
-    for stage in sorted(blocks, key=lambda stage: (sum(near == 0 for near, *_ in able[stage]), stage)):
-        half = keeping_stage(stage, stages)
-        beside = {peer for other in blocks if abs(other - stage) == 1 for peer in view.holders[other]}
-        ranked = [
-            (
-                room[peer] <= 0,
-                near,
-                peer in beside,
-                *_between(half, other, stages),
-                rank,
-                peer,
-            )
-            for near, peer, other, rank in able[stage]
-        ]
-        if ranked:
-            keeper = min(ranked)[-1]
-            room[keeper] -= 1
-            found.append((stage, keeper))
-    return sorted(found)
-
-
-def _between(one: int, other: int, stages: int) -> tuple[int, int]:
-    """Block stages from one to the other the shorter way round, and the way up."""
-    up = (other - one) % stages
-    return min(up, stages - up), up
-
-
-def _near(peer: Peer, others: Iterable[Peer], sites: Mapping[Peer, str]) -> int:
-    return nearness(sites.get(peer, ""), [sites.get(other, "") for other in others])
 
 
 class OwnCopies:

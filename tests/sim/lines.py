@@ -1,9 +1,9 @@
 """Lines of hosts: boundary tensors wait for the sender's line up, and for the receiver's line down.
 
-All links of a host share its lines. The line up takes one tensor after the other, backward before forward and early
-microbatches before late ones, as a node orders them. While a tensor is still being sent, its first bytes come out at
-the other end, so that it has passed both lines when it has passed the thinner one. A tensor that is there is not sent
-again before it has come, as in a node.
+All links of a host share its lines. Those that have a tensor to send share the line up evenly. Each takes one tensor
+after the other, backward before forward and early microbatches before late ones, as a node orders them. While a tensor
+is still being sent, its first bytes come out at the other end, so that it has passed both lines when it has passed the
+thinner one. A tensor that is there is not sent again before it has come, as in a node.
 
 Control messages take the delay only. Sums, copies and weights take the times that the world gives them.
 """
@@ -39,6 +39,10 @@ class Outgoing:
     message: Boundary
     tensor: Tensor | None
     on_line: bool = False
+    left: float = 0.0
+    """Bytes that have not left yet, when the line was last looked at."""
+    began: float = 0.0
+    on_line_seconds: float = 0.0
 
     @property
     def name(self) -> Name:
@@ -47,11 +51,15 @@ class Outgoing:
 
 @dataclass(slots=True)
 class LineUp:
-    """Of one host. `here`: what waits, is on the line or on its way."""
+    """Of one host. `queues`: what waits, by link; `sending`: what is on the line, by link, as it was at `looked_at`;
+    `here`: what waits, is on the line or on its way. `turn`: a number of the last change to what is on the line."""
 
-    queue: list[tuple[Urgency, int, Outgoing]] = field(default_factory=list)
+    host: str
+    queues: dict[int, list[tuple[Urgency, int, Outgoing]]] = field(default_factory=dict)
+    sending: dict[int, Outgoing] = field(default_factory=dict)
     here: dict[Name, Outgoing] = field(default_factory=dict)
-    busy: bool = False
+    looked_at: float = 0.0
+    turn: int = 0
 
 
 class Lines:
@@ -84,7 +92,7 @@ class Lines:
 
     def put(self, link: Link, message: Boundary, tensor: Tensor | None) -> None:
         """The tensor waits for the line up, unless it is there. The newest header of one that waits is sent."""
-        up = self._ups.setdefault(link.source.peer, LineUp())
+        up = self._ups.setdefault(link.source.peer, LineUp(link.source.peer.id))
         outgoing = Outgoing(link, message, tensor)
         known = up.here.get(outgoing.name)
         if known is not None and not known.on_line:
@@ -93,32 +101,53 @@ class Lines:
             return
         up.here[outgoing.name] = outgoing
         self._serial += 1
-        heapq.heappush(up.queue, (urgency_of(message), self._serial, outgoing))
-        if not up.busy:
-            self._next(up)
+        heapq.heappush(up.queues.setdefault(id(link), []), (urgency_of(message), self._serial, outgoing))
+        if id(link) not in up.sending:
+            self._look(up)
+            self._next(up, id(link))
+            self._watch(up)
 
-    def _next(self, up: LineUp) -> None:
-        up.busy = False
-        while up.queue and not up.busy:
-            outgoing = heapq.heappop(up.queue)[2]
+    def _look(self, up: LineUp) -> None:
+        """What has left since the last time, the same of all links."""
+        seconds, rate = self.world.now - up.looked_at, self.of_host(up.host).up
+        for outgoing in up.sending.values():
+            outgoing.left -= seconds * rate / len(up.sending) if rate < inf else outgoing.left
+        up.looked_at = self.world.now
+
+    def _next(self, up: LineUp, link: int) -> None:
+        up.sending.pop(link, None)
+        queue = up.queues[link]
+        while queue and link not in up.sending:
+            outgoing = heapq.heappop(queue)[2]
             if outgoing.link.open:
-                up.busy = outgoing.on_line = True
-                rate = self.of_host(outgoing.link.source.peer.id).up
-                self.world.at(self.world.now + self._size(outgoing.message) / rate, self._sent, (up, outgoing))
+                outgoing.on_line, outgoing.left, outgoing.began = True, self._size(outgoing.message), self.world.now
+                up.sending[link] = outgoing
             else:
                 self._forget(up, outgoing)
 
-    def _sent(self, up: LineUp, outgoing: Outgoing) -> None:
+    def _watch(self, up: LineUp) -> None:
+        """Until the next tensor has left; what was expected before does not count any more."""
+        up.turn += 1
+        if up.sending:
+            first = min(up.sending.values(), key=lambda outgoing: outgoing.left)
+            seconds = max(0.0, first.left) * len(up.sending) / self.of_host(up.host).up
+            self.world.at(self.world.now + seconds, self._sent, (up, first, up.turn))
+
+    def _sent(self, up: LineUp, outgoing: Outgoing, turn: int) -> None:
         """Its last byte has left."""
-        link = outgoing.link
+        if turn != up.turn:
+            return
+        link, outgoing.on_line_seconds = outgoing.link, self.world.now - outgoing.began
+        self._look(up)
         link.tensor_clear = max(self.world.network.arrival(link), link.tensor_clear)
         self.world.at(link.tensor_clear, self._come, (up, outgoing))
-        self._next(up)
+        self._next(up, id(link))
+        self._watch(up)
 
     def _come(self, up: LineUp, outgoing: Outgoing) -> None:
         """Its last byte has come to the line down, which has passed what came to it before."""
         link, size = outgoing.link, self._size(outgoing.message)
-        first = self.world.now - size / self.of_host(link.source.peer.id).up
+        first = self.world.now - outgoing.on_line_seconds
         work = size / self.of_host(link.target.peer.id).down
         clear = self._downs[link.target.peer] = max(self._downs.get(link.target.peer, 0.0), first) + work
         there = max(self.world.now, clear)

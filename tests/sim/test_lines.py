@@ -79,18 +79,18 @@ class Post:
 FAST, THIN = Line(1e6, 1e7, 0.0), Line(1e6, 2.5e5, 0.0)
 
 
-def test_all_links_of_a_host_share_its_line_up() -> None:
+def test_all_links_of_a_host_share_its_line_up_evenly() -> None:
     post = Post(a=FAST, b=FAST, c=FAST)
     for microbatch, target in enumerate("bcb"):
         post.send("a", target, microbatch)
-    assert post.arrivals() == [("b", 0, 1.0), ("c", 1, 2.0), ("b", 2, 3.0)]
+    assert post.arrivals() == [("b", 0, 2.0), ("c", 1, 2.0), ("b", 2, 3.0)]
 
 
 def test_backward_goes_before_forward_and_early_microbatches_before_late_ones() -> None:
-    post = Post(a=FAST, b=FAST, c=FAST)
+    post = Post(a=FAST, b=FAST)
     post.send("a", "b", 0)
     for microbatch, direction in ((7, FORWARD), (2, FORWARD), (6, BACKWARD), (4, BACKWARD)):
-        post.send("a", "bc"[microbatch % 4 // 2], microbatch, direction)
+        post.send("a", "b", microbatch, direction)
     assert [microbatch for _, microbatch, _ in post.arrivals()] == [0, 4, 6, 2, 7]
 
 
@@ -115,7 +115,7 @@ def test_a_line_carries_nothing_of_broken_links() -> None:
     for microbatch, target in enumerate("bbbc"):
         post.send("a", target, microbatch)
     post.links["a", "b"].state = BROKEN
-    assert post.arrivals() == [("b", 0, 1.0), ("c", 3, 2.0)]
+    assert post.arrivals() == [("b", 0, 2.0), ("c", 3, 2.0)]
 
 
 def test_half_of_the_delay_is_on_either_side() -> None:

@@ -7,46 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.leader.outlook import Outlook, name_of
-from ftnode.protocol.planning.schedule import step_timing
-from ftnode.protocol.planning.search import best_layout
+from ftnode.protocol.planning.changes import Changes
 from tests.sim.targets import best_view
-from tests.sim.test_groups import SETTINGS
+from tests.sim.unequal import UNEQUAL, Devices, drawn, grown, over_best
 from tests.sim.world import World
 
-UNEQUAL = replace(SETTINGS, stages=8, steps=100_000, microbatches=12, window=12, replicas=2, evaluate_every=0)
 DEVICES = {"a": (0.03, 9), "b": (0.01, 9), "c": (0.03, 4), "d": (0.06, 4), "e": (0.02, 3), "f": (0.12, 2)}
-"""Seconds forward, and room."""
 NEAR = 1.3
-
-
-def over_best(world: World) -> float:
-    """A step of the present layout by the schedule, against that of the best one for these volunteers."""
-    view = best_view(world)
-    assert view is not None
-    leader = world.by_id[view.leader.id].participant
-    s = leader._situation
-    assert leader.leader is not None
-    swarm = Outlook(s, leader.leader.memory, view.holders).changes.swarm
-    present = tuple(tuple(map(name_of, group)) for group in view.holders)
-    best = best_layout(swarm, present)
-    assert best is not None
-    return step_timing(swarm.layout(present), swarm.batch).seconds / best.seconds
-
-
-def grown(seed: int) -> World:
-    world = World(UNEQUAL, seed, delay_max=0.005)
-    for name, (seconds, room) in DEVICES.items():
-        host = world.start(name, room, True)
-        host.forward_seconds = seconds
-        world.run(world.now + 40.0)
-    world.run(world.now + 200.0)
-    return world
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_six_unequal_volunteers_find_a_layout_near_the_best(seed: int) -> None:
-    world = grown(seed)
+    world = grown(seed, DEVICES)
     assert over_best(world) < NEAR
     view = best_view(world)
     assert view is not None
@@ -56,3 +28,45 @@ def test_six_unequal_volunteers_find_a_layout_near_the_best(seed: int) -> None:
     world.kill(fast, "kill", silently=False)
     world.run(world.now + 300.0)
     assert world.ledger.top_commit() > step + 20 and over_best(world) < NEAR
+
+
+SEVEN = 4
+"""Draws seven volunteers, who stayed in a layout that took 1.94 times as long as the best one."""
+
+
+def test_seven_volunteers_do_not_stay_far_from_the_best() -> None:
+    stages, devices = drawn(SEVEN)
+    assert len(devices) == 7
+    world = grown(SEVEN, devices, stages)
+    assert over_best(world) < NEAR and world.losses == 0
+
+
+SLOW_FIRST: Devices = {"a": (0.1, 9), "b": (0.01, 1), "c": (0.01, 1), "d": (0.01, 1)}
+
+
+def slow_first() -> World:
+    """The slowest founds the run of three stages. Two take all but one of them; the last one finds all full."""
+    world = World(replace(UNEQUAL, stages=2, replicas=1), 1, delay_max=0.005)
+    for name, (seconds, room) in SLOW_FIRST.items():
+        host = world.start(name, room, True)
+        host.forward_seconds = seconds
+        world.run(world.now + 60.0)
+    return world
+
+
+@pytest.mark.parametrize("planted", [False, True], ids=["as it is", "nobody loses its place"])
+def test_a_newcomer_takes_the_place_of_a_slow_leader_live(planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is lost or done again by that, and somebody else leads."""
+    if planted:
+        monkeypatch.setattr(Changes, "successions", lambda self, name: iter(()))
+    world = slow_first()
+    view = best_view(world)
+    assert view is not None
+    assert (world.by_id["d"].peer in view.members()) is not planted
+    if planted:
+        return
+    assert world.by_id["a"].peer not in view.members() and view.leader.id in ("b", "c")
+    assert world.losses == 0 and {rung for _, rung in world.met} == {"initial", "replica"}
+    world.run(world.now + 200.0)
+    settled = best_view(world)
+    assert settled is not None and settled.holders == view.holders, "and the slow one does not come back for it"

@@ -54,6 +54,8 @@ def test_a_demo_with_a_preset_that_is_none(ftnode: Callable[..., Seen]) -> None:
     ("options", "words"),
     [
         (("--quick", "--full"), "exclude"),
+        (("--full", "--long"), "exclude"),
+        (("--long", "--model", "tiny"), "a model of its own"),
         (("--seeds", "1;2"), "not a list of numbers"),
         (("--model", "huge"), "no model is called huge"),
     ],

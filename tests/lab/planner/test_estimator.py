@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ftnode.lab.planner.estimator import CASES, Case, Home, estimated, manifest_for
 from ftnode.lab.traces.story import Story, Told
+from ftnode.protocol.planning.run_step import HANDLED_SECONDS
 from ftnode.protocol.words.codec import tagged
 from ftnode.protocol.words.events import Received
 from ftnode.protocol.words.messages import Heartbeat, StageReport
@@ -16,15 +15,17 @@ HOLDERS = (("v0",), ("v1",), ("v2",), ("v3",))
 
 
 def test_equal_stages_take_what_the_formula_says() -> None:
-    """Odyssey, eq. 9, with a head that takes no time."""
+    """Odyssey, eq. 9, with a head that takes no time. Tensors of the first microbatch and of the last one, and word of
+    the commit, are handled in between."""
     seconds = estimated(EQUAL, manifest_for(EQUAL), HOLDERS, "v0", {})
-    assert seconds == pytest.approx((EQUAL.stages + EQUAL.microbatches - 1) * sum(EQUAL.homes[1].pace))
+    formula = (EQUAL.stages + EQUAL.microbatches - 1) * sum(EQUAL.homes[1].pace)
+    assert formula < seconds <= formula + 10 * HANDLED_SECONDS
 
 
 def test_a_pace_that_is_told_counts_before_what_a_volunteer_was_started_with() -> None:
     case = Case((Home((0.02, 0.04)), Home((0.02, 0.04))), 1)
     seconds = estimated(case, manifest_for(case), (("v0",), ("v1",)), "v0", {("v1", 1): 0.09})
-    assert seconds == pytest.approx(case.microbatches * 0.09)
+    assert case.microbatches * 0.09 < seconds <= case.microbatches * 0.09 + 6 * HANDLED_SECONDS
 
 
 def test_the_story_knows_what_others_were_told_of_a_device() -> None:

@@ -248,7 +248,8 @@ def test_of_stages_that_are_equally_slow_it_learns_one_that_is_at_another_site(s
     role = learning(VIEW)
     others = {peer: replace(standby(peer, 0)[peer], site="y") for peer in (B, C)}
     newcomer = {D: replace(standby(D)[D], site=site)}
+    settings = replace(SETTINGS, replicas=2, microbatches=32, window=32)
     for now in (NOW, NOW + BEAT):
-        s = situation(view=VIEW, settings=replace(SETTINGS, replicas=2), presences=others | newcomer, now=now, here="x")
+        s = situation(view=VIEW, settings=settings, presences=others | newcomer, now=now, here="x")
         told = role.beat(s)
     assert [each.offer.stages for each in told if isinstance(each, MakeOffer)] == [(stage,)]

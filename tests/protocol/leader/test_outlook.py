@@ -9,6 +9,7 @@ import pytest
 from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.outlook import Outlook, name_of, paces_of
 from ftnode.protocol.planning.changes import Changes
+from ftnode.protocol.planning.costs import Costs
 from ftnode.protocol.planning.schedule import Batch
 from ftnode.protocol.planning.search import WORK_MAX
 from ftnode.protocol.planning.swarm import Swarm, alike
@@ -67,7 +68,7 @@ MANY = replace(SETTINGS, stages=8)
 def test_a_line_is_known_where_tensors_have_waited_for_it() -> None:
     settings = replace(SETTINGS, forward_bytes=1000, backward_bytes=1000)
     s = situation(view=VIEW, reports=TOLD, presences=standby(B, 2), settings=settings)
-    swarm = Outlook(s, LeaderMemory(), VIEW.holders).changes.swarm
+    swarm = Outlook(s, LeaderMemory(), VIEW.holders).costs.swarm
     assert swarm.machines[name_of(C)].line.up == 4000 and swarm.machines[name_of(B)].line.up == float("inf")
     assert swarm.room == {name_of(A): 1, name_of(B): 3, name_of(C): 1}
 
@@ -78,10 +79,10 @@ def test_a_large_swarm_is_looked_at_within_the_time_of_a_search() -> None:
     machines = {name: alike((0.1 + number % 7 / 50, 0.2), (0.1, 0.2), 32) for number, name in enumerate(names)}
     swarm = Swarm(machines, dict.fromkeys(names, 4), (1,) * 33, Batch(32, 32))
     present = tuple((names[stage], names[stage + 31]) for stage in range(33))
-    changes = Changes(swarm, present, 3)
-    assert changes.best_place(names[-1]) is not None and changes.work <= WORK_MAX
+    changes = Changes(Costs(swarm), present, 3)
+    assert changes.best_place(names[-1]) is not None and changes.costs.work <= WORK_MAX
     movable = {name: stages for name, stages in changes.held.items() if len(stages) == 1}
     for look in (lambda: changes.best_move(movable, 1e6), lambda: changes.best_wider(names[:64])):
-        changes.work = 0
+        changes.costs.work = 0
         look()
-        assert changes.work <= WORK_MAX
+        assert changes.costs.work <= WORK_MAX

@@ -56,6 +56,19 @@ def test_equal_stages_take_what_odyssey_says() -> None:
     assert liquid == pytest.approx(scheduled) == (4 + 8) * 3.0
 
 
+def test_copies_of_the_head_count_on_the_line_of_its_holder() -> None:
+    machines = {f"p{stage}": alike((1.0, 2.0), (0.0, 3.0), 3, Line(1.0, 9.0, 0.0)) for stage in range(4)}
+    chain = {number: (number, number) for number in range(4)}
+    found = []
+    for copies in ((), (40, 0, 0, 0)):
+        batch = Batch(16, 16, BoundaryBytes(4, 4), copies=copies)
+        found.append(seconds(Flow(Swarm(machines, dict.fromkeys(machines, 4), (1,) * 4, batch)), chain))
+    (liquid, scheduled), (with_copies, scheduled_with) = found
+    assert with_copies - liquid == pytest.approx(80.0, rel=0.1), "two keepers"
+    assert scheduled_with - scheduled == pytest.approx(80.0, rel=0.1)
+    assert with_copies == pytest.approx(scheduled_with, rel=0.15)
+
+
 def test_whoever_is_slowest_is_known() -> None:
     machines = {f"p{stage}": alike((1.0, 2.0), (0.0, 3.0), 3) for stage in range(4)}
     machines["p2"] = alike((2.0, 4.0), (0.0, 3.0), 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -100,6 +101,22 @@ def test_a_thin_line_down_holds_its_sender_up() -> None:
     timing = step_timing(Layout((("h",), ("p",)), machines), Batch(3, 3, BoundaryBytes(100, 100)))
     assert timing.busy["h"][2] == pytest.approx(60.0) and timing.seconds == pytest.approx(60.0, rel=1e-3)
     assert timing.limiting == "h"
+
+
+def test_copies_of_the_head_share_the_line_of_its_holder() -> None:
+    """Of its first holder, with those of the first and the last block stage."""
+    line = Line(100.0, inf, 0.0)
+    machines = {name: Machine({stage: (0.0, 0.0)}, line) for stage, name in enumerate("hab")}
+    layout = Layout((("h",), ("a",), ("b",)), machines)
+    tensors = BoundaryBytes(100, 100)
+    plain = step_timing(layout, Batch(1, 1, tensors))
+    # A third of the line each, until the copies are there at 1.5 s. Then half of the tensor is left.
+    copied = step_timing(layout, Batch(1, 1, tensors, copies=(50, 0, 0)))
+    assert copied.seconds == pytest.approx(plain.seconds + 1.0)
+    assert copied.busy["h"][1] == pytest.approx(plain.busy["h"][1] + 1.0)
+    assert copied.busy["a"] == plain.busy["a"]
+    everything = step_timing(layout, Batch(1, 1, tensors, copies=(0, 50, 50)))
+    assert everything.busy["a"][1] == pytest.approx(plain.busy["a"][1] + 0.5)
 
 
 def test_the_commit_takes_a_way_to_the_leader_and_one_back() -> None:

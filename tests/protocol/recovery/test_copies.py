@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ftnode.protocol.recovery.copies import OwnCopies, keepers, keeping_stage
+from ftnode.protocol.planning.keepers import keeping_stage
+from ftnode.protocol.recovery.copies import OwnCopies, keepers
 from ftnode.protocol.words.effects import DropCopy, Keep
 from ftnode.protocol.words.events import Kept
 from ftnode.protocol.words.settings import Settings
