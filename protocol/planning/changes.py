@@ -248,10 +248,17 @@ class Changes:
                             yield self._place(name, part, giver)
 
     def successions(self, name: str) -> Iterator[Place]:
-        """All that somebody holds."""
+        """All that somebody holds whose device is slower."""
         for giver in self._givers:
-            if giver != name and self._able(name, self.held[giver]):
-                yield self._place(name, self.held[giver], giver)
+            stages = self.held[giver]
+            if giver != name and self._able(name, stages) and self._faster(name, giver, stages):
+                yield self._place(name, stages, giver)
+
+    def _faster(self, name: str, other: str, stages: Sequence[int]) -> bool:
+        """By the device, which is measured or bounded. A line is known only where it is full: who stands by would seem
+        to have the better one, would be behind it as soon as it works, and the other one would seem better then."""
+        one, two = (self.costs.swarm.machines[each].paces for each in (name, other))
+        return sum(map(sum, map(one.__getitem__, stages))) <= (1 - NOISE) * sum(map(sum, map(two.__getitem__, stages)))
 
     def joins(self, name: str) -> Iterator[Place]:
         """As one more holder of what the same peers hold."""
