@@ -79,7 +79,8 @@ class Outlook:
             s.highest_step,
         )
         sites = {name: able[peer].site if peer in able else s.site(peer) for name, peer in self.peers.items()}
-        self.costs = Costs(swarm, risk, sites)
+        speeds = {name: able[peer].tokens_per_second for name, peer in self.peers.items() if peer in able}
+        self.costs = Costs(swarm, risk, sites, {name: speed for name, speed in speeds.items() if speed > 0})
         self.changes = self.of(groups)
 
     def of(self, holders: Sequence[Iterable[Peer]]) -> Changes:

@@ -255,10 +255,14 @@ class Changes:
                 yield self._place(name, stages, giver)
 
     def _faster(self, name: str, other: str, stages: Sequence[int]) -> bool:
-        """By the device, which is measured or bounded. A line is known only where it is full: who stands by would seem
-        to have the better one, would be behind it as soon as it works, and the other one would seem better then."""
+        """Its device is, by what both said of theirs before they worked, which does not change: so places that are lost
+        are never won back, whatever is measured. Lines are not looked at, since they are known only where they are
+        full: who stands by would seem to have the better one, until it works."""
+        said = self.costs.speeds
+        if said is not None:
+            return said.get(name, 0.0) >= (1 + GAIN) * said.get(other, inf)
         one, two = (self.costs.swarm.machines[each].paces for each in (name, other))
-        return sum(map(sum, map(one.__getitem__, stages))) <= (1 - NOISE) * sum(map(sum, map(two.__getitem__, stages)))
+        return sum(map(sum, map(one.__getitem__, stages))) <= (1 - GAIN) * sum(map(sum, map(two.__getitem__, stages)))
 
     def joins(self, name: str) -> Iterator[Place]:
         """As one more holder of what the same peers hold."""

@@ -57,10 +57,13 @@ class Worth:
 
 class Costs:
     """Of the layouts of one swarm. `sites`: where somebody is, as far as it is known: holders at one site are lost
-    together."""
+    together. `speeds`: of devices, as they were told before they worked, in any unit; None: the paces are true."""
 
-    def __init__(self, swarm: Swarm, risk: Risk = NO_RISK, sites: Mapping[str, str] = NO_SITES) -> None:
-        self.swarm, self.risk, self.sites = swarm, risk, sites
+    def __init__(
+        self, swarm: Swarm, risk: Risk = NO_RISK, sites: Mapping[str, str] = NO_SITES,
+        speeds: Mapping[str, float] | None = None,
+    ) -> None:  # fmt: skip
+        self.swarm, self.risk, self.sites, self.speeds = swarm, risk, sites, speeds
         self._flow = Flow(swarm)
         self._numbers = {name: number for number, name in enumerate(self._flow.names)}
         self._scheduled: dict[Holders, Worth] = {}
