@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,9 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def run(*argv: object, folder: Path) -> str:
-    done = subprocess.run([*map(str, argv)], cwd=folder, capture_output=True, text=True, timeout=90)
+    """Without PYTHONPATH, by which the repository's own packages may be known."""
+    known = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([*map(str, argv)], cwd=folder, capture_output=True, text=True, timeout=90, env=known)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

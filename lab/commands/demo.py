@@ -10,6 +10,7 @@ import click
 from ftnode.node.cli.options import device_option, json_option, readable_data, unused_home_option
 from ftnode.node.home.paths import whole_path
 from ftnode.node.manifests.presets import PRESETS, preset
+from ftnode.node.manifests.protection_choice import PROTECTIONS
 from ftnode.protocol.words.errors import UserError
 from ftnode.protocol.words.settings import SWAP_STAGES_MIN
 
@@ -44,6 +45,10 @@ KILL: Final = re.compile(r"(\d{1,3})(\*?)@(\d{1,7})")
     is_flag=True,
     help="Swapped routes (CheckFree+): the first two and the last two stages learn each other's part.",
 )
+@click.option(
+    "--protect", type=click.Choice(PROTECTIONS),
+    help="What is spent so that a lost stage costs little, as in `ftnode run init`; default: checkfree.",
+)  # fmt: skip
 @click.option("--preset", "start", default="tiny", show_default=True, help=f"One of {', '.join(PRESETS)}.")
 @device_option
 @click.option("--data", metavar="PATH", help="Text file or folder to train on; default: Python's standard library.")
@@ -55,7 +60,8 @@ KILL: Final = re.compile(r"(\d{1,3})(\*?)@(\d{1,7})")
 @unused_home_option
 def demo(
     stages: int, volunteers: int | None, replicas: int, steps: int | None, kills: tuple[str, ...], swap: bool,
-    start: str, device: str, data: str | None, seed: int | None, report: str | None, as_json: bool, home: str | None,
+    protect: str | None, start: str, device: str, data: str | None, seed: int | None, report: str | None, as_json: bool,
+    home: str | None,
 ) -> int:  # fmt: skip
     """A swarm on this machine trains, loses a stage and heals, and shows it."""
     preset(start)
@@ -68,7 +74,7 @@ def demo(
 
     return run(DemoConfig(
         stages=stages, volunteers=volunteers, replicas=replicas, steps=steps, kills=parsed, preset=start, device=device,
-        data=readable_data(data), seed=seed, swap=swap, report=whole_path(report) if report else None,
+        data=readable_data(data), seed=seed, swap=swap, protect=protect, report=whole_path(report) if report else None,
         json=as_json,
     ))  # fmt: skip
 

@@ -20,8 +20,10 @@ from ftnode.node.home.paths import whole_path
     help="Until a machine is back, on average; 0: it stays away.",
 )  # fmt: skip
 @click.option(
-    "--only", type=click.Choice(("odyssey", "settings", "volunteers", "flexitrain", "estimator")), multiple=True,
-    help="This part; repeats.  [default: all but estimator, which starts real swarms]",
+    "--only", type=click.Choice(("odyssey", "settings", "volunteers", "flexitrain", "estimator", "open")),
+    multiple=True,
+    help="This part; repeats.  [default: all but estimator, which starts real swarms, and open, a grid of what a paper "
+    "leaves open]",
 )  # fmt: skip
 @click.option("--out", metavar="DIR", help="Folder for planner.json, pictures, and what is kept when stopped.")
 @json_option

@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ from ftnode.lab.swarms.swarm import Swarm
 from ftnode.lab.traces.story import Story, first_commits
 from ftnode.node.cli.manifest import manifest_text
 from ftnode.node.data.corpus import corpus_facts
+from ftnode.node.manifests.line_choice import Choice
 from ftnode.node.manifests.presets import adapt, preset
+from ftnode.node.manifests.protection_choice import with_protection
 from ftnode.node.watch.status_table import spoken_rung
 from ftnode.protocol.manifest.parse import Manifest, parse
 from ftnode.protocol.words.errors import UserError
@@ -63,6 +65,10 @@ class DemoConfig:
     seed: int | None = None
     swap: bool = False
     """Swapped routes (CheckFree+); needs 4 stages."""
+    protect: str | None = None
+    """One of PROTECTIONS; None: what the preset says, which is checkfree."""
+    evaluate_every: int | None = None
+    """Steps; None: the preset's."""
     report: Path | None = None
     """A new or empty folder; None: one named after the time, here."""
     json: bool = False
@@ -287,4 +293,8 @@ def _manifest(config: DemoConfig) -> Manifest:
         swap=config.swap,
         replicas=config.replicas,
     )
+    if config.protect is not None:
+        manifest = with_protection(Choice(manifest), config.protect).manifest
+    if config.evaluate_every is not None:
+        manifest = replace(manifest, evaluation=replace(manifest.evaluation, every=config.evaluate_every))
     return parse(manifest_text(manifest, "the demo's manifest"), "the demo's manifest")

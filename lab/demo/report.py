@@ -203,6 +203,7 @@ def build_report(
         "loss_first": losses[0] if losses else None,
         "loss_last": losses[-1] if losses else None,
         "validation_loss": None if last_evaluation is None else story.evaluated[last_evaluation],
+        "validation": sorted(story.evaluated.items()),
         "tokens_per_second": tokens_per_second(commits),
         "training_seconds": commits[-1].time - commits[0].time if commits else 0.0,
         "duplicates_applied": findings.duplicates_applied,

@@ -63,7 +63,7 @@ def grouped(setting: Setting, what: str, groups: Mapping[str, int], parts: int) 
     holders = holders_of({name: ranges[part] for name, part in groups.items()}, setting.layers + 1)
     members = [sorted((setting.kind(name) for name in groups if groups[name] == part), key=repr)
                for part in range(parts)]  # fmt: skip
-    return Arrangement(what, holders, _grouped_seconds(setting, tuple(map(tuple, members))))
+    return Arrangement(what, holders, _grouped_seconds(setting.of_steps, tuple(map(tuple, members))))
 
 
 @lru_cache(maxsize=4096)
@@ -134,7 +134,7 @@ def templates(setting: Setting, there: Sequence[str]) -> Arrangement | None:
     """The best pipelines that use every machine: for each number of pipelines, machines and layers divided as equally
     as can be (Oobleck's templates, with its planning done well). Unequal machines are divided so that pipelines are
     equally fast, or so that those of a pipeline are alike, whichever is better. None where memory is too small."""
-    names = sorted(there, key=lambda name: setting.kind(name).slower)
+    names, alike = sorted(there, key=lambda name: setting.kind(name).slower), setting.of_steps
     best: tuple[float, int, list[list[tuple[str, int]]]] | None = None
     for count in range(1, len(there) + 1):
         for teams in _divided(names, count):
@@ -143,7 +143,7 @@ def templates(setting: Setting, there: Sequence[str]) -> Arrangement | None:
             if len(pipelines) < count:
                 continue
             shapes = tuple(tuple((setting.kind(name), layers) for name, layers in one) for one in pipelines)
-            seconds = pipelines_seconds(setting, shapes)
+            seconds = pipelines_seconds(alike, shapes)
             if best is None or seconds < best[0]:
                 best = seconds, count, pipelines
     if best is None:

@@ -21,13 +21,16 @@ NAMES: Final = {
 
 
 def draw_all(found: Mapping[str, Any], out: Path) -> None:
-    """What the results allow, into planner-course.png, planner-settings.png and planner-volunteers.png."""
+    """What the results allow, into planner-course.png, planner-settings.png, planner-volunteers.png and
+    planner-open.png."""
     if "course" in found:
         _course(found["course"], found["assumed"]["hours"], out / "planner-course.png")
     if found.get("settings"):
         _settings(found["settings"], out / "planner-settings.png")
     if "volunteers" in found:
         _volunteers(found["volunteers"]["draws"], out / "planner-volunteers.png")
+    if "second_attempt" in found:
+        _open(found["second_attempt"], out / "planner-open.png")
 
 
 def _course(course: Mapping[str, Any], hours: float, path: Path) -> None:
@@ -84,4 +87,28 @@ def _volunteers(draws: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes.set_xlabel("draws of 20 volunteers", color=INK)
     axes.set_ylabel("tokens a second", color=INK)
     axes.legend(frameon=False, fontsize=8.5)
+    figure.savefig(path)
+
+
+def _open(found: Mapping[str, Any], path: Path) -> None:
+    """What the planner reaches over each rival, up to what nobody exceeds in ranges, by assumption."""
+    rows = found["lines"]
+    figure, panels = new_figure(11, 1.4 + 0.3 * len(rows), 2, grid="x")
+    for axes, goal, rivals in (
+        (panels[0], "oobleck", (("oobleck", "at its best"), ("oobleck_published", "fixed templates"))),
+        (panels[1], "recycle", (("recycle", "at its best"), ("recycle_published", "equation 13"))),
+    ):
+        for shift, colour, (rival, label) in zip((-0.15, 0.15), (COLOURS["planner"], COLOURS["oobleck"]), rivals):
+            for number, one in enumerate(rows):
+                ratio, most = one["planner_over"].get(rival), one["most_over"]["ranges"].get(rival)
+                if ratio is not None and most is not None:
+                    axes.plot([ratio, most], [number + shift] * 2, "-", color=colour, linewidth=1.4, alpha=0.6)
+                    axes.plot([ratio], [number + shift], "o", color=colour, markersize=6,
+                              label=label if number == 0 else None)  # fmt: skip
+        axes.axvline(found["goals"][goal], color=FAINT, linewidth=1.2, linestyle="--", label="goal")
+        axes.set_yticks(range(len(rows)), [one["name"] for one in rows] if axes is panels[0] else [""] * len(rows))
+        axes.invert_yaxis()
+        axes.set_xlim(left=0.9)
+        axes.set_xlabel(f"planner over {NAMES[goal]}; lines end where nobody gets further", color=INK)
+        axes.legend(frameon=False, fontsize=8.5, loc="lower right")
     figure.savefig(path)

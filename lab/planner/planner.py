@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from ftnode.lab.planner import estimator, flexitrain, moving, volunteers
+from ftnode.lab.planner import estimator, flexitrain, moving, reachable, volunteers
 from ftnode.lab.planner.odyssey import figures, of_seed, text
 from ftnode.lab.planner.pictures import draw_all
 from ftnode.lab.planner.setting import Setting
@@ -23,7 +23,7 @@ from ftnode.lab.results.result_files import folder_for, kept_or_made, write_atom
 from ftnode.node.watch.status_table import Table
 
 PARTS: Final = ("odyssey", "settings", "volunteers", "flexitrain")
-"""Without `estimator`, which starts real swarms."""
+"""Without `estimator`, which starts real swarms, and `open`, which takes longer than these together."""
 CHURN_HOURS: Final = 4.0
 CHURN_SEEDS: Final = 4
 DRAWS: Final = 4
@@ -130,9 +130,23 @@ def _estimator(asked: Asked, kept: Kept) -> dict[str, Any]:
     return {"estimator": estimator.figures(cases)}
 
 
+def _open(asked: Asked, kept: Kept) -> dict[str, Any]:
+    """Of Odyssey's hours and rates, whatever was asked; the rest as `reachable` varies it."""
+    lines = {
+        name: [kept("open", (setting, seed), partial(reachable.of_line, setting, seed)) for seed in range(asked.seeds)]
+        for name, setting in reachable.LINES.items() if not asked.names or name in asked.names
+    }  # fmt: skip
+    cells, seeds = [*reachable.cells()] if not asked.names else [], min(asked.seeds, reachable.GRID_SEEDS)
+    grid = [
+        [kept("bounds", (setting, seed), partial(reachable.bounds, setting, seed)) for seed in range(seeds)]
+        for setting in cells
+    ]
+    return {"second_attempt": reachable.figures(lines, grid)}
+
+
 MADE: Final[Mapping[str, Callable[[Asked, Kept], dict[str, Any]]]] = {
     "odyssey": _odyssey, "settings": _settings, "volunteers": _volunteers, "flexitrain": _flexitrain,
-    "estimator": _estimator,
+    "estimator": _estimator, "open": _open,
 }  # fmt: skip
 
 
@@ -147,6 +161,8 @@ def _text(asked: Asked, found: Mapping[str, Any]) -> list[str]:
             f"without matching; {one['moves_per_peer_hour']:.2f} moves per machine and hour; an answer takes "
             f"{one['answer_seconds']['mean']:.3f} s, a plan of 64 machines {one['plan_of_64']['mean']:.3f} s"
         ]
+    if "second_attempt" in found:
+        lines += ["", *reachable.text(found["second_attempt"])]
     if "settings" in found:
         lines += ["", *_settings_table(found["settings"])]
     if "volunteers" in found:

@@ -19,7 +19,7 @@ part of the text shows how many are active. So these are assumptions:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from random import Random
 from typing import Final
@@ -94,6 +94,14 @@ class Setting:
         """The head, stage 0, takes no time and no memory here: embedding and LM head are less than 4 % of the model."""
         pace = kind.slower * self.forward_seconds, kind.slower * self.backward_seconds
         return Machine(dict.fromkeys(range(1, self.layers + 1), pace) | {0: (0.0, 0.0)}, kind.line)
+
+    @property
+    def of_steps(self) -> Setting:
+        """What a step depends on is as here, and the rest as in any other setting."""
+        return replace(
+            self, hours=0.0, failures_an_hour=0.0, away_hours=0.0, restart_seconds=0.0, checkpoint_seconds=0.0,
+            sites=0, site_failures_an_hour=0.0, machines=0,
+        )  # fmt: skip
 
     @property
     def names(self) -> tuple[str, ...]:

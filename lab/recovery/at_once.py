@@ -103,17 +103,22 @@ def _damage(model: WholeModel, lost: tuple[int, ...], damage: Way | Kept) -> lis
     """Rebuild all that are lost; per stage its donors with their shares."""
     shares: list[list[list[float]]] = []
     for stage in lost:
-        held = model.stages[stage]
         if isinstance(damage, Kept):
-            n = held.layout.size
-            held.moments.zero_()
-            held.weights.copy_(decode(encode(damage.states[stage][:n], "bfloat16"), "bfloat16", n))
-            held.become(version_of(model.step), 0, 1.0, 0.0)
+            become_shadow(model, stage, damage)
             shares.append([])
         else:
             rebuilt = rebuild(model, stage, damage, lost=frozenset(lost), draw=stage)
             shares.append([[float(donor), share] for donor, share in rebuilt.donors])
     return shares
+
+
+def become_shadow(model: WholeModel, stage: int, kept: Kept) -> None:
+    """The stage's weights as `kept` has them, rounded as a shadow is, and new moments."""
+    held = model.stages[stage]
+    n = held.layout.size
+    held.moments.zero_()
+    held.weights.copy_(decode(encode(kept.states[stage][:n], "bfloat16"), "bfloat16", n))
+    held.become(version_of(model.step), 0, 1.0, 0.0)
 
 
 def _watch(model: WholeModel, kept: Kept | None, age: int, after: tuple[int, ...]) -> list[float]:

@@ -73,6 +73,7 @@ def export(
     from ftnode.node.export.client import WantedModel
     from ftnode.node.export.continuing import opened_base
     from ftnode.node.export.folder import ExportFolder
+    from ftnode.node.export.model_card import left_out_text
     from ftnode.node.export.tokenizer_files import find_tokenizer
     from ftnode.node.home.identity import home_directory
 
@@ -81,7 +82,8 @@ def export(
     known = find_tokenizer(manifest, tokenizer, home_directory(home))
     addresses = whom_to_ask(home_directory(home), (*peers, *invited), manifest.run_id)
     sizes = stage_sizes(manifest)
-    wanted = WantedModel(manifest.run_id, manifest.run.steps, sizes, ModelConfig.of(manifest.model).number_bytes)
+    number_bytes = ModelConfig.of(manifest.model).number_bytes
+    wanted = WantedModel(manifest.run_id, manifest.run.steps, sizes, number_bytes, manifest.recovery.omit)
     started = time.monotonic()
     with creating(out, manifest, dtype or "", first) as checkpoint, shown_progress(sum(sizes), as_json) as shown:
         model = take(wanted, addresses, timeout, ExportFolder(checkpoint, out, known, text), shown)
@@ -95,7 +97,10 @@ def export(
             )
         )
         return
-    click.echo(f"step {model.step} of {manifest.run.steps}: {sum(sizes) / 1e6:,.1f} MB in {seconds:.1f} s into {out}")
+    size = sum(sizes[taken.stage] for taken in model.stages)
+    click.echo(f"step {model.step} of {manifest.run.steps}: {size / 1e6:,.1f} MB in {seconds:.1f} s into {out}")
+    if model.left_out:
+        click.echo(left_out_text(manifest, model.left_out))
     if checkpoint.adapters:
         click.echo(f'try it: PeftModel.from_pretrained(model, "{out}"), of the model that the run goes on from; or '
                    "export with --from FOLDER to have the whole model")  # fmt: skip
@@ -125,7 +130,7 @@ def take(
                 p2pd.gate.give(parse_peers(addresses))
                 try:
                     await folder.complete(p2pd, parse_peers(addresses), seconds, shown.tell)
-                    reader = ModelReader(p2pd, wanted, folder.open_stage, shown.progress, shown.tell)
+                    reader = ModelReader(p2pd, wanted, folder.open_stage, shown.progress, shown.tell, folder.leave_out)
                     return await reader.take(parse_peers(addresses), seconds, folder.keep)
                 finally:
                     p2pd.close()

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import hivemind.dht.node
@@ -46,6 +47,9 @@ REPLICAS = 5
 BUCKET = 20
 RPC_SECONDS = 2.0
 """A neighbour that does not answer for so long is dropped from the routing table."""
+
+_answered: ContextVar[list[str] | None] = ContextVar("answered", default=None)
+"""Who has answered what is asked by this task, or by one that it began."""
 
 
 def now_ms() -> int:
@@ -163,6 +167,9 @@ class DirectoryProtocol(DHTProtocol):  # type: ignore[misc]
             log.info("peer %s did not answer: %s", peer, error)
             keep(self.update_routing_table(self.routing_table.get(peer_id=peer), peer, responded=False))
             return None
+        answered = _answered.get()
+        if answered is not None:
+            answered.append(str(peer))
         if response.peer.node_id:
             keep(self.update_routing_table(DHTID.from_bytes(response.peer.node_id[:KEY_BYTES]), peer))
         return {key: (self._found(key, result), self._nearest(result)) for key, result in zip(keys, response.results)}
@@ -240,9 +247,14 @@ async def answer(node: DHTNode, request: dict[str, Any]) -> dict[str, Any]:
         case {"op": "store", "key": str(key), "subkey": str(subkey), "record": bytes(record), "expiration": float(at)}:
             return {"stored": bool(await node.store(key, record, at, subkey=subkey))}
         case {"op": "get", "key": str(key)}:
+            answered: list[str] = []
+            _answered.set(answered)
             found = await node.get(key, latest=True)
             items = found.value if found is not None else {}
-            return {"items": [[subkey, value, expiration] for subkey, (value, expiration) in items.items()]}
+            return {
+                "items": [[subkey, value, expiration] for subkey, (value, expiration) in items.items()],
+                "heard": len(answered),
+            }
         case {"op": "status"}:
             stored = node.protocol.storage.records.all(now_ms())
             return {

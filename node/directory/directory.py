@@ -39,6 +39,8 @@ WRITE_SECONDS_MIN = 0.25
 """Changes that come faster are written together."""
 RETRY_SECONDS = 1.0
 SEARCH_SECONDS_MIN = 0.2
+UNHEARD_SECONDS = 60.0
+"""When nobody answers for so long, the others are gone, and an empty directory is the truth."""
 TO_CHECK = "; check the address, that the peer runs, and firewalls in between"
 Body = Presence | Claim | RunNotice
 Report = Callable[[Directory | DirectoryLost], None]
@@ -63,8 +65,9 @@ class RecordKeeper:
 class SwarmDirectory:
     """Start `run` in a nursery; everything else is synchronous and for the trio thread.
 
-    `report` gets a Directory per search, or DirectoryLost when the process died, does not answer, or knows nobody yet
-    (then an empty directory proves nothing, least of all that the run does not exist). `know` is told where holders can
+    `report` gets a Directory per search, or DirectoryLost when the process died, does not answer, or knows nobody
+    (then an empty directory proves nothing, least of all that the run does not exist): nobody was met yet, or nobody
+    has answered since UNHEARD_SECONDS. `know` is told where holders can
     be dialled by their claims, PeerId and addresses.
     """
 
@@ -95,6 +98,7 @@ class SwarmDirectory:
         self._changed = trio.Event()
         self._wanted = trio.Event()
         self._strangers = trio.Event()
+        self._unheard_since: float | None = None
 
     def announce(self, presence: Presence) -> None:
         """Keep this presence alive, and with it the notice that the run exists."""
@@ -201,8 +205,8 @@ class SwarmDirectory:
             await self.link.up.wait()
             await self.link.tried.wait()
         try:
-            presences = await self.read(key_of(run, Presence))
-            claims = await self.read(key_of(run, Claim))
+            presences, heard = await self._ask(key_of(run, Presence))
+            claims, more_heard = await self._ask(key_of(run, Claim))
         except DirectoryDown as error:
             return DirectoryLost(str(error))
         if not self.link.connected:
@@ -210,15 +214,31 @@ class SwarmDirectory:
         me = self.membership.peer.id
         others = [(one.peer.id, one.body) for one in presences if one.peer.id != me and isinstance(one.body, Presence)]
         claimers = [(one.peer.id, one.body) for one in claims if one.peer.id != me and isinstance(one.body, Claim)]
+        if self._unheard(bool(others or claimers), heard + more_heard):
+            self._strangers.set()  # those given are met again, in whose absence the directory asks nobody
+            return DirectoryLost(f"nobody whom the directory knows answers{TO_CHECK}")
         self._introduce([(peer, body.addresses) for peer, body in others])
         for peer, claim in claimers:
             self._know(peer, claim.addresses)  # where a holder's presence does not come through, its claim may
         views = {claim.view.digest(): claim.view for _, claim in claimers}
         return Directory(tuple(presence for _, presence in others), tuple(views.values()))
 
+    def _unheard(self, found: bool, heard: int) -> bool:
+        """Whether an answer with nothing in it proves nothing: those who would know have not answered, for lack of
+        time or network."""
+        if found or heard or not self.link.given:
+            self._unheard_since = None
+            return False
+        if self._unheard_since is None:
+            self._unheard_since = trio.current_time()
+        return trio.current_time() - self._unheard_since < UNHEARD_SECONDS
+
     async def read(self, key: str) -> list[Statement]:
         """The live, verified statements under a key. Raises DirectoryDown."""
-        return await read_statements(self.link, key, int(self._wall_clock() * 1000))
+        return (await self._ask(key))[0]
+
+    async def _ask(self, key: str) -> tuple[list[Statement], int]:
+        return await _statements(self.link, key, int(self._wall_clock() * 1000))
 
     def _introduce(self, others: list[tuple[str, tuple[str, ...]]]) -> None:
         """Peers that the directory tells of are met too: the DHT must hold together when the bootstrap peer dies."""
@@ -231,6 +251,11 @@ class SwarmDirectory:
 
 async def read_statements(link: DirectoryLink, key: str, now_ms: int) -> list[Statement]:
     """The live statements under a key, each verified here again, ordered by peer. Raises DirectoryDown."""
+    return (await _statements(link, key, now_ms))[0]
+
+
+async def _statements(link: DirectoryLink, key: str, now_ms: int) -> tuple[list[Statement], int]:
+    """And how many others have answered."""
     answer = await link.call("get", key=key)
     items: list[Any] = answer.get("items") or []
     found = []
@@ -242,7 +267,7 @@ async def read_statements(link: DirectoryLink, key: str, now_ms: int) -> list[St
                         found.append(check(key_hash(key), subkey, record, expiration, now_ms, verify))
                 except PeerError as error:
                     log.info("record of %s ignored: %s", subkey[:60], error)
-    return sorted(found, key=lambda statement: statement.peer)
+    return sorted(found, key=lambda statement: statement.peer), int(answer.get("heard") or 0)
 
 
 def unreachable_text(link: DirectoryLink) -> str:

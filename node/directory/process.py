@@ -7,7 +7,7 @@ Run as `python -m ftnode.node.directory.process SOCKET_FD CONTROL_MADDR`. It ans
 |---|---|---|
 | `meet` | peer (PeerId that p2pd is connected to) | met: it answered and is in the routing table |
 | `store` | key, subkey, record, expiration (Unix seconds) | stored: at least one peer has it, this one included |
-| `get` | key | items [[subkey, record, expiration]...], from all peers near the key |
+| `get` | key | items [[subkey, record, expiration]...], from all peers near the key; heard: how many of them answered |
 | `status` | | peers: size of the routing table, records: in our store |
 
 Each request has an `id`, each answer the same one, and `error` when it failed. The first frame is

@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -51,6 +52,17 @@ def checkpoint_bytes(manifest: Manifest, dtype: str = "", adapters: bool = False
     return sum(stage_sizes(manifest)) // model.number_bytes * each if adapters else each * model.total_parameters()
 
 
+def without(manifest: Manifest, left_out: Sequence[int]) -> Manifest:
+    """What the model is like without these block stages: it has fewer stages, and fewer layers."""
+    model, stages = manifest.model, manifest.pipeline.stages
+    layers = model.layers - len(left_out) * (model.layers // stages)
+    return replace(
+        manifest,
+        model=replace(model, layers=layers),
+        pipeline=replace(manifest.pipeline, stages=stages - len(left_out)),
+    )
+
+
 def described(manifest: Manifest, end: int, dtype: str = "") -> dict[str, Any]:
     """`config.json`. `end`: the token behind every document."""
     model, start = plain(ModelConfig.of(manifest.model)), manifest.start
@@ -68,20 +80,45 @@ class Checkpoint:
     def __init__(
         self, draft: Path, out: Path, manifest: Manifest, dtype: str = "", base: FirstCheckpoint | None = None
     ) -> None:
-        self._draft, self._out, self._manifest, self._base = draft, out, manifest, base
+        self._draft, self._out, self._whole, self._base = draft, out, manifest, base
         self._dtype = dtype or manifest.model.precision
-        self._model, self._stages = ModelConfig.of(manifest.model), manifest.pipeline.stages
+        self._left_out: tuple[int, ...] = ()
+        self._take_shape(manifest)
         self.adapters = bool(self._model.lora) and base is None
         """Only these are written, in PEFT's format."""
         self._files: dict[int, BinaryIO] = {}
         self._names: dict[str, str] = {}
         """Tensor → file."""
 
+    def _take_shape(self, manifest: Manifest) -> None:
+        self._manifest, self._model = manifest, ModelConfig.of(manifest.model)
+        self._stages = manifest.pipeline.stages
+
+    def leave_out(self, stages: tuple[int, ...]) -> None:
+        """The checkpoint is of a model without these stages: later ones are numbered as if there were no others. What
+        was opened before is void.
+
+        Raises UserError (69) where a part of the model is frozen: that part is the base's, layer by layer.
+        """
+        if stages and not self._model.trains_all:
+            raise UserError(
+                f"the run goes on without {' and '.join(f'stage {stage}' for stage in stages)}, and trains a part of a "
+                "model that has it; wait until it is rebuilt (ftnode status), then export again",
+                69,
+            )
+        if stages != self._left_out:
+            for file in self._files.values():
+                file.close()
+                Path(file.name).unlink()
+            self._files, self._names, self._left_out = {}, {}, stages
+            self._take_shape(without(self._whole, stages))
+
     def open_stage(self, stage: int) -> BinaryIO:
         """The file of a stage, with its header; the weights go behind it. Anew when it was open before.
 
         Raises UserError (74).
         """
+        stage -= sum(other < stage for other in self._left_out)
         model, name = self._model, self._name(stage)
         entries, _ = places(*stage_shapes(model, self._stages, stage))
         if stage in self._files:

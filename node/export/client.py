@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import count
@@ -47,6 +47,7 @@ from ftnode.node.export.wire import (
 from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.links.side_messages import say
 from ftnode.node.links.streams import read_into
+from ftnode.node.watch.stage_summary import LEFT_OUT
 from ftnode.node.watch.status import SwarmStatus
 from ftnode.protocol.wire.frames import Refusal, clean_reason
 from ftnode.protocol.words.errors import LocalError, PeerError, UserError
@@ -93,7 +94,8 @@ class TakenStage:
 
 @dataclass(frozen=True, slots=True)
 class TakenModel:
-    """All stages after one committed step. `status`: the run as `told_by` saw it then. `seconds`: the weights took."""
+    """All stages after one committed step, without those that routes leave out. `status`: the run as `told_by` saw it
+    then. `seconds`: the weights took."""
 
     step: int
     commit: str
@@ -101,16 +103,19 @@ class TakenModel:
     status: SwarmStatus
     told_by: str
     seconds: float = 0.0
+    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class WantedModel:
-    """What the manifest says that there is to be: `sizes` in bytes by stage, numbers of `number_bytes` each."""
+    """What the manifest says that there is to be: `sizes` in bytes by stage, numbers of `number_bytes` each. `omits`:
+    the run may go on without a stage."""
 
     run: str
     steps: int
     sizes: tuple[int, ...]
     number_bytes: int
+    omits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +142,13 @@ class ModelReader:
         open_sink: Callable[[int], Sink],
         progress: Callable[[str, int], None] = lambda what, size: None,
         tell: Callable[[str], None] = log.info,
+        leave_out: Callable[[tuple[int, ...]], None] = lambda stages: None,
     ) -> None:
-        """`progress`: what is being done, and how many more bytes are here. `tell`: why an attempt came to nothing."""
+        """`progress`: what is being done, and how many more bytes are here. `tell`: why an attempt came to nothing.
+        `leave_out`: which stages the model is without, before any is opened; it raises UserError where that cannot be.
+        """
         self._dialer, self._wanted, self._tell = dialer, wanted, tell
-        self._open_sink, self._progress = open_sink, progress
+        self._open_sink, self._progress, self._leave_out = open_sink, progress, leave_out
 
     async def take(
         self, peers: Sequence[PeerAddress], seconds: float, keep: Callable[[TakenModel], None]
@@ -168,23 +176,29 @@ class ModelReader:
     async def _attempt(self, member: AnsweringMember, attempt: int, keep: Callable[[TakenModel], None]) -> TakenModel:
         async with AsyncExitStack() as stack:
             asking = await self._open_member(member, stack)
-            holders = await self._reach_all((await self._who_holds(asking)).places, attempt, stack)
+            places = (await self._who_holds(asking)).places
+            left_out = self._left_out(member.status, places)
+            holders = await self._reach_all(places, left_out, attempt, stack)
             told = await self._who_holds(asking)  # reaching them may have taken longer than a step
             offers = await self._offers(holders, told)
             try:
                 status = await ask_status(self._dialer, member.peer)
             except FAULTS as error:
                 raise _Unfit(f"{member.peer.peer_id[-8:]}: {reason_of(error)}", UNAVAILABLE) from None
+            if self._left_out(status, places) != left_out:
+                raise _Unfit("the run leaves out other stages than when it was asked")
+            self._leave_out(left_out)
             began = trio.current_time()
             await self._receive_all(holders, offers)
             seconds = trio.current_time() - began
             stages = tuple(
-                TakenStage(stage, holder.place.epoch, holder.place.peer, offer.digest)
-                for stage, (holder, offer) in enumerate(zip(holders, offers))
+                TakenStage(stage, holder.place.epoch, holder.place.peer, offers[stage].digest)
+                for stage, holder in holders.items()
             )
-            model = TakenModel(offers[0].step, offers[0].commit, stages, status, member.peer.peer_id, seconds)
+            head = offers[0]
+            model = TakenModel(head.step, head.commit, stages, status, member.peer.peer_id, seconds, left_out)
             keep(model)
-            await side_by_side(_tell_written, holders)
+            await side_by_side(_tell_written, [*holders.values()])
         return model
 
     # -- whom to ask
@@ -206,9 +220,18 @@ class ModelReader:
             raise _Unfit("the peer that was asked who holds the stages said something else", PROTOCOL)
         return answer
 
-    async def _reach_all(self, places: Sequence[Place], attempt: int, stack: AsyncExitStack) -> list[_Holder]:
+    def _left_out(self, status: SwarmStatus, places: Sequence[Place]) -> tuple[int, ...]:
+        """Block stages that nobody holds, and that the run trains without, as a member tells it."""
+        if not self._wanted.omits:
+            return ()
+        told = {row.stage for row in status.stages if row.state == LEFT_OUT} - {place.stage for place in places}
+        return tuple(stage for stage in range(1, len(self._wanted.sizes)) if stage in told)
+
+    async def _reach_all(
+        self, places: Sequence[Place], left_out: Sequence[int], attempt: int, stack: AsyncExitStack
+    ) -> dict[int, _Holder]:
         """A stream to one holder of each stage, by stage; another one at each attempt, where there are several."""
-        stages = range(len(self._wanted.sizes))
+        stages = [stage for stage in range(len(self._wanted.sizes)) if stage not in left_out]
         vacant = [stage for stage in stages if not any(place.stage == stage for place in places)]
         if vacant:
             raise _Unfit(f"{_names(vacant)} {_have(vacant)} no holder now; wait until it is rebuilt", UNAVAILABLE)
@@ -233,11 +256,11 @@ class ModelReader:
         silent = [stage for stage in stages if stage not in found]
         if silent:
             raise _Unfit(f"{_names(silent)} {_have(silent)} no holder that answers ({reasons[silent[0]]})", UNAVAILABLE)
-        return [found[stage] for stage in stages]
+        return {stage: found[stage] for stage in stages}
 
     # -- one step of all
 
-    async def _offers(self, holders: Sequence[_Holder], told: Holders) -> list[ExportOffer]:
+    async def _offers(self, holders: Mapping[int, _Holder], told: Holders) -> dict[int, ExportOffer]:
         step, patience = choose(told, self._wanted.steps)
         self._progress(f"waiting for step {step} of all stages", 0)
         offers: dict[int, ExportOffer] = {}
@@ -259,15 +282,15 @@ class ModelReader:
                 nursery.cancel_scope.cancel()  # who has offered keeps a snapshot for us
 
         async with trio.open_nursery() as nursery:  # all at once: the step does not wait
-            for stage in range(len(holders)):
+            for stage in holders:
                 nursery.start_soon(ask, stage)
         if reasons:
             stage = min(reasons)
             raise _Unfit(f"not all stages are to be had of step {step}: {_names([stage])}: {reasons[stage]}")
-        return self._fitting([offers[stage] for stage in range(len(holders))])
+        return self._fitting(offers)
 
-    def _fitting(self, offers: list[ExportOffer]) -> list[ExportOffer]:
-        for stage, offer in enumerate(offers):
+    def _fitting(self, offers: dict[int, ExportOffer]) -> dict[int, ExportOffer]:
+        for stage, offer in sorted(offers.items()):
             if offer.size != self._wanted.sizes[stage]:
                 raise _Unfit(
                     f"{_names([stage])} has {offer.size} bytes there, and {self._wanted.sizes[stage]} by the manifest",
@@ -279,7 +302,7 @@ class ModelReader:
 
     # -- the weights
 
-    async def _receive_all(self, holders: Sequence[_Holder], offers: Sequence[ExportOffer]) -> None:
+    async def _receive_all(self, holders: Mapping[int, _Holder], offers: Mapping[int, ExportOffer]) -> None:
         self._progress(f"receiving step {offers[0].step}", 0)
         failures: list[_Unfit | UserError] = []
         async with trio.open_nursery() as nursery:
@@ -295,7 +318,7 @@ class ModelReader:
                     failures.append(error)
                     nursery.cancel_scope.cancel()
 
-            for stage in range(len(holders)):
+            for stage in holders:
                 nursery.start_soon(receive, stage)
         if failures:
             raise failures[0]

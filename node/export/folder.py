@@ -33,6 +33,9 @@ class ExportFolder:
     def open_stage(self, stage: int) -> BinaryIO:
         return self._checkpoint.open_stage(stage)
 
+    def leave_out(self, stages: tuple[int, ...]) -> None:
+        self._checkpoint.leave_out(stages)
+
     def keep(self, model: TakenModel) -> None:
         """The weights are written; so is the rest, and the folder gets its name. Raises UserError (73, 74)."""
         manifest, tokenizer = self._known.manifest, tokenizer_files(self._known)

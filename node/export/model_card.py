@@ -10,7 +10,7 @@ from importlib.metadata import version
 from typing import Any, Final
 
 from ftnode.models.config import ModelConfig
-from ftnode.node.export.checkpoint import checkpoint_bytes
+from ftnode.node.export.checkpoint import checkpoint_bytes, without
 from ftnode.node.export.client import TakenModel
 from ftnode.node.home.size import size_text
 from ftnode.node.watch.credit_table import OTHERS, shares
@@ -53,7 +53,7 @@ tokenizer = AutoTokenizer.from_pretrained("{folder}")
 | model | {layers} layers of {dim}, {heads} heads, feed-forward {hidden}, context {context}, vocabulary {vocabulary} |
 | numbers | {precision} |
 | data | {data}, sha256 `{corpus}` |
-
+{left_out}
 Run, step and commit are equal at all holders that gave their weights. Losses (nats per token), the list of rebuilt
 stages and that of who trained it are as peer `{told_by}` told them.
 
@@ -78,10 +78,12 @@ its weights.
 
 def model_card(manifest: Manifest, model: TakenModel, folder: str) -> str:
     """`folder`: the name under which the card's example loads the model."""
-    shape, status = manifest.model, model.status
+    shape, status = without(manifest, model.left_out).model, model.status
+    left_out = left_out_text(manifest, model.left_out)
     return CARD.format(
         name=manifest.run.name,
-        parameters=ModelConfig.of(manifest.model).total_parameters(),
+        left_out=f"\n{left_out[0].upper()}{left_out[1:]}.\n" if left_out else "",
+        parameters=ModelConfig.of(shape).total_parameters(),
         version=version("ftnode"),
         folder=folder,
         run=manifest.run_id,
@@ -106,6 +108,19 @@ def model_card(manifest: Manifest, model: TakenModel, folder: str) -> str:
         ),
         recoveries=recoveries(status.recoveries),
         credits=givers(status),
+    )
+
+
+def left_out_text(manifest: Manifest, stages: tuple[int, ...]) -> str:
+    """One line for people; empty when the model has all stages."""
+    if not stages:
+        return ""
+    named = " and ".join(f"stage {stage}" for stage in stages)
+    have, they = ("has", "it") if len(stages) == 1 else ("have", "them")
+    layers = without(manifest, stages).model.layers
+    return (
+        f"{named} {have} no holder, and the run trains without {they}: the model has {layers} of "
+        f"{manifest.model.layers} layers"
     )
 
 
@@ -149,7 +164,7 @@ def givers(status: SwarmStatus) -> str:
 
 def provenance(manifest: Manifest, model: TakenModel) -> dict[str, Any]:
     """The same for programs."""
-    status = model.status
+    status, kept = model.status, without(manifest, model.left_out)
     return {
         "format": 1,
         "ftnode": version("ftnode"),
@@ -158,8 +173,9 @@ def provenance(manifest: Manifest, model: TakenModel) -> dict[str, Any]:
         "step": model.step,
         "steps": manifest.run.steps,
         "commit": model.commit,
-        "parameters": ModelConfig.of(manifest.model).total_parameters(),
-        "bytes": checkpoint_bytes(manifest),
+        "parameters": ModelConfig.of(kept.model).total_parameters(),
+        "bytes": checkpoint_bytes(kept),
+        "left_out": list(model.left_out),
         "stages": [
             {"stage": taken.stage, "epoch": taken.epoch, "peer": taken.peer, "digest": taken.digest}
             for taken in model.stages

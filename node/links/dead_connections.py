@@ -3,7 +3,8 @@
 A machine gets another address: it moves to another network, or its router is given one. Nobody tells p2pd, and TCP
 goes on for minutes with what has no way back. Three things give such connections away:
 
-- *An address of ours has gone.* All connections are made anew.
+- *An address of ours has gone.* All connections are made anew, as soon as there is a way out. While there is none they
+  stay: without them p2pd would dial in vain for every stream that somebody opens, and not again for five seconds.
 - *A member is silent*, and its p2pd answers on a new connection, but not on the one that there is, where TCP gets no
   acknowledgements either. A peer that is paused, or gone, answers on neither, and nothing is done about it here. No
   new connection passes a router between us and a member. So the relays at which we have a place are asked, too, and
@@ -151,6 +152,8 @@ class DeadConnections:
         self._peers = [address for peer in peers[:PEERS_WATCHED] for address in peer.addresses]
         self._members, self._relays, self._on_move = members, relays, on_move
         self._ours: frozenset[str] = frozenset()
+        self._left: frozenset[str] = frozenset()
+        """Addresses that have gone, and whose connections are still there."""
         self._sources: frozenset[str] = frozenset()
 
     async def run(self) -> None:
@@ -163,11 +166,12 @@ class DeadConnections:
 
     async def look(self) -> None:
         """One round. Raises P2pdError when our own p2pd does not answer."""
-        gone = self._gone()
-        if gone:
-            log.info(
-                "%s is no address of this machine any more: all connections are made anew", ", ".join(sorted(gone))
-            )
+        self._left |= self._gone()
+        if self._left and self._p2pd.offline:
+            return
+        if self._left:
+            left, self._left = ", ".join(sorted(self._left)), frozenset()
+            log.info("%s is no address of this machine any more: all connections are made anew", left)
             peers = {peer_id for peer_id, end in await self._p2pd.connections() if not is_loopback(host_of(end))}
             await self._renew(self._relays(), peers)
             return
@@ -199,7 +203,7 @@ class DeadConnections:
         gone, self._ours = self._ours - ours, ours
         self._p2pd.offline = bool(self._sources) and not sources
         if sources and sources != self._sources:
-            if self._sources and not gone:
+            if self._sources and not gone and not self._left:
                 self._on_move()
             self._sources = sources
         return gone

@@ -27,6 +27,7 @@ def check_new_name(path: Path) -> None:
     """Raises UserError (64) for what is no name of a file that somebody wants to have."""
     text = str(path)
     if text.startswith((*URLS, *ADDRESSES)) or is_link(text):
+        text = re.sub("^(https?):/", r"\1://", text)
         raise UserError(f"{text} is no name for a new file; choose one on this machine, as tiny.toml")
 
 

@@ -223,7 +223,7 @@ def test_a_folder_is_no_manifest(tmp_path: Path, ftnode: Callable[..., Seen]) ->
 
 @pytest.mark.parametrize("name", ["https://example.org/run.toml", "/ip4/192.0.2.7/tcp/31337", "ftnode:abc"])
 def test_what_is_no_name_of_a_new_file(name: str, ftnode: Callable[..., Seen]) -> None:
-    assert ftnode("run", "init", name).refused(64, "is no name for a new file")
+    assert ftnode("run", "init", name).refused(64, f"{name} is no name for a new file")
 
 
 def test_a_link_is_no_address(manifest_file: Path, ftnode: Callable[..., Seen]) -> None:

@@ -17,7 +17,7 @@ import trio
 import trio.testing
 
 from ftnode.node.directory import link as link_module
-from ftnode.node.directory.directory import RecordKeeper, SwarmDirectory, lifetime_of
+from ftnode.node.directory.directory import UNHEARD_SECONDS, RecordKeeper, SwarmDirectory, lifetime_of
 from ftnode.node.directory.link import RESTART_SECONDS, DirectoryDown, DirectoryLink
 from ftnode.node.directory.records import RUNS_KEY, Claim, Statement, key_of, sign_record
 from ftnode.node.home.identity import take_identity
@@ -45,6 +45,8 @@ class FakeLink:
         self.stores: list[tuple[float, str]] = []
         self.records: dict[str, dict[str, tuple[bytes, float]]] = {}
         self.down = ""
+        self.heard = 1
+        """How many others answer a question."""
         self.meetings = 0
 
     @property
@@ -68,7 +70,8 @@ class FakeLink:
         if self.down:
             raise DirectoryDown(self.down)
         if op == "get":
-            return {"items": [[who, *item] for who, item in self.records.get(fields["key"], {}).items()]}
+            items = [[who, *item] for who, item in self.records.get(fields["key"], {}).items()]
+            return {"items": items, "heard": self.heard}
         assert op == "store"
         self.stores.append((trio.current_time(), fields["key"]))
         self.records.setdefault(fields["key"], {})[fields["subkey"]] = (fields["record"], fields["expiration"])
@@ -237,6 +240,40 @@ def test_an_empty_directory_proves_nothing_while_nobody_is_met() -> None:
     on_virtual_time(test)
 
 
+def test_an_empty_directory_proves_nothing_while_nobody_answers() -> None:
+    """A newcomer on a busy machine would found a run of its own, beside the one that it cannot see yet."""
+
+    async def test(bench: Bench) -> None:
+        bench.link.given = (PeerAddress(B.peer.id, ("/ip4/127.0.0.1/tcp/9",)),)
+        bench.link.met.add(B.peer.id)
+        bench.link.heard = 0
+        lost = await bench.look()
+        assert isinstance(lost, DirectoryLost) and "nobody whom the directory knows answers" in lost.reason
+        before = bench.link.meetings
+        await until(3)
+        assert bench.link.meetings > before, "they are met again"
+        bench.link.put(B, presence(B))
+        assert isinstance(await bench.look(), Directory), "what others have given us to keep is known without them"
+        bench.link.records.clear()
+        assert isinstance(await bench.look(), DirectoryLost)
+        await until(UNHEARD_SECONDS)
+        assert await bench.look() == Directory((), ()), "they are gone"
+        bench.link.heard = 1
+        assert await bench.look() == Directory((), ())
+        bench.link.heard = 0
+        assert isinstance(await bench.look(), DirectoryLost)
+
+    on_virtual_time(test)
+
+
+def test_the_first_peer_of_all_has_nobody_to_hear() -> None:
+    async def test(bench: Bench) -> None:
+        bench.link.heard = 0
+        assert await bench.look() == Directory((), ())
+
+    on_virtual_time(test)
+
+
 class NoDialer:
     control_maddr = "/unix/none"
     offline = False
@@ -270,7 +307,7 @@ class Node:
 
 
 @asynccontextmanager
-async def real_node(tmp_path: Path, nursery: trio.Nursery, name: str, *peers: PeerAddress) -> Any:
+async def real_node(tmp_path: Path, nursery: trio.Nursery, name: str, *peers: PeerAddress, tells: bool = True) -> Any:
     identity = take_identity(tmp_path, name)
     p2pd = await P2pd.start(nursery, identity.path)
     try:
@@ -280,7 +317,8 @@ async def real_node(tmp_path: Path, nursery: trio.Nursery, name: str, *peers: Pe
         membership = RecordKeeper(RUN, "tiny", peer, 10.0)
         log_path = tmp_path / f"{name}.log"
         directory = SwarmDirectory(membership, p2pd, identity.sign, peers, send.send_nowait, log_path=log_path)
-        directory.announce(Presence(peer, addresses, "", -1, 1, True, (), (), (), 1.0))
+        if tells:
+            directory.announce(Presence(peer, addresses, "", -1, 1, True, (), (), (), 1.0))
         nursery.start_soon(directory.run)
         yield Node(p2pd, directory, receive, addresses)
     finally:
@@ -350,6 +388,22 @@ def test_two_real_directories_find_each_other_and_survive(tmp_path: Path) -> Non
 
     trio.run(main)
     assert directory_processes() == []
+
+
+def test_a_real_one_whose_neighbour_stands_still_does_not_say_that_there_is_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery, real_node(tmp_path, nursery, "a", tells=False) as first:
+            await first.wait_for(lambda event: isinstance(event, Directory))
+            (process,) = directory_processes()
+            async with real_node(tmp_path, nursery, "b", first.address) as second:
+                await second.wait_for(lambda event: event == Directory((), ()))
+                process.suspend()
+                await second.wait_for(lambda event: isinstance(event, DirectoryLost))
+                process.resume()
+                await second.wait_for(lambda event: event == Directory((), ()))
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
 
 
 def test_strangers_cannot_break_it(tmp_path: Path) -> None:

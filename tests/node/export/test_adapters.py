@@ -148,3 +148,13 @@ def test_a_part_that_the_model_does_not_have_is_refused(part: dict[str, Any], wh
     with pytest.raises(UserError, match=why) as failed:
         described_model(tmp_path / "model", CONTEXT, STAGES, **part)
     assert failed.value.exit_code == 64
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_of_a_model_is_not_exported_without_a_stage(part: dict[str, Any], tmp_path: Path) -> None:
+    _, made = written(tmp_path / "base", "llama-2", part)
+    with creating(tmp_path / "out", made) as checkpoint:
+        checkpoint.leave_out(())
+        with pytest.raises(UserError, match="wait until it is rebuilt") as caught:
+            checkpoint.leave_out((1,))
+    assert caught.value.exit_code == 69

@@ -24,7 +24,7 @@ from ftnode.models.tensors import as_bytes
 from ftnode.node.export import checkpoint as checkpoint_module
 from ftnode.node.export.checkpoint import creating, stage_sizes
 from ftnode.node.export.client import TakenModel, TakenStage
-from ftnode.node.export.model_card import model_card, provenance
+from ftnode.node.export.model_card import left_out_text, model_card, provenance
 from ftnode.node.export.tokenizer_files import find_tokenizer, tokenizer_files
 from ftnode.node.manifests.presets import preset
 from ftnode.node.watch.status import CreditRow, RecoveryRow, Speaker, SwarmStatus
@@ -101,6 +101,47 @@ def test_transformers_and_our_own_model_give_the_logits_of_the_swarm(
     with torch.no_grad():
         torch.testing.assert_close(model(tokens_bt).logits, expected, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(load(out).logits(tokens_bt), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("subspace", [0, 20])
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_model_without_a_stage_is_the_one_that_is_trained_without_it(
+    lost: int, subspace: int, tmp_path: Path
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    made = manifest(subspace=subspace)
+    stages, out = rough_stages(made), tmp_path / "out"
+    kept = [stage for stage in stages if stage.index != lost]
+    with creating(out, made) as checkpoint:
+        checkpoint.open_stage(lost).write(b"of an attempt before")
+        checkpoint.leave_out((lost,))
+        for stage in kept:
+            checkpoint.open_stage(stage.index).write(as_bytes(stage.weights))
+        files = tokenizer_files(find_tokenizer(made, None, out))
+        checkpoint.finish(files.contents, files.end)
+        checkpoint.publish()
+    tokens_bt = torch.randint(256, (2, 40), generator=torch.Generator().manual_seed(1))
+    expected = swarm_logits(kept, made, tokens_bt)
+    model = transformers.AutoModelForCausalLM.from_pretrained(out)
+    assert model.config.num_hidden_layers == 2
+    with torch.no_grad():
+        torch.testing.assert_close(model(tokens_bt).logits, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(load(out).logits(tokens_bt), expected, rtol=1e-5, atol=1e-5)
+    tensors = sorted(path.name for path in out.glob("*.safetensors*"))
+    assert tensors == [
+        "model-00001-of-00002.safetensors",
+        "model-00002-of-00002.safetensors",
+        "model.safetensors.index.json",
+    ]
+
+
+def test_the_card_says_which_stage_is_left_out() -> None:
+    made, taken = manifest(), replace(model(), left_out=(2,))
+    assert "stage 2" in left_out_text(made, (2,)) and "2 of 4 layers" in left_out_text(made, (2,))
+    assert not left_out_text(made, ())
+    card, told = model_card(made, taken, "out"), provenance(made, taken)
+    assert "\nStage 2 has no holder" in card and "| model | 2 layers of 48" in card
+    assert told["left_out"] == [2] and told["bytes"] < provenance(made, model())["bytes"]
 
 
 def test_files_are_what_the_libraries_expect(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ import trio.testing
 
 from ftnode.node.export import client
 from ftnode.node.export.checkpoint import Checkpoint, creating
-from ftnode.node.export.client import ModelReader
+from ftnode.node.export.client import ModelReader, WantedModel
 from ftnode.node.export.folder import ExportFolder
 from ftnode.node.export.tokenizer_files import find_tokenizer
 from ftnode.node.export.wire import Place
 from ftnode.node.links.addresses import PeerAddress
 from ftnode.node.manifests.presets import preset
-from ftnode.node.watch.status import Member, Speaker, SwarmStatus
+from ftnode.node.watch.stage_summary import LEFT_OUT
+from ftnode.node.watch.status import Member, Speaker, StageRow, SwarmStatus
 from ftnode.protocol.words.errors import UserError
 from tests.node.export.exporting import (
     ADDRESS,
@@ -295,5 +296,68 @@ def test_what_a_stranger_calls_an_address_is_not_always_dialled() -> None:
             await refused(swarm, 69, "stage 1 has no holder that answers", "no address that can be dialled")
         holders[0].told = replace(holders[0].told, places=(first, Place(1, 0, "not\x1ba peer", ADDRESS), third))
         await refused(swarm, 69, "stage 1 has no holder that answers", "that is no PeerId")
+
+    run(main)
+
+
+def leaves_out(swarm: Swarm, *stages: int) -> None:
+    """Every member says so of them, and names nobody."""
+    rows = tuple(StageRow(stage, "", LEFT_OUT, 3, 5, 0, 0, 0.0) for stage in stages)
+    swarm.status = replace(swarm.status, stages=rows)
+    swarm.tell(5, 0.0, *stages)
+
+
+OMITS = replace(WANTED, omits=True)
+
+
+def test_the_model_is_without_a_stage_that_the_run_trains_without() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, holders = three(nursery)
+        leaves_out(swarm, 1)
+        disk, without = Disk(), list[tuple[int, ...]]()
+        reader = ModelReader(swarm, OMITS, disk.open, leave_out=without.append)
+        model = await reader.take(swarm.peers, NOW, disk.kept.append)
+        assert model.left_out == (1,) and without == [(1,)]
+        assert [taken.stage for taken in model.stages] == [0, 2] and {*disk.stages} == {0, 2}
+        assert disk.numbers(2) == [200.0 + n for n in range(NUMBERS)]
+        await trio.testing.wait_all_tasks_blocked()
+        assert [holder.written for holder in holders] == [[5], [], [5]]
+
+    run(main)
+
+
+@pytest.mark.parametrize(("stage", "wanted"), [(1, WANTED), (0, OMITS)])
+def test_a_member_cannot_leave_out_what_the_run_never_does(stage: int, wanted: WantedModel) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, _ = three(nursery)
+        leaves_out(swarm, stage)
+        await refused(swarm, 69, "has no holder now", wanted=wanted)
+
+    run(main)
+
+
+def test_a_stage_that_somebody_holds_is_never_left_out() -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, _ = three(nursery)
+        leaves_out(swarm, 1)
+        swarm.tell(5, 0.0)
+        model = await take(swarm, Disk(), wanted=OMITS)
+        assert not model.left_out and len(model.stages) == 3
+
+    run(main)
+
+
+def test_a_stage_that_is_left_out_only_meanwhile_makes_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(nursery: trio.Nursery) -> None:
+        swarm, _ = three(nursery)
+        before = swarm.status
+        leaves_out(swarm, 1)
+
+        async def later(dialer: object, peer: object) -> SwarmStatus:
+            await trio.lowlevel.checkpoint()
+            return before
+
+        monkeypatch.setattr(client, "ask_status", later)
+        await refused(swarm, 75, "leaves out other stages", wanted=OMITS)
 
     run(main)

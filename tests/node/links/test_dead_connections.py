@@ -151,6 +151,30 @@ def test_when_an_address_of_ours_goes_all_connections_to_other_machines_are_clos
     trio.run(main)
 
 
+def test_connections_stay_while_there_is_no_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """p2pd would dial for every stream that is opened, and then not again for five seconds."""
+    ours, moves = {"192.0.2.2"}, list[str]()
+    monkeypatch.setattr(dead_connections, "is_ours", lambda host: host in ours)
+    monkeypatch.setattr(dead_connections, "source_of", lambda host: next(iter(ours), ""))
+    p2pd = FakeP2pd({"far": ["/ip4/192.0.2.9/tcp/1"]}, ("/ip4/192.0.2.2/tcp/4101",))
+    given = PeerAddress("far", ("/ip4/192.0.2.9/tcp/1",))
+
+    async def main() -> None:
+        found = DeadConnections(p2pd, [given], BEAT, tuple, tuple, lambda: moves.append("moved"))  # type: ignore[arg-type]
+        await found.look()
+        ours.clear()
+        for _ in range(3):
+            await found.look()
+        assert p2pd.closed == [] and not moves
+        ours.add("192.0.2.99")
+        await found.look()
+        assert p2pd.closed == ["far"] and moves == ["moved"]
+        await found.look()
+        assert p2pd.closed == ["far"] and moves == ["moved"]
+
+    trio.run(main)
+
+
 @pytest.mark.parametrize(("ends", "closed"), [([], []), (["/ip4/44.77.0.2/tcp/1"], []), (["old", "new"], ["it"])])
 def test_only_doubled_connections_are_closed(ends: list[str], closed: list[str]) -> None:
     async def main() -> None:
