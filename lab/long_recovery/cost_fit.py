@@ -20,6 +20,7 @@ from statistics import mean
 from typing import Final
 
 from ftnode.lab.long_recovery.plan import LONG, SEEDS
+from ftnode.lab.long_recovery.ranks import DRAWS, middle
 from ftnode.lab.recovery.curves import excess_iterations
 from ftnode.lab.recovery.failures import PER_ITERATION, draw
 from ftnode.lab.recovery.plan import CHECKFREE, NONE
@@ -34,9 +35,6 @@ SHORT: Final = 800
 COLUMNS: Final = (
     "constants", "first stage counts", "first loss", "first loss, 90 %", "H", "H, 90 %", "error, iterations",
 )  # fmt: skip
-DRAWS: Final = 1000
-"""Of the bootstrap."""
-INTERVAL: Final = 0.9
 
 Losses = Sequence[tuple[int, int]]
 """(iteration, stage)."""
@@ -106,7 +104,7 @@ def fitted(runs: Sequence[Measured], ends: float, window: int, chance: Random) -
     for _ in range(DRAWS):
         chosen = [number for group in chance.choices(groups, k=len(groups)) for number in group]
         drawn.append(_best(chosen, runs, weights, ends, window)[0])
-    return Fitted(cost, error, len(runs), _middle([one.first for one in drawn]), _middle([one.half for one in drawn]))
+    return Fitted(cost, error, len(runs), middle(one.first for one in drawn), middle(one.half for one in drawn))
 
 
 def short_runs(folder: Path) -> list[Measured]:
@@ -172,12 +170,6 @@ def _best(
         found.append((error, half, first))
     error, half, first = min(found)
     return Cost(first, half, ends, window), error
-
-
-def _middle(values: list[float]) -> tuple[float, float]:
-    values = sorted(values)
-    cut = int(len(values) * (1 - INTERVAL) / 2)
-    return values[cut], values[-1 - cut]
 
 
 if __name__ == "__main__":

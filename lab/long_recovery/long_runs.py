@@ -7,7 +7,6 @@ Every run leaves one result file. A state is saved every few minutes, so that a 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
@@ -17,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from ftnode.lab.long_recovery.plan import LONG, SEEDS, LongPlan, Row
+from ftnode.lab.long_recovery.plan import HELD_OUT, LONG, SEEDS, LongPlan, Row
 from ftnode.lab.recovery import failures
+from ftnode.lab.recovery.recovery import keeping_what_is_finished, say_which
 from ftnode.lab.results.cut_off_work import CutOff, Slice
 from ftnode.lab.results.result_files import folder_for, kept_or_made, write_atomically
 from ftnode.models.data import Corpus, validation_batch
-from ftnode.models.faults import StageFault
 from ftnode.protocol.words.errors import UserError
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ TURN: Final = 300.0
 """Two runs go on in turns of so many seconds, so that one with losses can be held against the one without before
 either has ended."""
 DIGITS: Final = 5
-HELD_OUT: Final = "held out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +80,8 @@ def run(config: LongConfig, plan: LongPlan = LONG) -> int:
     """Measure what is missing, write tables and pictures, print them. Raises UserError: 65 for a folder with results of
     another text or model, 70 when training explodes, 73 for a folder that cannot be used."""
     out = folder_for(config.out or FOLDER, "--out", empty=False)
-    try:
+    with keeping_what_is_finished(out):
         results = measure(plan, config, out)
-    except StageFault as fault:
-        raise UserError(
-            f"training has exploded ({fault}); what was finished lies in {out}; try other --seeds", 70
-        ) from None
     told, text = written(plan, results, out)
     print(json.dumps(told) if config.json else text)
     return 0
@@ -129,7 +123,7 @@ def measure(plan: LongPlan, config: LongConfig, out: Path) -> LongResults:
     while waiting and not over_after(seconds, started):
         row, seed = waiting.popleft()
         path, turn = result_path(plan, row, seed, out), time.monotonic()
-        _say(path)
+        say_which(path)
 
         def is_over(turn: float = turn) -> bool:
             return over_after(seconds, started) or (len(waiting) > 0 and over_after(TURN, turn))
@@ -244,7 +238,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _rounded(one) for name, one in value.items()}
     return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def _say(path: Path) -> None:
-    print(f"{'have' if path.exists() else 'measuring'} {path.name}", file=sys.stderr, flush=True)

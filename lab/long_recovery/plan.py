@@ -18,6 +18,8 @@ from ftnode.lab.recovery.whole_model import Size
 from ftnode.models.config import ModelConfig
 
 SEEDS: Final = (0, 1, 2, 3, 4)
+HELD_OUT: Final = "held out"
+"""The text on which a model is compared with a table."""
 RANDOM: Final = Policy("random", way="random")
 TOGETHER: Final = replace(CHECKFREE, name="CheckFree, head and neighbours too", head_every=10)
 SHADOW_TOGETHER: Final = replace(SHADOW, name="shadow 10, head and neighbours too", head_every=10)

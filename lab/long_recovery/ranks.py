@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import nan, sqrt
 from random import Random
 from statistics import mean, stdev
@@ -41,11 +41,17 @@ def rank_correlation(pairs: Sequence[tuple[float, float]]) -> float:
 def correlation_interval(pairs: Sequence[tuple[float, float]], chance: Random) -> tuple[float, float]:
     """INTERVAL of the bootstrap's draws of pairs."""
     drawn = [rank_correlation(chance.choices(pairs, k=len(pairs))) for _ in range(DRAWS)]
-    sound = sorted(one for one in drawn if one == one)
+    sound = [one for one in drawn if one == one]
     if not sound:
         return nan, nan
-    cut = int(len(sound) * (1 - INTERVAL) / 2)
-    return sound[cut], sound[-1 - cut]
+    return middle(sound)
+
+
+def middle(drawn: Iterable[float]) -> tuple[float, float]:
+    """INTERVAL of what was drawn, at least one."""
+    values = sorted(drawn)
+    cut = int(len(values) * (1 - INTERVAL) / 2)
+    return values[cut], values[-1 - cut]
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:

@@ -16,13 +16,12 @@ from typing import Any, Final
 
 from ftnode.lab.long_recovery import cost_fit
 from ftnode.lab.long_recovery.cost_fit import Cost, Fitted, Measured
-from ftnode.lab.long_recovery.plan import LongPlan, Row
+from ftnode.lab.long_recovery.plan import HELD_OUT, LongPlan, Row
 from ftnode.lab.long_recovery.ranks import correlation_interval, mean_interval, rank_correlation
 from ftnode.lab.recovery.curves import excess_iterations
 from ftnode.lab.recovery.plan import CHECKFREE, NONE
 from ftnode.lab.recovery.tables import Table
 
-HELD_OUT: Final = "held out"
 PAIRS_MIN: Final = 8
 """Losses, before a rank correlation of them says anything."""
 RESIDUAL: Final = ("averaged", "rebuilt", "averaged, of own", "rebuilt, of own")

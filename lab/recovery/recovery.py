@@ -11,6 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -64,12 +65,8 @@ def run(config: RecoveryConfig) -> int:
     plan = mode(config.mode, config.model, config.seeds)
     out = folder_for(config.out or FOLDER, "--out", empty=False)
     _check_device(config.device)
-    try:
+    with keeping_what_is_finished(out):
         results = measure(plan, config, out)
-    except StageFault as fault:
-        raise UserError(
-            f"training has exploded ({fault}); what was finished lies in {out}; try other --seeds", 70
-        ) from None
     found = tables(results)
     for table in found:
         write_csv(table, out / f"{table.name}.csv")
@@ -81,6 +78,17 @@ def run(config: RecoveryConfig) -> int:
         print(markdown(found, results))
         print(f"in {out}: {', '.join(['recovery.md', *(table.name + '.csv' for table in found), *pictures])}")
     return 0
+
+
+@contextmanager
+def keeping_what_is_finished(out: Path) -> Iterator[None]:
+    """Raises UserError (70) when training explodes: all that has ended lies in the folder."""
+    try:
+        yield
+    except StageFault as fault:
+        raise UserError(
+            f"training has exploded ({fault}); what was finished lies in {out}; try other --seeds", 70
+        ) from None
 
 
 def _check_device(device: str) -> None:
@@ -115,7 +123,7 @@ def measure(plan: Mode, config: RecoveryConfig, out: Path) -> Results:
         if is_over() and not path.exists():
             results.complete = False
             return None
-        _say(path)
+        say_which(path)
         part = Slice(out / "unfinished" / f"{path.stem}.pt", is_over)
         try:
             found = kept_or_made(path, lambda: make(slice_=part) | {"wall_seconds": round(part.seconds(), 1)})
@@ -169,5 +177,6 @@ def _schedule(runs: Runs, seed: int, size: Size, iterations: int, scale: float, 
     return failures.read(path)
 
 
-def _say(path: Path) -> None:
+def say_which(path: Path) -> None:
+    """Of which result it is the turn now, and whether it is there."""
     print(f"{'have' if path.exists() else 'measuring'} {path.name}", file=sys.stderr, flush=True)

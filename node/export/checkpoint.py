@@ -30,6 +30,7 @@ from ftnode.node.home.files import json_bytes, sync_folder
 from ftnode.node.home.paths import whole_path
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.words.errors import UserError
+from ftnode.protocol.words.types import names_of
 
 CANNOT_CREATE: Final = 73
 INDEX_NAME: Final = "model.safetensors.index.json"
@@ -102,7 +103,7 @@ class Checkpoint:
         """
         if stages and not self._model.trains_all:
             raise UserError(
-                f"the run goes on without {' and '.join(f'stage {stage}' for stage in stages)}, and trains a part of a "
+                f"the run goes on without {names_of(stages)}, and trains a part of a "
                 "model that has it; wait until it is rebuilt (ftnode status), then export again",
                 69,
             )

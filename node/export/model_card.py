@@ -18,6 +18,7 @@ from ftnode.node.watch.status import RecoveryRow, SwarmStatus
 from ftnode.node.watch.status_table import spoken_rung
 from ftnode.protocol.manifest.parse import Manifest
 from ftnode.protocol.wire.frames import clean_reason
+from ftnode.protocol.words.types import names_of
 
 RECOVERIES_SHOWN: Final = 100
 MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$])")
@@ -115,11 +116,10 @@ def left_out_text(manifest: Manifest, stages: tuple[int, ...]) -> str:
     """One line for people; empty when the model has all stages."""
     if not stages:
         return ""
-    named = " and ".join(f"stage {stage}" for stage in stages)
     have, they = ("has", "it") if len(stages) == 1 else ("have", "them")
     layers = without(manifest, stages).model.layers
     return (
-        f"{named} {have} no holder, and the run trains without {they}: the model has {layers} of "
+        f"{names_of(stages)} {have} no holder, and the run trains without {they}: the model has {layers} of "
         f"{manifest.model.layers} layers"
     )
 
