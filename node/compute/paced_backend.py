@@ -127,7 +127,8 @@ class PacedStages:
 
     def recount(
         self, stage: int, step: int, attempt: list[int], microbatch: int, visit: int, of: list[Any],
-        input: int | None, gradient: int | None, onward: Sequence[int] = (),
+        input: int | None, gradient: int | None, onward: Sequence[int] = (), passed_on: int | None = None,
+        handed_back: int | None = None,
     ) -> Answer:  # fmt: skip
         for each in (stage, *onward):
             if step != self._held(each).step + 1:

@@ -42,7 +42,7 @@ from ftnode.node.compute.pinned_places import PinnedPlaces
 from ftnode.node.compute.snapshots import SnapshotCopies, load_snapshot
 from ftnode.node.machine.gradient_memory import GradientMap
 from ftnode.node.machine.tensor_slots import SlotMap
-from ftnode.node.reduction.sketch import BLOCK, Sketch
+from ftnode.node.reduction.sketch import BLOCK, DISTANCE_MAX, Sketch, relative
 
 OUT_OF_MEMORY: Final = ("can't allocate memory", "bad_alloc", "could not create a memory")
 """What torch, C++ and oneDNN say on the host."""
@@ -50,6 +50,8 @@ Answer = dict[str, Any]
 Begun = Callable[[], Answer]
 """Waits for a task that a card has begun, and answers."""
 PlainAttempt = list[int]
+Activation = tuple[Tensor, Tensor | None]
+"""Numbers [B, T, S], and in a model with a subspace the tokens [B, T]."""
 PlainLayers = dict[str, Any]
 
 
@@ -248,30 +250,39 @@ class TorchStages:
 
     def recount(
         self, stage: int, step: int, attempt: PlainAttempt, microbatch: int, visit: int, of: list[Any],
-        input: int | None, gradient: int | None, onward: Sequence[int] = (),
+        input: int | None, gradient: int | None, onward: Sequence[int] = (), passed_on: int | None = None,
+        handed_back: int | None = None,
     ) -> Answer:  # fmt: skip
-        """Visits of another holder of these stages, forward and backward, apart from our own."""
+        """Visits of another holder of these stages, forward and backward, apart from our own. `value`: how far what it
+        passed on and handed back is from what we make, at most; 0 where neither is here."""
         several = [self._held(each) for each in (stage, *onward)]
         with ExitStack() as apart:
             for held in {each.index: each for each in several}.values():
                 self._require_next(held, step)
                 apart.enter_context(held.counting_apart(self._apart_of(held, attempt, of)))
             try:
-                begins, back = self._forward_again(several, step, attempt, microbatch, visit, input)
+                begins, made, back = self._forward_again(several, step, attempt, microbatch, visit, input)
                 if gradient is not None:
                     back = self._gradients.decode(self._copies.fetch(self._slot(gradient, self._gradients, stage)))
-                self._backward_again(several, step, attempt, microbatch, visit, back, begins)
+                handed = self._backward_again(several, step, attempt, microbatch, visit, back, begins)
+                away = 0.0
+                if passed_on is not None and made is not None:
+                    away = _away(self._activation(passed_on, stage), made)
+                if handed_back is not None and handed is not None:
+                    said = self._gradients.decode(self._copies.fetch(self._slot(handed_back, self._gradients, stage)))
+                    away = max(away, _away((said, None), (handed, None)))
             except StageFault as fault:
                 return self._done(fault=str(fault))
             finally:
                 for number, held in enumerate(several):
                     held.forget_saved(_key(attempt, microbatch, visit + number))
-        return self._done()
+        return self._done(value=away)
 
     def _forward_again(
         self, several: Sequence[Stage], step: int, attempt: PlainAttempt, microbatch: int, visit: int, input: int | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """What the first one began with, and the gradient of the loss where the last visit is among them."""
+    ) -> tuple[Tensor, Activation | None, Tensor | None]:
+        """What the first one began with, what the last one passes on, and, instead of that where the last visit is
+        among them, the gradient of the loss."""
         stage = several[0].index
         if not stage and visit:
             x, tokens = self._activation(input, stage)
@@ -283,31 +294,33 @@ class TorchStages:
             if not held.index and visit + number:
                 targets_bt = self._batch(step, microbatch, False)[:, 1:]
                 lesson = held.learn(key, x, targets_bt, tokens)
-                return begins, lesson.gradient
+                return begins, None, lesson.gradient
             task = held.begin_forward(key, x, True, tokens if held.index else None)
             made = self._within(self._activations)
             self._activations.encode(task.read_tensor(), tokens, made, task.check)
             x, tokens = self._activations.decode(made)
-        return begins, None
+        return begins, (x, tokens), None
 
     def _backward_again(
         self, several: Sequence[Stage], step: int, attempt: PlainAttempt, microbatch: int, visit: int,
         back: Tensor | None, begins: Tensor,
-    ) -> None:  # fmt: skip
-        """`back`: as it travels to the last of them, or within the visit of the loss."""
+    ) -> Tensor | None:  # fmt: skip
+        """`back`: as it travels to the last of them, or within the visit of the loss. Answers what the first one hands
+        back, as it travels; None at visit 0."""
         for number, held in reversed([*enumerate(several)]):
             at = visit + number
             if held.index or not at:
                 assert back is not None
                 again = begins if not held.index else None
                 back = held.backward(_key(attempt, microbatch, at), back, again).gradient
-            if number:
+            if at:
                 assert back is not None
                 made = self._within(self._gradients)
                 check = NumberCheck(held.index)
                 self._gradients.encode(back, made, (self.config.seed, step, microbatch, at), check)
                 check.read()
                 back = self._gradients.decode(made)
+        return back if visit else None
 
     def _apart_of(self, held: Stage, attempt: PlainAttempt, of: list[Any]) -> Apart:
         """Of one peer in one attempt; what is there of another one is done with."""
@@ -601,6 +614,15 @@ class TorchStages:
 
     def _done(self, value: float = 0.0, fault: str = "") -> Answer:
         return {"value": value, "tokens": 0 if fault else self._tokens, "fault": fault}
+
+
+def _away(said: Activation, right: Activation) -> float:
+    """‖said - right‖ / ‖right‖, as `sketch.distance`; DISTANCE_MAX where the tokens are others."""
+    tokens, ours = said[1], right[1]
+    if tokens is not None and ours is not None and not torch.equal(tokens, ours):
+        return DISTANCE_MAX
+    x, y = said[0].float().flatten(), right[0].float().flatten()
+    return relative(float(torch.linalg.vector_norm(x - y)), float(torch.linalg.vector_norm(y)))
 
 
 def _attempt(plain: PlainAttempt) -> tuple[int, int]:

@@ -63,6 +63,8 @@ class TaskRunner:
         inputs: tuple[Handle | None, ...] = ()
         if not isinstance(task, Reduce | Weigh):
             inputs = (task.input, None if isinstance(task, Forward) else task.gradient)
+        if isinstance(task, Recount):
+            inputs += task.passed_on, task.handed_back
         used = [handle for handle in inputs if handle is not None]
         for handle in used:
             self._arena.pin(handle)
@@ -112,7 +114,10 @@ class TaskRunner:
             "visit": task.visit, "input": slots[0], "onward": list(task.onward),
         }  # fmt: skip
         if isinstance(task, Recount):
-            self._compute.post("recount", answered, **fields, gradient=slots[1], of=list(task.of))
+            self._compute.post(
+                "recount", answered, **fields, gradient=slots[1], of=list(task.of), passed_on=slots[2],
+                handed_back=slots[3],
+            )  # fmt: skip
             return
         fields["output"] = None if output is None else self._arena.slot(output)
         if isinstance(task, Forward):

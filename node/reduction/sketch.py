@@ -56,6 +56,11 @@ def distance(said: Sequence[float] | Numbers, right: Sequence[float] | Numbers) 
     size = float(np.linalg.norm(right))
     with np.errstate(over="ignore", invalid="ignore"):
         away = float(np.linalg.norm(said - right))
+    return relative(away, size)
+
+
+def relative(away: float, size: float) -> float:
+    """`away / size`: 0 where both are nothing, and at most DISTANCE_MAX."""
     if away == 0.0:
         return 0.0
     return min(away / size, DISTANCE_MAX) if size and away == away else DISTANCE_MAX

@@ -54,6 +54,8 @@ SIGNATURE: Final = "signature"
 """The section that protocol/manifest/signature.py reads: it is about the values, and none of them."""
 CHECK_TOLERANCE: Final = {"exact": 0.05, "int8": 0.1, "int4": 0.5}
 """By how numbers of sums travel: rounding puts what arrives so far from what was meant, and devices differ a little."""
+TENSOR_TOLERANCE: Final = {"float64": 0.05, "float32": 0.05, "bfloat16": 0.05, "int8": 0.07, "int4": 0.15}
+"""By how boundary tensors travel: where devices differ a little, a number is rounded up here and down there."""
 _SECTIONS: Final[dict[str, type]] = typing.get_type_hints(Manifest)
 _KINDS: Final[dict[type, str]] = {int: "a whole number", float: "a number", str: "text"}
 
@@ -106,6 +108,7 @@ def settings(manifest: Manifest) -> Settings:
         listed=manifest.membership.join == "listed",
         checks=manifest.trust.checks,
         check_tolerance=CHECK_TOLERANCE[manifest.pipeline.sums],
+        tensor_tolerance=max(TENSOR_TOLERANCE[each] for each in manifest.boundary_encodings),
     )
 
 

@@ -358,8 +358,8 @@ class Trust:
     """What holders of a stage do again of each other's work."""
 
     checks: float = key(
-        "The share of visits that another holder of their stage does again, by lot, to see whether what they gave to "
-        "its gradient is right; 0: none.", 0.0, 1.0, since=11, earlier=0.0,
+        "The share of visits that another holder of their stage does again, by lot, to see whether what they passed "
+        "on and gave to its gradient is right; 0: none.", 0.0, 1.0, since=11, earlier=0.0,
     )  # fmt: skip
 
 
@@ -499,10 +499,10 @@ class Manifest:
 
         Per stage and step: M received and M kept forward, the same backward (rule 27), and the head is visited twice,
         which makes it two stages. The next step's tensors may come before its Begin, and a validation's forward ones
-        with them. 8 more are for weights in transfer, and 4 for tensors of others whose visits are done again.
+        with them. 8 more are for weights in transfer, and 8 for tensors of others whose visits are done again.
         """
         per_visit = 2 * 4 * self.batch.microbatches + 2 * self.evaluation.microbatches
-        return (hold + 1) * per_visit + 8 + (4 if self.trust.checks else 0)
+        return (hold + 1) * per_visit + 8 + (8 if self.trust.checks else 0)
 
 
 def _canonical(manifest: Manifest, leave_out: str = "") -> bytes:

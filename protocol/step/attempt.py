@@ -17,7 +17,7 @@ from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.outbox import Outbox, OwedTensor, fits, key_of
 from ftnode.protocol.step.routes import choose_path, furthest, last_visit, route_of
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD, LiveActivations, Pace, TaskQueue
-from ftnode.protocol.step.tensor_holds import READ, RESEND, Holds, TensorKey
+from ftnode.protocol.step.tensor_holds import READ, RESEND, SEEN, Holds, TensorKey
 from ftnode.protocol.wire.admission import WAITS_ON_GROUPS_MAX
 from ftnode.protocol.words.effects import (
     Backward,
@@ -63,7 +63,9 @@ class StepWork:
         self.groups = Groups(me, view, begin, settings)
         self._check = Check(me, checked, view, begin, settings, self._holds) if checked is not None else None
         self._shown: set[tuple[Peer, TensorKey]] = set()
-        """Who was shown what of others."""
+        """Who was shown what of others, or will be."""
+        self._curious: dict[TensorKey, list[Peer]] = {}
+        """Who wants to see what was made for us, and is not here yet."""
         self._pace, self._line, self._others = pace, line, others
         self.results: dict[int, StageResult] = {}
         self.loss_sum, self.tokens = 0.0, 0
@@ -124,6 +126,8 @@ class StepWork:
         waits for what a holder of another stage learns."""
         if self._to_admit or self._inflight or not self._installed.keys() >= self._required:
             return False
+        if self.poison is not None and self.poison.distance:
+            return False  # others' work is done, and we say that a part of it is a lie
         return self.begin.skip or not self.begin.training or self.results.keys() >= self._required
 
     @property
@@ -424,15 +428,19 @@ class StepWork:
             return []
         if done.fault:
             return self._stop_checking(done.fault)
+        microbatch, effects = -1, list[Effect]()
         if isinstance(task, Recount):
-            return _release(check.done(task, now)) + self._go_on_checking()
-        if check.agrees(task.stage, done.value, now):
-            return []
-        reason = f"what {check.of} gave to its sum is {done.value:.2g} of its size away from what its visits give"
-        self.results.pop(task.stage, None)
-        self.give_up(reason, task.stage, -1, check.of, done.value)
+            effects = _release(check.done(task, now))
+            microbatch, what = task.microbatch, f"passed on of microbatch {task.microbatch}"
+            right = done.value <= self.settings.tensor_tolerance
+        else:
+            what, right = "gave to its sum", check.agrees(task.stage, done.value, now)
+        if right:
+            return effects if isinstance(task, Weigh) else effects + self._go_on_checking()
+        reason = f"what {check.of} {what} is {done.value:.2g} of its size away from what its visits give"
+        self.give_up(reason, task.stage, microbatch, check.of, done.value)
         assert self.poison is not None
-        return [*self._stop_checking(reason), Send(leader, self.poison, None)]
+        return [*effects, *self._stop_checking(reason), Send(leader, self.poison, None)]
 
     def _stop_checking(self, why: str) -> list[Effect]:
         assert self._check is not None
@@ -445,6 +453,11 @@ class StepWork:
         begin, effects = self.begin, list[Effect]()
         if (show.view, show.step, show.attempt) != (self.view.number, begin.step, begin.attempt):
             return []
+        for key in show.taken if begin.attempt.view == show.view else ():  # else who made it may be gone
+            if sender in self._makers_of(key) and (sender, key) not in self._shown:
+                self._shown.add((sender, key))
+                self._curious.setdefault(key, []).append(sender)
+                effects += self._show_taken(key)
         for key in show.tensors:
             kept = self.outbox.kept(key)
             if kept is None or self.is_validation(key[0]) or (sender, key) in self._shown:
@@ -454,14 +467,29 @@ class StepWork:
                 effects.append(Send(sender, kept.boundary, self._holds.handle(RESEND, key)))
         return effects
 
+    def _show_taken(self, key: TensorKey) -> list[Effect]:
+        """A tensor that was made for us, to those who want to see it, once it is here."""
+        begin, (microbatch, visit, direction) = self.begin, key
+        handle = self._holds.handle(SEEN, key)
+        if handle is None or key not in self._curious:
+            return []
+        path, number = self._paths[microbatch], self.view.number
+        taken = Boundary(begin.lineage, number, begin.step, begin.attempt, microbatch, visit, direction, path)
+        return [Send(peer, taken, handle) for peer in self._curious.pop(key)]
+
+    def _makers_of(self, key: TensorKey) -> tuple[Peer, ...]:
+        """The holders of the stage that makes it; nobody for a tensor that is none of the step's own."""
+        microbatch, visit, direction = key
+        before = visit - 1 if direction is FORWARD else visit + 1
+        if not (0 <= microbatch < self.settings.microbatches and 0 <= visit <= self.last and 0 <= before <= self.last):
+            return ()
+        return self.view.holders[self.route(microbatch)[before]]
+
     def _on_shown(self, sender: Peer, boundary: Boundary, handle: Handle) -> list[Effect]:
         """A tensor that is not for us: one that we asked for."""
-        check, key = self._check, key_of(boundary)
-        if check is None or not check.wants(key):
+        if self._check is None or not self._check.wants(sender, boundary):
             return [Release((handle,))]
-        if not fits(check.of, sender, boundary, self.view, self.begin, self.settings):
-            return [Release((handle,))]
-        return self._do_again(check.show(key, handle))
+        return self._do_again(self._check.show(key_of(boundary), handle))
 
     def on_share(self, sender: Peer, share: Share, now: float) -> list[Effect]:
         """Another of our group says what it has accumulated."""
@@ -510,6 +538,9 @@ class StepWork:
             effects.append(Release((handle,)))
         else:
             self._paths.setdefault(boundary.microbatch, boundary.path)
+            if self.settings.checks and not self.is_validation(boundary.microbatch):
+                self._holds.hold(SEEN, key, handle)
+                effects += self._show_taken(key)
             self._store(key, handle)
             if relay and not self.is_validation(boundary.microbatch):
                 forward = boundary.direction is FORWARD

@@ -1,9 +1,10 @@
 """What another holder of our stages gave to a step, done again (rule 42).
 
 Whoever checks a peer chooses it by its own lot and tells nobody. The peer has said by then which visits it did. Who
-made the tensors that went into these visits has them until the step is over, and shows them. The visits are done again
-on the same weights, one after the other, apart from our own gradient. Then what they give is compared with what the
-peer gave to the sum.
+made the tensors that went into these visits has them until the step is over, and so has who got what came out of them.
+They show them. The visits are done again on the same weights, one after the other, apart from our own gradient. What
+comes out is compared with what the peer passed on, and what the visits add to the gradient with what the peer gave to
+the sum.
 
     lot → shares of the group → tensors of others → Recount of each → the sum is made → Weigh of each stage
 """
@@ -15,16 +16,17 @@ from collections.abc import Iterable
 from random import Random
 from typing import NamedTuple
 
+from ftnode.protocol.step.outbox import fits
 from ftnode.protocol.step.routes import last_visit, route_of
-from ftnode.protocol.step.tensor_holds import CHECK, RESEND, Holds, TensorKey
+from ftnode.protocol.step.tensor_holds import CHECK, RESEND, SEEN, Holds, TensorKey, Use
 from ftnode.protocol.words.effects import Effect, Recount, Send, Task, Weigh
-from ftnode.protocol.words.messages import Begin, Show
+from ftnode.protocol.words.messages import Begin, Boundary, Show
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Direction, Handle, Peer
 from ftnode.protocol.words.view import View
 
 AT_ONCE = 2
-"""Blocks of which tensors are here or on their way, each with two tensors at most."""
+"""Blocks of which tensors are here or on their way, each with four tensors at most."""
 
 
 class Block(NamedTuple):
@@ -35,14 +37,16 @@ class Block(NamedTuple):
     last: int
 
 
-def draw(chance: Random, view: View, me: Peer, settings: Settings) -> Peer | None:
+def draw(chance: Random, view: View, me: Peer, settings: Settings, begin: Begin) -> Peer | None:
     """Whom we check in a step. Of n holders each does so with the chance `checks`, and does about an n-th of the
     stage's visits again: so that share of all visits is done twice.
 
     Nobody but a peer can show what passed between neighbouring stages of its own. So we check those of whose stages we
-    hold all.
+    hold all. Nor do we check an attempt that another view began: who is gone since then may have made what others made
+    more of.
     """
-    if not settings.checks or chance.random() >= settings.checks:
+    begun_here = begin.training and not begin.skip and begin.attempt.view == view.number
+    if not settings.checks or not begun_here or chance.random() >= settings.checks:
         return None
     mine = {*view.stages_of(me)}
     able = [peer for peer in view.members() if peer != me and mine.issuperset(view.stages_of(peer))]
@@ -64,6 +68,8 @@ class Check:
         self._open: dict[Block, dict[TensorKey, Handle | None]] = {}
         """Those that are done again next, with the tensors that are here."""
         self._unweighed: set[int] = set(self.stages)
+        self._weighed = set[int]()
+        """Those of which the sum is weighed, or has been."""
         self._moved = 0.0
         """When it got on last."""
 
@@ -83,8 +89,14 @@ class Check:
         """It does not get on."""
         return len(self._visits) == len(self.stages) and now - self._moved > self.settings.check_seconds
 
-    def wants(self, key: TensorKey) -> bool:
-        return any(key in tensors and tensors[key] is None for tensors in self._open.values())
+    def wants(self, sender: Peer, boundary: Boundary) -> bool:
+        """We asked for this tensor, and who sends it made it for whom we check, or got it from there."""
+        key = boundary.microbatch, boundary.visit, boundary.direction
+        block = next((block for block, tensors in self._open.items() if key in tensors), None)
+        if block is None or self._open[block][key] is not None:
+            return False
+        to, by = (self.of, sender) if key in self._inputs(block) else (sender, self.of)
+        return fits(to, by, boundary, self.view, self.begin, self.settings)
 
     def show(self, key: TensorKey, handle: Handle) -> list[Task]:
         """A tensor that we want is here."""
@@ -98,12 +110,13 @@ class Check:
         effects, tasks = list[Effect](), list[Task]()
         while self._blocks and len(self._open) < AT_ONCE:
             block = self._blocks.popleft()
-            tensors = self._open[block] = {key: self._holds.handle(RESEND, key) for key in self._keys(block)}
-            for key in (key for key, handle in tensors.items() if handle is None):
-                makers = [peer for peer in self._makers(key) if peer not in (self.me, self.of)]
-                if not makers:
+            wanted = dict.fromkeys(self._inputs(block), RESEND) | dict.fromkeys(self._outputs(block), SEEN)
+            self._open[block] = {key: self._holds.handle(use, key) for key, use in wanted.items()}
+            for key in (key for key, handle in self._open[block].items() if handle is None):
+                others = [peer for peer in self._beside(key, wanted[key]) if peer not in (self.me, self.of)]
+                if not others:
                     return None
-                effects += [Send(peer, self._asking(key), None) for peer in makers]
+                effects += [Send(peer, self._asking(key, wanted[key]), None) for peer in others]
             tasks += self._recounts(block)
         return effects, tasks
 
@@ -117,8 +130,9 @@ class Check:
         """Of the stages whose sums are made, once all is done again."""
         if self._blocks or self._open or len(self._visits) < len(self.stages):
             return []
-        begin = self.begin
-        return [Weigh(stage, begin.step, begin.attempt, self.of) for stage in sorted(self._unweighed & {*reduced})]
+        begin, due = self.begin, sorted((self._unweighed & {*reduced}) - self._weighed)
+        self._weighed.update(due)
+        return [Weigh(stage, begin.step, begin.attempt, self.of) for stage in due]
 
     def agrees(self, stage: int, distance: float, now: float) -> bool:
         """The sum of a stage is weighed: the peer gave what its visits give."""
@@ -134,7 +148,7 @@ class Check:
         self._unweighed.clear()
         return self._holds.let_go(CHECK, keys)
 
-    def _keys(self, block: Block) -> list[TensorKey]:
+    def _inputs(self, block: Block) -> list[TensorKey]:
         """The tensors that it is made of."""
         found: list[TensorKey] = []
         if block.first > 0:
@@ -143,15 +157,25 @@ class Check:
             found.append((block.microbatch, block.last, Direction.BACKWARD))
         return found
 
-    def _makers(self, key: TensorKey) -> tuple[Peer, ...]:
-        """One of these made it."""
+    def _outputs(self, block: Block) -> list[TensorKey]:
+        """The tensors that are made of it."""
+        found: list[TensorKey] = []
+        if block.last < last_visit(self.settings.stages, self.view):
+            found.append((block.microbatch, block.last + 1, Direction.FORWARD))
+        if block.first > 0:
+            found.append((block.microbatch, block.first - 1, Direction.BACKWARD))
+        return found
+
+    def _beside(self, key: TensorKey, use: Use) -> tuple[Peer, ...]:
+        """One of these made it, or got it."""
         microbatch, visit, direction = key
         before = visit - 1 if direction is Direction.FORWARD else visit + 1
-        return self.view.holders[self._route(microbatch)[before]]
+        return self.view.holders[self._route(microbatch)[before if use is RESEND else visit]]
 
-    def _asking(self, key: TensorKey) -> Show:
-        begin = self.begin
-        return Show(begin.lineage, self.view.number, begin.step, begin.attempt, (key,))
+    def _asking(self, key: TensorKey, use: Use) -> Show:
+        """Those who made it, or those who got it."""
+        begin, words = self.begin, {"tensors": (key,)} if use is RESEND else {"tensors": (), "taken": (key,)}
+        return Show(begin.lineage, self.view.number, begin.step, begin.attempt, **words)
 
     def _recounts(self, block: Block) -> list[Task]:
         """The task, if all tensors are here."""
@@ -161,9 +185,11 @@ class Check:
         stages = self._route(block.microbatch)[block.first : block.last + 1]
         ends = [tensors.get((block.microbatch, visit, way)) for visit, way in (
             (block.first, Direction.FORWARD), (block.last, Direction.BACKWARD),
+            (block.last + 1, Direction.FORWARD), (block.first - 1, Direction.BACKWARD),
         )]  # fmt: skip
         return [Recount(
-            stages[0], begin.step, begin.attempt, block.microbatch, block.first, self.of, ends[0], ends[1], stages[1:]
+            stages[0], begin.step, begin.attempt, block.microbatch, block.first, self.of, ends[0], ends[1], stages[1:],
+            *ends[2:],
         )]  # fmt: skip
 
     def _route(self, microbatch: int) -> tuple[int, ...]:

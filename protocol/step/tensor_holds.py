@@ -2,7 +2,7 @@
 
 A tensor's slot belongs to the core from the event that brings its handle until the Release that names it. In between
 it belongs to the work that accepted it, for one use or for both: a tensor that one stage of ours makes for another is
-read here and kept to be sent again.
+read here and kept to be sent again. In a run with checks, one that was read stays until the attempt ends.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ TensorKey = tuple[int, int, Direction]
 class Use(StrEnum):
     READ = "a task of ours reads it"
     RESEND = "we made it, and whoever takes its reader's place is sent it again"
-    CHECK = "somebody made it for another, whose visit we do again"
+    SEEN = "another made it for us, and somebody may want to see what that was"
+    CHECK = "somebody made it for another, whose visit we do again, or that one made it"
 
 
-READ, RESEND, CHECK = Use.READ, Use.RESEND, Use.CHECK
+READ, RESEND, SEEN, CHECK = Use.READ, Use.RESEND, Use.SEEN, Use.CHECK
 
 
 class Holds:

@@ -100,7 +100,7 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
         case ms.Waits():
             return _waits(message, settings)
         case ms.Show():
-            return len(message.tensors) <= SHOWN_MAX and _attempt(message.attempt)
+            return len(message.tensors) + len(message.taken) <= SHOWN_MAX and _attempt(message.attempt)
 
 
 def well_formed(view: View, settings: Settings) -> bool:

@@ -102,7 +102,9 @@ class Recount:
     from `input`, and backward from `gradient` (rule 42). What they add to gradients is kept apart, under `of`.
 
     `stage` and `visit`: of the first of them; `onward`: stages of the others, in order. No `input`: it begins with the
-    batch. No `gradient`: it ends with the loss.
+    batch. No `gradient`: it ends with the loss. `passed_on`, `handed_back`: what `of` made of them, forward and
+    backward. Done's `value` is how far these are from what the visits give: the L2 norm of the difference over that of
+    the latter, of the one that is farther.
     """
 
     stage: int
@@ -114,6 +116,8 @@ class Recount:
     input: Handle | None
     gradient: Handle | None
     onward: tuple[int, ...] = ()
+    passed_on: Handle | None = None
+    handed_back: Handle | None = None
 
     @property
     def stages(self) -> tuple[int, ...]:

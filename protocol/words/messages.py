@@ -425,7 +425,8 @@ class Share:
 class Poisoned:
     """A non-finite number turned up (rule 25). `giver`: whose tensor it was computed of, if any.
 
-    With a `distance`, what `giver` gave to the sum of the stage is finite and not what its visits give (rule 42)."""
+    With a `distance`, what `giver` gave to the sum of the stage, or passed on of the microbatch, is finite and not what
+    its visits give (rule 42)."""
 
     lineage: str
     view: int
@@ -436,13 +437,13 @@ class Poisoned:
     reason: str
     giver: Peer | None = None
     distance: float = 0.0
-    """As Weigh measures it."""
+    """As Weigh and Recount measure it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """To holders of stages beside ours: send me those of these tensors that you made for another of our group. I do its
-    visits again (rule 42)."""
+    """To holders of stages beside ours: send me those of these tensors that you made for another of our group, and
+    those that it made for you. I do its visits again (rule 42)."""
 
     lineage: str
     view: int
@@ -450,6 +451,8 @@ class Show:
     attempt: Attempt
     tensors: tuple[tuple[int, int, Direction], ...]
     """(microbatch, visit that it is for, direction)."""
+    taken: tuple[tuple[int, int, Direction], ...] = ()
+    """As above, of those that it made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,8 @@ class Settings:
     check_tolerance: float = 0.05
     """What an honest peer gave to a sum is at most so far from what its visits give done again, as a part of the
     latter's norm: devices, and encodings of sums, differ by less."""
+    tensor_tolerance: float = 0.05
+    """The same of what it passed on: devices, and encodings of boundary tensors, differ by less."""
 
     @property
     def stage_count(self) -> int:

@@ -8,6 +8,7 @@ computes on other weights than its step's base, or when two lineages mix.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
@@ -87,8 +88,8 @@ def stages_on(stages: int, swapped: bool, omitted: tuple[int, ...]) -> tuple[int
 class Compute:
     """One compute process. Raises Violation when the core asks for what no compute process may be asked for."""
 
-    __slots__ = ("accumulated", "begun_in", "ledger", "lineage", "microbatches", "owner", "poisons", "recounted",
-                 "reduced", "saved", "stages", "swap", "weights")  # fmt: skip
+    __slots__ = ("accumulated", "begun_in", "ledger", "lies", "lineage", "microbatches", "owner", "poisons",
+                 "recounted", "reduced", "saved", "stages", "swap", "weights")  # fmt: skip
 
     def __init__(self, owner: str, settings: Settings, ledger: Ledger, poisons: list[Poison]) -> None:
         self.owner = owner
@@ -97,6 +98,8 @@ class Compute:
         self.swap = settings.swap
         self.ledger = ledger
         self.poisons = poisons
+        self.lies: Callable[[Tensor], Tensor] = lambda made: made
+        """What it passes on instead of what its visits give."""
         self.lineage = ""
         """Of the view that the owner is in; the world keeps it up to date."""
         self.begun_in = ""
@@ -146,7 +149,7 @@ class Compute:
             made = self._visit(one, {WITHIN: made.output})
             if made.fault:
                 made = made._replace(faulty=stage)
-        return made
+        return made if made.output is None else made._replace(output=self.lies(made.output))
 
     def _visit(self, task: Forward | Backward, tensors: dict[Handle, Tensor]) -> Result:
         return self._forward(task, tensors) if type(task) is Forward else self._backward(task, tensors)
@@ -231,14 +234,19 @@ class Compute:
         return Result(output, 3.0 if last else 0.0, TOKENS if last else 0, "", "")
 
     def _recount(self, task: Recount, tensors: dict[Handle, Tensor]) -> Result:
-        """All visits forward, and backward from the gradient that came back to the last of them."""
+        """All visits forward, and backward from the gradient that came back to the last of them. Is what the peer
+        passed on what comes out?"""
         step, attempt, microbatch = task.step, task.attempt, task.microbatch
         weights = [self._working_weights(stage, step, attempt, microbatch, visit)
                    for stage, visit in zip(task.stages, task.visits)]  # fmt: skip
         commit, inputs, last = weights[0].version.commit, list[int](), task.visits[-1]
         chain = zlib.crc32(f"{step}/{microbatch}".encode())
         ends = task.visit == 0, last == len(self._route(microbatch, attempt)) - 1
-        if ends != (task.input is None, task.gradient is None):
+        if (
+            not ends
+            == (task.input is None, task.gradient is None)
+            == (task.handed_back is None, task.passed_on is None)
+        ):
             raise Violation("I1", f"{self.owner} does {task} again without what it begins and ends with")
         if task.input is not None:
             want = Tensor(False, step, attempt, microbatch, task.visit - 1, commit, 0)
@@ -253,7 +261,14 @@ class Compute:
         for stage, (_, history), visit, made_of in reversed([*zip(task.stages, weights, task.visits, inputs)]):
             upstream = hash((upstream, made_of, history, visit))
             self.recounted.setdefault((task.of, stage, attempt), {})[microbatch, visit] = upstream
-        return NOTHING
+        away = 0.0
+        for handle, gradient, visit, right in (
+            (task.passed_on, False, last, chain), (task.handed_back, True, task.visit, upstream),
+        ):  # fmt: skip
+            if handle is not None:
+                want = Tensor(gradient, step, attempt, microbatch, visit, commit, 0)
+                away = max(away, float(self._input(handle, tensors, task, want).chain != right))
+        return NOTHING._replace(value=away)
 
     def contribution(self, task: Reduce, count: int) -> tuple[Gradients, str]:
         """What was accumulated here for a reduction, `count` visits (-1: any), and on which commit."""

@@ -13,9 +13,11 @@ from ftnode.protocol.leader.disputes import BARRED_LEASES, Disputes
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import Check
 from ftnode.protocol.words import effects as fx
+from ftnode.protocol.words.effects import Recount
 from ftnode.protocol.words.messages import Show
+from ftnode.protocol.words.types import Handle
 from tests.sim import scenario
-from tests.sim.compute import Gradients
+from tests.sim.compute import Compute, Gradients, Result, Tensor
 from tests.sim.host import Host
 from tests.sim.planted import patched
 from tests.sim.scenario import Scenario
@@ -41,6 +43,15 @@ def one_of_them(gradients: Gradients) -> Gradients:
 
 def lies(world: World, host: Host, lie: Lie) -> None:
     host.lies, world.liars = lie, True
+
+
+def passes_on(world: World, host: Host, gradients: bool) -> None:
+    """Other activations than its visits give, or other gradients."""
+
+    def lie(made: Tensor) -> Tensor:
+        return made._replace(chain=~made.chain) if made.gradient is gradients else made
+
+    host.compute.lies, world.liars = lie, True
 
 
 def steps_until_lost(world: World, host: Host, seconds: float) -> int:
@@ -79,6 +90,29 @@ def test_a_liar_is_found_after_about_as_many_steps_as_the_share_of_checks_says(r
         lies(world, host, turned)
         found.append(steps_until_lost(world, host, 10 * SOON_SECONDS))
     assert min(found) >= 0 and sum(found) / len(found) <= 12, found
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_who_passes_on_something_else_goes_and_nobody_else(replicas: int, older: bool, gradients: bool) -> None:
+    world = swarm(1, replicas, checks=1.0)
+    host = of_stage(world, older)
+    passes_on(world, host, gradients)
+    trains_without(world, host, SOON_SECONDS, others=0)
+
+
+def test_where_what_was_passed_on_is_not_compared_nobody_finds_it() -> None:
+    recount = Compute._recount
+
+    def blind(self: Compute, task: Recount, tensors: dict[Handle, Tensor]) -> Result:
+        return recount(self, task, tensors)._replace(value=0.0)
+
+    with patched((Compute, "_recount", blind)):
+        world = swarm(1, 2, checks=1.0)
+        host = of_stage(world, True)
+        passes_on(world, host, False)
+        assert steps_until_lost(world, host, SOON_SECONDS) == -1
 
 
 def test_without_checks_nobody_finds_it() -> None:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from ftnode.models.number_check import NumberCheck
 from ftnode.node.compute.config import ComputeConfig
+from ftnode.protocol.manifest.parse import TENSOR_TOLERANCE
 from tests.node.compute.computing import ATTEMPT, CONFIG, LAST_VISIT, STAGES, Direct, Refused, direct
 
 COMMON: Final[dict[str, Any]] = {"step": 1, "attempt": ATTEMPT}
@@ -75,6 +77,64 @@ def test_what_visits_give_is_found_again(first: int, last: int, model: str) -> N
         else:  # one of the head's two visits
             assert np.any(again) and not np.array_equal(again, gradient(him, stage))
     assert all(np.array_equal(gradient(us, stage), had) for stage, had in enumerate(own))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("first,last", [(1, 1), (2, 3), (0, 0), (0, 2), (3, 4), (4, 4)])
+def test_what_was_passed_on_is_compared(first: int, last: int, model: str) -> None:
+    """Right at first, to the bit; then others' numbers, and as many of them as there are ways out."""
+    him, us = direct(MODELS[model]), direct(MODELS[model])
+    visits(him, 1)
+    stages = [visit % LAST_VISIT for visit in range(first, last + 1)]
+    for slot in range(7 + LAST_VISIT):
+        shown(him, us, slot)
+    outputs = {"passed_on": last if last < LAST_VISIT else None, "handed_back": 6 + first if first else None}
+
+    def away(of: str, **slots: int | None) -> float:
+        answer = us.call(
+            "recount", **COMMON, stage=stages[0], microbatch=1, visit=first, of=[of, 1], onward=stages[1:],
+            input=first - 1 if first else None, gradient=7 + last if last < LAST_VISIT else None, **slots,
+        )  # fmt: skip
+        assert answer["fault"] == ""
+        return float(answer["value"])
+
+    assert away("him", **outputs) == 0.0 == away("nobody")
+    for name, slot in outputs.items():
+        other = {"passed_on": (last + 2) % LAST_VISIT, "handed_back": 7 + (first + 1) % LAST_VISIT}[name]
+        assert slot is None or away(name, **{name: other}) > 0.1
+
+
+@pytest.mark.parametrize("encoding", TENSOR_TOLERANCE)
+def test_a_device_that_rounds_otherwise_is_no_liar(encoding: str) -> None:
+    """Weights that differ like numbers in bfloat16 make outputs that differ by less than half of what is allowed; half
+    as much again is more."""
+    precision = "float64" if encoding == "float64" else "float32"
+    config = replace(
+        CONFIG, boundary=encoding, boundary_gradients=encoding, precision=precision, dim=64, context=32,
+        slot_bytes=2 * 32 * 64 * 8,
+    )  # fmt: skip
+    him, us = direct(config), direct(config)
+    for stage in range(STAGES + 1):
+        weights: torch.Tensor = us.backend._stages[stage].weights  # type: ignore[attr-defined]
+        weights.mul_(1 + 2.0**-9 * torch.randn_like(weights))
+    visits(him, 1)
+    for slot in range(7 + LAST_VISIT):
+        shown(him, us, slot)
+
+    def away(of: str) -> float:
+        answer = us.call(
+            "recount", **COMMON, stage=2, microbatch=1, visit=2, of=[of, 1], input=1, gradient=9, passed_on=2,
+            handed_back=8,
+        )  # fmt: skip
+        assert answer["fault"] == ""
+        return float(answer["value"])
+
+    honest = away("him")
+    assert 0.0 < honest < TENSOR_TOLERANCE[encoding] / 2, honest
+    codec = us.backend._activations  # type: ignore[attr-defined]
+    content = torch.frombuffer(us.arena._map.view(2), dtype=torch.uint8)[: codec.bytes]
+    codec.encode(1.5 * codec.decode(content)[0], None, content, NumberCheck(2))
+    assert away("liar") > TENSOR_TOLERANCE[encoding]
 
 
 def test_it_is_of_one_peer_in_one_attempt() -> None:
