@@ -265,7 +265,8 @@ class Learners:
 
     def _rearrange(self, s: Situation, out: Outcome) -> None:
         """Nobody stands by: somebody moves, or a member with room takes a part of what another one holds, where that
-        makes a step clearly shorter; not soon after the last change."""
+        makes a step clearly shorter; or, in a run with checks, holds beside another one what that one holds alone. Not
+        soon after the last change."""
         moves = self.moves
         if s.now - moves.since < s.settings.move_seconds or self.learners or self.memory.leavers:
             return
@@ -276,7 +277,10 @@ class Learners:
         if moved or not roomy or len(s.members) == 1:
             return
         outlook = Outlook(s, self.memory, self._expected())
-        found = outlook.changes.best_wider([name_of(presence.peer) for presence in roomy])
+        names = [name_of(presence.peer) for presence in roomy]
+        found = outlook.changes.best_wider(names)
+        if found is None and s.settings.checks:
+            found = outlook.changes.best_second(names)
         if found is not None:
             self._ask_for(s, out, s.presences[outlook.peers[found.place.name]], found)
 

@@ -141,6 +141,15 @@ class Changes:
         began, found = self.costs.work, self._wider(names)
         return self._confirmed(found) or self._first_of_two(found, names, began + PAIRS_WORK)
 
+    def best_second(self, names: Sequence[str]) -> Choice | None:
+        """Which of these, who hold something, becomes the second holder of neighbouring stages that somebody holds
+        alone, so that this one can be checked (rule 42); None where a step gets longer by that."""
+        pieces = ((name, run) for name, stages in self.held.items() for run in runs(stages))
+        alone = {run for name, run in pieces if all(self.present[stage] == (name,) for stage in run)}
+        free = sorted((name for name in names if name in self.held), key=self._busy)[:MOVERS]
+        places = (place for name in free for place in self.joins(name) if place.stages in alone)
+        return self._confirmed(self._compared(places), 1 + NOISE)
+
     def _wider(self, names: Sequence[str]) -> list[tuple[Place, Worth]]:
         limiting = self._limiting()
         free = sorted((name for name in names if name in self.held), key=self._busy)[:MOVERS]

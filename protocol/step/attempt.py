@@ -541,6 +541,8 @@ class StepWork:
             if self.settings.checks and not self.is_validation(boundary.microbatch):
                 self._holds.hold(SEEN, key, handle)
                 effects += self._show_taken(key)
+                if self._check is not None and self._check.wants(sender, boundary):
+                    effects += self._do_again(self._check.show(key, handle))
             self._store(key, handle)
             if relay and not self.is_validation(boundary.microbatch):
                 forward = boundary.direction is FORWARD

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from random import Random
 from typing import NamedTuple
 
-from ftnode.protocol.step.outbox import fits
-from ftnode.protocol.step.routes import last_visit, route_of
+from ftnode.protocol.step.outbox import fits, key_of
+from ftnode.protocol.step.routes import last_visit, route_of, stages_beside
 from ftnode.protocol.step.tensor_holds import CHECK, RESEND, SEEN, Holds, TensorKey, Use
 from ftnode.protocol.words.effects import Effect, Recount, Send, Task, Weigh
 from ftnode.protocol.words.messages import Begin, Boundary, Show
@@ -41,16 +41,23 @@ def draw(chance: Random, view: View, me: Peer, settings: Settings, begin: Begin)
     """Whom we check in a step. Of n holders each does so with the chance `checks`, and does about an n-th of the
     stage's visits again: so that share of all visits is done twice.
 
-    Nobody but a peer can show what passed between neighbouring stages of its own. So we check those of whose stages we
-    hold all. Nor do we check an attempt that another view began: who is gone since then may have made what others made
-    more of.
+    We do not check an attempt that another view began: who is gone since then may have made what others made more of.
     """
     begun_here = begin.training and not begin.skip and begin.attempt.view == view.number
     if not settings.checks or not begun_here or chance.random() >= settings.checks:
         return None
-    mine = {*view.stages_of(me)}
-    able = [peer for peer in view.members() if peer != me and mine.issuperset(view.stages_of(peer))]
+    able = [peer for peer in view.members() if peer != me and checkable(view, me, peer, settings)]
     return chance.choice(able) if able else None
+
+
+def checkable(view: View, me: Peer, of: Peer, settings: Settings) -> tuple[int, ...]:
+    """The stages of one peer that another one can check: those that both hold. Nobody but a peer can show what passed
+    between neighbouring stages of its own; so without those that have a neighbour of which only `of` knows."""
+    theirs = {*view.stages_of(of)}
+    both = theirs & {*view.stages_of(me)}
+    while inner := {stage for stage in both if stages_beside(view, stage, settings.swap) & theirs - both}:
+        both -= inner
+    return tuple(sorted(both))
 
 
 class Check:
@@ -58,8 +65,7 @@ class Check:
 
     def __init__(self, me: Peer, of: Peer, view: View, begin: Begin, settings: Settings, holds: Holds) -> None:
         self.me, self.of, self.view, self.begin, self.settings = me, of, view, begin, settings
-        self.stages = view.stages_of(of)
-        """All are ours as well."""
+        self.stages = checkable(view, me, of, settings)
         self._holds = holds
         self._visits: dict[int, frozenset[tuple[int, int]]] = {}
         """By stage, the (microbatch, visit) pairs that it gave to the sum."""
@@ -90,11 +96,13 @@ class Check:
         return len(self._visits) == len(self.stages) and now - self._moved > self.settings.check_seconds
 
     def wants(self, sender: Peer, boundary: Boundary) -> bool:
-        """We asked for this tensor, and who sends it made it for whom we check, or got it from there."""
-        key = boundary.microbatch, boundary.visit, boundary.direction
+        """We wait for this tensor, and who sends it made it for whom we check, or got it from there."""
+        key = key_of(boundary)
         block = next((block for block, tensors in self._open.items() if key in tensors), None)
         if block is None or self._open[block][key] is not None:
             return False
+        if sender == self.of:
+            return self.me == boundary.path[boundary.visit]  # from there to us
         to, by = (self.of, sender) if key in self._inputs(block) else (sender, self.of)
         return fits(to, by, boundary, self.view, self.begin, self.settings)
 
@@ -113,8 +121,9 @@ class Check:
             wanted = dict.fromkeys(self._inputs(block), RESEND) | dict.fromkeys(self._outputs(block), SEEN)
             self._open[block] = {key: self._holds.handle(use, key) for key, use in wanted.items()}
             for key in (key for key, handle in self._open[block].items() if handle is None):
-                others = [peer for peer in self._beside(key, wanted[key]) if peer not in (self.me, self.of)]
-                if not others:
+                group = self._beside(key, wanted[key])
+                others = [peer for peer in group if peer not in (self.me, self.of)]
+                if not others and not (wanted[key] is SEEN and self.me in group):  # else it is on its way to us
                     return None
                 effects += [Send(peer, self._asking(key, wanted[key]), None) for peer in others]
             tasks += self._recounts(block)

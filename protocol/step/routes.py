@@ -157,10 +157,14 @@ def _paces(group: Sequence[Name], stage: int, pace: Mapping[tuple[Name, int], fl
 def neighbours(view: View, stage: int, swap: bool = False) -> tuple[Peer, ...]:
     """The holders of the stages before and after `stage` on any route: who a holder must be able to dial. One that is
     left out has those that it will have when it is back."""
+    return tuple(sorted({peer for near in stages_beside(view, stage, swap) for peer in view.holders[near]}))
+
+
+def stages_beside(view: View, stage: int, swap: bool = False) -> set[int]:
+    """Those that come before or after `stage` on any route."""
     omitted = tuple(other for other in view.omitted if other != stage)
     stages = len(view.holders) - 1
-    around = {near for way in (0, 1) for near in _beside(route(stages, way, swap, omitted), stage)} - {stage}
-    return tuple(sorted({peer for near in around for peer in view.holders[near]}))
+    return {near for way in (0, 1) for near in _beside(route(stages, way, swap, omitted), stage)} - {stage}
 
 
 def _beside(visited: tuple[int, ...], stage: int) -> set[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -10,19 +11,20 @@ import pytest
 
 from ftnode.lab.hostile import traitor
 from ftnode.protocol.leader.disputes import BARRED_LEASES, Disputes
+from ftnode.protocol.planning.changes import Changes
 from ftnode.protocol.step.attempt import StepWork
-from ftnode.protocol.step.check import Check
+from ftnode.protocol.step.check import Check, checkable
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.effects import Recount
-from ftnode.protocol.words.messages import Show
-from ftnode.protocol.words.types import Handle
+from ftnode.protocol.words.messages import Boundary, Show
+from ftnode.protocol.words.types import Handle, Peer
 from tests.sim import scenario
 from tests.sim.compute import Compute, Gradients, Result, Tensor
 from tests.sim.host import Host
 from tests.sim.planted import patched
 from tests.sim.scenario import Scenario
 from tests.sim.test_at_odds import lost, of_stage, trains_without
-from tests.sim.test_duty import betrays, swarm
+from tests.sim.test_duty import LONG, betrays, seen, swarm
 from tests.sim.world import World
 
 SEEDS: Final = range(24)
@@ -113,6 +115,52 @@ def test_where_what_was_passed_on_is_not_compared_nobody_finds_it() -> None:
         host = of_stage(world, True)
         passes_on(world, host, False)
         assert steps_until_lost(world, host, SOON_SECONDS) == -1
+
+
+def alone_with_room(seed: int, hold: int) -> World:
+    """As many peers as stages, with room for more, and nobody stands by."""
+    settings = replace(LONG, replicas=2, checks=1.0)
+    world = World(settings, seed, delay_max=0.03)
+    world.notes = deque()
+    for index in range(settings.stage_count):
+        world.at(0.1 * index, world.start, (f"peer{index}", hold, True))
+    world.run(12 * settings.move_seconds)
+    return world
+
+
+def checked_by_somebody(world: World) -> list[Peer]:
+    view = seen(world)
+    pairs = ((peer, other) for peer in view.members() for other in view.members() if peer != other)
+    return sorted({of for of, by in pairs if of != view.leader and checkable(view, by, of, world.settings)})
+
+
+@pytest.mark.parametrize("hold", [2, 3])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_whoever_held_a_stage_alone_gets_a_second_one_beside_it(seed: int, hold: int) -> None:
+    """And then it is found when it lies."""
+    world = alone_with_room(seed, hold)
+    assert sum(len(group) == 2 for group in seen(world).holders) >= 3
+    assert not [note for note in world.notes if " check: " in note or " liar: " in note], "checks end, and well"
+    host = world.by_id[checked_by_somebody(world)[0].id]
+    passes_on(world, host, True)
+    assert steps_until_lost(world, host, SOON_SECONDS) >= 0 and lost(world) == [str(host.peer)]
+
+
+def test_planted_nobody_holds_a_stage_for_the_sake_of_checks() -> None:
+    with patched((Changes, "best_second", lambda self, names: None)):
+        view = seen(alone_with_room(1, 2))
+    assert sum(len(group) == 1 for group in view.holders) >= 3
+
+
+def test_planted_whoever_does_not_wait_for_what_is_on_its_way_checks_little() -> None:
+    wants = Check.wants
+
+    def shown_only(self: Check, sender: Peer, boundary: Boundary) -> bool:
+        return sender != self.of and wants(self, sender, boundary)
+
+    with patched((Check, "wants", shown_only)):
+        world = alone_with_room(1, 3)
+    assert [note for note in world.notes if " check: " in note]
 
 
 def test_without_checks_nobody_finds_it() -> None:

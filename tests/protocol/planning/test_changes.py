@@ -65,6 +65,19 @@ def test_nobody_joins_a_full_group_or_where_it_has_no_room() -> None:
     assert changes(ALONE, {"a": 1.0, "f": 1.0}, room=0).best_place("f") is None
 
 
+def test_a_second_holder_is_found_for_what_one_holds_alone_where_no_step_gets_longer() -> None:
+    """Of neighbouring stages of one peer all are taken, since of a part nobody could check anything."""
+    pairs: Holders = (("a",), ("b",), ("b",), ("c",), ("c",))
+    found = changes(pairs, SAME).best_second("abc")
+    assert found is not None and found.place.giver is None
+    assert found.place.stages in ((0,), (1, 2), (3, 4)) and found.place.name not in pairs[found.place.stages[0]]
+    assert found.worth.cost <= 1.1 * found.present.cost
+    assert changes(pairs, SAME, replicas=1).best_second("abc") is None
+    assert changes(pairs, SAME, room=2).best_second("bc") is None
+    slow = changes(CHAIN, {**SAME, "e": 30.0}).best_second("e")
+    assert slow is None or slow.worth.cost <= 1.1 * slow.present.cost
+
+
 def test_what_somebody_learns_already_is_not_given_up_meanwhile() -> None:
     found = changes(ALONE, {"a": 1.0, "f": 1.0}).best_place("f", {4, 3, 2})
     assert found is not None and not {*found.place.stages} & {4, 3, 2} and found.place.giver == "a"
