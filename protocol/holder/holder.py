@@ -375,9 +375,9 @@ class Holder:
             out.append(Discard(begin.attempt))
             limit, own = s.settings.live_activations, self._live_activations
             live = LiveActivations(limit if own < 0 else min(limit, own))
-            checked = draw(s.chance, s.view, s.me, s.settings, begin)
+            lot = draw(s.chance, s.view, s.me, s.settings, begin)
             self.work = StepWork(
-                s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live, checked
+                s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live, lot
             )
             self._task_since = s.now
             if begin.attempt in self._left:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
-from ftnode.protocol.step.check import Check
+from ftnode.protocol.step.check import Check, Lot
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.outbox import Outbox, OwedTensor, fits, key_of
@@ -50,10 +50,10 @@ class StepWork:
     def __init__(
         self, me: Peer, view: View, begin: Begin, settings: Settings, pace: Pace, line: LinePace,
         others: Mapping[tuple[Peer, int], float], deadlines: Deadlines, live: LiveActivations | None = None,
-        checked: Peer | None = None,
+        lot: Lot | None = None,
     ) -> None:  # fmt: skip
         """`pace`, `line`: our own; `others`: (peer, stage) → seconds that a microbatch takes there; `deadlines`: see
-        Outbox. `live`: what there is memory for here; None: as many as the manifest says. `checked`: whom we check."""
+        Outbox. `live`: what there is memory for here; None: as many as the manifest says. `lot`: whom we check."""
         self.me, self.view, self.begin, self.settings = me, view, begin, settings
         self.stages = view.stages_of(me) + tuple(stage for stage, peer in begin.learners if peer == me)
         self._required = frozenset(view.stages_of(me) if me in view.members() else self.stages)
@@ -61,7 +61,7 @@ class StepWork:
         self._holds = Holds()
         self.outbox = Outbox(me, deadlines, self._holds)
         self.groups = Groups(me, view, begin, settings)
-        self._check = Check(me, checked, view, begin, settings, self._holds) if checked is not None else None
+        self._check = Check(me, lot, view, begin, settings, self._holds) if lot is not None else None
         self._shown: set[tuple[Peer, TensorKey]] = set()
         """Who was shown what of others, or will be."""
         self._curious: dict[TensorKey, list[Peer]] = {}
@@ -395,7 +395,7 @@ class StepWork:
     def _reduce_group(self, stage: int, now: float) -> list[Effect]:
         """It waits for others, so it takes no place of a task that compute can do."""
         check = self._check if self._check is not None and stage in self._check.stages else None
-        task = self.groups.due(stage, now, check.of if check is not None else None)
+        task = self.groups.due(stage, now, check.weighs if check is not None else None)
         if task is None:
             return []
         if check is not None:

@@ -37,17 +37,33 @@ class Block(NamedTuple):
     last: int
 
 
-def draw(chance: Random, view: View, me: Peer, settings: Settings, begin: Begin) -> Peer | None:
-    """Whom we check in a step. Of n holders each does so with the chance `checks`, and does about an n-th of the
-    stage's visits again: so that share of all visits is done twice.
+class Lot(NamedTuple):
+    """Whom we check in a step. `share`: of its visits; 1.0: all, and what they gave to the sum. `key`: which of them."""
+
+    of: Peer
+    share: float
+    key: int
+
+    @property
+    def whole(self) -> bool:
+        return self.share >= 1.0
+
+
+def draw(chance: Random, view: View, me: Peer, settings: Settings, begin: Begin) -> Lot | None:
+    """Of n holders each does about an n-th of the stage's visits. Half of the `checks` each spends on all that another
+    one did, and half on visits here and there: who passes on something else is found sooner by these, and what it gives
+    to the sum is only seen in all of them together. So the share `checks` of all visits is done twice.
 
     We do not check an attempt that another view began: who is gone since then may have made what others made more of.
     """
     begun_here = begin.training and not begin.skip and begin.attempt.view == view.number
-    if not settings.checks or not begun_here or chance.random() >= settings.checks:
+    if not settings.checks or not begun_here:
         return None
     able = [peer for peer in view.members() if peer != me and checkable(view, me, peer, settings)]
-    return chance.choice(able) if able else None
+    if not able:
+        return None
+    half = settings.checks / 2
+    return Lot(chance.choice(able), 1.0 if chance.random() < half else half, chance.getrandbits(32))
 
 
 def checkable(view: View, me: Peer, of: Peer, settings: Settings) -> tuple[int, ...]:
@@ -63,9 +79,10 @@ def checkable(view: View, me: Peer, of: Peer, settings: Settings) -> tuple[int, 
 class Check:
     """Of one peer in one attempt, in one view. `holds`: of the attempt."""
 
-    def __init__(self, me: Peer, of: Peer, view: View, begin: Begin, settings: Settings, holds: Holds) -> None:
-        self.me, self.of, self.view, self.begin, self.settings = me, of, view, begin, settings
-        self.stages = checkable(view, me, of, settings)
+    def __init__(self, me: Peer, lot: Lot, view: View, begin: Begin, settings: Settings, holds: Holds) -> None:
+        self.me, self.of, self.view, self.begin, self.settings = me, lot.of, view, begin, settings
+        self.stages = checkable(view, me, lot.of, settings)
+        self._lot = lot
         self._holds = holds
         self._visits: dict[int, frozenset[tuple[int, int]]] = {}
         """By stage, the (microbatch, visit) pairs that it gave to the sum."""
@@ -73,15 +90,22 @@ class Check:
         """Those whose turn has not come."""
         self._open: dict[Block, dict[TensorKey, Handle | None]] = {}
         """Those that are done again next, with the tensors that are here."""
-        self._unweighed: set[int] = set(self.stages)
+        self._unweighed: set[int] = set(self.stages) if lot.whole else set()
         self._weighed = set[int]()
         """Those of which the sum is weighed, or has been."""
         self._moved = 0.0
         """When it got on last."""
+        self._given_up = False
 
     @property
     def over(self) -> bool:
-        return not self._unweighed
+        all_told = len(self._visits) == len(self.stages)
+        return self._given_up or (all_told and not (self._blocks or self._open or self._unweighed))
+
+    @property
+    def weighs(self) -> Peer | None:
+        """Of what this one gives to sums a note has to be taken."""
+        return self.of if self._lot.whole else None
 
     def told(self, stage: int, visits: Iterable[tuple[int, int]], now: float) -> None:
         """The sum of a stage is made with these visits of the peer."""
@@ -89,7 +113,9 @@ class Check:
         if not self._visits[stage]:
             self._unweighed.discard(stage)
         if self._visits.keys() >= {*self.stages}:
-            self._blocks.extend(_blocks(self._visits.values()))
+            draws = Random(self._lot.key)
+            blocks = _blocks(self._visits.values())
+            self._blocks.extend(block for block in blocks if draws.random() < self._lot.share)
 
     def late(self, now: float) -> bool:
         """It does not get on."""
@@ -151,6 +177,7 @@ class Check:
 
     def give_up(self) -> tuple[Handle, ...]:
         """The handles to release."""
+        self._given_up = True
         keys = [key for tensors in self._open.values() for key in tensors]
         self._open.clear()
         self._blocks.clear()

@@ -83,15 +83,19 @@ def test_who_gives_something_else_to_a_sum_goes_and_nobody_else(replicas: int, o
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_a_liar_is_found_after_about_as_many_steps_as_the_share_of_checks_says(replicas: int) -> None:
-    """Of n holders each draws somebody else with this chance, and one of n - 1 is the liar: once in five steps."""
+@pytest.mark.parametrize(("gives", "most"), [(True, 20), (False, 8)])
+def test_a_liar_is_found_after_about_as_many_steps_as_the_share_of_checks_says(
+    gives: bool, most: int, replicas: int
+) -> None:
+    """Of n holders each draws somebody else, and one of n - 1 is the liar. All that it did is done again once in ten
+    steps, and each of its visits besides."""
     found = []
     for seed in range(1, 9):
         world = swarm(seed, replicas, checks=0.2)
         host = of_stage(world, True)
-        lies(world, host, turned)
+        lies(world, host, turned) if gives else passes_on(world, host, False)
         found.append(steps_until_lost(world, host, 10 * SOON_SECONDS))
-    assert min(found) >= 0 and sum(found) / len(found) <= 12, found
+    assert min(found) >= 0 and sum(found) / len(found) <= most, found
 
 
 @pytest.mark.parametrize("gradients", [False, True])
@@ -134,13 +138,18 @@ def checked_by_somebody(world: World) -> list[Peer]:
     return sorted({of for of, by in pairs if of != view.leader and checkable(view, by, of, world.settings)})
 
 
+def unfinished(world: World) -> list[str]:
+    """Checks that were given up, not only since somebody else holds the stages now."""
+    return [note for note in world.notes if " check: " in note and "others hold the stages now" not in note]
+
+
 @pytest.mark.parametrize("hold", [2, 3])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_whoever_held_a_stage_alone_gets_a_second_one_beside_it(seed: int, hold: int) -> None:
     """And then it is found when it lies."""
     world = alone_with_room(seed, hold)
     assert sum(len(group) == 2 for group in seen(world).holders) >= 3
-    assert not [note for note in world.notes if " check: " in note or " liar: " in note], "checks end, and well"
+    assert not unfinished(world) and not [note for note in world.notes if " liar: " in note]
     host = world.by_id[checked_by_somebody(world)[0].id]
     passes_on(world, host, True)
     assert steps_until_lost(world, host, SOON_SECONDS) >= 0 and lost(world) == [str(host.peer)]
@@ -159,8 +168,7 @@ def test_planted_whoever_does_not_wait_for_what_is_on_its_way_checks_little() ->
         return sender != self.of and wants(self, sender, boundary)
 
     with patched((Check, "wants", shown_only)):
-        world = alone_with_room(1, 3)
-    assert [note for note in world.notes if " check: " in note]
+        assert unfinished(alone_with_room(1, 3))
 
 
 def test_without_checks_nobody_finds_it() -> None:
