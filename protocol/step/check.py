@@ -38,7 +38,7 @@ class Block(NamedTuple):
 
 
 class Lot(NamedTuple):
-    """Whom we check in a step. `share`: of its visits; 1.0: all, and what they gave to the sum. `key`: which of them."""
+    """Whom we check in a step. `share`: of its visits; 1.0: all, and what they gave to the sum. `key`: which."""
 
     of: Peer
     share: float
