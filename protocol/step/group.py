@@ -84,9 +84,12 @@ class Groups:
         return self._told.get(stage, {}).get(peer, frozenset())
 
     def due(self, stage: int, now: float, checked: Peer | None = None) -> Reduce | None:
-        """The reduction to start: all that was told is the step's set, each visit once. `checked`: whom we check."""
+        """The reduction to start: all that was told is the step's set, each visit once. `checked`: whom we check. None
+        for who has handed the stage over in mid-step."""
         told, expected = self._told.get(stage, {}), self.expected(stage)
         if stage in self.reducing or not expected or sum(map(len, told.values())) != len(expected):
+            return None
+        if self.me not in self.of(stage):
             return None
         if frozenset().union(*told.values()) != expected:
             return None

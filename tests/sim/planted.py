@@ -429,7 +429,7 @@ BUGS: dict[str, tuple[Callable[[], Any], Sequence[str], int, int]] = {
         (nothing_is_resent, ANY, 12, 200),
         (keeps_what_is_lost, ("memory",), 1, 200),
         (nobody_yields, ("split", "partition"), 2, 200),
-        (stale_begin, ("isolate", "one-way", "pause", "partition"), 162, 400),
+        (stale_begin, ("isolate", "one-way", "pause", "partition"), 1083, 2000),
         (copies_cross_lineages, ("split", "adjacent"), 75, 1200),
         (kept_before_it_is_whole, ("head", "double", "adjacent"), 3, 200),
         (validation_swaps_too, ANY, 10, 200),

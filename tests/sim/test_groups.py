@@ -159,9 +159,9 @@ def test_a_sum_begins_while_other_stages_still_work(planted: bool) -> None:
             ended[task.step].append(world.now)
         finish(self, host, life, task, result)
 
-    def due_late(self: Groups, stage: int, now: float) -> fx.Reduce | None:
+    def due_late(self: Groups, stage: int, now: float, checked: Peer | None = None) -> fx.Reduce | None:
         whole = len(ended[self.begin.step]) >= settings.microbatches
-        return due(self, stage, now) if whole or not planted else None
+        return due(self, stage, now, checked) if whole or not planted else None
 
     with patched((Reductions, "start", on_start), (World, "finish", on_finish), (Groups, "due", due_late)):
         step = world.ledger.top_commit()

@@ -30,9 +30,9 @@ def told(story: Story, kind: str) -> list[str]:
 
 @pytest.mark.parametrize("lie", ["times1.5", "turned", "older"])
 def test_who_lies_about_a_gradient_is_found_and_nobody_else(open_swarm: OpenTrial, lie: str) -> None:
-    trial = open_swarm(volunteers=STAGES + 1, stages=STAGES, change=checked, numbers=True)
+    trial = open_swarm(volunteers=2 * (STAGES + 1) - 1, stages=STAGES, change=checked, numbers=True)
     trial.volunteer(LIAR, program=("ftnode.lab.hostile.liar", lie))
-    trial.wait("a group of two", lambda story: sorted(sizes(story)) == [1] * STAGES + [2], GROW_SECONDS)
+    trial.wait("full groups", lambda story: sizes(story) == [2] * (STAGES + 1), GROW_SECONDS)
     liar = trial.story.peers[LIAR].id
 
     trial.wait("the liar to be found", lambda story: liar in told(story, "lost"), FOUND_SECONDS)

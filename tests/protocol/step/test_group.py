@@ -37,6 +37,14 @@ def groups(me: Peer = B, view: View = VIEW, **changes: Any) -> Groups:
     return Groups(me, view, begun(**changes), SETTINGS)
 
 
+def test_who_has_handed_the_stage_over_makes_no_sum() -> None:
+    """It hears what the others tell, and may have told them itself before."""
+    outside, within = groups(A), groups(B)
+    for each in (outside, within):
+        assert each.on_share(B, share(0, 1)) and each.on_share(C, share(2, 3))
+    assert within.due(STAGE, NOW) is not None and outside.due(STAGE, NOW) is None
+
+
 def task(*counts: tuple[Peer, int]) -> Reduce:
     return Reduce(STAGE, 8, Attempt(3, 8), 3, counts)
 
