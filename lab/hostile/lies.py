@@ -42,3 +42,7 @@ def largest(x: Any, reach: float) -> None:
 
 TENSOR_LIES: Final[dict[str, Callable[[Any, float], None]]] = {"largest": largest}
 """Of a tensor that goes to the next stage, in place, and the largest number that its encoding has."""
+
+SUM_LIES: Final[dict[str, float]] = {"sum1000": 1000.0, "sum_turned": -1.0}
+"""By how much it multiplies the finished sum of its piece."""
+EVERY: Final = (*LIES, *TENSOR_LIES, *SUM_LIES)

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import NamedTuple
 
+from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.routes import last_visit, route_of
 from ftnode.protocol.step.tensor_holds import CHECK, RESEND, Holds, TensorKey
 from ftnode.protocol.words.effects import Effect, Recount, Send, Task, Weigh
@@ -35,18 +36,23 @@ class Block(NamedTuple):
     last: int
 
 
-def draw(chance: Random, view: View, me: Peer, settings: Settings) -> Peer | None:
-    """Whom we check in a step. Of n holders each does so with the chance `checks`, and does about an n-th of the
-    stage's visits again: so that share of all visits is done twice.
+def draw(
+    chance: Random, view: View, me: Peer, settings: Settings, step: int = 0, doubts: Doubts | None = None
+) -> Peer | None:
+    """Whom we check in a step: one that we doubt, else by lot.
 
-    Nobody but a peer can show what passed between neighbouring stages of its own. So we check those of whose stages we
-    hold all.
+    Of n holders each does so with the chance `checks`, and does about an n-th of the stage's visits again: so that
+    share of all visits is done twice. Nobody but a peer can show what passed between neighbouring stages of its own. So
+    we check those of whose stages we hold all.
     """
-    if not settings.checks or chance.random() >= settings.checks:
+    if not settings.checks:
         return None
-    mine = {*view.stages_of(me)}
+    by_lot, mine = chance.random() < settings.checks, {*view.stages_of(me)}
     able = [peer for peer in view.members() if peer != me and mine.issuperset(view.stages_of(peer))]
-    return chance.choice(able) if able else None
+    doubted = doubts.choose(step, able, chance) if doubts is not None else None
+    if doubted is not None:
+        return doubted
+    return chance.choice(able) if able and by_lot else None
 
 
 class Check:
