@@ -1,4 +1,4 @@
-"""Whose parts of a sum look unlike the others', by what their owner sees of them for nothing (rule 47).
+"""Whose parts of a sum look unlike the others', by what their owner sees of them for nothing (rule 42).
 
 Nobody is accused for it. Whoever is doubted is checked in one of the next steps (check.py), as far as a budget goes:
 honest parts have heavy tails, and a drift that all have must not make everybody check all the time. A check that agrees

@@ -1,4 +1,4 @@
-"""Whose parts look unlike the others' is checked soon, within a budget, and accused of nothing (rule 47)."""
+"""Whose parts look unlike the others' is checked soon, within a budget, and accused of nothing (rule 42)."""
 
 from __future__ import annotations
 
