@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class StageFault(Exception):
-    """The numbers went wrong: something is not finite. What was accumulated is not used; the step needs another
-    attempt."""
+    """The numbers went wrong: something is not finite, or too large to compute with. What was accumulated is not used;
+    the step needs another attempt."""
 
     def __init__(self, reason: str, stage: int) -> None:
         super().__init__(reason)

@@ -30,7 +30,7 @@ from ftnode.models.ledger import AttemptId, Ledger
 from ftnode.models.llama import BlockWeights, HeadWeights
 from ftnode.models.loss_scale import LossScale
 from ftnode.models.low_copy import PRODUCTS, LowCopy
-from ftnode.models.number_check import NumberCheck
+from ftnode.models.number_check import OWN, NumberCheck
 from ftnode.models.optimiser import OptimiserConfig, Parameter, Turn, learning_rate_at
 from ftnode.models.parameters import EMBEDDING, FINAL_NORM, LM_HEAD, Shape, stage_layers
 from ftnode.models.state_plan import MOMENTS, PARTS, StatePlan, rule_of
@@ -112,7 +112,7 @@ class Apart:
 class Stage:
     """Stage `index` of `stages` block stages (0 is the head). Not usable before it has a version.
 
-    Raises StageFault for numbers that are not finite and Misuse for commands out of place.
+    Raises StageFault for numbers that cannot be computed with and Misuse for commands out of place.
     """
 
     def __init__(
@@ -207,11 +207,11 @@ class Stage:
         if not self.index or not save:
             with torch.no_grad():
                 output = self._run(self._input(x, check), fixed)
-            return Unread(check.add("activation", output), check, lambda reason: None)
+            return Unread(check.activation("activation", output, OWN), check, lambda reason: None)
         if key in self._saved:
             raise Misuse(f"microbatch {key[1]} at visit {key[2]} is already saved", self.index)
         leaf = self._input(x, check, leaf=True)
-        output = check.add("activation", self._run(leaf, fixed))
+        output = check.activation("activation", self._run(leaf, fixed), OWN)
         self._saved[key] = (leaf, output)
         return Unread(output.detach(), check, lambda reason: self.forget_saved(key))
 
@@ -243,7 +243,7 @@ class Stage:
         attempt, visit = key[0], key[1:]
         self.ledger.admit(attempt, visit)
         check = NumberCheck(self.index)
-        gradient_bts = check.add("gradient from the next stage", gradient_bts.to(self.device, self.dtype))
+        gradient_bts = check.gradient("gradient from the next stage", gradient_bts.to(self.device, self.dtype))
         if not self.index:
             assert x is not None
             into_vs = self._gradient_of(EMBEDDING)
@@ -258,12 +258,12 @@ class Stage:
         else:
             self._saved.pop(key, None)
             leaf = self._input(x, check, leaf=True)
-            output = check.add("activation", self._run(leaf, self._fixed(tokens_bt, check)))
+            output = check.activation("activation", self._run(leaf, self._fixed(tokens_bt, check)), OWN)
         with self.ledger.accumulating(attempt, visit):
             torch.autograd.backward(output, self._scaled(gradient_bts, self.scale.value))
             assert leaf.grad is not None
             back = self._scaled(leaf.grad, 1 / self.scale.value)
-        return self._learning(attempt, check.add(_spoken(visit), back), check)
+        return self._learning(attempt, check.gradient(_spoken(visit), back, OWN), check)
 
     def learn(self, key: SavedKey, x_bts: Tensor, targets_bt: Tensor, tokens_bt: Tensor | None = None) -> Lesson:
         """`begin_learn`, and wait for it."""
@@ -284,7 +284,7 @@ class Stage:
             torch.autograd.backward(hidden_btd, gradient_nd.view(hidden_btd.shape))
         check.loss(loss)
         assert leaf.grad is not None
-        return self._learning(attempt, check.add(_spoken(visit), leaf.grad), check)
+        return self._learning(attempt, check.gradient(_spoken(visit), leaf.grad, OWN), check)
 
     def reduce(self, attempt: AttemptId) -> Reduction:
         """Stage the accumulated gradient, of which nobody else has a part: norm, clip. Asked again, it answers the
@@ -413,7 +413,7 @@ class Stage:
         if not x.is_floating_point():
             return x.to(self.device, torch.long)
         x = x.to(self.device, self.dtype, copy=leaf)
-        return check.add("activation from the stage before", x).requires_grad_(leaf)
+        return check.activation("activation from the stage before", x).requires_grad_(leaf)
 
     def _fixed(self, tokens_bt: Tensor | None, check: NumberCheck) -> Tensor | None:
         """What no block writes to, [B, T, D - S]. A token that is none is a fault."""

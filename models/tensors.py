@@ -66,6 +66,12 @@ def plain_sum(x: Tensor) -> Tensor:
     return x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32))
 
 
+def norm(x: Tensor) -> Tensor:
+    """L2, one number of float32 or wider on the device of `x`: infinite where squares overflow that. One pass."""
+    found: Tensor = torch.linalg.vector_norm(x.detach(), dtype=torch.promote_types(x.dtype, torch.float32))
+    return found
+
+
 def is_finite(x: Tensor) -> bool:
     """Whether no number is NaN or infinite. Waits for the device."""
     return bool(torch.isfinite(plain_sum(x)))

@@ -18,6 +18,7 @@ from ftnode.protocol.liveness.liveness import SignsShown
 from ftnode.protocol.recovery.last_copy import held_alone, trained
 from ftnode.protocol.situation import RunHistory, Situation
 from ftnode.protocol.step.credit import CreditLedger
+from ftnode.protocol.step.doubts import Doubt
 from ftnode.protocol.words.messages import Commit, Heartbeat
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
@@ -100,6 +101,10 @@ class Picture(NamedTuple):
     """The site where we are; empty: not known."""
     plan: str = ""
     """As a leader: what it last chose of who should hold what, over what, and with which numbers."""
+    doubts: tuple[Doubt, ...] = ()
+    """Whose parts of sums looked unlike the others', oldest first. Nobody is accused by that."""
+    cut_off: int = 0
+    """Parts of sums that we made which did not count in full."""
 
     @property
     def member(self) -> bool:
@@ -182,6 +187,8 @@ def picture_of(
         history=history,
         here=s.here,
         plan=plan if leads else "",
+        doubts=tuple(s.own.doubts.told),
+        cut_off=s.own.doubts.cut_off,
     )
 
 

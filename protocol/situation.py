@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 from ftnode.protocol.liveness.liveness import Liveness
 from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.patience import leader_seconds
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words import effects as fx
@@ -53,6 +54,11 @@ class Own(Protocol):
 
     @property
     def work(self) -> StepWork | None: ...
+    @property
+    def doubts(self) -> Doubts:
+        """What looks unusual of others' parts."""
+        ...
+
     @property
     def finished(self) -> bool:
         """All steps are committed."""

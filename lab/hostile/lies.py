@@ -1,4 +1,4 @@
-"""What a volunteer gives to the sum of its stage instead of what its visits give."""
+"""What a volunteer gives to others instead of what its visits give."""
 
 from __future__ import annotations
 
@@ -33,3 +33,16 @@ LIES: Final[dict[str, Lie]] = {
     "older": older,
     "nothing": nothing,
 }  # fmt: skip
+
+
+def largest(x: Any, reach: float) -> None:
+    """Numbers near the largest float; their plain sum is finite."""
+    x.flatten()[:2] = x.new_tensor([reach, -reach])
+
+
+TENSOR_LIES: Final[dict[str, Callable[[Any, float], None]]] = {"largest": largest}
+"""Of a tensor that goes to the next stage, in place, and the largest number that its encoding has."""
+
+SUM_LIES: Final[dict[str, float]] = {"sum1000": 1000.0, "sum_turned": -1.0}
+"""By how much it multiplies the finished sum of its piece."""
+EVERY: Final = (*LIES, *TENSOR_LIES, *SUM_LIES)

@@ -1,4 +1,5 @@
-"""A compute process that lies (lies.py): it does the work, and gives something else to the sums of its groups.
+"""A compute process that lies (lies.py): it does the work, and gives something else to the sums of its groups, or to
+the next stage.
 
 The environment says how: FTNODE_LIE, and FTNODE_LIE_FROM, the first step of which it lies.
 """
@@ -9,9 +10,11 @@ import os
 import sys
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from ftnode.lab.hostile.lies import LIES
+from ftnode.lab.hostile.lies import LIES, TENSOR_LIES
+from ftnode.models.boundary import PLAIN, SCALE_MAX, ActivationCodec
 from ftnode.node.compute.group_gradients import GroupGradients
 from ftnode.node.compute.process import main
 
@@ -33,6 +36,19 @@ def lying(way: str) -> None:
     GroupGradients.open = opened  # type: ignore[method-assign]
 
 
+def lying_onward(way: str) -> None:
+    """From now on, in this process: of activations."""
+    honest = ActivationCodec.encode
+
+    def encode(self: ActivationCodec, x_bts: Tensor, *rest: Any, **more: Any) -> None:
+        lie, kind = x_bts.detach().clone(), PLAIN.get(self._numbers.encoding)
+        TENSOR_LIES[way](lie, SCALE_MAX / 2 if kind is None else torch.finfo(kind).max)
+        honest(self, lie, *rest, **more)
+
+    ActivationCodec.encode = encode  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
-    lying(os.environ["FTNODE_LIE"])
+    named = os.environ["FTNODE_LIE"]
+    (lying_onward if named in TENSOR_LIES else lying)(named)
     sys.exit(main())

@@ -19,7 +19,7 @@ from ftnode.node.ports import REASON_TEXT_MAX, ComputeError
 from ftnode.node.reduction.reductions import Reductions
 from ftnode.protocol.words.effects import Backward, Forward, Recount, Reduce, Task, Weigh
 from ftnode.protocol.words.events import Done, Event, SumOwed
-from ftnode.protocol.words.types import HEAD, Attempt, Handle
+from ftnode.protocol.words.types import HEAD, Attempt, Handle, PartSeen
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,12 @@ class TaskRunner:
             norm, fault = _number(answer, "norm_squared")
             self.covered[task] = [list(pair) for pair in answer["covered"]]
             relayed = tuple(sorted(answer.get("relayed", {}).items()))
-            self._deliver(Done(task, None, norm, 0, str(answer["gradient"]), fault, relayed))
+            parts = tuple(
+                PartSeen(peer, part.size, part.cosine, part.counted)
+                for peer, part in answer.get("parts", ())
+            )  # fmt: skip
+            giver = answer.get("giver")
+            self._deliver(Done(task, None, norm, 0, str(answer["gradient"]), fault, relayed, parts=parts, giver=giver))
 
         if task.group:
             assert self.reductions is not None

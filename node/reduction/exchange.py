@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import hypot, sqrt
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -23,6 +24,7 @@ from ftnode.node.links.side_messages import say
 from ftnode.node.links.streams import STREAM_ERRORS, read_into, write_all
 from ftnode.node.links.undigested import asking
 from ftnode.node.ports import StreamOpener
+from ftnode.node.reduction.part_bounds import HOPELESS, PartBounds, Weighed, squared, sum_bound, told_norm
 from ftnode.node.reduction.piece_sum import PieceSum
 from ftnode.node.reduction.wire import REDUCE_PROTOCOL, ReduceReply, ReduceRequest, group_hash, hear, request_for
 from ftnode.protocol.wire.frames import Refusal, clean_reason
@@ -31,7 +33,7 @@ from ftnode.protocol.words.errors import LocalError, PeerError
 from ftnode.protocol.words.types import Attempt, Peer
 
 if TYPE_CHECKING:
-    from ftnode.node.reduction.encoding import Encoding, Piece
+    from ftnode.node.reduction.encoding import Encoding, Numbers, Piece
     from ftnode.node.reduction.sketch import Sketch
 
 log = logging.getLogger(__name__)
@@ -86,6 +88,8 @@ class Exchange:
         self.group = group_hash(task.group)
         self.complete = False
         """The sum is here, whole, and was staged. Others may still be fetching theirs."""
+        self.refused: tuple[Peer, str] | None = None
+        """Whose sum of its piece cannot be that of the group's parts, and why."""
         self.over = False
         self.opened = trio.Event()
         self.sum: PieceSum | None = None
@@ -97,11 +101,19 @@ class Exchange:
         self._checked = self.contributors.index(task.checked) if task.checked in self.contributors else -1
         """Of what this one gives a note is taken."""
         self._sketch: Sketch | None = None
+        self._counts = tuple(count for _, count in task.group if count)
+        self._norms = [0.0] * len(self._pieces)
+        """Of what we contribute to each piece."""
+        self._shares = [1.0] * len(self._pieces)
+        """As much of that counts."""
+        self._sum_squares = [0.0] * len(self._pieces)
+        """Of each piece's sum, of what came."""
         self._have = [0] * len(self._pieces)
         """Bytes of each piece's sum that came."""
         self._moved: dict[Peer, float] = {}
         """Since when what others owe us stands still: their parts of our piece, and the sums of theirs."""
         self._guests: dict[Peer, _Guest] = {}
+        self._gathering = trio.CancelScope()
 
     @property
     def order(self) -> tuple[int, int, Attempt]:
@@ -110,15 +122,32 @@ class Exchange:
 
     # Life.
 
+    async def measure(self) -> None:
+        """Before `open`: how large is what we contribute, which is in the memory by now."""
+        if not self.count or len(self.contributors) == 1:
+            return
+        for place, piece in enumerate(self._pieces):
+            at, square = 0, 0.0
+            while at < piece.bytes:
+                square += squared(piece.chunk(at))
+                at = piece.end(at)
+                await trio.lowlevel.checkpoint()
+            self._norms[place] = told_norm(sqrt(square))
+
     def open(self) -> None:
-        """What we contribute is in the memory now."""
+        """What we contribute is in the memory now, and measured."""
         if self._checked >= 0:
             from ftnode.node.reduction.sketch import Sketch
 
             self._sketch = Sketch(secrets.randbits(64))
         if self.count:
             ours = self.contributors.index(self._me)
-            self.sum = PieceSum(self._pieces[ours], len(self.contributors), ours, (self._checked, self._sketch))
+            bounds = None
+            if len(self.contributors) > 1:
+                whole = told_norm(hypot(*self._norms))
+                bounds = PartBounds(self._counts, ours, self._norms[ours], whole)
+            noted = self._checked, self._sketch
+            self.sum = PieceSum(self._pieces[ours], len(self.contributors), ours, noted, bounds)
         self.opened.set()
         self._moved = dict.fromkeys(self.contributors, trio.current_time())
 
@@ -145,6 +174,14 @@ class Exchange:
             return None
         pieces = [self._pieces[place] for place in seen]
         return self._sketch, [(piece.first, piece.first + len(piece.numbers)) for piece in pieces]
+
+    def weighed(self) -> list[tuple[Peer, Weighed]]:
+        """What we saw of the others' parts of our piece, once the sum is whole."""
+        if self.sum is None or self.sum.bounds is None or not self.sum.whole:
+            return []
+        found = self.sum.bounds.weighed()
+        named = [(self.contributors[each.contributor], each) for each in found]
+        return [(peer, each) for peer, each in named if peer != self._me]
 
     def _alone_with(self) -> bool:
         """Nobody contributes but whom we check, and perhaps we."""
@@ -189,7 +226,12 @@ class Exchange:
     # As one who gets the sum.
 
     async def gather(self) -> None:
-        """Until the whole sum is in the memory. Never, when somebody is gone: then it is cancelled."""
+        """Until the whole sum is in the memory, or a part of it is refused. Never, when somebody is gone: then it is
+        cancelled."""
+        with self._gathering:
+            await self._gather()
+
+    async def _gather(self) -> None:
         async with trio.open_nursery() as nursery:
             for piece, owner in enumerate(self.contributors):
                 if owner != self._me:
@@ -220,12 +262,14 @@ class Exchange:
         stream = await self._streams.open(owner.id, REDUCE_PROTOCOL)
         try:
             with trio.fail_after(REPLY_SECONDS):
-                await say(stream, request_for(self.task, self._run, self._me.nonce, piece, self._have[piece]))
+                have, norm = self._have[piece], self._norms[piece]
+                await say(stream, request_for(self.task, self._run, self._me.nonce, piece, have, norm))
                 reply = await hear(stream)
             if isinstance(reply, Refusal):
                 raise TurnedAway(clean_reason(reply.reason), reply.retry)
             if not isinstance(reply, ReduceReply) or not part.begins(reply.taken):
                 raise PeerError("an answer to a ReduceRequest that is none")
+            self._shares[piece] = reply.share
 
             async def contribute() -> None:
                 if self.count:
@@ -240,7 +284,8 @@ class Exchange:
                     part.check(content)
                     numbers = part.decode(at, content)
                     if self._sketch is not None and piece == self._checked and self._alone_with():
-                        self._sketch.add(part.position(at), numbers, part.chunk(at) if self.count else None)
+                        self._sketch.add(part.position(at), *self._of_the_other(piece, numbers, part.chunk(at)))
+                    self._take_no_more(piece, owner, numbers)
                     part.chunk(at)[:] = numbers
                     self._have[piece] = part.end(at)
                     self._came(stream, len(content))
@@ -250,6 +295,28 @@ class Exchange:
             await side_by_side(contribute, collect)
         finally:
             stream.socket.close()
+
+    def _of_the_other(self, piece: int, numbers: Numbers, own: Numbers) -> tuple[Numbers, Numbers | None]:
+        """What whom we check gave to its own piece, as a difference: of the sum, and what our part was in it."""
+        if not self.count:
+            return numbers, None
+        share = self._shares[piece]
+        if share == 1.0:
+            return numbers, own
+        again = 1.0 + (1.0 - share) * self.count / self._counts[self._checked]  # part_bounds.py: the mean in our place
+        kind = numbers.dtype.type
+        return numbers * kind(1 / again), own * kind(share / again)
+
+    def _take_no_more(self, piece: int, owner: Peer, numbers: Numbers) -> None:
+        """We stop when the sum of a piece is too large for what we gave to it."""
+        if not self.count or self.refused is not None:
+            return
+        self._sum_squares[piece] += squared(numbers)
+        ours, size = self.contributors.index(self._me), sqrt(self._sum_squares[piece])
+        bound = sum_bound(self._norms, self._counts, ours, piece)
+        if bound < size < HOPELESS:
+            self.refused = owner, f"the sum that {owner} made has a norm of {size:.2g}; {bound:.2g} is the most"
+            self._gathering.cancel()
 
     async def _give(self, part: Piece, at: int, stream: trio.SocketStream) -> None:
         """What we contribute to a piece; every chunk has its deadline, and after it others have their turn."""
@@ -278,7 +345,11 @@ class Exchange:
                 raise PeerError("a ReduceRequest for what is not here")
             contributes = sender in self.contributors
             source = self.contributors.index(sender) if contributes else -1
-            await say(stream, ReduceReply(own.taken(source) if contributes else 0))
+            share = 1.0
+            if contributes and own.bounds is not None:
+                own.bounds.tell(source, request.norm)
+                share = own.bounds.share(source) if len(self.contributors) == 2 else 1.0
+            await say(stream, ReduceReply(own.taken(source) if contributes else 0, share if share == share else 1.0))
 
             async def take() -> None:
                 while contributes:

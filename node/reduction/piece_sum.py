@@ -3,7 +3,7 @@
 Addition that rounds is not associative, so replicas agree to the bit only because each number is summed in one place,
 in one order, and copied from there. What is copied are the bytes that travel: the owner itself has the numbers that
 they mean. Contributions come in chunks, of which a few per contributor are in memory; who is ahead waits until the
-slowest has sent the same chunk.
+slowest has sent the same chunk. No part counts for more than its bounds let it (part_bounds.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ftnode.protocol.words.errors import PeerError
 
 if TYPE_CHECKING:
     from ftnode.node.reduction.encoding import Numbers, Piece
+    from ftnode.node.reduction.part_bounds import PartBounds
     from ftnode.node.reduction.sketch import Sketch
 
 AHEAD: Final = 4
@@ -45,10 +46,13 @@ class PieceSum:
     done <= taken(k) <= done + AHEAD chunks for each contributor k but us. All are bytes on the wire.
     """
 
-    def __init__(self, piece: Piece, contributors: int, ours: int, noted: tuple[int, Sketch | None] = NOBODY) -> None:
+    def __init__(
+        self, piece: Piece, contributors: int, ours: int, noted: tuple[int, Sketch | None] = NOBODY,
+        bounds: PartBounds | None = None,
+    ) -> None:  # fmt: skip
         """`contributors`: how many; `ours`: our position among them; `noted`: whose part is noted, by its position, and
-        where."""
-        self.piece, (self._noted, self._sketch) = piece, noted
+        where. `bounds`: of the parts; None where nobody else contributes."""
+        self.piece, (self._noted, self._sketch), self.bounds = piece, noted, bounds
         self.content = piece.for_sum()
         """The sum as it travels, the first `done` bytes of it."""
         self.done = 0
@@ -102,14 +106,28 @@ class PieceSum:
 
     async def _add_up(self) -> None:
         """The next chunk, one part after the other from the first, each sum rounded once."""
-        at = self.done
-        total = self._part(self._order[0], at).copy()
-        for k in self._order[1:]:
+        at, bounds = self.done, self.bounds
+        outside = bounds.outside if bounds is not None else ()
+        total: Numbers | None = None
+        parts: list[Numbers] = []
+        for k in self._order:
+            part = self._part(k, at)
+            if self._sketch is not None and k == self._noted != self._ours:
+                self._sketch.add(self.piece.position(at), part)
+                await trio.lowlevel.checkpoint()
+            parts.append(part if bounds is None else bounds.within_told(k, part))
+            if k in outside:
+                continue
+            if total is None:
+                total = parts[k].copy()
+            else:
+                total += parts[k]
             await trio.lowlevel.checkpoint()
-            total += self._part(k, at)
-        if self._sketch is not None and self._noted != self._ours:
-            await trio.lowlevel.checkpoint()
-            self._sketch.add(self.piece.position(at), self._part(self._noted, at))
+        if total is None:
+            total = parts[0] * 0
+        if bounds is not None:
+            total = bounds.centred(total, parts) if outside else total
+            bounds.added(parts, total)
         end = self.piece.end(at)
         self.content[at:end] = self.piece.encode(at, total, WHOSE_SUM)
         self.piece.chunk(at)[:] = self.piece.decode(at, self.content[at:end])

@@ -74,8 +74,9 @@ class Reductions:
         await trio.to_thread.run_sync(import_module, "ftnode.node.reduction.encoding")
 
     def start(self, task: Reduce, answered: Answered, owed: Owed = lambda parts, sums: None) -> None:
-        """`answered` gets the fields of a `reduce` and the bytes that were `relayed`, or a ComputeError, once; never,
-        when the task is given up. `owed` is told for whom it stands still."""
+        """`answered` gets the fields of a `reduce`, the bytes that were `relayed`, and the `parts` of others as we saw
+        them, or a ComputeError, once; never, when the task is given up. With a fault, `giver` is whose sum was refused.
+        `owed` is told for whom it stands still."""
         from ftnode.node.reduction.encoding import encoding_of  # nodes that reduce in no group do without numpy
 
         if self._nursery is None:
@@ -133,7 +134,7 @@ class Reductions:
                 return
             if not exchange.over:
                 exchange.complete = not answer["fault"]
-                answered({**answer, "relayed": dict(exchange.relayed)})
+                answered({**answer, "relayed": dict(exchange.relayed), "parts": exchange.weighed()})
         if patience.cancelled_caught:
             log.warning("stage %d's reduction of step %d is given up", task.stage, task.step)
 
@@ -153,8 +154,12 @@ class Reductions:
         opened = await self._compute.call("reduce_open", **fields, count=exchange.count)
         if opened["fault"]:
             return {"norm_squared": 0.0, "gradient": "", **opened}
+        await exchange.measure()
         exchange.open()
         await exchange.gather()
+        if exchange.refused is not None:
+            owner, reason = exchange.refused
+            return {"norm_squared": 0.0, "gradient": "", "covered": opened["covered"], "fault": reason, "giver": owner}
         return await self._compute.call("reduce_close", **fields)
 
     # What others ask.

@@ -18,6 +18,7 @@ from typing import Final
 import trio
 
 from ftnode.node.links.side_messages import hear as hear_one_of
+from ftnode.node.reduction.part_bounds import NORM_TOLD_MAX
 from ftnode.protocol.wire.frames import COUNT_MAX, Refusal
 from ftnode.protocol.words.codec import encode_canonical
 from ftnode.protocol.words.effects import Reduce
@@ -45,13 +46,16 @@ class ReduceRequest:
     piece: int
     have: int
     """Bytes of the sum that are here already."""
+    norm: float = 0.0
+    """L2, of what I have of the piece: `told_norm` of part_bounds.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReduceReply:
-    """`taken`: bytes of the contribution that are here already."""
+    """`taken`: bytes of the contribution that are here already. `share`: as much of it counts, in a group of two."""
 
     taken: int
+    share: float = 1.0
 
 
 Said = ReduceRequest | ReduceReply | Refusal
@@ -62,9 +66,9 @@ def group_hash(group: tuple[tuple[Peer, int], ...]) -> bytes:
     return hashlib.blake2b(encode_canonical(group), digest_size=GROUP_HASH_BYTES).digest()
 
 
-def request_for(task: Reduce, run: str, nonce: int, piece: int, have: int) -> ReduceRequest:
+def request_for(task: Reduce, run: str, nonce: int, piece: int, have: int, norm: float = 0.0) -> ReduceRequest:
     return ReduceRequest(
-        run, nonce, task.stage, task.step, task.attempt, task.view, group_hash(task.group), piece, have
+        run, nonce, task.stage, task.step, task.attempt, task.view, group_hash(task.group), piece, have, norm
     )
 
 
@@ -75,4 +79,8 @@ async def hear(stream: trio.SocketStream) -> Said:
         counts = (said.nonce, said.stage, said.step, said.view, said.piece, said.have)
         if len(said.group) != GROUP_HASH_BYTES or not all(0 <= count < COUNT_MAX for count in counts):
             raise PeerError("a ReduceRequest for what cannot be")
+        if not 0 <= said.norm <= NORM_TOLD_MAX:
+            raise PeerError("a ReduceRequest with a norm that is none")
+    elif isinstance(said, ReduceReply) and not 0 <= said.share <= 1:
+        raise PeerError("a ReduceReply with a share that is none")
     return said

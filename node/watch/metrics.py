@@ -65,6 +65,7 @@ def _run(status: SwarmStatus) -> Iterator[Metric]:
         ("volunteers", "Holders, learners and those who stand by.", status.volunteers),
         ("standbys", "Those who stand by.", len(status.standbys)),
         ("commit_age_seconds", "Since this node heard of the newest commit.", status.commit_age),
+        ("cut_off_parts", "Parts of sums that counted for less than was given.", status.cut_off),
         ("waiting", "1 while the run waits for something.", float(bool(status.waiting))),
     )
     for name, about, value in figures:

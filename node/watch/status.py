@@ -148,6 +148,16 @@ class CopyRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DoubtRow:
+    """What a member gave to the sum of a stage in a step was unlike what the others gave: why, in words."""
+
+    peer: str
+    stage: int
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class UndigestedRow:
     """A place of the speaker's code that messages of peers have broken, `count` of them, on this protocol."""
 
@@ -250,6 +260,10 @@ class SwarmStatus:
     """The speaker's wall clock, seconds since 1970 UTC."""
     trouble: str = ""
     """What the speaker itself waits for, though its run may go on; empty when it lacks nothing."""
+    cut_off: int = 0
+    """Parts of sums that the speaker has added up, and that counted for less: they were far larger than the group's."""
+    doubts: tuple[DoubtRow, ...] = ()
+    """Newest first: whose parts looked unlike the others'. Nobody is accused by that."""
     undigested: tuple[UndigestedRow, ...] = ()
     """Newest first: what messages of peers have made the speaker raise, and nobody thought of."""
     summaries: tuple[StageSummary, ...] = ()

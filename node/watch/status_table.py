@@ -23,6 +23,7 @@ HOLDER_COLUMNS = ("stage", "peer", "state", "step", "microbatches", "queue", "to
 PEER_COLUMNS = ("peer", "role", "stages", "path", "latency", "version", "heard")
 TIME_COLUMNS = ("computed", "sent", "waited", "line full", "line up")
 LONG_PEER_COLUMNS = (*PEER_COLUMNS, "address")
+DOUBTS_SHOWN = 3
 RECOVERIES_SHOWN = 5
 TEXT_SHOWN = 120
 REASON_SHOWN = 1000
@@ -246,6 +247,7 @@ def closing_lines(status: SwarmStatus) -> list[str]:
         lines.append(f"{short_peer(status.speaker.peer)}, who says this, waits for {printable(status.trouble)}")
     if status.undigested:
         lines.append(_undigested_line(status))
+    lines += _doubt_lines(status)
     if found := newer(told_versions(status).values()):
         lines.append(str(found))
     if status.state == "finished":
@@ -267,6 +269,17 @@ def _undigested_line(status: SwarmStatus) -> str:
         f"{short_peer(status.speaker.peer)}, who says this, could not digest {messages} of peers; the newest on "
         f"{printable(newest.protocol)} at {printable(newest.place)}: please report it, with the lines of its log"
     )
+
+
+def _doubt_lines(status: SwarmStatus) -> list[str]:
+    lines = []
+    if status.cut_off:
+        parts = _counted(status.cut_off, "part of a sum", "parts of sums")
+        lines.append(f"{parts} counted for less than was given, being far larger than the others' parts")
+    for doubt in status.doubts[:DOUBTS_SHOWN]:
+        what = f"what {short_peer(doubt.peer)} gave to {spoken_stage(doubt.stage)} in step {doubt.step:,}"
+        lines.append(f"{what} was {printable(doubt.reason)}; nobody is accused by that")
+    return lines
 
 
 def _end(status: SwarmStatus) -> str:

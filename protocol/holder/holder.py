@@ -16,6 +16,7 @@ from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import draw
 from ftnode.protocol.step.completed_attempt import CompletedAttempt, promised_by
+from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.early_tensors import EarlyTensors
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.patience import most_tasks
@@ -63,6 +64,7 @@ class Holder:
         """A learner's Begin that waits for the sum of the step that it commits, and since when."""
         self.completed, self.pace, self.line = CompletedAttempt(), Pace(), LinePace()
         self.deadlines = Deadlines(settings.resend_seconds, settings.stall_seconds)
+        self.doubts = Doubts()
         self.work: StepWork | None = None
         self.begin: Begin | None = None
         self.compute_ready, self.may_head, self.capacity = False, False, 0
@@ -375,7 +377,7 @@ class Holder:
             out.append(Discard(begin.attempt))
             limit, own = s.settings.live_activations, self._live_activations
             live = LiveActivations(limit if own < 0 else min(limit, own))
-            lot = draw(s.chance, s.view, s.me, s.settings, begin)
+            lot = draw(s.chance, s.view, s.me, s.settings, begin, self.doubts)
             self.work = StepWork(
                 s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live, lot
             )
@@ -538,7 +540,14 @@ class Holder:
             return Outcome([Release((done.output,))] if done.output is not None else [])
         self._has_done(s)
         out = Outcome(self.work.on_done(done, s.now, s.view.leader))
+        self._look_at_parts(out, done)
         return out.extended(self._held_begin(s))
+
+    def _look_at_parts(self, out: Outcome, done: Done) -> None:
+        """Of a sum, what others gave to our piece of it."""
+        for doubt in self.doubts.see(done.task.stage, done.task.step, done.parts):
+            about = f"what {doubt.peer} gave to the sum of stage {doubt.stage} in step {doubt.step} is {doubt.reason}"
+            out.note("doubt", about, peer=doubt.peer.id, stage=str(doubt.stage), step=str(doubt.step))
 
     def _has_done(self, s: Situation) -> None:
         self.done += 1

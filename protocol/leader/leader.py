@@ -531,9 +531,10 @@ class Leader:
         return out
 
     def _suspects(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Suspects:
-        """Who may be to blame: who names it, and who gave it the numbers, by its word; of a sum the whole group."""
+        """Who may be to blame: who names it, and who gave it the numbers, by its word; of a sum the whole group, or who
+        added up a piece that was refused."""
         group = self.view.holders[poisoned.stage]
-        if poisoned.microbatch < 0 and sender in group:
+        if poisoned.microbatch < 0 and sender in group and poisoned.giver not in group:
             return Suspects(frozenset(group), frozenset({sender}))
         givers = {poisoned.giver} if poisoned.giver in s.members else set()
         return Suspects(frozenset({sender, *givers}), frozenset({sender}))

@@ -290,7 +290,7 @@ class StepWork:
             return self._on_checked(task, done, now, leader)
         if done.fault:
             inside = done.faulty not in (-1, task.stage)
-            giver = None if inside else self._giver(task)
+            giver = done.giver or (None if inside else self._giver(task))
             stage = done.faulty if inside else task.stage
             self.give_up(done.fault, stage, -1 if isinstance(task, Reduce) else task.microbatch, giver)
             assert self.poison is not None

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import NamedTuple
 
+from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.outbox import fits, key_of
 from ftnode.protocol.step.routes import last_visit, route_of, stages_beside
 from ftnode.protocol.step.tensor_holds import CHECK, RESEND, SEEN, Holds, TensorKey, Use
@@ -49,8 +50,12 @@ class Lot(NamedTuple):
         return self.share >= 1.0
 
 
-def draw(chance: Random, view: View, me: Peer, settings: Settings, begin: Begin) -> Lot | None:
-    """Of n holders each does about an n-th of the stage's visits. Half of the `checks` each spends on all that another
+def draw(
+    chance: Random, view: View, me: Peer, settings: Settings, begin: Begin, doubts: Doubts | None = None
+) -> Lot | None:
+    """One that we doubt; else somebody by lot.
+
+    Of n holders each does about an n-th of the stage's visits. Half of the `checks` each spends on all that another
     one did, and half on visits here and there: who passes on something else is found sooner by these, and what it gives
     to the sum is only seen in all of them together. So the share `checks` of all visits is done twice.
 
@@ -62,8 +67,11 @@ def draw(chance: Random, view: View, me: Peer, settings: Settings, begin: Begin)
     able = [peer for peer in view.members() if peer != me and checkable(view, me, peer, settings)]
     if not able:
         return None
-    half = settings.checks / 2
-    return Lot(chance.choice(able), 1.0 if chance.random() < half else half, chance.getrandbits(32))
+    lot, half, key = chance.random(), settings.checks / 2, chance.getrandbits(32)
+    doubted = doubts.choose(begin.step, able, chance) if doubts is not None else None
+    if doubted is not None:
+        return Lot(doubted, 1.0, key)
+    return Lot(chance.choice(able), 1.0 if lot < half else half, key)
 
 
 def checkable(view: View, me: Peer, of: Peer, settings: Settings) -> tuple[int, ...]:

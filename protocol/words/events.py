@@ -8,7 +8,7 @@ from typing import Final
 from ftnode.protocol.words.effects import Reduce, Task
 from ftnode.protocol.words.messages import Commit, Message
 from ftnode.protocol.words.records import Presence
-from ftnode.protocol.words.types import Credit, Handle, Peer, Snapshot, Version
+from ftnode.protocol.words.types import Credit, Handle, PartSeen, Peer, Snapshot, Version
 from ftnode.protocol.words.view import View
 
 
@@ -87,6 +87,7 @@ class Done:
     Recount or a Weigh it says why there is nothing to compare.
     `faulty`: the stage whose number it was, where the task has several; -1: the first.
     `relayed`: of a group's sum, bytes that came to us through relays, by PeerId.
+    `parts`: of a group's sum, what we saw of the others' parts. `giver`: whose sum of its piece the fault is about.
     """
 
     task: Task
@@ -97,6 +98,8 @@ class Done:
     fault: str
     relayed: tuple[tuple[str, int], ...] = field(default=(), repr=False)
     faulty: int = field(default=-1, repr=False)
+    parts: tuple[PartSeen, ...] = field(default=(), repr=False)
+    giver: Peer | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,17 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
+class PartSeen:
+    """What a member gave to the piece of a sum that we add up (rule 43). `size`: its norm, of what is usual in the
+    group for so many visits; `cosine`: to the sum of the others' parts; `counted`: the share of it that counts."""
+
+    peer: Peer
+    size: float
+    cosine: float
+    counted: float
+
+
+@dataclass(frozen=True, slots=True)
 class Credit:
     """What a peer, by its PeerId, gave to the run. `seconds`: of steps in which it held a stage."""
 

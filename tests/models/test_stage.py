@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from ftnode.models import number_check
 from ftnode.models.faults import Misuse, StageFault
 from ftnode.models.initial import DEVIATION
-from ftnode.models.number_check import NumberCheck
+from ftnode.models.number_check import ACTIVATION_NORM_MAX, GRADIENT_NORM_MAX, NumberCheck
 from ftnode.models.optimiser import OptimiserConfig
 from ftnode.models.stage import Stage, StageVersion, Unread
-from ftnode.models.tensors import bits_digest, digest
+from ftnode.models.tensors import bits_digest, digest, plain_sum
 from ftnode.models.whole_gradient import stage_gradient
 from tests.models.tiny import (
     ATTEMPT,
@@ -197,6 +198,70 @@ def test_broken_numbers_are_a_fault_and_spoil_the_attempt(broken: float, given: 
     if stage.index:
         stage.backward(((0, 2), 0, 1), activation(), activation())
         assert stage.reduce((0, 2)).covered == [[0, 1]]
+
+
+LARGEST = torch.finfo(torch.float32).max
+
+
+def huge(size: float) -> torch.Tensor:
+    """Of this norm, or with numbers as near the largest float as there are; the plain sum of all is finite."""
+    x = activation()
+    if size == LARGEST:
+        x[1, 3, 4], x[1, 4, 4] = LARGEST, -LARGEST
+        return x
+    return x / x.norm() * size
+
+
+def first_fault(size: float, direction: str) -> str:
+    """A liar beside two honest block stages hands such a tensor on. What the first of them says that refuses anything,
+    until their gradients are added up; empty for nothing."""
+    _, first, second = stages()
+    key, onward = (ATTEMPT, 0, 1), (ATTEMPT, 0, 2)
+    x, back = activation(2), activation(1)
+    if direction == "forward":
+        x = huge(size)
+    else:
+        back = huge(size)
+    try:
+        second.forward(onward, first.forward(key, x, save=True), save=True)
+        between = second.backward(onward, back, None).gradient
+        assert between is not None
+        first.backward(key, between, None)
+        for stage in (first, second):
+            stage.reduce(ATTEMPT)
+    except StageFault as fault:
+        return str(fault)
+    return ""
+
+
+FROM = {"forward": "activation from the stage before", "backward": "gradient from the next stage"}
+
+
+@pytest.mark.parametrize("size", [2.0**49, 2.0**64, 2.0**100, LARGEST])
+@pytest.mark.parametrize("direction", FROM)
+def test_numbers_near_the_largest_float_are_refused_by_who_gets_them_first(direction: str, size: float) -> None:
+    """It says which tensor it was, so that the leader asks who gave it."""
+    assert FROM[direction] in first_fault(size, direction)
+
+
+@pytest.mark.parametrize("direction", FROM)
+def test_the_largest_numbers_that_are_taken_are_the_fault_of_nobody_farther_on(direction: str) -> None:
+    largest = ACTIVATION_NORM_MAX if direction == "forward" else GRADIENT_NORM_MAX
+    assert first_fault(0.4 * largest, direction) == ""
+    made = first_fault(0.99 * largest, direction)
+    assert made and "from the" not in made, "what it makes of them itself is not sent on"
+
+
+@pytest.mark.parametrize("direction", FROM)
+@pytest.mark.parametrize("size", [2.0**100, LARGEST])
+def test_planted_only_the_plain_sum_of_a_tensor_is_looked_at(
+    direction: str, size: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bug: numbers that are finite pass. Nobody refuses them, or somebody what it has computed of them."""
+    monkeypatch.setattr(number_check, "norm", plain_sum)
+    monkeypatch.setattr(number_check, "ACTIVATION_NORM_MAX", math.inf)
+    monkeypatch.setattr(number_check, "GRADIENT_NORM_MAX", math.inf)
+    assert FROM[direction] not in first_fault(size, direction)
 
 
 def test_a_broken_number_is_the_fault_of_its_own_task_though_the_next_has_begun() -> None:

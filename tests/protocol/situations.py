@@ -11,6 +11,7 @@ from ftnode.protocol.liveness.liveness import Liveness
 from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.situation import Situation
 from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, StageReport, StageStatus, Status
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
@@ -56,6 +57,7 @@ class Held:
     learning: tuple[int, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
     moves: Moves = field(default_factory=lambda: moved(NOW))
+    doubts: Doubts = field(default_factory=Doubts)
 
     @property
     def ours(self) -> dict[int, Version]:

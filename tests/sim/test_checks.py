@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import Final
 
 import pytest
@@ -14,10 +15,12 @@ from ftnode.protocol.leader.disputes import BARRED_LEASES, Disputes
 from ftnode.protocol.planning.changes import Changes
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import Check, checkable
+from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.words import effects as fx
+from ftnode.protocol.words import events as ev
 from ftnode.protocol.words.effects import Recount
 from ftnode.protocol.words.messages import Boundary, Show
-from ftnode.protocol.words.types import Handle, Peer
+from ftnode.protocol.words.types import Handle, PartSeen, Peer
 from tests.sim import scenario
 from tests.sim.compute import Compute, Gradients, Result, Tensor
 from tests.sim.host import Host
@@ -290,3 +293,51 @@ def test_a_tensor_is_shown_to_who_holds_the_stage_and_once() -> None:
     with patched((StepWork, "on_show", twice)):
         world = swarm(1, 2, checks=1.0)
     assert world.ledger.top_commit() > 0 and shown == []
+
+
+def parts_in(world: World, size: Callable[[Peer], float]) -> None:
+    """Each sum tells its owner of the others' parts, as real ones do."""
+    chance, honest = Random(7), world.deliver
+
+    def deliver(host: Host, event: ev.Event) -> None:
+        if isinstance(event, ev.Done) and isinstance(event.task, fx.Reduce):
+            others = [peer for peer, count in event.task.group if count and peer != host.peer]
+            sizes = [(peer, size(peer) * chance.paretovariate(1.5)) for peer in others]
+            parts = tuple(
+                PartSeen(peer, found, chance.uniform(-1.0, 1.0), 1.0 if found < 32 else 1 / found)
+                for peer, found in sizes
+            )
+            event = replace(event, parts=parts)
+        honest(host, event)
+
+    world.deliver = deliver  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_an_honest_swarm_whose_parts_have_heavy_tails_accuses_nobody(replicas: int) -> None:
+    """A third of them is doubted at some time, and some parts do not count in full."""
+    world = swarm(3, replicas, checks=0.01)
+    parts_in(world, lambda peer: 1.0)
+    steps = world.ledger.top_commit()
+    world.run(world.now + 4 * SOON_SECONDS)
+    assert world.ledger.top_commit() >= steps + 50
+    assert any("what is usual in its group" in note for note in world.notes), "nobody was ever doubted"
+    assert lost(world) == [] and not any("liar" in note for note in world.notes)
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_a_liar_whose_parts_look_odd_is_found_long_before_its_lot(replicas: int) -> None:
+    world = swarm(1, replicas, checks=1e-6)
+    host = of_stage(world, True)
+    lies(world, host, turned)
+    parts_in(world, lambda peer: 1e6 if peer == host.peer else 1.0)
+    assert 0 <= steps_until_lost(world, host, 4 * SOON_SECONDS) <= 10
+
+
+def test_planted_nobody_is_checked_for_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Doubts, "choose", lambda self, step, able, chance: None)
+    world = swarm(1, 3, checks=1e-6)
+    host = of_stage(world, True)
+    lies(world, host, turned)
+    parts_in(world, lambda peer: 1e6 if peer == host.peer else 1.0)
+    assert steps_until_lost(world, host, SOON_SECONDS) == -1

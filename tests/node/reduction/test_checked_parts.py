@@ -9,14 +9,15 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from ftnode.node.reduction import encoding
+from ftnode.node.reduction import encoding, part_bounds
 from ftnode.node.reduction.sketch import BLOCK, BUCKETS, DISTANCE_MAX, Sketch, distance
 from ftnode.protocol.manifest.parse import CHECK_TOLERANCE
 from tests.node.reduction.reducing import ATTEMPT, NUMBERS, STAGE, Member, Wires, group, run, task
 
 Lie = Callable[[Any], None]
 LIES: Final[dict[str, Lie]] = {
-    "a thousand times as much": lambda gradient: gradient.mul_(1000),
+    "ten times as much": lambda gradient: gradient.mul_(10),
+    "a hundredth": lambda gradient: gradient.mul_(0.01),
     "half as much again": lambda gradient: gradient.mul_(1.5),
     "turned": lambda gradient: gradient.neg_(),
     "nothing": lambda gradient: gradient.zero_(),
@@ -105,6 +106,28 @@ def test_who_gives_nothing_sees_the_sum_of_who_gives_all() -> None:
 def test_every_lie_is_seen(lie: str, sums: str) -> None:
     away, _ = checked_by_a("ab", {"a": (0, 1, 2), "b": (3, 4)}, sums, LIES[lie])
     assert away > 0.9 * 0.5 and (away > CHECK_TOLERANCE[sums] or (sums, lie) == ("int4", "half as much again"))
+
+
+def test_who_checks_and_gave_so_much_that_it_was_cut_off_still_sees_what_the_other_gave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The owner of a piece tells how much of our part counts there (rule 43)."""
+    monkeypatch.setattr(part_bounds, "LARGEST_SUM", float("inf"))
+
+    async def main(wires: Wires) -> None:
+        a, b = wires.member("a"), wires.member("b")
+        a.accumulate(0, 1, 2), b.accumulate(3, 4)
+        a.stage.gradient.mul_(1000)
+        do_again(a, b, 3, 4)
+        shares = group((a, 3), (b, 2))
+        a.start(replace(task(shares), checked=b.peer))
+        b.start(task(shares))
+        for member in (a, b):
+            await member.answer()
+        found = a.reductions._exchanges[STAGE]
+        assert found._shares[1] < 0.1 and weighed(a, b)[0] <= 1e-3
+
+    run(main)
 
 
 def test_no_note_is_taken_of_others() -> None:

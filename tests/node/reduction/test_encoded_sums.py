@@ -209,7 +209,7 @@ def test_scales_of_a_contributor_that_are_none_are_a_strike_and_the_sum_goes_on(
         parts, members = [a.accumulated(), b.accumulated()], group((a, 1), (b, 1))
         a.start(task(members))
         stream = await wires.open("b", "a")
-        await say(stream, request_for(task(members), "run", 1, 0, 0))
+        await say(stream, request_for(task(members), "run", 1, 0, 0, float(np.linalg.norm(parts[1]))))
         assert await hear(stream) == ReduceReply(0)
         good, bad = encoded(name, CHUNK_NUMBERS), encoded(name, CHUNK_NUMBERS, bits)
         await stream.send_all(good + bad)
