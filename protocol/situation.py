@@ -20,6 +20,7 @@ from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.patience import leader_seconds
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words import effects as fx
+from ftnode.protocol.words.crowds import NOBODY_KNOWN, Crowds
 from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Message, Offer, Proof, Suspect
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
@@ -185,6 +186,8 @@ class Situation(NamedTuple):
     """Our leader, when we lead the view."""
     here: str = ""
     """The site where we are; empty: not known."""
+    crowds: Crowds = NOBODY_KNOWN
+    """Who belongs together."""
 
     @property
     def member(self) -> bool:
