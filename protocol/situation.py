@@ -18,6 +18,7 @@ from ftnode.protocol.liveness.liveness import Liveness
 from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.patience import leader_seconds
+from ftnode.protocol.step.probation import Probation
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.crowds import NOBODY_KNOWN, Crowds
@@ -108,6 +109,11 @@ class RunHistory(Protocol):
     def newest_commits(self, count: int = 2) -> tuple[Commit, ...]: ...
     def rebuilt_at(self) -> list[int]:
         """The steps in which stages got weights that are not the lost ones, one for each stage."""
+        ...
+
+    @property
+    def probation(self) -> Probation:
+        """Who is new."""
         ...
 
     def known_up_to(self) -> int:
@@ -269,6 +275,13 @@ class Situation(NamedTuple):
         if peer == self.me:
             return self.here
         return self.presences[peer].site if peer in self.presences else ""
+
+    def new(self, peers: Iterable[Peer]) -> frozenset[Peer]:
+        """Those of them who are on probation, in a run with checks."""
+        if not self.settings.checks:
+            return frozenset()
+        lasts = self.history.probation.lasts
+        return frozenset(peer for peer in peers if peer != self.me and lasts(peer.id))
 
     def hears(self, peer: Peer) -> bool:
         """The peer has given a sign of life lately, or is us."""

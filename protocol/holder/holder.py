@@ -386,7 +386,8 @@ class Holder:
             out.append(Discard(begin.attempt))
             limit, own = s.settings.live_activations, self._live_activations
             live = LiveActivations(limit if own < 0 else min(limit, own))
-            checked = draw(s.chance, s.view, s.me, s.settings) if begin.training and not begin.skip else None
+            checks = begin.training and not begin.skip
+            checked = draw(s.chance, s.view, s.me, s.settings, s.new(s.members)) if checks else None
             self.work = StepWork(
                 s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live, checked
             )

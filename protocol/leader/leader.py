@@ -463,10 +463,11 @@ class Leader:
         """Members that would get a vote in a view now, and those that would lose theirs. What follows from the same
         crowds as last time has followed already."""
         members, before = sorted(s.members), {*self.view.voters}
+        new = s.new({*members, *(peer for _, peer in joins)})
         if not any(s.crowds):
-            return sorted({*members} - before), []
-        then = {*next_view(self.view, s.me, (), (), {}, members, "", joins, (), s.crowds).voters}
-        weighed = s.members, tuple(s.crowds.kinds(members))
+            return sorted({*members} - before - new), []
+        then = {*next_view(self.view, s.me, (), (), {}, members, "", joins, (), s.crowds, new).voters}
+        weighed = s.members - new, tuple(s.crowds.kinds(members))
         if not then >= {*members} and weighed == self.memory.weighed:
             return [], []
         self.memory.weighed = weighed
@@ -475,11 +476,12 @@ class Leader:
     def _admitted(self, s: Situation, joins: tuple[tuple[int, Peer], ...]) -> tuple[tuple[int, Peer], ...]:
         """Those that may join now. Who will be alone with a stage has a vote at once (rule 26), so that it waits for a
         view in which its crowd may have one more."""
+        new = s.new({*s.members, *(peer for _, peer in joins)})
         while joins and any(s.crowds):
             leader = self.leavers.successor(s.me, joins)
             left = self.learners.given_up(joins)
             left += [(stage, peer) for peer in self.leavers.free(joins) for stage in self.view.stages_of(peer)]
-            view = next_view(self.view, leader, (), left, {}, sorted(s.members), "", joins, (), s.crowds)
+            view = next_view(self.view, leader, (), left, {}, sorted(s.members), "", joins, (), s.crowds, new)
             alone = [p for stage, p in joins if view.epochs[stage] == view.number and p not in view.voters]
             if not alone:
                 return joins
@@ -672,7 +674,8 @@ class Leader:
         leader = self.leavers.successor(s.me, self._joins)
         gone, vacated, joins = losses.gone, losses.vacated, self._joins
         view = next_view(
-            self.view, leader, gone, vacated, fills, settled, reason, joins, self._leaves_out, s.crowds
+            self.view, leader, gone, vacated, fills, settled, reason, joins, self._leaves_out, s.crowds,
+            s.new({*settled, *(peer for _, peer in joins)}),
         )  # fmt: skip
         out.extend(self.balloting.propose(view, s.now))
 

@@ -179,9 +179,12 @@ class Learners:
             for presence in asked
         ]
         outlook, steps = Outlook(s, self.memory, self._expected(), could), expected_steps(s, self.memory)
+        new = s.new(presence.peer for presence in asked) if s.settings.replicas > 1 else ()
         for presence in asked:
             learnt = {stage for stage, _ in self.learners}
-            found = outlook.of(self._expected()).best_place(name_of(presence.peer), learnt, steps)
+            found = outlook.of(self._expected()).best_place(
+                name_of(presence.peer), learnt, steps, presence.peer in new
+            )  # fmt: skip
             if found is None:
                 self._unfit[presence.peer] = s.now + s.settings.move_seconds
             elif not {*found.place.stages}.isdisjoint(self._crowded(s, presence.peer)):

@@ -11,10 +11,11 @@ peer gave to the sum.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from random import Random
 from typing import NamedTuple
 
+from ftnode.protocol.step.probation import CHECKED
 from ftnode.protocol.step.routes import last_visit, route_of
 from ftnode.protocol.step.tensor_holds import CHECK, RESEND, Holds, TensorKey
 from ftnode.protocol.words.effects import Effect, Recount, Send, Task, Weigh
@@ -35,18 +36,22 @@ class Block(NamedTuple):
     last: int
 
 
-def draw(chance: Random, view: View, me: Peer, settings: Settings) -> Peer | None:
+def draw(
+    chance: Random, view: View, me: Peer, settings: Settings, new: Collection[Peer] = ()
+) -> Peer | None:  # fmt: skip
     """Whom we check in a step. Of n holders each does so with the chance `checks`, and does about an n-th of the
     stage's visits again: so that share of all visits is done twice.
 
     Nobody but a peer can show what passed between neighbouring stages of its own. So we check those of whose stages we
-    hold all.
+    hold all. Who is `new` is checked more often, and before others.
     """
-    if not settings.checks or chance.random() >= settings.checks:
+    lot = chance.random() if settings.checks else 1.0
+    if lot >= max(settings.checks, CHECKED if new else 0.0):
         return None
     mine = {*view.stages_of(me)}
     able = [peer for peer in view.members() if peer != me and mine.issuperset(view.stages_of(peer))]
-    return chance.choice(able) if able else None
+    newcomers = [peer for peer in able if peer in new] if lot < CHECKED else []
+    return chance.choice(newcomers or able) if newcomers or (able and lot < settings.checks) else None
 
 
 class Check:

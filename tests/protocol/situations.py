@@ -11,6 +11,7 @@ from ftnode.protocol.liveness.liveness import Liveness
 from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.situation import Situation
 from ftnode.protocol.step.attempt import StepWork
+from ftnode.protocol.step.probation import Probation
 from ftnode.protocol.words.crowds import NOBODY_KNOWN
 from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, StageReport, StageStatus, Status
 from ftnode.protocol.words.records import Presence
@@ -81,6 +82,7 @@ class Past:
 
     newest_step: int = 0
     validation: dict[int, float] = field(default_factory=dict)
+    probation: Probation = field(default_factory=Probation)
 
     def rebuilt_at(self) -> list[int]:
         return []
