@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ftnode.protocol.recovery.rungs import LOSSY
 from ftnode.protocol.step.credit import CreditLedger
+from ftnode.protocol.step.probation import Probation
 from ftnode.protocol.words.messages import Begin, Commit, bare
 from ftnode.protocol.words.types import Peer, Recovered, Rung
 from ftnode.protocol.words.view import View
@@ -48,6 +49,7 @@ class Chronicle:
         self.rebuilds: dict[tuple[int, int], Rebuild] = {}
         """(step, stage)"""
         self.credit = CreditLedger()
+        self.probation = Probation()
         self.newest_step = 0
         """The highest committed step that we were told of."""
         self._asked_up_to = 0
@@ -62,12 +64,14 @@ class Chronicle:
         self._holders.clear()
         self._lost.clear()
         self.credit.forget(after)
+        self.probation.forget(after)
         self.unscored = min(self.unscored, after)
         self.newest_step, self._asked_up_to = min(self.newest_step, after), min(self._asked_up_to, after)
 
     def commit(self, commit: Commit, now: float) -> None:
         """A step is committed; rebuilds of it are complete, and those that we have not seen are in what it came to."""
         self.credit.count(commit)
+        self.probation.count(commit)
         known = self.commits.get(commit.step)
         if known is not None:
             if commit.given and not known.given and commit.step > self.newest_step - GIVEN_KEPT:

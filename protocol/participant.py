@@ -179,7 +179,7 @@ class Participant:
                 self.me, self.settings, self.now, self.chance, self.view, self.members, self.mine, self.hold,
                 self.peers.contacts, self.peers.presences, self.reports, self.liveness, self.holder, self.balloting,
                 self.departure.leaving, self.departure.pauses, self.following.quorate_at, self.chronicle, self.leader,
-                self.here,
+                self.here, self.peers.crowds,
             )  # fmt: skip
         return self._situation
 
@@ -420,6 +420,8 @@ class Participant:
                 self._on_directory(event)
             case ev.DirectoryLost():
                 self.note("directory", f"the directory does not answer: {event.reason}")
+            case ev.Seen():
+                self.peers.see(event.peer, event.network, self.members, self.memory.pupils())
             case ev.Moved():
                 self._on_moved(event)
             case ev.Leave():

@@ -19,8 +19,10 @@ from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.patience import leader_seconds
+from ftnode.protocol.step.probation import Probation
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words import effects as fx
+from ftnode.protocol.words.crowds import NOBODY_KNOWN, Crowds
 from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Message, Offer, Proof, Suspect
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
@@ -115,6 +117,11 @@ class RunHistory(Protocol):
         """The steps in which stages got weights that are not the lost ones, one for each stage."""
         ...
 
+    @property
+    def probation(self) -> Probation:
+        """Who is new."""
+        ...
+
     def known_up_to(self) -> int:
         """The step up to which we know all that is to be known; later ones may have gaps."""
         ...
@@ -191,6 +198,8 @@ class Situation(NamedTuple):
     """Our leader, when we lead the view."""
     here: str = ""
     """The site where we are; empty: not known."""
+    crowds: Crowds = NOBODY_KNOWN
+    """Who belongs together."""
 
     @property
     def member(self) -> bool:
@@ -272,6 +281,13 @@ class Situation(NamedTuple):
         if peer == self.me:
             return self.here
         return self.presences[peer].site if peer in self.presences else ""
+
+    def new(self, peers: Iterable[Peer]) -> frozenset[Peer]:
+        """Those of them who are on probation, in a run with checks."""
+        if not self.settings.checks:
+            return frozenset()
+        lasts = self.history.probation.lasts
+        return frozenset(peer for peer in peers if peer != self.me and lasts(peer.id))
 
     def hears(self, peer: Peer) -> bool:
         """The peer has given a sign of life lately, or is us."""

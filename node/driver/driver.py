@@ -133,7 +133,7 @@ class Driver:
     def _is_foreign(self, event: ev.Event) -> bool:
         """Whether somebody outside of the view can make as many of it, and as large, as it likes."""
         match event:
-            case ev.Received(sender=peer) | ev.LinkUp(peer=peer) | ev.LinkDown(peer=peer):
+            case ev.Received(sender=peer) | ev.LinkUp(peer=peer) | ev.LinkDown(peer=peer) | ev.Seen(peer=peer):
                 return peer not in self.members
             case _:
                 return isinstance(event, ev.Directory)

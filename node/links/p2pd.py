@@ -227,9 +227,13 @@ class P2pd:
 
     async def is_connected(self, peer_id: str) -> bool:
         """Whether there is a connection to the peer; the gate learns where it is met."""
+        return bool(await self.ends(peer_id))
+
+    async def ends(self, peer_id: str) -> list[str]:
+        """Where our connections with the peer end; the gate learns of it."""
         ends = [address for owner, address in await self.connections() if owner == peer_id]
         self.gate.met(peer_id, ends)
-        return bool(ends)
+        return ends
 
     async def open(self, peer_id: str, protocol: str, seconds: float) -> trio.SocketStream:
         """A stream to a connected peer that speaks `protocol`. Raises P2pdError."""

@@ -49,8 +49,9 @@ from ftnode.protocol.wire.frames import (
     read_greeting,
 )
 from ftnode.protocol.words.errors import LocalError, PeerError
-from ftnode.protocol.words.events import LinkDown, LinkUp, Received
+from ftnode.protocol.words.events import LinkDown, LinkUp, Received, Seen
 from ftnode.protocol.words.messages import Boundary, Message, views_in
+from ftnode.protocol.words.site import implied_site
 from ftnode.protocol.words.types import Handle, Peer
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,7 @@ LINKS_MAX: Final = 512
 PEERS_MAX: Final = 4096
 """Of whom addresses and lives are remembered; the longest unmentioned are forgotten first."""
 
-LinkEvent = Received | LinkUp | LinkDown
+LinkEvent = Received | LinkUp | LinkDown | Seen
 
 
 async def _no_punch(_peer_id: str, _addresses: Sequence[str]) -> None:
@@ -290,12 +291,21 @@ class Transport:
             nonlocal came_up
             came_up = True
             self._deliver(LinkUp(link.peer))
+            if self._nursery is not None:
+                self._nursery.start_soon(self._look, link.peer)
 
         verdict = await link.run(self._dial, on_up, self._talks_to_another_life(link.peer))
         del self._links[link.peer]
         self._report(link.peer, verdict)
         if came_up and not verdict.refused and link.peer not in self._links:
             self._link(link.peer)  # one redial tells whether it is gone or was only cut off
+
+    async def _look(self, peer: Peer) -> None:
+        """From which network is the connection with the peer?"""
+        with suppress(P2pdError):
+            network = implied_site(await self._p2pd.ends(peer.id))
+            if network:
+                self._deliver(Seen(peer, network))
 
     def _talks_to_another_life(self, peer: Peer) -> bool:
         link = self._links.get(Peer(peer.id, self._lives.get(peer.id, peer.nonce)))

@@ -224,8 +224,9 @@ class Holder:
             if not (forked and (was or view.leader == s.me)):  # a copy may be of a past that is not this lineage's
                 out.extend(self.copies.forget(None))
             self._lineages = [*self._lineages[-LINEAGES_KEPT:], view.lineage.id]
+        took_part = s.me in view.voters or self._joins(s, view)
         self.learning = tuple(stage for stage in self.learning if stage not in s.mine)
-        if s.mine and not was and s.me not in view.voters:  # what we did as a learner may be long over
+        if s.mine and not was and not took_part:  # what we did as a learner may be long over
             self._stop_work(s, out)
         if not (s.member or self.learning) or (set(was) - set(s.mine) and not self._handed_over(s, was)):
             self._stop_work(s, out)
@@ -236,13 +237,23 @@ class Holder:
             for stage in [stage for stage in self.versions if stage not in ours and view.holders[stage]]:
                 self._forget(out, stage)
         self._break_off(out, ours)
-        if not s.member or (not was and s.me not in view.voters):
+        if not s.member or (not was and not took_part):
             self.told = None
         self.deadlines.keep_only(s.members)
         self.line.keep_only(s.members)
         if s.member:
             out.send(view.leader, self.status(s, view))
         return out
+
+    def _joins(self, s: Situation, view: View) -> bool:
+        """The view takes us in beside others, as a learner that was Ready for the commit that it settles. Who joins
+        without a vote (rule 45) has nothing else to know it by. Who fills an empty stage is alone in it at first."""
+        begin, work = self.begin, self.work
+        if begin is None or work is None or not work.complete:
+            return False
+        before = (begin.lineage, begin.view) == (view.lineage.id, view.number - 1)
+        beside = all(view.epochs[stage] < view.number for stage in s.mine)
+        return before and beside and {*s.mine} <= {*self.learning}
 
     def _handed_over(self, s: Situation, was: tuple[int, ...]) -> bool:
         """We hold less than before, and the step is done: its last word on what was given up is still ours."""
@@ -377,7 +388,7 @@ class Holder:
             out.append(Discard(begin.attempt))
             limit, own = s.settings.live_activations, self._live_activations
             live = LiveActivations(limit if own < 0 else min(limit, own))
-            lot = draw(s.chance, s.view, s.me, s.settings, begin, self.doubts)
+            lot = draw(s.chance, s.view, s.me, s.settings, begin, self.doubts, s.new(s.members))
             self.work = StepWork(
                 s.me, s.view, begin, s.settings, self.pace, self.line, s.paces(), self.deadlines, live, lot
             )

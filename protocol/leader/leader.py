@@ -7,7 +7,7 @@ A role, made anew with each view this peer leads; only `LeaderMemory` outlives o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from ftnode.protocol.chronicle import Chronicle
@@ -436,9 +436,10 @@ class Leader:
 
         The step is committed by the Begin of that view (rule 18 ii).
         """
-        settled, joins = sorted(s.members - set(self.view.voters)), self.learners.ready()
+        joins = self._admitted(s, self.learners.ready())
+        settled, silenced = self._votes(s, joins)
         going, fills = self.leavers.free(joins), self.recruiting.fills  # of stages that routes leave out
-        if not (settled or joins or going or fills) or self.balloting.proposing or self.losses:
+        if not (settled or silenced or joins or going or fills) or self.balloting.proposing or self.losses:
             return False
         self._settling, self.memory.settled = True, dict(self.progress.ready)
         reasons = [f"{peer} has learnt {spoken_stage(stage)}" for stage, peer in joins]
@@ -450,10 +451,42 @@ class Leader:
         if settled:
             names = ", ".join(map(str, settled))
             reasons.append(f"{names} took part in a whole step and may vote from now on")
+        if silenced:
+            names = ", ".join(map(str, silenced))
+            reasons.append(f"{names} have no vote for now: they would be a quorum by themselves")
         self._joins = joins
         self._take_in(s, fills)
         self._propose(s, out, fills, "; ".join(reasons)[:2000])
         return True
+
+    def _votes(self, s: Situation, joins: Collection[tuple[int, Peer]]) -> tuple[list[Peer], list[Peer]]:
+        """Members that would get a vote in a view now, and those that would lose theirs. What follows from the same
+        crowds as last time has followed already."""
+        members, before = sorted(s.members), {*self.view.voters}
+        new = s.new({*members, *(peer for _, peer in joins)})
+        if not any(s.crowds):
+            return sorted({*members} - before - new), []
+        then = {*next_view(self.view, s.me, (), (), {}, members, "", joins, (), s.crowds, new).voters}
+        weighed = s.members - new, tuple(s.crowds.kinds(members))
+        if not then >= {*members} and weighed == self.memory.weighed:
+            return [], []
+        self.memory.weighed = weighed
+        return sorted((then - before) & s.members), sorted(before - then)
+
+    def _admitted(self, s: Situation, joins: tuple[tuple[int, Peer], ...]) -> tuple[tuple[int, Peer], ...]:
+        """Those that may join now. Who will be alone with a stage has a vote at once (rule 26), so that it waits for a
+        view in which its crowd may have one more."""
+        new = s.new({*s.members, *(peer for _, peer in joins)})
+        while joins and any(s.crowds):
+            leader = self.leavers.successor(s.me, joins)
+            left = self.learners.given_up(joins)
+            left += [(stage, peer) for peer in self.leavers.free(joins) for stage in self.view.stages_of(peer)]
+            view = next_view(self.view, leader, (), left, {}, sorted(s.members), "", joins, (), s.crowds, new)
+            alone = [p for stage, p in joins if view.epochs[stage] == view.number and p not in view.voters]
+            if not alone:
+                return joins
+            joins = tuple(learnt for learnt in joins if learnt[1] != alone[-1])
+        return joins
 
     def _note_commit(
         self, s: Situation, out: Outcome, base: Version, skipped: bool, told: Sequence[tuple[Peer, Ready]]
@@ -640,9 +673,11 @@ class Leader:
         losses = self.losses
         settled = {peer for peer in self._settled if peer not in losses.gone}
         leader = self.leavers.successor(s.me, self._joins)
+        gone, vacated, joins = losses.gone, losses.vacated, self._joins
         view = next_view(
-            self.view, leader, losses.gone, losses.vacated, fills, settled, reason, self._joins, self._leaves_out
-        )
+            self.view, leader, gone, vacated, fills, settled, reason, joins, self._leaves_out, s.crowds,
+            s.new({*settled, *(peer for _, peer in joins)}),
+        )  # fmt: skip
         out.extend(self.balloting.propose(view, s.now))
 
     def _seek_left_out(self, s: Situation) -> Outcome:

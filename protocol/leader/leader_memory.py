@@ -91,6 +91,8 @@ class LeaderMemory:
     """The Readies of the last step that a new view committed: who left with it says nothing any more."""
     members: frozenset[Peer] = frozenset()
     """Of the view that this peer led last."""
+    weighed: tuple[frozenset[Peer], tuple[dict[Peer, str], ...]] | None = None
+    """The members, and who of them belongs together, of whom it was last looked at who may vote."""
     newcomers: set[Peer] = field(default_factory=set)
     """Members that came in views that this peer led, and have not shown yet how fast they are."""
     measured: dict[Peer, float] = field(default_factory=dict)

@@ -174,18 +174,32 @@ class Learners:
             return
         hurried = self.memory.notices.keys()  # their lines are for what only they hold, in its order
         theirs = [stage for stage, group in enumerate(self.view.holders) if hurried >= {*group}]
-        could = [replace(presence, refuses=(*presence.refuses, *theirs)) for presence in asked]
+        could = [
+            replace(presence, refuses=(*presence.refuses, *theirs, *self._crowded(s, presence.peer)))
+            for presence in asked
+        ]
         outlook, steps = Outlook(s, self.memory, self._expected(), could), expected_steps(s, self.memory)
+        new = s.new(presence.peer for presence in asked) if s.settings.replicas > 1 else ()
         for presence in asked:
             learnt = {stage for stage, _ in self.learners}
-            found = outlook.of(self._expected()).best_place(name_of(presence.peer), learnt, steps)
+            found = outlook.of(self._expected()).best_place(
+                name_of(presence.peer), learnt, steps, presence.peer in new
+            )  # fmt: skip
             if found is None:
                 self._unfit[presence.peer] = s.now + s.settings.move_seconds
+            elif not {*found.place.stages}.isdisjoint(self._crowded(s, presence.peer)):
+                continue  # others of its crowd were asked just now
             else:
                 self._unfit.clear()
                 self._ask_for(s, out, presence, found)
             if outlook.costs.work > WORK_MAX or len(s.members) + len(self.learners) >= GROUP_MAX:
                 return
+
+    def _crowded(self, s: Situation, peer: Peer) -> list[int]:
+        """Stages in which its crowd would have the majority of a group that has others (rule 45)."""
+        if not any(s.crowds):
+            return []
+        return [stage for stage, group in enumerate(self._expected()) if s.crowds.majority(peer, group)]
 
     def pupils(self) -> set[Peer]:
         """All that learn something."""

@@ -203,6 +203,7 @@ class Recruiting:
             s.members,
             HEAD in wanting or self._all_leave(HEAD),
             self._load(s, presences),
+            s.new(presences),
         )
         for stage in set(wanting) - {stage for stage, _ in chosen} - self._only_exact:
             offering = self.offerings.get(stage, Offering(stage))

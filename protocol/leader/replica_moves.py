@@ -28,9 +28,9 @@ class ReplicaMoves:
         """When somebody was moved last, or the view began."""
 
     def _movable(self, s: Situation, taken: Collection[Peer] = ()) -> dict[Peer, tuple[int, ...]]:
-        """Who holds only what others hold as well, and that. `taken`: may move away already."""
+        """Who holds only what others hold as well, who are not new, and that. `taken`: may move away already."""
         staying = [[peer for peer in self.losses.staying(stage) if peer not in taken] for stage in range(self._count)]
-        held: dict[Peer, list[int]] = {}
+        held, new = dict[Peer, list[int]](), s.new(s.members)
         for stage, group in enumerate(staying):
             for peer in group:
                 held.setdefault(peer, []).append(stage)
@@ -38,7 +38,7 @@ class ReplicaMoves:
             peer: tuple(stages)
             for peer, stages in held.items()
             if peer in s.presences and peer not in self.memory.leavers
-            and all(len(staying[stage]) > 1 for stage in stages) and self.view.stages_of(peer) == (*stages,)
+            and all({*staying[stage]} - new - {peer} for stage in stages) and self.view.stages_of(peer) == (*stages,)
         }  # fmt: skip
 
     @property

@@ -103,17 +103,21 @@ class Changes:
     def _after(self, holders: Holders) -> Changes:
         return Changes(self.costs, holders, self.replicas)
 
-    def best_place(self, name: str, learnt: Collection[int] = (), steps: float = inf) -> Choice | None:
+    def best_place(
+        self, name: str, learnt: Collection[int] = (), steps: float = inf, beside: bool = False
+    ) -> Choice | None:
         """Of somebody who comes; None where nothing that it could do is worth it. `learnt`: stages that somebody learns
-        already, and that nobody gives up meanwhile; `steps`: as of best_move()."""
+        already, and that nobody gives up meanwhile; `steps`: as of best_move(); `beside`: in nobody's place."""
         present, alone = self.costs.liquid(self.present), self.costs.in_one_hand(self.present)
         choice, looked = None, list[tuple[Place, Worth]]()
-        for places, most in ((self.reliefs(name), 1 + NOISE * alone), (self.joins(name), 1 + NOISE)):
+        reliefs = self.reliefs(name) if not beside else iter(())
+        for places, most in ((reliefs, 1 + NOISE * alone), (self.joins(name), 1 + NOISE)):
             if choice is None:
                 found = self._compared(place for place in places if not (place.giver and {*place.stages} & {*learnt}))
                 choice = self._confirmed([one for one in found if one[1].cost < most * present.cost], most)
                 looked += found[:1]
-        found = self._compared(place for place in self.successions(name) if not {*place.stages} & {*learnt})
+        successions = self.successions(name) if not beside else ()
+        found = self._compared(place for place in successions if not {*place.stages} & {*learnt})
         choice = self._instead(found, self.present if choice is None else choice.place.holders, steps) or choice
         return None if choice is None else choice.over([*looked, *found[:1]])
 

@@ -131,12 +131,13 @@ def assign(
     members: Collection[Peer],
     head_wanted: bool,
     busy: Callable[[Peer, Sequence[int]], float],
+    new: Collection[Peer] = (),
 ) -> list[tuple[int, Peer]]:
-    """The next candidate for each of these stages: who has its state, then who has not failed on it, and then who will
-    be least busy with it, which spreads stages over candidates, and asks standbys before holders; then adjacent stages
-    apart. A stage for which others have been asked already gets a standby, and nobody with less of its state than
-    those. `head_wanted`: it is open, or its holders leave; `busy`: seconds of a peer for a microbatch in all that it
-    holds and in these stages."""
+    """The next candidate for each of these stages: who is not `new`, then who has its state, then who has not failed on
+    it, and then who will be least busy with it, which spreads stages over candidates, and asks standbys before holders;
+    then adjacent stages apart. A stage for which others have been asked already gets a standby, and nobody with less of
+    its state than those. `head_wanted`: it is open, or its holders leave; `busy`: seconds of a peer for a microbatch in
+    all that it holds and in these stages."""
     taken: dict[Peer, list[int]] = {}
     for offering in offerings.values():
         for peer in offering.busy():
@@ -146,7 +147,7 @@ def assign(
         peer, mine = presence.peer, taken.get(presence.peer, [])
         stateless = not offering.counts_on(presence, base)
         failed, adjacent = failures.get((peer.id, stage), 0), sum(abs(stage - other) == 1 for other in mine)
-        return stateless, failed, busy(peer, [*mine, stage]), adjacent, lot(presence, view_number)
+        return peer in new, stateless, failed, busy(peer, [*mine, stage]), adjacent, lot(presence, view_number)
 
     stages = list(stages)
     reserved = _only_head(presences.values(), taken) if head_wanted else None

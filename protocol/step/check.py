@@ -12,12 +12,13 @@ the sum.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from random import Random
 from typing import NamedTuple
 
 from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.outbox import fits, key_of
+from ftnode.protocol.step.probation import CHECKED
 from ftnode.protocol.step.routes import last_visit, route_of, stages_beside
 from ftnode.protocol.step.tensor_holds import CHECK, RESEND, SEEN, Holds, TensorKey, Use
 from ftnode.protocol.words.effects import Effect, Recount, Send, Task, Weigh
@@ -51,9 +52,10 @@ class Lot(NamedTuple):
 
 
 def draw(
-    chance: Random, view: View, me: Peer, settings: Settings, begin: Begin, doubts: Doubts | None = None
-) -> Lot | None:
-    """One that we doubt; else somebody by lot.
+    chance: Random, view: View, me: Peer, settings: Settings, begin: Begin, doubts: Doubts | None = None,
+    new: Collection[Peer] = (),
+) -> Lot | None:  # fmt: skip
+    """One that we doubt; else, in some steps, one that is `new`; else somebody by lot.
 
     Of n holders each does about an n-th of the stage's visits. Half of the `checks` each spends on all that another
     one did, and half on visits here and there: who passes on something else is found sooner by these, and what it gives
@@ -71,6 +73,9 @@ def draw(
     doubted = doubts.choose(begin.step, able, chance) if doubts is not None else None
     if doubted is not None:
         return Lot(doubted, 1.0, key)
+    newcomers = [peer for peer in able if peer in new]
+    if newcomers and lot < CHECKED:
+        return Lot(chance.choice(newcomers), 1.0, key)
     return Lot(chance.choice(able), 1.0 if lot < half else half, key)
 
 

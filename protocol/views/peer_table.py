@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 from ftnode.protocol.liveness.liveness import Liveness
 from ftnode.protocol.situation import Outcome
 from ftnode.protocol.wire.admission import sensible_presence, usable_addresses, well_formed
+from ftnode.protocol.words.crowds import Crowds
 from ftnode.protocol.words.effects import Know
 from ftnode.protocol.words.events import Directory
 from ftnode.protocol.words.records import Presence
@@ -43,6 +44,9 @@ class PeerTable:
         self.me = me
         self.contacts: dict[Peer, tuple[str, ...]] = {me: addresses}
         self.presences: dict[Peer, Presence] = {}
+        self.networks: dict[Peer, str] = {}
+        """Where our own connections with peers end; bounded."""
+        self.crowds = Crowds(self.networks)
         self._listed: frozenset[Peer] = frozenset()
         """Whom the last reading of the directory showed."""
         self._introduced: dict[Peer, Presence] = {}
@@ -68,6 +72,13 @@ class PeerTable:
         if len(self.contacts) > len(members) + len(self.presences) + STRANGERS_MAX:
             _cut(self.contacts, self.known(members, learners) | {self.me})
         return out
+
+    def see(self, peer: Peer, network: str, members: Collection[Peer], learners: Collection[Peer]) -> None:
+        """A connection with the peer ends there."""
+        self.networks.pop(peer, None)
+        self.networks[peer] = network
+        if len(self.networks) > len(members) + len(self.presences) + STRANGERS_MAX:
+            _cut(self.networks, self.known(members, learners))
 
     def on_view(self, members: Collection[Peer], learners: Collection[Peer], liveness: Liveness) -> None:
         """A new view: only its members, and who is in the directory, matter."""

@@ -7,7 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from ftnode.protocol.views.votes import bounded
 from ftnode.protocol.wire.admission import REASON_MAX
+from ftnode.protocol.words.crowds import NOBODY_KNOWN, Crowds
 from ftnode.protocol.words.types import Peer, Version
 from ftnode.protocol.words.view import Lineage, View
 
@@ -47,11 +49,14 @@ def next_view(
     reason: str,
     joins: Collection[tuple[int, Peer]] = (),
     leaves_out: Collection[int] = (),
+    crowds: Crowds = NOBODY_KNOWN,
+    unproven: Collection[Peer] = (),
 ) -> View:
     """The view after `view` without `gone` and `vacated`, with `fills` and `joins` (learners that have learnt), voted
     by the old voters that stay and by those in `settled`, who were Ready in `view` (rule 13), as those were who join.
     `leader` is one of them. Routes leave out what they left out before, and `leaves_out`, unless it has holders now.
-    An attempt that began earlier does not go on then, which the epoch shows."""
+    An attempt that began earlier does not go on then, which the epoch shows. No crowd is a quorum alone (rule 45), and
+    nobody of `unproven` has a vote (49) but who is alone in a stage that it has learnt."""
     number = view.number + 1
     holders, epochs = [], []
     for stage, group in enumerate(view.holders):
@@ -63,11 +68,14 @@ def next_view(
         left_out = not now and stage in leaves_out and stage not in view.omitted
         epochs.append(number if changed or (now and not group) or left_out else view.epochs[stage])
     members = {leader, *(peer for group in holders for peer in group)}
-    voters = {peer for peer in (*view.voters, *settled, *(peer for _, peer in joins)) if peer in members} | {leader}
+    alone = {peer for stage, peer in joins if epochs[stage] == number}
+    came = {peer for peer in (*settled, *(peer for _, peer in joins)) if peer not in unproven or peer in alone}
+    voters = {peer for peer in (*view.voters, *came) if peer in members} | {leader}
     order = [peer for peer in view.voters if peer in voters] + sorted(voters - set(view.voters))
+    voting = bounded(order, leader, alone, crowds)
     omitted = _still_empty({*view.omitted, *leaves_out}, holders)
     after = View(
-        view.run, view.lineage, number, view.digest(), leader, tuple(holders), tuple(order), tuple(epochs), "", omitted
+        view.run, view.lineage, number, view.digest(), leader, tuple(holders), voting, tuple(epochs), "", omitted
     )  # fmt: skip
     return _because(reason, after)
 

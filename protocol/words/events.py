@@ -36,6 +36,15 @@ class LinkUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """Our connection with the peer ends there, whatever the peer says of itself."""
+
+    peer: Peer
+    network: str
+    """As `implied_site` names it."""
+
+
+@dataclass(frozen=True, slots=True)
 class LinkDown:
     """The link broke, or a dial failed. `refused`: nobody listens at its address, or another life of it does."""
 
@@ -219,7 +228,7 @@ class Stay:
 Event = (
     Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | StageLost | Done | SumOwed | Installed
     | InstallFailed | Kept | KeepFailed | Snapshots | History | Credited | Directory | DirectoryLost | Moved | Leave
-    | Stay
+    | Stay | Seen
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
@@ -227,5 +236,6 @@ EVENTS: Final[dict[str, type]] = {
     for kind in (
         Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, StageLost, Done, SumOwed, Installed, InstallFailed,
         Kept, KeepFailed, Snapshots, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
+        Seen,
     )
 }  # fmt: skip

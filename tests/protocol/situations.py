@@ -12,6 +12,8 @@ from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.situation import Situation
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.doubts import Doubts
+from ftnode.protocol.step.probation import Probation
+from ftnode.protocol.words.crowds import NOBODY_KNOWN
 from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, StageReport, StageStatus, Status
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
@@ -82,6 +84,7 @@ class Past:
 
     newest_step: int = 0
     validation: dict[int, float] = field(default_factory=dict)
+    probation: Probation = field(default_factory=Probation)
 
     def rebuilt_at(self) -> list[int]:
         return []
@@ -119,7 +122,7 @@ def situation(**changes: Any) -> Situation:
         "me": A, "settings": SETTINGS, "now": now, "chance": Random(1), "view": view, "members": members, "mine": (),
         "hold": 1, "contacts": {}, "presences": {}, "reports": {}, "liveness": heard,
         "own": Held(), "ballots": Vote(), "leaving": "", "pauses": False, "quorate_at": now, "history": Past(),
-        "led": None, "here": "",
+        "led": None, "here": "", "crowds": NOBODY_KNOWN,
     }  # fmt: skip
     said |= changes
     said["mine"] = view.stages_of(said["me"]) if view is not None else ()

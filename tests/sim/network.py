@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from ftnode.protocol.words.events import LinkDown, LinkUp
+from ftnode.protocol.words.events import LinkDown, LinkUp, Seen
 from ftnode.protocol.words.messages import Boundary, Message
 from ftnode.protocol.words.types import Peer
 from tests.sim.checks import Violation
@@ -139,6 +139,8 @@ class Network:
         link.state = UP
         current.known.add(source.peer.id)
         self.world.deliver(source, LinkUp(to))
+        if to.id in self.world.networks and source.alive:
+            self.world.deliver(source, Seen(to, self.world.networks[to.id]))
         backlog, link.backlog = link.backlog, []
         for message, tensor in backlog:
             if link.state == UP:

@@ -64,6 +64,8 @@ class World:
         """So many there are."""
         self.sites_told = True
         """Peers say where they are."""
+        self.networks: dict[str, str] = {}
+        """PeerId → where others see it; of who is missing nothing is known."""
         self.alike = True
         """Nobody's compute adds up other gradients than its group."""
         self.liars = False

@@ -1,0 +1,94 @@
+"""Newcomers in a run with checks: no vote and no stage of their own at first, and they are checked more often."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from ftnode.protocol.situation import Situation
+from ftnode.protocol.step import check
+from ftnode.protocol.step.probation import STEPS, Probation
+from tests.sim.host import Host
+from tests.sim.planted import patched
+from tests.sim.test_at_odds import lost
+from tests.sim.test_checks import turned
+from tests.sim.test_duty import seen, swarm
+from tests.sim.world import World
+
+CHECKS: Final = 0.02
+LONG_SECONDS: Final = 600.0
+NEVER_NEW: Final = (Probation, "lasts", lambda self, peer_id: False)
+
+
+def steps(world: World, count: int) -> None:
+    until = world.ledger.top_commit() + count
+    world.run(world.now + LONG_SECONDS, lambda: world.ledger.top_commit() >= until)
+    assert world.ledger.top_commit() >= until
+
+
+def with_newcomer(seed: int, checks: float = CHECKS, replicas: int = 3) -> tuple[World, Host]:
+    """Two for each stage, who have trained together for long, and one that has just joined."""
+    world = swarm(seed, replicas=replicas, spare=-4, checks=checks)
+    steps(world, 2 * STEPS + 8)
+    host = world.start("newcomer", 1, True)
+    world.run(world.now + LONG_SECONDS, lambda: host.peer in seen(world).members())
+    return world, host
+
+
+def steps_without_a_vote(world: World, host: Host) -> int:
+    """Of a member; -1 when it has none after twice the time of its probation."""
+    before = world.ledger.top_commit()
+
+    def over() -> bool:
+        return host.peer in seen(world).voters or world.ledger.top_commit() > before + 2 * STEPS
+
+    world.run(world.now + LONG_SECONDS, over)
+    return world.ledger.top_commit() - before if host.peer in seen(world).voters else -1
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_newcomer_works_beside_others_and_votes_later(seed: int) -> None:
+    world, host = with_newcomer(seed)
+    view = seen(world)
+    assert host.peer not in view.voters and {*view.members()} - {*view.voters} == {host.peer}
+    assert all(len(view.holders[stage]) > 1 for stage in view.stages_of(host.peer))
+    assert STEPS - 1 <= steps_without_a_vote(world, host) <= STEPS + 6
+
+
+def test_without_probation_it_votes_at_once() -> None:
+    with patched(NEVER_NEW):
+        assert steps_without_a_vote(*with_newcomer(1)) == 0
+
+
+def test_without_checks_nothing_is_different() -> None:
+    assert steps_without_a_vote(*with_newcomer(1, checks=0.0)) == 0
+
+
+def found_before_it_votes(seed: int) -> bool:
+    world, host = with_newcomer(seed)
+    host.lies, world.liars = turned, True
+    steps_without_a_vote(world, host)
+    return str(host.peer) in lost(world)
+
+
+def test_a_newcomer_that_lies_is_found_before_it_votes() -> None:
+    assert all(found_before_it_votes(seed) for seed in range(1, 7))
+
+
+def test_without_more_checks_of_newcomers_it_often_gets_a_vote() -> None:
+    with patched((check, "CHECKED", 0.0)):
+        assert not all(found_before_it_votes(seed) for seed in range(1, 5))
+
+
+def test_an_empty_run_has_no_newcomers() -> None:
+    world = swarm(1, replicas=2, spare=0, checks=CHECKS)
+    assert {*seen(world).members()} == {*seen(world).voters}
+
+
+def test_who_is_new_is_what_one_has_seen() -> None:
+    """Of everybody the one that came last, and nobody of who was there before."""
+    world, host = with_newcomer(1)
+    for other in world.live():
+        s: Situation = other.participant.situation
+        assert s.new(s.members) <= {host.peer}
