@@ -300,6 +300,23 @@ def test_whose_part_makes_a_sum_infinite_takes_one_honest_member_along_at_most(o
     trains_without(world, host, 3 * SPOILT_SECONDS, others=1)
 
 
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_whose_finished_sum_is_refused_takes_one_honest_member_along_at_most(replicas: int) -> None:
+    """Those who get it name who made it (rule 43)."""
+    world = swarm(1, replicas, spare=3)
+    host, honest = of_stage(world, True), world.deliver
+
+    def deliver(to: Host, event: ev.Event) -> None:
+        if isinstance(event, ev.Done) and isinstance(event.task, fx.Reduce) and to is not host:
+            counts = dict(event.task.group)
+            if counts.get(host.peer) and counts.get(to.peer):  # who gives nothing knows of no bound
+                event = replace(event, value=0.0, fault="the sum is too large", giver=host.peer)
+        honest(to, event)
+
+    world.deliver = deliver  # type: ignore[method-assign]
+    trains_without(world, host, 3 * SPOILT_SECONDS, others=1)
+
+
 def test_of_two_neighbours_of_whom_either_may_lie_only_the_liar_is_ever_lost_twice() -> None:
     """The one that goes comes back, and is not held responsible for what its accuser does next."""
     world = swarm(1, spare=2)

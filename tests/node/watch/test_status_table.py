@@ -16,6 +16,7 @@ from ftnode.node.links.addresses import remembered_peers
 from ftnode.node.watch import light_client
 from ftnode.node.watch.stage_summary import summarize
 from ftnode.node.watch.status import (
+    DoubtRow,
     Member,
     PeerRow,
     RecoveryRow,
@@ -23,6 +24,8 @@ from ftnode.node.watch.status import (
     StageRow,
     SwarmStatus,
     UndigestedRow,
+    decode_status,
+    encode_status,
     to_mapping,
 )
 from ftnode.node.watch.status_table import peer_table, plain_lines, render
@@ -50,6 +53,16 @@ FULL = SwarmStatus(
     recoveries=(RecoveryRow(1, 6, "blend", 3, "12D3KooWlost", "12D3KooWnew", "silent", 2.5),),
 )  # fmt: skip
 ADDRESS = "/ip4/127.0.0.1/tcp/9/p2p/12D3KooWA1zbZPC6d35sta3fF8sz7nWseL13tjnKrHpzDjMZeBxk"
+
+
+def test_parts_of_sums_that_were_cut_off_and_doubts_are_told_in_plain_words() -> None:
+    doubts = (DoubtRow("12D3KooWghijkl", 2, 1200, "1,000 times what is usual in its group; 0.1% of it counts"),)
+    status = replace(FULL, cut_off=3, doubts=doubts)
+    lines = " ".join(plain_lines(status))
+    assert "3 parts of sums counted for less than was given" in lines
+    assert "gave to stage 2 in step 1,200 was 1,000 times what is usual" in lines and "nobody is accused" in lines
+    assert decode_status(encode_status(status)) == status and to_mapping(status)["doubts"][0]["peer"] == doubts[0].peer
+    assert "accused" not in " ".join(plain_lines(FULL))
 
 
 def test_a_recovery_is_told_whole() -> None:
