@@ -94,6 +94,7 @@ class Leader:
         self.omissions = Omissions(view, memory, progress, self.recruiting)
         before = memory.members if memory.led == (view.lineage.id, view.number - 1) else s.members
         memory.newcomers = (memory.newcomers | (s.members - before)) & s.members
+        memory.came_and_went(s.members, before, s.crowds.networks, s.now, s.settings.lease_seconds)
         memory.led, memory.members = (view.lineage.id, view.number), s.members
 
     # -- questions

@@ -17,6 +17,9 @@ DOUBLINGS_MAX = 6
 QUIET_TIMES = 15
 """For so many times as long as newcomers that failed were waited for, nobody new is asked to learn. They cost a
 sixteenth of the time then."""
+YOUNG_LEASES = 64
+"""Who goes sooner after it came has cost more than it gave: a join and a loss take about a lease of the others' time,
+and those of one network are not asked again for up to so long."""
 FAILED_MAX = 4096
 """Of whom failures are remembered: ids in the directory cost nothing."""
 USUAL_LOSSES, USUAL_SECONDS = 1.0, 36_000.0
@@ -93,6 +96,11 @@ class LeaderMemory:
     """Of the view that this peer led last."""
     weighed: tuple[frozenset[Peer], tuple[dict[Peer, str], ...]] | None = None
     """The members, and who of them belongs together, of whom it was last looked at who may vote."""
+    crowds_failed: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Network → when a newcomer from there was lost last, and how often that happened in a row; the one longest ago
+    comes first."""
+    joined: dict[Peer, float] = field(default_factory=dict)
+    """Members that came in views that this peer led, and when."""
     newcomers: set[Peer] = field(default_factory=set)
     """Members that came in views that this peer led, and have not shown yet how fast they are."""
     measured: dict[Peer, float] = field(default_factory=dict)
@@ -215,6 +223,38 @@ class LeaderMemory:
         if len(self.failed_at) > FAILED_MAX:
             self.failed_at = dict(list(self.failed_at.items())[FAILED_MAX // 2 :])
             self.failures = Counter({key: often for key, often in self.failures.items() if key[0] in self.failed_at})
+
+    def crowd_failed(self, network: str, now: float, lease_seconds: float) -> None:
+        """Who came from there a while ago is gone. Those who go within a lease count once, and after a long time
+        without any it begins anew. Where nothing is known of who belongs together, each is asked for itself."""
+        if not network:
+            return
+        at, count = self.crowds_failed.pop(network, (float("-inf"), 0))
+        if now - at > 2 * YOUNG_LEASES * lease_seconds:
+            count = 0
+        self.crowds_failed[network] = now, count + (now - at > lease_seconds)
+        while len(self.crowds_failed) > FAILED_MAX:
+            del self.crowds_failed[next(iter(self.crowds_failed))]
+
+    def came_and_went(
+        self,
+        members: Collection[Peer],
+        before: Collection[Peer],
+        networks: Mapping[Peer, str],
+        now: float,
+        lease_seconds: float,
+    ) -> None:
+        """Of one view after another."""
+        for peer in {*before} - {*members}:
+            if now - self.joined.pop(peer, float("-inf")) < YOUNG_LEASES * lease_seconds:
+                self.crowd_failed(networks.get(peer, ""), now, lease_seconds)
+        self.joined = {peer: at for peer, at in self.joined.items() if peer in members}
+        self.joined |= dict.fromkeys({*members} - {*before}, now)
+
+    def crowd_asked_at(self, network: str, lease_seconds: float) -> float:
+        """When somebody from there may be asked again to learn something: as `asks_again_at`, for all of them."""
+        at, count = self.crowds_failed.get(network, (float("-inf"), 0))
+        return at + lease_seconds * float(1 << min(count, DOUBLINGS_MAX))
 
     def asks_again_at(self, peer: Peer, lease_seconds: float) -> float:
         """When to ask the peer again to learn something: two leases after a failure, then four, 64 at most. Later or

@@ -209,7 +209,8 @@ class Learners:
         """How many stages this peer may be asked to learn now. Whoever has not answered yet is asked nothing else."""
         peer = presence.peer
         learns = [learner for (_, pupil), learner in self.learners.items() if pupil == peer]
-        again = self.memory.asks_again_at(peer, s.settings.lease_seconds)
+        again, network = self.memory.asks_again_at(peer, s.settings.lease_seconds), s.crowds.networks.get(peer, "")
+        again = max(again, self.memory.crowd_asked_at(network, s.settings.lease_seconds))
         if not s.hears(peer) or s.now < again or not all(learner.accepted for learner in learns):
             return 0
         return max(0, presence.capacity - len(learns))
@@ -240,6 +241,7 @@ class Learners:
             if gone or s.now > learner.until:
                 del self.learners[stage, peer]
                 self.memory.failed(peer, stage, s.now)
+                self.memory.crowd_failed(s.crowds.networks.get(peer, ""), s.now, s.settings.lease_seconds)
                 why = "it is gone" if gone else "it takes too long"
                 out.note("learner", f"{peer} does not learn stage {stage}: {why}", peer=peer.id)
         return out

@@ -8,13 +8,14 @@ from zlib import crc32
 
 import pytest
 
+from ftnode.protocol.leader.leader_memory import LeaderMemory
 from ftnode.protocol.leader.learners import Learners
 from ftnode.protocol.views import succession
 from ftnode.protocol.words.view import View
 from tests.sim.host import Host
 from tests.sim.planted import patched
 from tests.sim.scenario import Scenario
-from tests.sim.test_bad_newcomers import SETTINGS
+from tests.sim.test_bad_newcomers import SETTINGS, two_of_each
 from tests.sim.test_duty import seen
 from tests.sim.world import World
 
@@ -146,3 +147,52 @@ def votes_of_one_place(seed: int, told: bool) -> tuple[Any, ...]:
 def test_a_swarm_of_which_nothing_is_known_has_all_votes(seed: int) -> None:
     _, holders, voters = votes_of_one_place(seed, told=False)
     assert {*voters} == {peer for group in holders for peer in group}
+
+
+LIFE_SECONDS: Final = 10.0
+TOGETHER: Final = 5
+CHURN_SECONDS: Final = 150.0
+
+
+def comes_and_goes(world: World, until: float) -> None:
+    """Every ten seconds five identities that nobody has seen come, and the last five go."""
+    world.remark("another wave")
+    for _ in range(TOGETHER):
+        name = f"crowd{len(world.networks)}"
+        world.networks[name] = THERE
+        host = world.start(name, 1, True)
+        world.at(world.now + LIFE_SECONDS, ends, (world, host))
+    if world.now + LIFE_SECONDS < until:
+        world.at(world.now + LIFE_SECONDS, comes_and_goes, (world, until))
+
+
+def ends(world: World, host: Host) -> None:
+    if host.alive:
+        world.kill(host, "kill", silently=False)
+
+
+def steps_and_offers(seed: int, churn: bool) -> tuple[int, list[float], World]:
+    """Steps, and when the leader asked one of them."""
+    world = two_of_each(seed)
+    done, begun = world.ledger.top_commit(), world.now
+    if churn:
+        comes_and_goes(world, begun + CHURN_SECONDS)
+    world.run(begun + CHURN_SECONDS)
+    asked = [float(note.split()[0]) - begun for note in world.notes if " learner: asks " in note]
+    return world.ledger.top_commit() - done, [at for at in asked if at >= 0], world
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_coming_and_going_every_ten_seconds_costs_little_and_nothing_that_grows(seed: int) -> None:
+    steps, asked, world = steps_and_offers(seed, churn=True)
+    assert len(world.networks) >= CROWD and asked
+    assert steps >= 0.9 * steps_and_offers(seed, churn=False)[0]
+    late = [at for at in asked if at > CHURN_SECONDS / 2]
+    assert len(late) <= 2 * TOGETHER and len(asked) <= 25
+    leader = next(host.participant for host in world.live() if host.participant.leader is not None)
+    assert len(leader.memory.crowds_failed) == 1 and leader.memory.joined.keys() <= {*seen(world).members()}
+
+
+def test_without_a_pause_for_the_crowd_each_of_them_is_asked() -> None:
+    with patched((LeaderMemory, "crowd_failed", lambda self, network, now, lease_seconds: None)):
+        assert len(steps_and_offers(1, churn=True)[1]) > 40

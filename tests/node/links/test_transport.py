@@ -35,7 +35,7 @@ from ftnode.protocol.wire.frames import (
     read_greeting,
 )
 from ftnode.protocol.words.errors import LocalError
-from ftnode.protocol.words.events import LinkDown, LinkUp, Received
+from ftnode.protocol.words.events import LinkDown, LinkUp, Received, Seen
 from ftnode.protocol.words.messages import Message
 from ftnode.protocol.words.types import Peer
 from tests.node.links.linked_node import (
@@ -163,6 +163,23 @@ def test_a_killed_peer_that_only_talked_to_us_is_noticed(tmp_path: Path) -> None
             down = await here.next(LinkDown)
             assert (down.peer, down.refused) == (there.peer, True)
             assert trio.current_time() - started < 0.5
+
+    limited(main)
+
+
+def test_the_core_hears_from_which_network_a_peer_is_connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the peer signs does not matter."""
+
+    async def main() -> None:
+        async with node(tmp_path) as here, node(tmp_path, 2) as there:
+            asked = here.p2pd.connections
+
+            async def elsewhere() -> list[tuple[str, str]]:
+                return [(owner, at.replace("127.0.0.1", "8.8.4.4")) for owner, at in await asked()]
+
+            monkeypatch.setattr(here.p2pd, "connections", elsewhere)
+            await here.meet(there)
+            assert await here.next(Seen) == Seen(there.peer, "8.8.0.0/16")
 
     limited(main)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ftnode.protocol.leader.leader_memory import DOUBLINGS_MAX, FAILURES_MAX, LeaderMemory
 from ftnode.protocol.words.types import Attempt, Peer, Version
 
-DONOR, OTHER = Peer("donor", 1), Peer("other", 1)
+A, DONOR, OTHER = Peer("a", 1), Peer("donor", 1), Peer("other", 1)
 WAIT = 10.0
 
 
@@ -48,3 +48,34 @@ def test_it_is_forgiven_after_waits_that_double() -> None:
         waits.append((now - since) / WAIT)
         assert not memory.broken
     assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 64.0]
+
+
+def test_a_network_whose_newcomers_go_is_asked_later_and_later_and_others_are_not() -> None:
+    memory, lease, now, waits = LeaderMemory(), 10.0, 1000.0, list[float]()
+    for life in range(9):
+        peer = Peer("p", life)
+        memory.came_and_went([A, peer], [A], {peer: "n"}, now, lease)
+        memory.came_and_went([A], [A, peer], {peer: "n"}, now + 1.0, lease)
+        waits.append(memory.crowd_asked_at("n", lease) - now - 1.0)
+        now += waits[-1] + 1.0
+    assert waits == [lease * 2.0 ** min(count, 6) for count in range(1, 10)]
+    assert memory.crowd_asked_at("m", lease) < 0 and memory.joined == {}
+
+
+def test_who_stayed_for_long_is_no_reason_and_those_of_a_moment_are_one() -> None:
+    memory, lease = LeaderMemory(), 10.0
+    crowd = [Peer("p", life) for life in range(5)]
+    networks = dict.fromkeys(crowd, "n")
+    memory.came_and_went([A, *crowd], [A], networks, 0.0, lease)
+    for left in range(len(crowd)):
+        memory.came_and_went([A, *crowd[left + 1 :]], [A, *crowd[left:]], networks, 1.0 + left, lease)
+    assert memory.crowds_failed == {"n": (5.0, 1)}
+    memory.came_and_went([A, *crowd], [A], networks, 100.0, lease)
+    memory.came_and_went([A], [A, *crowd], networks, 100.0 + 65 * lease, lease)
+    assert memory.crowds_failed == {"n": (5.0, 1)}
+
+
+def test_where_nothing_is_known_of_a_newcomer_no_crowd_is_to_blame() -> None:
+    memory = LeaderMemory()
+    memory.crowd_failed("", 0.0, 10.0)
+    assert memory.crowds_failed == {}

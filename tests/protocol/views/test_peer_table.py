@@ -220,3 +220,12 @@ def test_introductions_fill_nothing() -> None:
     assert len(core.situation.presences) <= INTRODUCED_MAX + 1, "also while the directory does not answer"
     core.handle(ev.Directory((), ()), 3.0)
     assert len(core.situation.presences) <= INTRODUCED_MAX + 1
+
+
+def test_networks_fill_nothing_and_those_of_members_stay() -> None:
+    core = standby()
+    core.handle(ev.Seen(LEADER, "198.51.0.0/16"), 1.0)
+    for n in range(2 * STRANGERS_MAX):
+        core.handle(ev.Seen(Peer(f"n{n}", 1), "203.0.0.0/16"), 1.0 + n / 10_000)
+    networks = core.situation.crowds.networks
+    assert len(networks) <= STRANGERS_MAX + 2 and networks[LEADER] == "198.51.0.0/16"
