@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ftnode.lab.hostile.lies import LIES
+from ftnode.lab.hostile.lies import told
 from ftnode.node.cli.main import main
 from ftnode.node.compute import client
 
@@ -15,8 +15,10 @@ PROGRAM = "ftnode.lab.hostile.lying_compute"
 def run(arguments: list[str]) -> int:
     """The exit code."""
     way, *command = arguments
-    if way not in LIES:
-        raise SystemExit(f"no lie: {way}; one of {', '.join(LIES)}")
+    try:
+        told(way)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
     os.environ["FTNODE_LIE"] = way
     client.PROGRAM = PROGRAM
     return main(command)
