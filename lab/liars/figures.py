@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ftnode.lab.liars.cost import USUAL
 from ftnode.lab.liars.kinds import KINDS, Kind
 from ftnode.lab.liars.swarm import final
 
@@ -61,18 +62,20 @@ def f1(rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """As docs/reference/liars.md has it."""
-    abouts = {kind.name: kind.about for kind in KINDS}
+    """As docs/reference/liars.md has it, with the kinds that have no figures."""
+    measured = {each["kind"]: each for each in rows}
     lines = [
         "| kind | outcome | steps until found | honest removed | loss over that without it | tokens/s over before |",
         "|---|---|---|---|---|---|",
     ]
-    for each in rows:
-        cells = (
-            each["outcome"], _spoken(each["steps_until_found"], "g"), f"{each['honest_removed']:g}",
-            _spoken(each["loss_ratio"], ".3f"), _spoken(each["tokens_ratio"], ".2f"),
-        )  # fmt: skip
-        lines.append(f"| `{each['kind']}`: {abouts[each['kind']]} | {' | '.join(cells)} |")
+    for kind in KINDS:
+        cells = ["not measured", "", "", "", ""]
+        if each := measured.get(kind.name):
+            cells = [
+                each["outcome"], _spoken(each["steps_until_found"], "g"), f"{each['honest_removed']:g}",
+                _spoken(each["loss_ratio"], ".3f"), _spoken(each["tokens_ratio"], ".2f"),
+            ]  # fmt: skip
+        lines.append(f"| `{kind.name}`: {kind.about} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -85,6 +88,29 @@ def virtual_table(seen: Mapping[str, Mapping[str, Any]]) -> str:
             f"| `{name}` | {each['worlds']} | {each['found']} | {' | '.join(steps)} | {each['honest_removed']} |"
         )
     return "\n".join(lines)
+
+
+def boundary_table(boundaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Of other encodings of boundary tensors, as the page has it."""
+    lines = ["| encoding | kind | outcome | steps until found | honest removed | loss over that without it |"]
+    lines.append("|---|---|---|---|---|---|")
+    for name, rows in sorted(boundaries.items()):
+        for each in rows:
+            cells = f"{_spoken(each['steps_until_found'], 'g')} | {each['honest_removed']:g}"
+            loss = _spoken(each["loss_ratio"], ".3f")
+            lines.append(f"| {name} | `{each['kind']}` | {each['outcome']} | {cells} | {loss} |")
+    return "\n".join(lines)
+
+
+def summary(found: Mapping[str, Any]) -> str:
+    """The page's line on all of it."""
+    counts = [sum(each["outcome"] == one for each in found["kinds"]) for one in (PREVENTED, FOUND, OPEN)]
+    checks = found.get("checks")
+    cost = "" if not checks else (
+        f" Checks of {USUAL:g} cost {checks['tokens']:.1%} of tokens/s and {checks['bytes']:.1%} of bytes."
+    )  # fmt: skip
+    kinds = f"{len(found['kinds'])} kinds: {counts[0]} prevented, {counts[1]} found, {counts[2]} not defended"
+    return f"**Of {kinds}.** F1 is {found['f1']:g}.{cost}"
 
 
 def _spoken(number: float | None, how: str) -> str:
