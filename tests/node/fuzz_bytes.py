@@ -7,6 +7,9 @@ Whatever makes a reader refuse in a place that nothing had reached before is man
 are told by the lines that the refusal went through. What reached them first is kept in hostile_seeds.txt, a line each,
 and is read again in each run of the tests. A reader fails that raises anything but a PeerError, takes a second, or
 makes an error text as long as a stranger likes.
+
+hypothesis would do the same with a database of examples for each machine. Here examples are part of the tree, and
+places decide what is worth keeping; there is no dependency more.
 """
 
 from __future__ import annotations
