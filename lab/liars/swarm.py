@@ -2,7 +2,7 @@
 
 Honest volunteers train a small model with torch; the liars come last and are honest, too, until they get the order. So
 one run has its rate before and during the lie. What a step's loss would be without the lie is known from a run of one
-volunteer alone: numbers do not depend on who holds what.
+volunteer alone, which computes the same but for roundings.
 """
 
 from __future__ import annotations
