@@ -33,9 +33,10 @@ def test_seeds_are_kept_for_every_reader_that_refuses() -> None:
 
 
 def test_what_is_kept_gets_further_than_what_is_new() -> None:
-    """As far as an hour of looking, in the first second."""
+    """Without any looking."""
     name = "step"
-    assert len(fuzz(name, 0.0, 1, seeds()[name]).places) > len(fuzz(name, 0.2, 1).places)
+    kept = fuzz(name, 0.0, 1, seeds()[name])
+    assert len(kept.places) > len(fuzz(name, 0.0, 1).places) and not kept.failures
 
 
 def test_every_protocol_of_a_node_has_a_reader_here() -> None:
@@ -58,7 +59,7 @@ def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> No
         try:
             return read(data)
         except PeerError as error:
-            if "must be" in str(error) or "field" in str(error):
+            if "expected a list of" in str(error):
                 if bug == "raises":
                     raise KeyError("deep within") from None
                 if bug == "says too much":
