@@ -26,10 +26,10 @@ def test_a_reader_gives_a_value_or_a_peer_error(name: str) -> None:
     assert found.samples > 100 and (found.places or name in ALWAYS_SAYS)
 
 
-def test_seeds_are_kept_for_every_reader_that_refuses() -> None:
+def test_seeds_are_kept_of_what_a_reader_refuses_in_places_that_bombs_do_not_reach() -> None:
     kept = seeds()
-    assert kept.keys() == TARGETS.keys() - {*ALWAYS_SAYS} and sum(map(len, kept.values())) > 100
-    assert SEEDS.stat().st_size < 1 << 20
+    assert kept.keys() >= {"step", "greeting", "state", "reduction", "status", "record"}
+    assert kept.keys() <= TARGETS.keys() and sum(map(len, kept.values())) > 100 and SEEDS.stat().st_size < 1 << 20
 
 
 def test_what_is_kept_gets_further_than_what_is_new() -> None:
