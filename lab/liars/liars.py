@@ -62,8 +62,8 @@ class Kept:
 
 
 def run(asked: Asked) -> int:
-    """Exit code 0. Raises UserError for a kind that there is not (64), outside a clone (69), and when the folder cannot
-    be used (73). After each kind the figures are written."""
+    """Exit code 0. Raises UserError for a kind that there is not (64), outside a clone (69), when the folder cannot be
+    used (73), and where the machine is too busy (75). After each kind the figures are written."""
     chosen, with_cost = chosen_kinds(asked.only)
     folder = None if asked.out is None else folder_for(asked.out, "--out", empty=False)
     kept, found = Kept(folder), _found_before(folder)
@@ -112,8 +112,17 @@ def _measured(kind: Kind, ground: Ground, asked: Asked, kept: Kept) -> tuple[dic
     length = QUICK_BASELINE_STEPS if asked.quick else BASELINE_STEPS
     short = replace(kind, steps=min(kind.steps, QUICK_STEPS)) if asked.quick else kind
     true = kept("without", (ground, length), partial(swarm.baseline, ground, length))
-    measured = kept(kind.name, (short, ground), partial(swarm.measure, short, ground))
+    measured = kept(kind.name, (short, ground), partial(_undisturbed, short, ground))
     return row(measured, true["losses"]), seen
+
+
+def _undisturbed(kind: Kind, ground: Ground) -> dict[str, Any]:
+    """Of a swarm in which nobody went for its silence. Raises UserError (75)."""
+    made = swarm.measure(kind, ground)
+    if made["silenced"]:
+        names = ", ".join(made["silenced"])
+        raise UserError(f"{kind.name}: {names} went for silence, since the machine is too busy; run it again later", 75)
+    return made
 
 
 def _found_before(folder: Path | None) -> dict[str, Any]:

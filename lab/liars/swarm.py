@@ -68,7 +68,8 @@ def baseline(ground: Ground, steps: int) -> dict[str, Any]:
 def measure(kind: Kind, ground: Ground, folder: Path | None = None) -> dict[str, Any]:
     """`lied_from`: the step in which the lie began; `found_after`: steps until a leader had let all liars go, or None;
     `removed`: how many honest members leaders have let go, or ended by themselves; `losses`: by step; `before` and
-    `during`: tokens a second; `stopped`: no step was made any more."""
+    `during`: tokens a second; `stopped`: no step was made any more; `silenced`: who was let go for its silence, which
+    no kind of lie is, but a machine that is too busy."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     with open_trial(ground.manifest(), folder) as trial:
@@ -101,6 +102,7 @@ class _Run:
             "kind": self.kind.name, "lied_from": lied_from, "last": last.record["step"], "stopped": stopped,
             "found_after": max(found.values()) - lied_from if len(found) == len(self.liars) else None,
             "removed": len(self._gone(moment, self.honest).keys() | self._ended()),
+            "silenced": sorted(self._silenced(moment)),
             "before": _rate(begun, begun[0].time, begun[-1].time),
             "during": _rate(self._commits(), moment, max(last.time, time.monotonic() if stopped else last.time)),
             "losses": _losses(story, {*self.liars}), "stages": [*story.view.stages_of(self._peer(self.liars[0]))]
@@ -167,6 +169,13 @@ class _Run:
                 steps = [each.record["step"] for each in self._commits() if each.time <= told.time]
                 found.setdefault(peer, max(steps, default=0))
         return found
+
+    def _silenced(self, moment: float) -> set[str]:
+        """Everybody who was not killed."""
+        ids = {self._peer(name).id: name for name in [*self.honest, *self.liars] if name not in self.killed}
+        lost = [told.record for told in self.trial.story.notes if told.time > moment and told.record["kind"] == "lost"]
+        peers = [str(each["fields"].get("peer")) for each in lost if "silent" in each["text"]]
+        return {ids[peer] for peer in peers if peer in ids}
 
     def _ended(self) -> set[str]:
         processes = self.trial.swarm.processes

@@ -34,7 +34,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append(f"{kind.name} {ground.boundary}")
         return {
             "kind": kind.name, "last": 300, "found_after": 5, "removed": 0, "stopped": False, "before": 10.0,
-            "during": 9.0, "losses": LOSSES,
+            "during": 9.0, "losses": LOSSES, "silenced": ["v1"] if kind.name == "wrong-donor" else [],
         }  # fmt: skip
 
     def worlds(kind: str, count: int) -> dict[str, Any]:
@@ -82,6 +82,12 @@ def test_other_encodings_stand_apart(tmp_path: Path, made: list[str]) -> None:
     asked("--only", "gradients-turned", "--boundary", "int8", "--out", str(tmp_path))
     found = json.loads((tmp_path / "liars.json").read_text())
     assert [each["kind"] for each in found["boundaries"]["int8"]] == ["gradients-turned"] and len(found["kinds"]) == 1
+
+
+def test_what_a_busy_machine_made_of_a_swarm_is_not_kept(tmp_path: Path, made: list[str]) -> None:
+    with pytest.raises(UserError, match="v1 went for silence, since the machine is too busy"):
+        liars.run(liars.Asked(("wrong-donor",), tmp_path))
+    assert not [*tmp_path.glob("kept/wrong-donor*")] and not (tmp_path / "liars.json").exists()
 
 
 def test_a_kind_that_there_is_not() -> None:
