@@ -19,7 +19,7 @@ help:
 	@echo "make quick       tests of the rooms that you changed, the core's tables, 50 seeds: half a minute"
 	@echo "make test        all tests but those with real swarms, side by side (ARGS='-k name' selects)"
 	@echo "make test-swarm  tests with real swarms, side by side"
-	@echo "make night       all attacks on real swarms, and a million messages of lying peers to the core: two hours"
+	@echo "make night       all attacks on real swarms, ten minutes of hostile bytes, a million lies to the core: two hours"
 	@echo "make lint        ruff and mypy, which looks again at what has changed only"
 	@echo "make format      ruff's formatter"
 	@echo "make messages    protobuf's Python for node/links/p2pd_wire.proto, after a change of it"
@@ -53,6 +53,7 @@ test-swarm: $(STAMP)
 
 night: $(STAMP)
 	"$(BIN)/python" -m pytest -rs tests/swarm/test_hostile.py $(SIDE_BY_SIDE) $(ARGS)
+	"$(BIN)/python" -m tests.node.fuzz_bytes --seconds 600 --seed $(SEED)
 	"$(BIN)/python" -m tests.sim.fuzz $(SEED) $$(($(SEED) + 999999)) --events 1000000
 
 # mypy looks for the packages under the names that they are imported by; on disk they stand at the top.

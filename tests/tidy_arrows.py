@@ -27,7 +27,7 @@ ROOMS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "lab": (
         "results", "traces", "swarms", "audit", "demo", "recovery", "parts", "benchmarks", "hostile", "lines",
-        "routers", "codecs", "long_recovery", "planner", "commands",
+        "routers", "codecs", "long_recovery", "planner", "liars", "commands",
     ),
 }  # fmt: skip
 """From the bottom to the top."""

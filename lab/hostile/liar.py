@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ftnode.lab.hostile.lies import EVERY, SUM_LIES
+from ftnode.lab.hostile.lies import SUM_FACTORS, SUMS, told
 from ftnode.node.cli.main import main
 from ftnode.node.compute import client
 from ftnode.node.reduction.piece_sum import WHOSE_SUM, PieceSum
@@ -30,10 +30,12 @@ def lying_about_sums(times: float) -> None:
 def run(arguments: list[str]) -> int:
     """The exit code."""
     way, *command = arguments
-    if way not in EVERY:
-        raise SystemExit(f"no lie: {way}; one of {', '.join(EVERY)}")
-    if way in SUM_LIES:
-        lying_about_sums(SUM_LIES[way])
+    try:
+        said = told(way)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
+    if said.what == SUMS:
+        lying_about_sums(SUM_FACTORS[said.lie])
         return main(command)
     os.environ["FTNODE_LIE"] = way
     client.PROGRAM = PROGRAM

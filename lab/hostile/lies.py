@@ -1,48 +1,90 @@
-"""What a volunteer gives to others instead of what its visits give."""
+"""What a volunteer gives away instead of what its visits give, and when.
+
+A lie is said in one word, `turned` or `activations-turned`, with more after commas: `turned,share=0.1,from=200`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 Lie = Callable[[Any, Any], None]
-"""Of a flat gradient, in place, and that of the step before; torch is the caller's."""
+"""Of a flat tensor, in place, and that of the step before; torch is the caller's."""
+GRADIENTS, ACTIVATIONS, DONORS, SUMS = "gradients", "activations", "donors", "sums"
+LARGEST: Final = 2.0**98
+"""Near the largest number that every encoding of boundary tensors has; its square is no float32."""
 
 
-def noise(gradient: Any, before: Any) -> None:
+def noise(tensor: Any, before: Any) -> None:
     """As large as the true one."""
-    size = gradient.norm()
-    gradient.normal_()
-    gradient.mul_(size / gradient.norm())
+    size = tensor.norm()
+    tensor.normal_()
+    tensor.mul_(size / tensor.norm())
 
 
-def nothing(gradient: Any, before: Any) -> None:
-    gradient.zero_()
+def nothing(tensor: Any, before: Any) -> None:
+    tensor.zero_()
 
 
-def older(gradient: Any, before: Any) -> None:
+def older(tensor: Any, before: Any) -> None:
     """That of the step before."""
-    gradient.copy_(before)
+    tensor.copy_(before)
+
+
+def largest(tensor: Any, before: Any) -> None:
+    """Their plain sum is finite."""
+    tensor.flatten()[:2] = tensor.new_tensor([LARGEST, -LARGEST])
 
 
 LIES: Final[dict[str, Lie]] = {
-    "times1000": lambda gradient, before: gradient.mul_(1000.0),
-    "times1.5": lambda gradient, before: gradient.mul_(1.5),
-    "turned": lambda gradient, before: gradient.neg_(),
+    "times1000": lambda tensor, before: tensor.mul_(1000.0),
+    "times1.5": lambda tensor, before: tensor.mul_(1.5),
+    "turned": lambda tensor, before: tensor.neg_(),
     "noise": noise,
     "older": older,
     "nothing": nothing,
+    "largest": largest,
 }  # fmt: skip
-
-
-def largest(x: Any, reach: float) -> None:
-    """Numbers near the largest float; their plain sum is finite."""
-    x.flatten()[:2] = x.new_tensor([reach, -reach])
-
-
-TENSOR_LIES: Final[dict[str, Callable[[Any, float], None]]] = {"largest": largest}
-"""Of a tensor that goes to the next stage, in place, and the largest number that its encoding has."""
-
-SUM_LIES: Final[dict[str, float]] = {"sum1000": 1000.0, "sum_turned": -1.0}
+SUM_FACTORS: Final = {"times1000": 1000.0, "times1.5": 1.5, "turned": -1.0, "nothing": 0.0}
 """By how much it multiplies the finished sum of its piece."""
-EVERY: Final = (*LIES, *TENSOR_LIES, *SUM_LIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """`what`: gradients, which it gives to sums; activations, which it passes on; donors, the weights that it lends;
+    sums, of the piece of a gradient that it adds up."""
+
+    what: str
+    lie: str
+    share: float = 1.0
+    """Of its visits."""
+    begins: int = 0
+    """The first step whose weights it lies on."""
+    order: str = ""
+    """Once there is this file; empty: at once."""
+    agrees: bool = False
+    """When it checks another, it says that whoever tells the same lie is right, and nobody else."""
+
+    def due(self, step: int) -> bool:
+        return step >= self.begins and (not self.order or Path(self.order).exists())
+
+    def chosen(self, step: int, microbatch: int, visit: int) -> bool:
+        """Whether it lies in this visit."""
+        return self.share >= 1.0 or crc32(f"{step}/{microbatch}/{visit}".encode()) < self.share * 2**32
+
+
+def told(text: str) -> Told:
+    """Raises ValueError for what is no lie."""
+    name, *more = text.split(",")
+    what, _, lie = name.rpartition("-")
+    known = SUM_FACTORS if what == SUMS else LIES
+    if (what or GRADIENTS) not in (GRADIENTS, ACTIVATIONS, DONORS, SUMS) or lie not in known:
+        raise ValueError(f"no lie: {name}; one of {', '.join(known)}")
+    said = {key: value for key, _, value in (one.partition("=") for one in more)}
+    if unknown := said.keys() - {"share", "from", "order", "agrees"}:
+        raise ValueError(f"a lie has no {min(unknown)}")
+    share, begins, agrees = (said.get(key, usual) for key, usual in (("share", "1"), ("from", "0"), ("agrees", "0")))
+    return Told(what or GRADIENTS, lie, float(share), int(begins), said.get("order", ""), agrees == "1")

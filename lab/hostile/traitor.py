@@ -47,6 +47,7 @@ RAMBLED: Final = tuple(kind for kind in ms.MESSAGES.values() if kind is not ms.B
 LARGEST: Final = b"\x7f"
 """A number of these bytes alone is finite, and next to the largest one: in float32 3.39e38."""
 DEPTH: Final = 1000
+AT_ODDS: Final = "what it gave to its sum is 1 of its size away from what its visits give"
 VOTES: Final = (ms.Prepare, ms.Promise, ms.Propose, ms.Accepted, ms.Outbid)
 
 
@@ -103,6 +104,53 @@ def _of_another_sum(effect: fx.Effect) -> fx.Effect:
     return replace(effect, message=replace(effect.message, results=results))
 
 
+class Unworked:
+    """It computes nothing, and is Ready with what it said in the last step that it worked in."""
+
+    def __init__(self) -> None:
+        self._said: ms.Ready | None = None
+
+    def watch(self, event: ev.Event, decide: Decide) -> list[fx.Effect]:
+        """Honest; what it says is remembered."""
+        effects = decide(event)
+        for effect in effects:
+            if isinstance(effect, fx.Send) and isinstance(effect.message, ms.Ready):
+                self._said = effect.message
+        return effects
+
+    def __call__(self, event: ev.Event, decide: Decide) -> list[fx.Effect]:
+        effects = idle(event, decide)
+        if isinstance(event, ev.Received) and isinstance(event.message, ms.Begin) and self._said is not None:
+            begin = event.message
+            ready = replace(self._said, view=begin.view, step=begin.step, attempt=begin.attempt)
+            effects.append(fx.Send(event.sender, ready, None))
+        return effects
+
+
+class Accusing:
+    """It works, and says once in every step that another one of its group lies: of each in turn."""
+
+    def __init__(self) -> None:
+        self._leader: Peer | None = None
+        self._accused = 0
+
+    def __call__(self, event: ev.Event, decide: Decide) -> list[fx.Effect]:
+        if isinstance(event, ev.Received) and isinstance(event.message, ms.Begin):
+            self._leader = event.sender
+        effects = decide(event)
+        shares = [effect for effect in effects if _says(effect, (ms.Share,))]
+        if shares and self._leader is not None:
+            self._accused += 1
+            sent = shares[self._accused % len(shares)]
+            assert isinstance(sent, fx.Send) and isinstance(sent.message, ms.Share)
+            share = sent.message
+            lie = ms.Poisoned(
+                share.lineage, share.view, share.step, share.attempt, share.stage, -1, AT_ODDS, sent.to, 1.0
+            )
+            effects.append(fx.Send(self._leader, lie, None))
+        return effects
+
+
 class Rambling:
     """It does its work, and says random messages of every kind that the wire admits to whom it says anything."""
 
@@ -134,13 +182,15 @@ def _travels(message: ms.Message) -> bool:
     return True
 
 
+UNWORKED: Final = Unworked()
 WAYS: Final[dict[str, Way]] = {
     "idle": idle, "deaf": deaf, "poisoning": poisoning, "unready": unready, "abstaining": abstaining,
-    "other_sum": other_sum, "rambling": Rambling(), "huge": honest, "nesting": honest,
+    "other_sum": other_sum, "rambling": Rambling(), "unworked": UNWORKED,
+    "accusing": Accusing(), "huge": honest, "nesting": honest,
 }  # fmt: skip
 """The last two have an honest core: see `huge` and `nesting`."""
 
-BEFORE: Final[dict[Way, Way]] = {abstaining: reluctant}
+BEFORE: Final[dict[Way, Way]] = {abstaining: reluctant, UNWORKED: UNWORKED.watch}
 """What some of them do until the order comes; the others are honest."""
 
 

@@ -215,6 +215,7 @@ lab_group = LazyGroup(
         "planner": ("ftnode.lab.commands.planner:planner", "The planner against its rivals, in simulated failures."),
         "gpu": ("ftnode.lab.commands.gpu:gpu", "What one stage makes of a card, against a plain torch loop."),
         "hostile": ("ftnode.lab.commands.hostile:hostile", "What attacks do to a swarm."),
+        "liars": ("ftnode.lab.commands.liars:liars", "What volunteers that lie do to a run, and who is found."),
         "memory": ("ftnode.lab.commands.benchmarks:memory", "Resident memory of an idle node, by process."),
         "dashboard": ("ftnode.lab.commands.parts:dashboard_bench", "First paint and memory of the dashboard's page."),
         "world": ("ftnode.lab.commands.parts:world", "Speed of the virtual world."),

@@ -20,11 +20,11 @@ COST: Final = {"Forward": 1.0, "Backward": 2.0, "Reduce": 0.5, "Recount": 3.0, "
 class Host:
     """One life of one node: its participant, its compute process, its links."""
 
-    __slots__ = ("accuses", "alive", "cause", "compute", "compute_free", "compute_life", "compute_up", "copies",
-                 "copying", "costs", "forward_seconds", "head", "hold", "hung", "inbox", "installing", "known", "lies",
-                 "links", "lost", "next_handle", "participant", "paused", "peer", "record_luck", "reducing",
-                 "searching", "shelved", "spins", "stopped", "tensors", "vanished", "view", "view_numbers", "wake_at",
-                 "working")  # fmt: skip
+    __slots__ = ("accuses", "agrees", "alive", "cause", "compute", "compute_free", "compute_life", "compute_up",
+                 "copies", "copying", "costs", "forward_seconds", "head", "hold", "hung", "inbox", "installing",
+                 "known", "lies", "links", "lost", "next_handle", "participant", "paused", "peer", "record_luck",
+                 "reducing", "searching", "shelved", "spins", "stopped", "tensors", "vanished", "view", "view_numbers",
+                 "wake_at", "working")  # fmt: skip
 
     def __init__(self, peer: Peer, participant: Participant, compute: Compute, hold: int, head: bool) -> None:
         self.peer = peer
@@ -37,6 +37,8 @@ class Host:
         """What it gives to sums instead of what it accumulated."""
         self.accuses = False
         """It says of whomever it checks that it lies."""
+        self.agrees = False
+        """It does what it checks again as it would lie about it: whoever tells the same lie is right."""
         self.compute_up = False
         self.compute_life = 0
         self.compute_free = 0.0

@@ -59,7 +59,7 @@ class Reductions:
 
     def weigh(self, host: Host, task: Weigh) -> float:
         """0 where the peer gave what its visits gave when the host did them again, and 1 where it did not; or where the
-        host says so of whatever it sees."""
+        host says so of whatever it sees, or knows another truth."""
         made = host.reducing[task.stage]
         part = self._parts[host.compute.lineage, made][task.of.id]
         if (host.peer.id, made) not in self.complete or made.checked != task.of:
@@ -67,6 +67,8 @@ class Reductions:
         again = host.compute.recounted.get((task.of, task.stage, task.attempt), {})
         if again.keys() != part.gradients.keys():
             raise Violation("I1", f"{host.peer} did {sorted(again)} again, and {task.of} gave {sorted(part.gradients)}")
+        if host.agrees and host.lies is not None:
+            again = host.lies(again)
         return float(again != part.gradients or host.accuses)
 
     def _while(self, host: Host, task: Reduce) -> float:

@@ -48,7 +48,7 @@ def test_who_sends_numbers_near_the_largest_float_goes_and_takes_one_along_at_mo
         return replace(manifest, pipeline=replace(manifest.pipeline, replicas=2))
 
     trial = open_swarm(volunteers=2 * STAGES + 1, stages=STAGES, change=pairs, numbers=True)
-    trial.volunteer(LIAR, program=("ftnode.lab.hostile.liar", "largest"))
+    trial.volunteer(LIAR, program=("ftnode.lab.hostile.liar", "activations-largest"))
     trial.wait("full groups", lambda story: sizes(story) == [2] * (STAGES + 1), GROW_SECONDS)
     liar = trial.story.peers[LIAR].id
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -83,3 +84,24 @@ def test_it_is_honest_until_it_is_told(tmp_path: Path) -> None:
     assert core.handle(ev.Wake(), 0.0) and not seen
     order.touch()
     assert core.handle(ev.Wake(), 1.0) == [] and len(seen) == 1
+
+
+def test_who_does_no_work_is_ready_with_what_it_said_before() -> None:
+    way, begin = traitor.Unworked(), ev.Received(A, replace(BEGIN, step=9), None)
+    assert way(begin, lambda seen: [COMPUTE]) == [], "it has not heard yet what a Ready is"
+    assert way.watch(ev.Wake(), lambda seen: list(HONEST)) == [*HONEST]
+    *honest, ready = way(begin, lambda seen: [COMPUTE, VOTE])
+    assert honest == [VOTE] and isinstance(ready, fx.Send) and isinstance(ready.message, ms.Ready)
+    assert (ready.to, ready.message.step, ready.message.attempt) == (A, 9, BEGIN.attempt)
+
+
+def test_who_accuses_names_one_of_its_group_in_each_step() -> None:
+    way, share = traitor.Accusing(), ms.Share("l", 0, 1, TRIED, 1, ((0, 1),))
+    shares: list[fx.Effect] = [fx.Send(B, share, None), fx.Send(A, share, None)]
+    assert way(ev.Wake(), lambda seen: list(shares)) == shares, "it does not know who leads"
+    way(ev.Received(A, BEGIN, None), lambda seen: [])
+    said = [way(ev.Wake(), lambda seen: list(shares))[-1] for _ in range(2)]
+    poisons = [(each.to, each.message) for each in said if isinstance(each, fx.Send)]
+    assert {to for to, _ in poisons} == {A} and all(isinstance(one, ms.Poisoned) for _, one in poisons)
+    assert {one.giver for _, one in poisons if isinstance(one, ms.Poisoned)} == {A, B}
+    assert all(one.distance == 1.0 and one.stage == 1 for _, one in poisons if isinstance(one, ms.Poisoned))

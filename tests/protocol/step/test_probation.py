@@ -15,6 +15,7 @@ from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import CREDITED_MAX, Attempt, Given, Peer, Version
 from ftnode.protocol.words.view import Lineage, View
+from tests.protocol.beginnings import begun
 
 
 def commit(step: int, peers: Iterable[str], visits: int = 3) -> Commit:
@@ -84,13 +85,26 @@ VIEW = View("run", Lineage("l", 0, 1), 1, "", A, ((A, B, C),), (A, B, C), (0,), 
 SETTINGS = Settings(run="run", stages=1, steps=10, microbatches=4, window=2, checks=0.02)
 
 
-def test_newcomers_are_checked_more_often() -> None:
+BEGIN = begun(view=VIEW.number, attempt=Attempt(VIEW.number, 8))
+
+
+def whole(new: Iterable[Peer] = ()) -> list[Peer]:
+    """Of whom all was done again, in as many of 10,000 steps."""
     chance = Random(1)
-    drawn = [draw(chance, VIEW, A, SETTINGS, {C}) for _ in range(10_000)]
+    lots = (draw(chance, VIEW, A, SETTINGS, BEGIN, new={*new}) for _ in range(10_000))
+    return [lot.of for lot in lots if lot is not None and lot.whole]
+
+
+def test_newcomers_are_checked_more_often() -> None:
+    drawn = whole({C})
     assert abs(drawn.count(C) / 10_000 - CHECKED) < 0.02 and B not in drawn
 
 
 def test_without_newcomers_the_lot_is_as_it_was() -> None:
-    chance = Random(1)
-    drawn = [draw(chance, VIEW, A, SETTINGS) for _ in range(10_000)]
-    assert abs((drawn.count(B) + drawn.count(C)) / 10_000 - SETTINGS.checks) < 0.01
+    drawn = whole()
+    assert {*drawn} == {B, C} and abs(len(drawn) / 10_000 - SETTINGS.checks / 2) < 0.005
+
+
+def test_an_attempt_of_an_earlier_view_is_not_checked() -> None:
+    earlier = begun(view=VIEW.number, attempt=Attempt(VIEW.number - 1, 8))
+    assert all(draw(Random(seed), VIEW, A, SETTINGS, earlier, new={C}) is None for seed in range(100))

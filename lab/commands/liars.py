@@ -1,0 +1,32 @@
+"""`ftnode lab liars`."""
+
+from __future__ import annotations
+
+import click
+
+from ftnode.node.cli.options import json_option, unused_home_option
+from ftnode.node.home.paths import whole_path
+
+
+@click.command()
+@click.option("--only", multiple=True, metavar="KIND", help="Only this kind of lie, or the cost of checks; repeats.")
+@click.option("--out", metavar="DIR", help="Folder for liars.json, and what is kept when stopped.")
+@click.option("--quick", is_flag=True, help="Wait for a liar to be found for 40 steps.")
+@click.option(
+    "--worlds", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Virtual worlds for each kind."
+)
+@click.option(
+    "--boundary", type=click.Choice(("float32", "bfloat16", "int8", "int4")), multiple=True,
+    help="How tensors travel; repeats.  [default: float32]",
+)  # fmt: skip
+@json_option
+@unused_home_option
+def liars(
+    only: tuple[str, ...], out: str | None, quick: bool, worlds: int, boundary: tuple[str, ...], as_json: bool,
+    home: str | None,
+) -> int:  # fmt: skip
+    """Volunteers that lie, each kind in a swarm of its own on this machine: found, prevented, or not defended. A minute
+    for each kind. Runs from a clone of the repository."""
+    from ftnode.lab.liars.liars import Asked, run
+
+    return run(Asked(only, whole_path(out) if out else None, worlds, quick, boundary or ("float32",), as_json))

@@ -1,0 +1,117 @@
+"""What a kind of lie came to, F1 over the kinds, and the page's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ftnode.lab.liars.cost import USUAL
+from ftnode.lab.liars.kinds import KINDS, Kind
+from ftnode.lab.liars.swarm import final
+
+PREVENTED, FOUND, OPEN = "prevented", "found", "not defended"
+LOSS_MAX: Final = 1.01
+"""Of the loss without the lie: what a lie may cost that counts as prevented."""
+TOKENS_MIN: Final = 0.9
+"""Of the rate before, for the same; the machine's own noise is some hundredths."""
+ROW: Final = ("kind", "outcome", "steps_until_found", "honest_removed", "loss_ratio", "tokens_ratio")
+
+
+def row(measured: Mapping[str, Any], without: Mapping[str, float]) -> dict[str, Any]:
+    """One of real processes. `without`: losses by step of a run without a lie."""
+    spoilt, true = final(measured["losses"], measured["last"]), final(without, measured["last"])
+    tokens = measured["during"] / measured["before"] if measured["before"] else None
+    found, removed = measured["found_after"], measured["removed"]
+    loss = None if measured["stopped"] or spoilt is None or true is None else round(spoilt / true, 4)
+    return {
+        "kind": measured["kind"],
+        "outcome": outcome(found, removed, loss, tokens),
+        "steps_until_found": found,
+        "honest_removed": removed,
+        "loss_ratio": loss,
+        "tokens_ratio": None if tokens is None else round(tokens, 3),
+    }
+
+
+def outcome(found: float | None, removed: float, loss: float | None, tokens: float | None) -> str:
+    """Found: all liars went. Prevented: they stayed, and it cost nothing: no loss, no time, and nobody honest."""
+    if found is not None:
+        return FOUND
+    harmless = loss is not None and loss <= LOSS_MAX and tokens is not None and tokens >= TOKENS_MIN and not removed
+    return PREVENTED if harmless else OPEN
+
+
+def virtual_row(kind: Kind, seen: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a kind that only the virtual world has: it has no losses and no tokens."""
+    found = seen["steps_until_found"] if seen["found"] == seen["worlds"] else None
+    caught = FOUND if found is not None else PREVENTED if seen["harmless"] == seen["worlds"] else OPEN
+    return {
+        "kind": kind.name, "outcome": caught, "steps_until_found": found, "honest_removed": seen["honest_removed"],
+        "loss_ratio": None, "tokens_ratio": None,
+    }  # fmt: skip
+
+
+def f1(rows: Sequence[Mapping[str, Any]]) -> float:
+    """2 TP / (2 TP + FP + FN), as SENTINEL counts workers: a true positive is a kind whose liars went, a false negative
+    one that is not defended, a false positive each honest member that went. A lie that is prevented leaves nobody to be
+    found, and counts in neither."""
+    found = sum(each["outcome"] == FOUND for each in rows)
+    missed = sum(each["outcome"] == OPEN for each in rows)
+    wronged = sum(each["honest_removed"] for each in rows)
+    return round(2 * found / (2 * found + wronged + missed), 3) if found + missed + wronged else 1.0
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """As docs/reference/liars.md has it, with the kinds that have no figures."""
+    measured = {each["kind"]: each for each in rows}
+    lines = [
+        "| kind | outcome | steps until found | honest removed | loss over that without it | tokens/s over before |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind in KINDS:
+        cells = ["not measured", "", "", "", ""]
+        if each := measured.get(kind.name):
+            cells = [
+                each["outcome"], _spoken(each["steps_until_found"], "g"), f"{each['honest_removed']:g}",
+                _spoken(each["loss_ratio"], ".3f"), _spoken(each["tokens_ratio"], ".2f"),
+            ]  # fmt: skip
+        lines.append(f"| `{kind.name}`: {kind.about} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def virtual_table(seen: Mapping[str, Mapping[str, Any]]) -> str:
+    """Of the virtual world, as the page has it."""
+    lines = ["| kind | worlds | found in | steps, mean | at most | honest removed |", "|---|---|---|---|---|---|"]
+    for name, each in seen.items():
+        steps = _spoken(each["steps_until_found"], ".0f"), _spoken(each["steps_at_most"], "g")
+        lines.append(
+            f"| `{name}` | {each['worlds']} | {each['found']} | {' | '.join(steps)} | {each['honest_removed']} |"
+        )
+    return "\n".join(lines)
+
+
+def boundary_table(boundaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """Of other encodings of boundary tensors, as the page has it."""
+    lines = ["| encoding | kind | outcome | steps until found | honest removed | loss over that without it |"]
+    lines.append("|---|---|---|---|---|---|")
+    for name, rows in sorted(boundaries.items()):
+        for each in rows:
+            cells = f"{_spoken(each['steps_until_found'], 'g')} | {each['honest_removed']:g}"
+            loss = _spoken(each["loss_ratio"], ".3f")
+            lines.append(f"| {name} | `{each['kind']}` | {each['outcome']} | {cells} | {loss} |")
+    return "\n".join(lines)
+
+
+def summary(found: Mapping[str, Any]) -> str:
+    """The page's line on all of it."""
+    counts = [sum(each["outcome"] == one for each in found["kinds"]) for one in (PREVENTED, FOUND, OPEN)]
+    checks = found.get("checks")
+    cost = "" if not checks else (
+        f" Checks of {USUAL:g} cost {checks['tokens']:.1%} of tokens/s and {checks['bytes']:.1%} of bytes."
+    )  # fmt: skip
+    kinds = f"{len(found['kinds'])} kinds: {counts[0]} prevented, {counts[1]} found, {counts[2]} not defended"
+    return f"**Of {kinds}.** F1 is {found['f1']:g}.{cost}"
+
+
+def _spoken(number: float | None, how: str) -> str:
+    return "" if number is None else f"{number:{how}}"

@@ -1,0 +1,160 @@
+"""`ftnode lab liars`: each kind of lie in a swarm of its own and in virtual worlds, and what checks cost. Text and
+liars.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from ftnode.lab.liars import cost, swarm, world
+from ftnode.lab.liars.figures import f1, row, virtual_row
+from ftnode.lab.liars.kinds import KINDS, Kind
+from ftnode.lab.liars.swarm import Ground
+from ftnode.lab.results.result_files import folder_for, kept_or_made, write_atomically
+from ftnode.lab.swarms.template import use_template
+from ftnode.node.machine.child_processes import thread_environment
+from ftnode.protocol.words.errors import UserError
+
+ERRORS = "lab_liars"
+
+FIGURES: Final = "liars.json"
+COST: Final = "cost"
+"""What `--only` calls the cost of checks."""
+BASELINE_STEPS: Final = 500
+QUICK_STEPS: Final = 40
+QUICK_BASELINE_STEPS: Final = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`worlds`: virtual ones for each kind; `boundaries`: how tensors travel, one after the other."""
+
+    only: tuple[str, ...] = ()
+    out: Path | None = None
+    worlds: int = 20
+    quick: bool = False
+    boundaries: tuple[str, ...] = ("float32",)
+    as_json: bool = False
+
+    @property
+    def ground(self) -> Ground:
+        return Ground()
+
+
+class Kept:
+    """What is made is kept in the folder, by all that decides it. So the next call goes on where this one ended."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def __call__(self, part: str, decides: object, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        if self.folder is None:
+            return make()
+        return kept_or_made(self.folder / "kept" / f"{part}-{zlib.crc32(repr(decides).encode()):08x}.json", make)
+
+
+def run(asked: Asked) -> int:
+    """Exit code 0. Raises UserError for a kind that there is not (64), outside a clone (69), when the folder cannot be
+    used (73), and where the machine is too busy (75). After each kind the figures are written."""
+    chosen, with_cost = chosen_kinds(asked.only)
+    folder = None if asked.out is None else folder_for(asked.out, "--out", empty=False)
+    kept, found = Kept(folder), _found_before(folder)
+    os.environ.update(thread_environment(1))  # a process with threads cannot be forked
+    use_template()
+    for boundary in asked.boundaries:
+        ground = replace(asked.ground, boundary=boundary)
+        for kind in chosen:
+            made = _measured(kind, ground, asked, kept)
+            _add(found, kind, boundary, *made)
+            _write(folder, found)
+            if not asked.as_json:
+                click.echo(_line(made[0], boundary))
+    if with_cost:
+        ground, steps = asked.ground, QUICK_STEPS if asked.quick else cost.STEPS
+        measured = kept(COST, (ground, steps), partial(cost.measure, ground, steps))
+        found |= {"cost": max(measured["tokens"], measured["bytes"]), "checks": measured}
+        _write(folder, found)
+        if not asked.as_json:
+            click.echo(cost.text(measured))
+    if asked.as_json:
+        click.echo(json.dumps(found, indent=2))
+    elif found["kinds"]:
+        click.echo(f"F1 over {len(found['kinds'])} kinds: {found['f1']}")
+    return 0
+
+
+def chosen_kinds(only: Sequence[str]) -> tuple[tuple[Kind, ...], bool]:
+    """Those that are named, all without a name; and whether the cost is measured. Raises UserError (64)."""
+    known = [kind.name for kind in KINDS]
+    for name in only:
+        if name not in (*known, COST):
+            raise UserError(f"no kind of lie is called {name}; there are {', '.join((*known, COST))}")
+    return tuple(kind for kind in KINDS if not only or kind.name in only), not only or COST in only
+
+
+def _measured(kind: Kind, ground: Ground, asked: Asked, kept: Kept) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Its row, and what was seen in virtual worlds."""
+    seen = None
+    if kind.virtual and ground.boundary == "float32":
+        worlds = asked.worlds
+        seen = kept("world", (kind.virtual, worlds), partial(world.measure, kind.virtual, worlds))
+    if not kind.real:
+        assert seen is not None
+        return virtual_row(kind, seen), seen
+    length = QUICK_BASELINE_STEPS if asked.quick else BASELINE_STEPS
+    short = replace(kind, steps=min(kind.steps, QUICK_STEPS)) if asked.quick else kind
+    true = kept("without", (ground, length), partial(swarm.baseline, ground, length))
+    measured = kept(kind.name, (short, ground), partial(_undisturbed, short, ground))
+    return row(measured, true["losses"]), seen
+
+
+def _undisturbed(kind: Kind, ground: Ground) -> dict[str, Any]:
+    """Of a swarm in which nobody went for its silence. Raises UserError (75)."""
+    made = swarm.measure(kind, ground)
+    if made["silenced"]:
+        names = ", ".join(made["silenced"])
+        raise UserError(f"{kind.name}: {names} went for silence, since the machine is too busy; run it again later", 75)
+    return made
+
+
+def _found_before(folder: Path | None) -> dict[str, Any]:
+    """What earlier calls have written there."""
+    empty: dict[str, Any] = {"kinds": [], "f1": None, "cost": None, "virtual": {}, "boundaries": {}}
+    path = None if folder is None else folder / FIGURES
+    return empty | json.loads(path.read_text()) if path is not None and path.exists() else empty
+
+
+def _add(found: dict[str, Any], kind: Kind, boundary: str, made: dict[str, Any], seen: dict[str, Any] | None) -> None:
+    """Rows are in the order of KINDS; those of another encoding stand apart."""
+    rows = found["kinds"] if boundary == "float32" else found["boundaries"].setdefault(boundary, [])
+    rows[:] = sorted([*(each for each in rows if each["kind"] != kind.name), made], key=_place)
+    if seen is not None:
+        found["virtual"] = dict(sorted((found["virtual"] | {kind.name: seen}).items(), key=lambda item: _rank(item[0])))
+    found["f1"] = f1(found["kinds"])
+
+
+def _place(made: dict[str, Any]) -> int:
+    return _rank(made["kind"])
+
+
+def _rank(name: str) -> int:
+    return [kind.name for kind in KINDS].index(name)
+
+
+def _write(folder: Path | None, found: dict[str, Any]) -> None:
+    if folder is not None:
+        write_atomically(folder / FIGURES, json.dumps(found, indent=2) + "\n")
+
+
+def _line(made: dict[str, Any], boundary: str) -> str:
+    cells = [f"{name.replace('_', ' ')} {made[name]}" for name in list(made)[2:] if made[name] is not None]
+    by = "" if boundary == "float32" else f" ({boundary})"
+    return f"{made['kind'] + by:<24} {made['outcome']:<13} {', '.join(cells)}"

@@ -1,0 +1,210 @@
+"""One kind of lie in a swarm of real processes on this machine.
+
+Honest volunteers train a small model with torch; the liars come last and are honest, too, until they get the order. So
+one run has its rate before and during the lie. What a step's loss would be without the lie is known from a run of one
+volunteer alone, which computes the same but for roundings.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ftnode.lab.liars.kinds import Kind
+from ftnode.lab.swarms.trial import FOREVER, Trial, open_trial, small_manifest
+from ftnode.lab.traces.story import Story, Told, first_commits
+from ftnode.protocol.manifest.parse import Manifest, Trust
+from ftnode.protocol.words.types import Peer
+
+LIAR: Final = "ftnode.lab.hostile.liar"
+TRAITOR: Final = "ftnode.lab.hostile.traitor"
+MICROBATCHES: Final = 8
+SETTLED_STEPS: Final = 10
+"""After the last has joined; then the rate before the lie is measured for so many steps, too."""
+AFTER_STEPS: Final = 20
+"""After the liar has gone, and of which the final loss is the mean."""
+START_SECONDS: Final = 180.0
+STEP_SECONDS_MAX: Final = 2.0
+STILL_SECONDS: Final = 90.0
+"""A run without a step for so long counts as stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The swarm: the head and one block stage, each with `holders`. `hold`: stages of each volunteer at most: 2 makes
+    three volunteers of which each has all, and 1 has activations travel. `boundary`: how tensors travel."""
+
+    holders: int = 3
+    hold: int = 1
+    checks: float = 0.02
+    boundary: str = "float32"
+
+    @property
+    def volunteers(self) -> int:
+        return self.holders * 2 // self.hold
+
+    def manifest(self) -> Manifest:
+        small = small_manifest(None, 1, FOREVER, replicas=self.holders)
+        return replace(
+            small,
+            batch=replace(small.batch, microbatches=MICROBATCHES),
+            pipeline=replace(small.pipeline, boundary=self.boundary),
+            trust=Trust(checks=self.checks),
+        )
+
+
+def baseline(ground: Ground, steps: int) -> dict[str, Any]:
+    """`losses`: of each step, without a lie, by one volunteer that holds everything."""
+    alone = replace(ground, holders=1)
+    with open_trial(alone.manifest()) as trial:
+        trial.volunteer("v1", hold=2)
+        trial.wait_for_step(steps, START_SECONDS + STEP_SECONDS_MAX * steps)
+        return {"losses": _losses(trial.story, set())}
+
+
+def measure(kind: Kind, ground: Ground, folder: Path | None = None) -> dict[str, Any]:
+    """`lied_from`: the step in which the lie began; `found_after`: steps until a leader had let all liars go, or None;
+    `removed`: how many honest members leaders have let go, or ended by themselves; `losses`: by step; `before` and
+    `during`: tokens a second; `stopped`: no step was made any more; `silenced`: who was let go for its silence, which
+    no kind of lie is, but a machine that is too busy."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    with open_trial(ground.manifest(), folder) as trial:
+        return _Run(kind, ground, trial).measured()
+
+
+class _Run:
+    def __init__(self, kind: Kind, ground: Ground, trial: Trial) -> None:
+        self.kind, self.ground, self.trial = kind, ground, trial
+        self.order = trial.swarm.directory / "order"
+        self.liars = [f"liar{number}" for number in range(1, kind.liars + 1)]
+        self.honest = [f"v{number}" for number in range(1, ground.volunteers - kind.liars + 1)]
+        self.killed = set[str]()
+
+    def measured(self) -> dict[str, Any]:
+        trial, story = self.trial, self.trial.story
+        self._gather()
+        trial.wait_for_step(story.committed + SETTLED_STEPS)
+        trial.wait_for_step(max(story.committed + SETTLED_STEPS, self.kind.begins), START_SECONDS + self._seconds())
+        trial.expected_dead |= {*self.honest, *self.liars}
+        moment, lied_from = time.monotonic(), story.committed
+        self.order.touch()
+        if self.kind.bereaves:
+            self._bereave()
+        stopped = self._go_on(moment, lied_from)
+        found = self._gone(moment, self.liars)
+        last = first_commits(self._commits())[-1]
+        begun = [told for told in first_commits(self._commits()) if told.time <= moment][-SETTLED_STEPS - 1 :]
+        return {
+            "kind": self.kind.name, "lied_from": lied_from, "last": last.record["step"], "stopped": stopped,
+            "found_after": max(found.values()) - lied_from if len(found) == len(self.liars) else None,
+            "removed": len(self._gone(moment, self.honest).keys() | self._ended()),
+            "silenced": sorted(self._silenced(moment)),
+            "before": _rate(begun, begun[0].time, begun[-1].time),
+            "during": _rate(self._commits(), moment, max(last.time, time.monotonic() if stopped else last.time)),
+            "losses": _losses(story, {*self.liars}), "stages": [*story.view.stages_of(self._peer(self.liars[0]))]
+            if story.view is not None else [],
+            "notes": [f"{told.node}: {told.record['kind']}: {told.record['text']}" for told in story.notes
+                      if told.time > moment and told.record["kind"] in ("lost", "liar", "check", "poisoned")][:40],
+        }  # fmt: skip
+
+    def _gather(self) -> None:
+        """Everybody holds something."""
+        trial = self.trial
+        for name in self.honest:
+            trial.volunteer(name, hold=self.ground.hold)
+            if name == "v2":
+                trial.wait_for_step(2)
+        self._wait_for(self.honest)
+        for name in self.liars:
+            told = f"{self.kind.told},order={self.order}"
+            program = (LIAR, told) if self.kind.told else (TRAITOR, self.kind.way, str(self.order))
+            trial.volunteer(name, hold=self.ground.hold, program=program)
+        self._wait_for([*self.honest, *self.liars])
+
+    def _wait_for(self, names: list[str]) -> None:
+        def all_hold(story: Story) -> bool:
+            held = {name for stage in (0, 1) for name in story.holders(stage)}
+            return held >= {*names}
+
+        self.trial.wait(f"{', '.join(names)} to hold something", all_hold, START_SECONDS)
+
+    def _bereave(self) -> None:
+        """Only liars are left of the stages that the first of them holds; somebody new comes."""
+        story = self.trial.story
+        stages = [stage for stage in (0, 1) if self.liars[0] in story.holders(stage)]
+        for name in {name for stage in stages for name in story.holders(stage)} - {*self.liars}:
+            self.killed.add(name)
+            self.trial.kill(name)
+        self.honest += ["new1", "new2"]
+        for name in ("new1", "new2"):
+            self.trial.expected_dead.add(name)
+            self.trial.volunteer(name, hold=self.ground.hold)
+
+    def _go_on(self, moment: float, lied_from: int) -> bool:
+        """Until the lie had its steps, or some after the liars were found. True: the run has stopped."""
+        until, seen, since = lied_from + self.kind.steps, lied_from, time.monotonic()
+        while self.trial.story.committed < until:
+            self.trial.story.read()
+            time.sleep(0.05)
+            found = self._gone(moment, self.liars)
+            if len(found) == len(self.liars):
+                until = min(until, max(found.values()) + AFTER_STEPS)
+            if self.trial.story.committed > seen:
+                seen, since = self.trial.story.committed, time.monotonic()
+            if time.monotonic() > since + STILL_SECONDS:
+                return True
+        return False
+
+    def _gone(self, moment: float, names: list[str]) -> dict[str, int]:
+        """Of these, whom an honest leader let go, and after which step."""
+        ids = {self._peer(name).id: name for name in names if name not in self.killed}
+        found: dict[str, int] = {}
+        for told in self.trial.story.notes:
+            peer = ids.get(str(told.record["fields"].get("peer")))
+            if told.time > moment and told.record["kind"] == "lost" and peer and told.node not in self.liars:
+                steps = [each.record["step"] for each in self._commits() if each.time <= told.time]
+                found.setdefault(peer, max(steps, default=0))
+        return found
+
+    def _silenced(self, moment: float) -> set[str]:
+        """Everybody who was not killed."""
+        ids = {self._peer(name).id: name for name in [*self.honest, *self.liars] if name not in self.killed}
+        lost = [told.record for told in self.trial.story.notes if told.time > moment and told.record["kind"] == "lost"]
+        peers = [str(each["fields"].get("peer")) for each in lost if "silent" in each["text"]]
+        return {ids[peer] for peer in peers if peer in ids}
+
+    def _ended(self) -> set[str]:
+        processes = self.trial.swarm.processes
+        return {name for name in self.honest if name not in self.killed and not processes[name].alive}
+
+    def _peer(self, name: str) -> Peer:
+        return self.trial.story.peers.get(name, Peer(name, 0))
+
+    def _commits(self) -> list[Told]:
+        """Those that honest volunteers tell of: whoever is cut off may go on alone."""
+        return [told for told in self.trial.story.commits if told.node not in self.liars]
+
+    def _seconds(self) -> float:
+        return STEP_SECONDS_MAX * self.kind.begins
+
+
+def _rate(commits: list[Told], begun: float, ended: float) -> float:
+    """Tokens a second of (begun, ended]; steps that are skipped have none."""
+    tokens = sum(told.record["tokens"] for told in first_commits(commits) if begun < told.time <= ended)
+    return tokens / (ended - begun) if ended > begun else 0.0
+
+
+def _losses(story: Story, liars: set[str]) -> dict[str, float]:
+    """By step, as text: JSON has no other keys."""
+    commits = first_commits([told for told in story.commits if told.node not in liars])
+    return {str(told.record["step"]): told.record["loss"] for told in commits if told.record["loss"] is not None}
+
+
+def final(losses: Mapping[str, float], last: int) -> float | None:
+    """The mean over the last steps up to `last`; None where none has a loss."""
+    found = [losses[str(step)] for step in range(last - AFTER_STEPS + 1, last + 1) if str(step) in losses]
+    return sum(found) / len(found) if found else None

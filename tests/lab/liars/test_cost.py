@@ -1,0 +1,32 @@
+"""What checks cost, from the seconds of steps with and without one."""
+
+from __future__ import annotations
+
+import pytest
+
+from ftnode.lab.liars import cost
+from ftnode.lab.liars.cost import Step
+from ftnode.lab.liars.swarm import Ground
+
+GROUND = Ground(checks=cost.CHECKS)
+
+
+def test_the_usual_share_of_steps_with_a_check_takes_longer() -> None:
+    steps = [Step(1.0, 0, 0)] * 50 + [Step(1.5, 1, 4)] * 50
+    found = cost.figures(steps, GROUND)
+    happens = 1 - 0.98**6
+    assert found["longer"] == 0.5 and found["tokens"] == pytest.approx(1 - 1 / (1 + 0.5 * happens), abs=1e-4)
+    assert (found["steps"], found["checked"]) == (100, 50)
+    assert 0 < found["bytes"] < 0.1 and "cost" in cost.text(found)
+
+
+def test_checks_that_take_no_time_cost_none_and_what_is_sent_again_counts() -> None:
+    steps = [Step(1.0, 0, 0)] * 50 + [Step(1.0, 1, 8)] * 50
+    twice = [Step(1.0, 0, 0)] * 50 + [Step(1.0, 1, 16)] * 50
+    assert cost.figures(steps, GROUND)["tokens"] == 0.0
+    assert cost.figures(twice, GROUND)["bytes"] == pytest.approx(2 * cost.figures(steps, GROUND)["bytes"], abs=2e-4)
+
+
+def test_a_step_in_which_the_machine_stood_still_changes_little() -> None:
+    steps = [Step(1.0, 0, 0)] * 20 + [Step(1.0, 1, 0)] * 20
+    assert cost.figures([*steps, Step(90.0, 1, 0)], GROUND)["longer"] == 0.0

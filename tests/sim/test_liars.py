@@ -1,0 +1,103 @@
+"""Kinds of lies in the virtual world (liars.py): today's defences find them, and without a defence nobody does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Final
+
+import pytest
+
+from ftnode.protocol.leader import leader
+from ftnode.protocol.leader.disputes import Disputes
+from ftnode.protocol.leader.duty import Duty
+from ftnode.protocol.situation import Outcome
+from ftnode.protocol.step.check import Check
+from ftnode.protocol.words.types import Peer
+from tests.sim import liars
+from tests.sim.checks import Violation
+from tests.sim.planted import patched
+
+ALWAYS: Final = 1.0
+"""Everybody checks somebody in each step: the kinds differ in whether they are found, not in how soon."""
+SOON: Final = 12
+
+
+def agrees(self: Check, stage: int, distance: float, now: float) -> bool:
+    self._unweighed.discard(stage)
+    return True
+
+
+def blind() -> AbstractContextManager[None]:
+    """A comparison that says yes to everything."""
+    return patched((Check, "agrees", agrees))
+
+
+def patient() -> AbstractContextManager[None]:
+    """A leader that asks nobody for what it owes."""
+    return patched((Duty, "beat", lambda self, s: Outcome()))
+
+
+def deaf_to_sums() -> AbstractContextManager[None]:
+    """A leader that takes any sum of a group for the right one."""
+    return patched((leader, "agree", lambda readies: True))
+
+
+def forgetful() -> AbstractContextManager[None]:
+    """A leader that does not remember who was at odds with somebody who went."""
+    return patched((Disputes, "settle", lambda self, view, gone, suspects: None))
+
+
+@pytest.mark.parametrize("kind", ["gradients", "tenth", "hashes", "unworked"])
+def test_a_liar_is_found_and_nobody_honest_goes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liars, "STEPS", 3 * SOON)
+    seen = liars.measure(kind, 2, ALWAYS)
+    assert seen["found"] == 2 and seen["honest_removed"] == 0 and seen["steps_at_most"] <= 2 * SOON, seen
+
+
+def test_one_that_lies_late_is_found_as_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liars, "STEPS", SOON)
+    monkeypatch.setattr(liars, "LATER", 30)
+    seen = liars.measure("later", 1, ALWAYS)
+    assert seen["found"] == 1 and seen["honest_removed"] == 0, seen
+
+
+def test_one_that_accuses_takes_one_honest_member_along_at_most_and_goes() -> None:
+    seen = liars.measure("accuser", 2, ALWAYS)
+    assert seen["found"] == 2 and seen["honest_removed"] <= 2 and seen["steps_at_most"] <= SOON, seen
+
+
+@pytest.mark.parametrize(("kind", "defence"), [("gradients", blind), ("tenth", blind), ("unworked", patient)])
+def test_without_the_defence_it_stays(
+    kind: str, defence: Callable[[], AbstractContextManager[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(liars, "STEPS", SOON)
+    monkeypatch.setattr(liars, "SECONDS_MAX", 60.0)
+    with defence():
+        seen = liars.measure(kind, 1, ALWAYS)
+    assert seen["found"] == 0, seen
+
+
+def test_without_comparing_sums_weights_part() -> None:
+    with deaf_to_sums(), pytest.raises(Violation):
+        liars.measure("hashes", 1, ALWAYS)
+
+
+def test_without_a_memory_one_that_accuses_outlives_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liars, "SECONDS_MAX", 60.0)
+    with forgetful():
+        seen = liars.measure("accuser", 1, ALWAYS)
+    assert seen["found"] == 0 or seen["honest_removed"] > 1, seen
+
+
+def test_a_measured_kind_is_the_same_each_time() -> None:
+    first, second = liars.measure("hashes", 1), liars.measure("hashes", 1)
+    assert first == second and first["worlds"] == 1
+
+
+def test_identities_are_a_majority_where_more_than_half_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liars, "IDENTITIES", 0)
+    assert liars.measure("fifty", 1)["harmless"] == 1
+    ours, theirs = Peer("peer1", 1), Peer("x1", 1)
+    assert not liars.majority((ours, theirs)) and not liars.majority(())
+    assert liars.majority((ours, theirs, Peer("x2", 1)))
