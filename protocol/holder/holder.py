@@ -247,7 +247,7 @@ class Holder:
 
     def _joins(self, s: Situation, view: View) -> bool:
         """The view takes us in beside others, as a learner that was Ready for the commit that it settles. Who joins
-        without a vote (rule 45) has nothing else to know it by. Who fills an empty stage is alone in it at first."""
+        without a vote (rule 44) has nothing else to know it by. Who fills an empty stage is alone in it at first."""
         begin, work = self.begin, self.work
         if begin is None or work is None or not work.complete:
             return False

@@ -196,7 +196,7 @@ class Learners:
                 return
 
     def _crowded(self, s: Situation, peer: Peer) -> list[int]:
-        """Stages in which its crowd would have the majority of a group that has others (rule 45)."""
+        """Stages in which its crowd would have the majority of a group that has others (rule 44)."""
         if not any(s.crowds):
             return []
         return [stage for stage, group in enumerate(self._expected()) if s.crowds.majority(peer, group)]

@@ -1,4 +1,4 @@
-"""Who is new: a peer that has not worked in enough steps yet, as far as we have seen (rule 49).
+"""Who is new: a peer that has not worked in enough steps yet, as far as we have seen (rule 45).
 
 Counted are committed steps in which a peer did visits, by the words of its group (rule 40). So the measure is the same
 whether somebody could check it or not. Each peer counts for itself, what it has seen. So whoever has just come takes

@@ -55,8 +55,8 @@ def next_view(
     """The view after `view` without `gone` and `vacated`, with `fills` and `joins` (learners that have learnt), voted
     by the old voters that stay and by those in `settled`, who were Ready in `view` (rule 13), as those were who join.
     `leader` is one of them. Routes leave out what they left out before, and `leaves_out`, unless it has holders now.
-    An attempt that began earlier does not go on then, which the epoch shows. No crowd is a quorum alone (rule 45), and
-    nobody of `unproven` has a vote (49) but who is alone in a stage that it has learnt."""
+    An attempt that began earlier does not go on then, which the epoch shows. No crowd is a quorum alone (rule 44), and
+    nobody of `unproven` has a vote (45) but who is alone in a stage that it has learnt."""
     number = view.number + 1
     holders, epochs = [], []
     for stage, group in enumerate(view.holders):

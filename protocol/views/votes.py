@@ -1,4 +1,4 @@
-"""Who votes in the next view: no crowd is a quorum by itself while others could vote (rule 45).
+"""Who votes in the next view: no crowd is a quorum by itself while others could vote (rule 44).
 
 The bound takes votes away, never work. With two crowds one of them is always a quorum. Then the one whose member has
 voted longest stays as it is, and the other one is no quorum.

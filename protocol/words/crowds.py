@@ -1,4 +1,4 @@
-"""Who belongs together, as far as it is known: what one person may be behind (rule 45).
+"""Who belongs together, as far as it is known: what one person may be behind (rule 44).
 
 A *crowd* is the members that others see at one network, or those that one listed volunteer vouches for, with that one.
 Nothing that a peer says of itself puts it into a crowd, so that nobody can choose one, or fill another's. Peers of whom

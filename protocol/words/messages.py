@@ -96,7 +96,7 @@ class Commit:
     """At most one per stage."""
     given: tuple[Given, ...] = field(default=(), repr=False)
     """By whom; only of the newest commits, and not in heartbeats. Not in the digests of decisions, as none follows from
-    it but who is new in a run with checks (rule 49)."""
+    it but who is new in a run with checks (rule 45)."""
 
 
 def bare(commit: Commit) -> Commit:

@@ -19,7 +19,7 @@ from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words import events as ev
 from ftnode.protocol.words.effects import Recount
-from ftnode.protocol.words.messages import Boundary, Show
+from ftnode.protocol.words.messages import Show
 from ftnode.protocol.words.types import Handle, PartSeen, Peer
 from tests.sim import scenario
 from tests.sim.compute import Compute, Gradients, Result, Tensor
@@ -162,16 +162,6 @@ def test_planted_nobody_holds_a_stage_for_the_sake_of_checks() -> None:
     with patched((Changes, "best_second", lambda self, names: None)):
         view = seen(alone_with_room(2, 2))
     assert sum(len(group) == 1 for group in view.holders) >= 3
-
-
-def test_planted_whoever_does_not_wait_for_what_is_on_its_way_checks_little() -> None:
-    wants = Check.wants
-
-    def shown_only(self: Check, sender: Peer, boundary: Boundary) -> bool:
-        return sender != self.of and wants(self, sender, boundary)
-
-    with patched((Check, "wants", shown_only)):
-        assert unfinished(alone_with_room(1, 3))
 
 
 def test_without_checks_nobody_finds_it() -> None:

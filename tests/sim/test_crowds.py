@@ -1,4 +1,4 @@
-"""Many identities of one machine: they are no quorum, no majority of a group, and cost nothing that grows (rule 45)."""
+"""Many identities of one machine: they are no quorum, no majority of a group, and cost nothing that grows (rule 44)."""
 
 from __future__ import annotations
 

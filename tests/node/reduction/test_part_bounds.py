@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from ftnode.lab.hostile.liar import lying_about_sums
-from ftnode.lab.hostile.lies import SUM_LIES
+from ftnode.lab.hostile.lies import SUM_FACTORS
 from ftnode.node.reduction import encoding, exchange, part_bounds
 from ftnode.node.reduction.encoding import Exact, Piece, encoding_of
 from ftnode.node.reduction.part_bounds import (
@@ -176,13 +176,13 @@ def test_encoding_makes_no_part_larger_than_was_told(name: str) -> None:
         assert norm(decoded) <= ROUNDING * norm(x)
 
 
-@pytest.mark.parametrize("lie", SUM_LIES)
+@pytest.mark.parametrize("lie", SUM_FACTORS)
 def test_a_volunteer_that_lies_about_the_finished_sum_does_so(lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What `ftnode.lab.hostile.liar` is for."""
     monkeypatch.setattr(PieceSum, "_add_up", PieceSum._add_up)  # so that it is honest again afterwards
-    lying_about_sums(SUM_LIES[lie])
+    lying_about_sums(SUM_FACTORS[lie])
     parts = parts_of(3, (2, 2, 2))
-    assert np.allclose(summed(parts, (2, 2, 2), 0)[0], SUM_LIES[lie] * in_order(parts))
+    assert np.allclose(summed(parts, (2, 2, 2), 0)[0], SUM_FACTORS[lie] * in_order(parts))
 
 
 # -- groups

@@ -1,4 +1,4 @@
-"""Who is new (rule 49)."""
+"""Who is new (rule 45)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who votes where members belong together (rule 45)."""
+"""Who votes where members belong together (rule 44)."""
 
 from __future__ import annotations
 
