@@ -23,7 +23,8 @@ class Crowds(NamedTuple):
     networks: Mapping[Peer, str] = NETWORKS
     """Where others see a peer, as `implied_site` names it; who is missing is at an unknown place."""
     vouchers: Mapping[str, str] = VOUCHERS
-    """PeerId → that of the listed volunteer that its vouchers lead to; who is missing answers for itself."""
+    """PeerId → that of the listed volunteer that its vouchers lead to; who is missing answers for itself. Runs have no
+    vouchers yet, so that everybody does."""
 
     def kinds(self, peers: Iterable[Peer]) -> tuple[dict[Peer, str], dict[Peer, str]]:
         """Of each kind of crowd, whose each of these is."""
