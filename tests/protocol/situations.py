@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -11,7 +11,7 @@ from ftnode.protocol.liveness.liveness import Liveness
 from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.situation import Situation
 from ftnode.protocol.step.attempt import StepWork
-from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, StageReport, StageStatus, Status
+from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Roll, StageReport, StageStatus, Status
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Copied, Peer, Snapshot, Version
@@ -55,6 +55,8 @@ class Held:
     given_up: View | None = None
     learning: tuple[int, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
+    rolls: tuple[Roll, ...] = ()
+    false_starts: tuple[Version, ...] = ()
     moves: Moves = field(default_factory=lambda: moved(NOW))
 
     @property
@@ -72,6 +74,12 @@ class Held:
 
     def snapshots_told(self) -> tuple[Snapshot, ...]:
         return self.snapshots
+
+    def rolls_kept(self) -> tuple[Roll, ...]:
+        return self.rolls
+
+    def doubts(self, start: Version | None, shown: Roll | None, present: Collection[str]) -> bool:
+        return start in self.false_starts and shown is None
 
 
 @dataclass
