@@ -44,7 +44,7 @@ def again(peer: Peer) -> Peer:
     return Peer(peer.id, 99)
 
 
-LATER = view_of((again(A),), (again(B),), (D,), number=9)
+LATER = replace(view_of((again(A),), (again(B),), (D,), number=9), leader=again(A), voters=(again(A), again(B), D))
 
 
 def test_a_roll_counts_with_a_quorum_and_a_stage_with_most_of_its_holders() -> None:
