@@ -161,6 +161,11 @@ def digests_are_not_compared() -> Any:
     return patched((rolls, "agreed", lambda roll, stage: ""))
 
 
+def nobody_doubts() -> Any:
+    """Members follow their leader to whatever it says that disks have."""
+    return patched((rolls.OwnRolls, "doubts", lambda self, start, shown, disk, present: False))
+
+
 @contextmanager
 def planted(plant: Callable[[], Any]) -> Iterator[None]:
     with plant():
@@ -176,6 +181,7 @@ def planted(plant: Callable[[], Any]) -> Iterator[None]:
         (signatures_do_not_count, lambda seed: later_step(seed, FOLLOWER, roll=True)),
         (digests_are_not_compared, other_weights),
         (digests_are_not_compared, forced_amnesia),
+        (nobody_doubts, lambda seed: later_step(seed, LIAR, roll=True)),
     ],
 )
 def test_a_planted_bug_is_found(plant: Callable[[], Any], schedule: Callable[[int], None]) -> None:
