@@ -391,7 +391,7 @@ class Holder:
         self._ready_sent, self._ready_results = -1.0, -1
         self.begin, self.told = begin, None
         if any(self.versions.get(stage) == begin.base for stage in s.mine):
-            self.rolls.committed(begin.base)
+            self.rolls.committed(begin.base, s.settings.snapshot_every)
         self.moves.begin(s.view.leader, s.now)
         self.completed.begun(begin.lineage, goes_on)
         if goes_on and self.work is not None:

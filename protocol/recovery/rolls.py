@@ -12,7 +12,6 @@ verified before the core hears of them; here it counts who signed.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -27,7 +26,7 @@ ROLLS_KEPT: Final = 16
 """On a disk, the newest; as many as snapshots of a stage that anybody keeps."""
 ROLLS_TOLD: Final = 4
 COMMITS_KNOWN: Final = 4
-"""Of the newest commits that snapshots may be of: what a member signs for."""
+"""Of the newest commits, and of the newest that are kept on disks: what a member signs for."""
 
 
 def complete(roll: Roll) -> bool:
@@ -106,7 +105,7 @@ class OwnRolls:
     def __init__(self) -> None:
         self.kept: tuple[Roll, ...] = ()
         """In the order in which they were kept."""
-        self._commits: deque[Version] = deque(maxlen=COMMITS_KNOWN)
+        self._commits: list[Version] = []
         self._ordered: str | None = None
         """Digest of the last one that the driver was told to keep."""
 
@@ -121,12 +120,15 @@ class OwnRolls:
     def of(self, version: Version | None) -> Roll | None:
         return next((roll for roll in reversed(self.kept) if roll.version == version), None)
 
-    def committed(self, version: Version) -> None:
-        """The leader's Begin has committed it; what was after it belongs to another history."""
-        if version.step > 0 and version not in self._commits:
-            while self._commits and self._commits[-1].step >= version.step:
-                self._commits.pop()
-            self._commits.append(version)
+    def committed(self, version: Version, every: int) -> None:
+        """The leader's Begin has committed it; what was after it belongs to another history. Of those that are kept on
+        disks, one in `every`, more are known: a save may take longer than many steps."""
+        if version.step == 0 or version in self._commits:
+            return
+        commits = [*(each for each in self._commits if each.step < version.step), version]
+        due = [each for each in commits if every and each.step % every == 0]
+        known = {*commits[-COMMITS_KNOWN:], *due[-COMMITS_KNOWN:]}
+        self._commits = [each for each in commits if each in known]
 
     def doubts(
         self, start: Version | None, shown: Roll | None, disk: Iterable[Snapshot], present: Collection[str]

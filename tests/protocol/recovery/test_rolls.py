@@ -92,7 +92,7 @@ def test_a_disk_keeps_the_newest_and_nothing_of_a_history_that_was_left() -> Non
 
 def member(me: Peer = B) -> tuple[OwnRolls, Situation]:
     own = OwnRolls()
-    own.committed(version(10))
+    own.committed(version(10), 10)
     return own, situation(me=me, view=VIEW, members=frozenset(VIEW.members()), mine=(1,), settings=SAVES)
 
 
@@ -111,6 +111,15 @@ def test_a_member_signs_what_it_knows_and_keeps_what_a_quorum_has_signed() -> No
     own.replace((whole,))
     assert own.say(s, disk) == []
     assert own.contradict(1, version(10), "other") and not own.contradict(1, version(10), "d1")
+
+
+def test_a_save_may_take_longer_than_many_steps() -> None:
+    own, s = member()
+    for step in range(11, 35):
+        own.committed(version(step), 10)
+    assert own.say(s, (kept(1, 10),)) and own.say(s, (kept(1, 34),)) and not own.say(s, (kept(1, 29),))
+    own.committed(version(15, "anew"), 10)
+    assert own.say(s, (kept(1, 10),)) and not own.say(s, (kept(1, 20),)), "it was left for another history"
 
 
 def test_a_start_is_doubted_while_those_are_about_who_would_know() -> None:
