@@ -342,7 +342,9 @@ class Participant:
         known = self.contacts_of(self.view.members())
         told = self.leader.told_step(s) if self.leader is not None else 0
         proof, between = proofs.of(self.view), proofs.between(since, self.view)
-        return ms.Certificate(self.view, self.following.vouches(s), known, told, proof, between)
+        start = self.view.lineage.start
+        roll = self.holder.rolls.of(start) or self.memory.roll_of(start)
+        return ms.Certificate(self.view, self.following.vouches(s), known, told, proof, between, roll)
 
     def contacts_of(self, peers: Iterable[Peer]) -> tuple[ms.Contact, ...]:
         return tuple(ms.Contact(peer, self.peers.contacts.get(peer, ())) for peer in peers)
@@ -412,6 +414,9 @@ class Participant:
                 self.carry_out(self.holder.copies.on_failed(event))
             case ev.Snapshots():
                 self.holder.disk.replace(event.kept)
+                self.carry_out(self.holder.rolls.say(self.situation, event.kept))
+            case ev.Rolls():
+                self.holder.rolls.replace(event.kept)
             case ev.History():
                 self.chronicle.learn(event.commits, self.now)
             case ev.Credited():
@@ -461,6 +466,8 @@ class Participant:
                 self._on_certificate(sender, message)
             case ms.Introduction():
                 self._on_introduction(message.presence)
+            case ms.Rolled():
+                self._on_rolled(sender, message)
             case ms.Poll():
                 self.carry_out(self.heartbeats.on_poll(self.situation, sender, message))
             case ms.Offer():
@@ -552,6 +559,15 @@ class Participant:
         if heartbeat.wants_reply:
             self._beat_to(Beat((sender,), False))
 
+    def _on_rolled(self, sender: Peer, message: ms.Rolled) -> None:
+        if self.view is None or not self.situation.of_view(message.lineage, message.view):
+            return
+        if self.leader is not None:
+            self.carry_out(self.leader.on_rolled(self.situation, sender, message))
+        if sender == self.view.leader:
+            holder = self.holder
+            self.carry_out(holder.rolls.on_rolled(self.situation, message, holder.disk.told()))
+
     def _tell_leader(self, sender: Peer, message: ms.ToLeader) -> None:
         s, leader = self.situation, self.leader
         if leader is None or not s.of_view(message.lineage, message.view):
@@ -573,6 +589,8 @@ class Participant:
                 outcome = leader.on_waits(s, sender, message)
             case ms.Resign():
                 outcome = leader.on_resign(s, sender, message)
+            case ms.Saved():
+                outcome = leader.on_saved(s, sender, message)
             case _:
                 assert_never(message)
         self.carry_out(outcome)

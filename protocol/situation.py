@@ -9,7 +9,7 @@ What a role may ask of another one stands here as a protocol of questions; no qu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, Protocol
@@ -23,7 +23,7 @@ from ftnode.protocol.step.probation import Probation
 from ftnode.protocol.wire.admission import REASON_MAX
 from ftnode.protocol.words import effects as fx
 from ftnode.protocol.words.crowds import NOBODY_KNOWN, Crowds
-from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Message, Offer, Proof, Suspect
+from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Message, Offer, Proof, Roll, Suspect
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Copied, Peer, Snapshot, Version
@@ -96,6 +96,15 @@ class Own(Protocol):
 
     def snapshots_told(self) -> tuple[Snapshot, ...]:
         """The newest on our disk."""
+        ...
+
+    def rolls_kept(self) -> tuple[Roll, ...]:
+        """Those on our disk, in the order in which they were kept."""
+        ...
+
+    def disbelieves(self, start: Version | None, shown: Roll | None, present: Collection[str]) -> bool:
+        """Whether a lineage may not go on from snapshots of this version, with the roll that is shown for it, where
+        these PeerIds are about."""
         ...
 
 

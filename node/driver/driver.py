@@ -22,6 +22,7 @@ from ftnode.node.driver.trace import TraceWriter
 from ftnode.node.driver.under_way import Errand, Installing, UnderWay
 from ftnode.node.machine.tensor_slots import Arena
 from ftnode.node.ports import REASON_TEXT_MAX, ComputeError, DirectoryPort, TransportPort
+from ftnode.node.snapshots.roll_book import RollBook
 from ftnode.node.snapshots.saver import NoSaver, SnapshotSaver
 from ftnode.node.watch.own_work import OwnWork
 from ftnode.node.watch.status import perplexity_of
@@ -71,6 +72,7 @@ class Driver:
         self.donor: StateDonor | None = None
         self.copy_fetcher: CopyFetcher | None = None
         self.saver: SnapshotSaver | NoSaver = NoSaver()
+        self.rolls: RollBook | None = None
         self.work = OwnWork()
         """What this node does, counted."""
         self.on_last: Callable[[int, Version], None] | None = None
@@ -247,6 +249,9 @@ class Driver:
                 self.say(effect)
             case fx.Save(stages):
                 self.saves = stages
+            case fx.KeepRoll(roll):
+                if self.rolls is not None and self._nursery is not None:
+                    self._nursery.start_soon(self.rolls.keep, roll)
             case fx.Stop(reason):
                 self._stopped = reason
 

@@ -33,7 +33,7 @@ from ftnode.node.life.bottom_line import BottomLine
 from ftnode.node.life.departure import Departure
 from ftnode.node.life.hand_over_time import too_slow
 from ftnode.node.life.observer import Observer
-from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, saver_for
+from ftnode.node.life.snapshot_setup import copies_bytes, known_snapshots, roll_book, saver_for
 from ftnode.node.links.address_cards import card_signer
 from ftnode.node.links.addresses import PeerAddress, full_addresses, parse_peers, remember_peers
 from ftnode.node.links.attention import Attention
@@ -183,6 +183,7 @@ class Node:
             self.past.known.known_up_to, dumps,
         )  # fmt: skip
         self.disk = known_snapshots(config, shape_of(computing), self.driver, self.saver)
+        self.driver.rolls = roll_book(config, self.settings, self.transport.seals, self.driver)
 
     def _transport(self, identity: Identity) -> Transport:
         manifest = self.config.manifest
@@ -259,6 +260,8 @@ class Node:
         self.departure.stored = self.disk.newest
         self.departure.line_rate = lambda: self.config.limits.up or self.transport.line_rate
         self.departure.hand_over_seconds = self.config.hand_over_seconds
+        if self.driver.rolls is not None:
+            self.driver.rolls.tell()
         self.disk.tell()
         if noted := self.observer.book.read():
             self.driver.deliver(noted)

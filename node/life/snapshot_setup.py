@@ -8,14 +8,17 @@ from typing import Final
 from ftnode.node.compute.group import ComputeGroup
 from ftnode.node.compute.state_shape import StateShape
 from ftnode.node.driver.driver import Driver
+from ftnode.node.links.seals import Seals
 from ftnode.node.machine.snapshot_memory import SnapshotMemory
 from ftnode.node.owner.join_options import JoinConfig
 from ftnode.node.owner.limits import available_memory
+from ftnode.node.snapshots.roll_book import RollBook
 from ftnode.node.snapshots.saver import SnapshotSaver, about_of
 from ftnode.node.snapshots.store import SnapshotStore
 from ftnode.node.snapshots.write import GIGABYTE, DiskAllowance
 from ftnode.node.weights.known_snapshots import KnownSnapshots
 from ftnode.protocol.picture import Picture
+from ftnode.protocol.words.settings import Settings
 
 HOST_RESERVE_BYTES: Final = 1 << 30
 """What a copy of a card's stages leaves to all others on the host."""
@@ -64,6 +67,14 @@ def known_snapshots(config: JoinConfig, shape: StateShape, driver: Driver, saver
         if part is not None:
             part.disk = known
     return known
+
+
+def roll_book(config: JoinConfig, settings: Settings, seals: Seals, driver: Driver) -> RollBook | None:
+    """None where the manifest asks for no snapshots."""
+    manifest = config.manifest
+    if not manifest.recovery.snapshot_every:
+        return None
+    return RollBook(config.home, manifest.run_id, settings, seals, driver.deliver)
 
 
 def copies_bytes(config: JoinConfig) -> tuple[int, int]:

@@ -13,7 +13,19 @@ from typing import Final
 from ftnode.node.home.identity import Sign, Verify, verify
 from ftnode.node.links.newest import newest
 from ftnode.protocol.words.errors import LocalError, PeerError
-from ftnode.protocol.words.messages import Accepted, Ballot, Certificate, Link, Message, Proof, Signed, vote_bytes
+from ftnode.protocol.words.messages import (
+    Accepted,
+    Ballot,
+    Certificate,
+    Link,
+    Message,
+    Proof,
+    Roll,
+    Rolled,
+    Signed,
+    roll_bytes,
+    vote_bytes,
+)
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 
@@ -33,9 +45,9 @@ class Seals:
 
     def __init__(self, me: Peer, sign: Sign = cannot_sign, verify: Verify = verify) -> None:
         self._me, self._sign, self._verify = me, sign, verify
-        self._verified: dict[tuple[Peer, Ballot, str, str], None] = {}
-        self._own: dict[tuple[Ballot, str], str] = {}
-        """(ballot, digest of the view) → our signature."""
+        self._verified: dict[tuple[Peer, Ballot | None, str, str], None] = {}
+        self._own: dict[tuple[Ballot | None, str], str] = {}
+        """(ballot, digest of the view), or (None, digest of the roll) → our signature."""
 
     def sealed(self, message: Message) -> Message:
         """The message as it leaves us."""
@@ -44,7 +56,16 @@ class Seals:
         if isinstance(message, Certificate) and message.proof is not None:
             between = tuple(Link(link.view, self._filled(link.view, link.proof)) for link in message.between)
             return replace(message, proof=self._filled(message.view, message.proof), between=between)
+        if isinstance(message, Rolled):
+            return replace(message, roll=self.sealed_roll(message.roll))
         return message
+
+    def sealed_roll(self, roll: Roll) -> Roll:
+        """The roll as it leaves us, and as our disk keeps it."""
+        if Signed(self._me, "") not in roll.signed:
+            return roll
+        ours = Signed(self._me, self._signature(None, roll.digest()))
+        return replace(roll, signed=tuple(ours if each.voter == self._me else each for each in roll.signed))
 
     def _filled(self, view: View, proof: Proof) -> Proof:
         if Signed(self._me, "") not in proof.signed:
@@ -52,9 +73,9 @@ class Seals:
         ours = Signed(self._me, self._signature(proof.ballot, view.digest()))
         return replace(proof, signed=tuple(ours if each.voter == self._me else each for each in proof.signed))
 
-    def _signature(self, ballot: Ballot, digest: str) -> str:
+    def _signature(self, ballot: Ballot | None, digest: str) -> str:
         key = ballot, digest
-        known = self._own.get(key) or b64encode(self._sign(vote_bytes(self._me, ballot, digest))).decode()
+        known = self._own.get(key) or b64encode(self._sign(_signed_bytes(self._me, ballot, digest))).decode()
         return newest(self._own, key, known, OWN_MAX)
 
     def check(self, sender: Peer, message: Message) -> None:
@@ -67,10 +88,19 @@ class Seals:
                 digest = link.view.digest()
                 for each in link.proof.signed:
                     self._check(each.voter, link.proof.ballot, digest, each.signature)
+            if message.roll is not None:
+                self.check_roll(message.roll)
+        elif isinstance(message, Rolled):
+            self.check_roll(message.roll)
 
-    def _check(self, voter: Peer, ballot: Ballot, digest: str, signature: str) -> None:
+    def check_roll(self, roll: Roll) -> None:
+        """Raises PeerError as `check` does."""
+        for each in roll.signed:
+            self._check(each.voter, None, roll.digest(), each.signature)
+
+    def _check(self, voter: Peer, ballot: Ballot | None, digest: str, signature: str) -> None:
         key = voter, ballot, digest, signature
-        if key not in self._verified and not self._is_by(voter, vote_bytes(voter, ballot, digest), signature):
+        if key not in self._verified and not self._is_by(voter, _signed_bytes(voter, ballot, digest), signature):
             raise PeerError(f"a signature that is not by {voter}")
         newest(self._verified, key, None, VERIFIED_MAX)
 
@@ -79,3 +109,8 @@ class Seals:
             return self._verify(voter.id, data, b64decode(signature, validate=True))
         except ValueError:
             return False
+
+
+def _signed_bytes(voter: Peer, ballot: Ballot | None, digest: str) -> bytes:
+    """Of a vote; without a ballot, of a roll."""
+    return roll_bytes(voter, digest) if ballot is None else vote_bytes(voter, ballot, digest)

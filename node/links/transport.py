@@ -168,6 +168,11 @@ class Transport:
         else:
             link.put(head)
 
+    @property
+    def seals(self) -> Seals:
+        """Our signatures, and the check of those of others."""
+        return self._seals
+
     def takes_part(self, peer_id: str) -> bool:
         """Whether the peer has shaken hands with us for this run, and may."""
         return peer_id in self._lives and (self._book is None or self._book.admits(peer_id))

@@ -12,6 +12,7 @@ from ftnode.protocol.liveness.moves import Moves
 from ftnode.protocol.recovery.copies import OwnCopies
 from ftnode.protocol.recovery.disk_versions import OwnDisk
 from ftnode.protocol.recovery.installs import Installs
+from ftnode.protocol.recovery.rolls import OwnRolls
 from ftnode.protocol.situation import Outcome, Situation
 from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.check import draw
@@ -23,10 +24,22 @@ from ftnode.protocol.step.patience import most_tasks
 from ftnode.protocol.step.task_order import LiveActivations, Pace
 from ftnode.protocol.words.effects import Apply, Discard, Effect, Forget, PublishView, Release, RestartCompute
 from ftnode.protocol.words.events import ComputeReady, Done, Installed, InstallFailed, StageLost, SumOwed
-from ftnode.protocol.words.messages import NOT_LENT, Begin, Boundary, Share, Show, StageStatus, Status, Stored, Waits
+from ftnode.protocol.words.messages import (
+    NOT_LENT,
+    Begin,
+    Boundary,
+    Roll,
+    Rolled,
+    Share,
+    Show,
+    StageStatus,
+    Status,
+    Stored,
+    Waits,
+)
 from ftnode.protocol.words.records import sensible
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Attempt, Copied, Handle, Peer, Snapshot, Version, spoken_stage
+from ftnode.protocol.words.types import Attempt, Copied, Handle, Peer, Rung, Snapshot, Version, spoken_stage
 from ftnode.protocol.words.view import Lineage, View
 
 LINEAGES_KEPT = 8
@@ -86,7 +99,7 @@ class Holder:
         self._early_shares: dict[tuple[Peer, int], Share] = {}
         """The newest that came before their Begin, of each (holder, stage)."""
         self.copies = OwnCopies()
-        self.disk = OwnDisk()
+        self.disk, self.rolls = OwnDisk(), OwnRolls()
         self.told: tuple[Version, bool] | None = None
         """The base of the last Begin, and whether it was skipped: a member knows of it although its work is gone."""
         self._left: deque[Attempt] = deque(maxlen=LEFT_KEPT)
@@ -118,6 +131,13 @@ class Holder:
     def snapshots_told(self) -> tuple[Snapshot, ...]:
         """The newest on our disk that others believe in: what it is of, a leader has named."""
         return tuple(snapshot for snapshot in self.disk.told() if sensible(snapshot, self._settings))
+
+    def rolls_kept(self) -> tuple[Roll, ...]:
+        return self.rolls.kept
+
+    def disbelieves(self, start: Version | None, shown: Roll | None, present: Collection[str]) -> bool:
+        """Whether a lineage may not go on from snapshots of this version, with the roll that is shown for it."""
+        return self.rolls.doubts(start, shown, self.disk.told(), present)
 
     @property
     def tensors(self) -> int:
@@ -242,7 +262,7 @@ class Holder:
         self.deadlines.keep_only(s.members)
         self.line.keep_only(s.members)
         if s.member:
-            out.send(view.leader, self.status(s, view))
+            self._tell_leader(s, out, view)
         return out
 
     def _joins(self, s: Situation, view: View) -> bool:
@@ -254,6 +274,13 @@ class Holder:
         before = (begin.lineage, begin.view) == (view.lineage.id, view.number - 1)
         beside = all(view.epochs[stage] < view.number for stage in s.mine)
         return before and beside and {*s.mine} <= {*self.learning}
+
+    def _tell_leader(self, s: Situation, out: Outcome, view: View) -> None:
+        """Where we stand, and before anything has begun here which rolls we have."""
+        if self.begin is None and s.settings.snapshot_every:
+            for roll in self.rolls.told():
+                out.send(view.leader, Rolled(view.lineage.id, view.number, roll, True))
+        out.send(view.leader, self.status(s, view))
 
     def _handed_over(self, s: Situation, was: tuple[int, ...]) -> bool:
         """We hold less than before, and the step is done: its last word on what was given up is still ours."""
@@ -376,6 +403,8 @@ class Holder:
         assert s.view is not None
         self._ready_sent, self._ready_results = -1.0, -1
         self.begin, self.told = begin, None
+        if any(self.versions.get(stage) == begin.base for stage in s.mine):
+            self.rolls.committed(begin.base, s.settings.snapshot_every)
         self.moves.begin(s.view.leader, s.now)
         self.completed.begun(begin.lineage, goes_on)
         if goes_on and self.work is not None:
@@ -470,6 +499,10 @@ class Holder:
             out.extend(self.departure.give_up(s, (stage,), reason))
             return
         self.versions.pop(stage, None)
+        if plan.rung is Rung.SNAPSHOT and self.rolls.contradict(stage, begin.base, plan.digest):
+            reason = f"{NOT_LENT}: the roll of step {begin.base.step} here has another digest than the plan"
+            out.extend(self.departure.give_up(s, (stage,), reason))
+            return
         out.extend(self.installs.start(s, plan, begin.base))
 
     def _learn(self, s: Situation, out: Outcome, stage: int, begin: Begin) -> None:
@@ -673,7 +706,8 @@ class Holder:
             return out
         out.extend(self.departure.say(s))
         if s.member and (self.begin is None or self.begin.view != s.view.number):
-            out.send(s.view.leader, self.status(s, s.view))
+            self._tell_leader(s, out, s.view)
+        out.extend(self.rolls.say(s, self.disk.told()))
         hung = self.installs.hung(s)
         if hung is not None:  # another may try (invariant I8); compute may be what hangs
             reason = f"the rebuild of stage {hung} takes longer than {settings.install_seconds:.0f} s"

@@ -23,6 +23,7 @@ from ftnode.protocol.leader.progress import ViewProgress
 from ftnode.protocol.leader.recruiting import Recruiting
 from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
+from ftnode.protocol.leader.roll_call import RollCall
 from ftnode.protocol.leader.spoilt_steps import odd_ones
 from ftnode.protocol.recovery.copies import in_words, keepers
 from ftnode.protocol.recovery.install_plans import Hopeless, plan_installs, usable_copies
@@ -46,6 +47,8 @@ from ftnode.protocol.words.messages import (
     PollReply,
     Ready,
     Resign,
+    Rolled,
+    Saved,
     Status,
     Suspect,
     Waits,
@@ -70,6 +73,7 @@ class Leader:
     ) -> None:
         self.view, self.memory, self.chronicle, self.balloting = view, memory, chronicle, balloting
         self.progress = ViewProgress()
+        self.rolls = RollCall(view)
         self._first_base: int | None = None
         """The step of the base with which the view began; totals are told along with it."""
         self._copied: tuple[tuple[int, Peer], ...] | None = None
@@ -579,6 +583,19 @@ class Leader:
         out.note("poisoned", f"step {begin.step} {what}: {why}", step=str(begin.step))
         self._begin(s, out, begin.base, begin.skipped, begin.installs, None, not again)
 
+    # -- rolls
+
+    def on_saved(self, s: Situation, sender: Peer, saved: Saved) -> Outcome:
+        return self.rolls.on_saved(s, sender, saved, self.progress.base)
+
+    def on_rolled(self, s: Situation, sender: Peer, rolled: Rolled) -> Outcome:
+        """A signature, or what a member's disk keeps."""
+        if not rolled.whole:
+            return self.rolls.on_rolled(s, sender, rolled.roll)
+        if sender in s.members and sender != s.me:
+            self.memory.hear_roll(sender, rolled.roll)
+        return Outcome()
+
     # -- who goes and who comes
 
     def on_waits(self, s: Situation, sender: Peer, waits: Waits) -> Outcome:
@@ -707,6 +724,8 @@ class Leader:
             if held is None and self.leavers.held_since is not None and (begin := progress.begin) is not None:
                 out.note("leaver", f"step {begin.step} is put off: a stage would go with those who leave")
                 self._begin(s, out, begin.base, begin.skipped, begin.installs, None, False)
+                out.extend(self.rolls.call(s, begin.base) if s.settings.snapshot_every else ())
+            out.extend(self.rolls.beat(s))
             out.extend(self.learners.beat(s))
             out.extend(self._seek_left_out(s))
         if balloting.proposing:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from ftnode.protocol.leader.disputes import Disputes
 from ftnode.protocol.leader.spoilt_steps import SpoiltSteps
 from ftnode.protocol.liveness.deadlines import Deadline
+from ftnode.protocol.recovery.disk_versions import PEERS_MAX
+from ftnode.protocol.recovery.rolls import ROLLS_TOLD, complete
 from ftnode.protocol.recovery.short_notice import Notice
-from ftnode.protocol.words.messages import Ready
+from ftnode.protocol.words.messages import Ready, Roll
 from ftnode.protocol.words.types import Peer, Version
 
 DOUBLINGS_MAX = 6
@@ -78,6 +80,10 @@ class LeaderMemory:
     """When the last of those failures was."""
     forgave: int = 0
     """How often they were forgotten since the last commit, because nothing was possible without."""
+    rolls: dict[str, tuple[Roll, ...]] = field(default_factory=dict)
+    """PeerId → the rolls that its disk keeps, by its own word, the newest last."""
+    rolls_heard: int = 0
+    """How often one was told of that was new."""
     known_step: int = 0
     """The newest committed step that was known when we founded a lineage from disks."""
     unheard: dict[Peer, float] = field(default_factory=dict)
@@ -179,6 +185,23 @@ class LeaderMemory:
         self.broken.clear()
         self.forgave += 1
         return True
+
+    def hear_roll(self, peer: Peer, roll: Roll) -> None:
+        """A peer's disk keeps it."""
+        before = self.rolls.pop(peer.id, ())
+        if roll not in before:
+            before = (*before, roll)[-ROLLS_TOLD:]
+            self.rolls_heard += 1
+        self.rolls[peer.id] = before
+        while len(self.rolls) > PEERS_MAX:
+            del self.rolls[next(iter(self.rolls))]
+
+    def rolls_told(self) -> list[Roll]:
+        """All that were told of, each once."""
+        return [*dict.fromkeys(roll for rolls in self.rolls.values() for roll in rolls)]
+
+    def roll_of(self, version: Version | None) -> Roll | None:
+        return next((roll for roll in self.rolls_told() if roll.version == version and complete(roll)), None)
 
     def unstick(self) -> None:
         """Disks are not looked at any more."""

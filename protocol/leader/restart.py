@@ -25,7 +25,9 @@ from ftnode.protocol.recovery.disk_versions import (
     kept_of,
     number_after,
     within,
+    witnessed,
 )
+from ftnode.protocol.recovery.rolls import believed, trusted
 from ftnode.protocol.recovery.standing import Standing
 from ftnode.protocol.situation import GoOnFromDisks, Outcome, Situation
 from ftnode.protocol.words.messages import HALTED
@@ -48,6 +50,8 @@ class DiskReports:
     known: Known
     heard: bool
     """Somebody told of snapshots, reachable or not."""
+    doubtful: tuple[Peer, ...] = ()
+    """Who tells of snapshots that are not to be believed, by the rolls that we have."""
 
 
 class Restart:
@@ -72,7 +76,8 @@ class Restart:
         """Put together anew once a heartbeat, and when others are there: it is asked for at every event of a run that
         halts."""
         beat = s.now // s.settings.heartbeat_seconds
-        when = beat, len(self.progress.statuses), len(self.losses.gone), len(s.presences)
+        told = len(self.progress.statuses), len(s.presences), self.memory.rolls_heard, len(s.own.rolls_kept())
+        when = beat, len(self.losses.gone), *told
         last = self._last
         if last is not None and last.when == when and last.presences is s.presences:
             return last
@@ -92,9 +97,9 @@ class Restart:
             for peer, snapshots in islice(told.items(), PEERS_MAX) if peer.id not in doubted
         }  # fmt: skip
         heard = any(presence.snapshots for presence in s.presences.values()) or any(listed.values())
-        return DiskReports(
-            when, s.presences, {peer: snapshots for peer, snapshots in listed.items() if snapshots}, heard
-        )
+        told_of = {peer: snapshots for peer, snapshots in listed.items() if snapshots}
+        known, doubtful = believed(told_of, trusted(s.own.rolls_kept(), memory.rolls_told()))
+        return DiskReports(when, s.presences, known, heard, tuple(sorted(doubtful)))
 
     def _possible(self, s: Situation) -> Possible:
         base, settings = self.progress.base, s.settings
@@ -105,6 +110,8 @@ class Restart:
         seen = self._seen(s)
         if self._found is None or self._found[0] is not seen or self._found[1] != committed:
             every = common(seen.known, settings)
+            if not s.own.rolls_kept():
+                every = witnessed(every, seen.known)
             highest = max(committed, credible_step(seen.known, every))
             self._found = seen, committed, (highest, within(every, highest, settings), every)
         return self._found[2]
@@ -190,6 +197,9 @@ class Restart:
         out, settings, memory, progress = Outcome(), s.settings, self.memory, self.progress
         highest, found, _ = self._possible(s)
         best = found[0] if found else None
+        if doubtful := self._seen(s).doubtful:
+            names = ", ".join(map(str, doubtful))
+            out.note("disk", f"does not count on snapshots of {names} that no quorum known here has signed or tells of")
         if memory.stuck_since is None:
             memory.stuck_since = s.now
         if best is not None:

@@ -99,6 +99,16 @@ def within(found: Iterable[CommonVersion], highest: int, settings: Settings) -> 
     return [one for one in found if not reach or highest - one.version.step <= reach]
 
 
+def witnessed(found: list[CommonVersion], known: Mapping[Peer, Iterable[Snapshot]]) -> list[CommonVersion]:
+    """For who has no roll (rolls.py): where several tell of a version, one of which a single PeerId tells counts for
+    nothing."""
+    told: dict[Version, set[str]] = {}
+    for peer, snapshots in known.items():
+        for snapshot in snapshots:
+            told.setdefault(snapshot.version, set()).add(peer.id)
+    return [one for one in found if len(told[one.version]) > 1] or found
+
+
 def credible_step(known: Mapping[Peer, Iterable[Snapshot]], possible: Iterable[CommonVersion]) -> int:
     """The highest step that is known from disks: one that two peers tell of, or that is possible. One liar cannot make
     a swarm wait for a step that never was."""

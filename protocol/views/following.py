@@ -25,11 +25,11 @@ from ftnode.protocol.views.former_holders import FormerHolder
 from ftnode.protocol.views.founding import found, founded_for_us, on_disks
 from ftnode.protocol.views.given_up import GivenUpLineages
 from ftnode.protocol.views.lineage_rank import ABOUT, behind, judges, own_step, wins
-from ftnode.protocol.views.proofs import Known, Proofs
+from ftnode.protocol.views.proofs import LINEAGES_KEPT, Known, Proofs
 from ftnode.protocol.views.succession import fork, next_view, restart, revive
 from ftnode.protocol.words.effects import PublishView, Search
 from ftnode.protocol.words.events import Directory
-from ftnode.protocol.words.messages import HALTED, Certificate, Heartbeat, founding_proof
+from ftnode.protocol.words.messages import HALTED, Certificate, Heartbeat, Roll, founding_proof
 from ftnode.protocol.words.types import Peer, Version, names_of
 from ftnode.protocol.words.view import Lineage, View
 
@@ -68,6 +68,8 @@ class Following:
         self._came_back_from = ""
         """The lineage that we yielded to and left again. Who yields to it once more stays, also when it halts: ours did
         not go on either."""
+        self._false: dict[str, float] = {}
+        """Lineages that go on from snapshots in which we did not believe, and since when."""
         self._answered: dict[Peer, float] = {}
         """Whom we told of our lineage, and when: once per heartbeat to each, since neither side may find the other one
         better as long as one does not know where it stands."""
@@ -119,17 +121,52 @@ class Following:
         if view.run != s.settings.run or len(view.holders) != s.settings.stage_count:
             return out
         proof = message.proof if view == message.view else self.proofs.of(view)
-        if mine is None:
+        if self._is_false(s, view):
+            self._answer(s, out, sender)
+        elif mine is None:
             wrong = self.given_up.was_wrong(message.view, sender)
             if message.quorate or wrong or not self.given_up.keeps_from(view):
                 out.append(TakeUp(view, proof))
         elif view.lineage.id == mine.lineage.id:
             self._same_lineage(s, out, sender, message, mine)
+        elif self._doubts(s, view, message.roll):
+            self._disbelieve(s, out, sender, view)
         elif founded_for_us(s, self.former, sender, view) and self.proofs.akin(proof):
             out.append(TakeUp(view, proof))
         else:
             self._meet(s, out, sender, message, Known(view, proof))
         return out
+
+    def _doubts(self, s: Situation, view: View, shown: Roll | None) -> bool:
+        """It goes on from snapshots that a quorum of those whom we know has not signed, though they are about (rule
+        44). Only of a lineage that is founded for us, or while ours has nothing to lose but what is on disks."""
+        assert s.view is not None
+        present = {peer.id for peer in (*s.presences, *s.members, s.me)}
+        idle = s.view.lineage.start is None and not s.own.ours
+        ours = idle or s.view.digest() == view.previous
+        return ours and view.lineage.from_disks and s.own.disbelieves(view.lineage.start, shown, present)
+
+    def _disbelieve(self, s: Situation, out: Outcome, sender: Peer, view: View) -> None:
+        """We do not yield to it for as long as we have another one."""
+        assert view.lineage.start is not None
+        step = view.lineage.start.step
+        text = f"does not follow {sender} to snapshots of step {step}: nobody whom this node knows has signed them"
+        out.note("disk", text, peer=sender.id)
+        self._false.pop(view.lineage.id, None)
+        self._false[view.lineage.id] = s.now
+        while len(self._false) > LINEAGES_KEPT:
+            del self._false[next(iter(self._false))]
+        self._answer(s, out, sender)
+
+    def _is_false(self, s: Situation, view: View) -> bool:
+        """Should we find nobody else, we may be the ones who do not know."""
+        since = self._false.get(view.lineage.origin)
+        return since is not None and (s.quorate or s.now - since < 3 * s.settings.restart_wait_seconds)
+
+    def _answer(self, s: Situation, out: Outcome, sender: Peer) -> None:
+        """Show whoever goes by another lineage what ours is."""
+        if self.vouches(s) and may_say(self._answered, sender, s):
+            out.append(ShowView(sender))
 
     def _same_lineage(self, s: Situation, out: Outcome, sender: Peer, message: Certificate, mine: View) -> None:
         """A later view of our lineage counts when it follows from ours. What we go by on the directory's word alone
@@ -246,7 +283,7 @@ class Following:
     def on_directory(self, s: Situation, certificates: Sequence[View]) -> list[View]:
         """The certificates to `consider`, one after the other; then comes `after_directory`."""
         self.former.read(s)
-        listed = self.given_up.read(s, certificates)
+        listed = self.given_up.read(s, [each for each in certificates if not self._is_false(s, each)])
         self._searched_empty = not listed and not self.given_up.doubtful(s)
         return [each for each in listed if each.run == s.settings.run and len(each.holders) == s.settings.stage_count]
 
@@ -270,7 +307,9 @@ class Following:
         somebody of our view can be asked. `certificate`: the one that is listed, or a later one of its lineage that we
         had before."""
         out, mine = Outcome(), s.view
-        if mine is None and self.given_up.keeps_from(certificate):
+        if mine is not None and self._doubts(s, certificate, None):
+            out.append(AskAround((certificate.leader,)))  # who may have a roll
+        elif mine is None and self.given_up.keeps_from(certificate):
             # a record of it is not enough, a word is
             out.append(AskAround(tuple(set(listed.members()) - s.liveness.refused)))
         elif mine is None:

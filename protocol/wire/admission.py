@@ -101,6 +101,10 @@ def _makes_sense(sender: Peer, message: ms.Message, view: View | None, settings:
             return _waits(message, settings)
         case ms.Show():
             return len(message.tensors) + len(message.taken) <= SHOWN_MAX and _attempt(message.attempt)
+        case ms.Saved():
+            return len(message.snapshots) <= TOLD_MAX and all(sensible(kept, settings) for kept in message.snapshots)
+        case ms.Rolled():
+            return sensible_roll(message.roll, settings)
 
 
 def well_formed(view: View, settings: Settings) -> bool:
@@ -145,6 +149,18 @@ def sensible_presence(presence: Presence, settings: Settings) -> bool:
         and len(presence.site) <= SITE_MAX
         and len(presence.snapshots) <= TOLD_MAX
         and all(sensible(snapshot, settings) for snapshot in presence.snapshots)
+    )
+
+
+def sensible_roll(roll: ms.Roll, settings: Settings) -> bool:
+    """A roll that every part of the core can work with."""
+    return (
+        well_formed(roll.view, settings)
+        and could_be_kept(roll.version, settings)
+        and len(roll.digests) == settings.stage_count
+        and all(len(digest) <= NAME_MAX for digest in roll.digests)
+        and _signatures(roll.signed)
+        and roll.signers() <= set(roll.view.members())
     )
 
 
@@ -272,13 +288,18 @@ def _certificate(message: ms.Certificate, settings: Settings) -> bool:
         and len(between) <= BETWEEN_MAX
         and all(well_formed(link.view, settings) and _proof(link.proof) for link in between)
         and all(link.view.lineage == message.view.lineage for link in between)
+        and (message.roll is None or sensible_roll(message.roll, settings))
     )
 
 
 def _proof(proof: ms.Proof) -> bool:
-    voters = [each.voter for each in proof.signed]
-    sized = all(len(each.signature) <= SIGNATURE_MAX for each in proof.signed)
-    return 0 < len(voters) == len(set(voters)) <= GROUP_MAX and sized and _number(proof.ballot.number, BALLOTS_MAX)
+    return bool(proof.signed) and _signatures(proof.signed) and _number(proof.ballot.number, BALLOTS_MAX)
+
+
+def _signatures(signed: tuple[ms.Signed, ...]) -> bool:
+    """At most one of each."""
+    voters = [each.voter for each in signed]
+    return len(voters) == len(set(voters)) <= GROUP_MAX and all(len(each.signature) <= SIGNATURE_MAX for each in signed)
 
 
 def _offer(message: ms.Offer, settings: Settings) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ftnode.protocol.words.messages import Commit, Donor, Message, Plan
+from ftnode.protocol.words.messages import Commit, Donor, Message, Plan, Roll
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Attempt, Handle, Peer, Version
 from ftnode.protocol.words.view import View
@@ -311,6 +311,13 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepRoll:
+    """Keep this roll on the disk, beside the snapshots. Answers Rolls."""
+
+    roll: Roll
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The participant has left; the node may end."""
 
@@ -319,14 +326,14 @@ class Stop:
 
 Effect = (
     Send | Dial | Know | Compute | Apply | Discard | Release | Install | Keep | DropCopy | Forget | RestartCompute
-    | Announce | PublishView | Committed | Search | Strike | Note | Save | Stop
+    | Announce | PublishView | Committed | Search | Strike | Note | Save | KeepRoll | Stop
 )  # fmt: skip
 
 EFFECTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Send, Dial, Know, Compute, Apply, Discard, Release, Install, Keep, DropCopy, Forget, RestartCompute, Announce,
-        PublishView, Committed, Search, Strike, Note, Save, Stop,
+        PublishView, Committed, Search, Strike, Note, Save, KeepRoll, Stop,
     )
 }  # fmt: skip
 TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ftnode.protocol.words.effects import Reduce, Task
-from ftnode.protocol.words.messages import Commit, Message
+from ftnode.protocol.words.messages import Commit, Message, Roll
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.types import Credit, Handle, PartSeen, Peer, Snapshot, Version
 from ftnode.protocol.words.view import View
@@ -172,6 +172,13 @@ class Snapshots:
 
 
 @dataclass(frozen=True, slots=True)
+class Rolls:
+    """The rolls that our disk keeps from now on, in the order in which they were kept. Comes first at a start."""
+
+    kept: tuple[Roll, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class History:
     """Commits that a donor told of along with its weights, oldest first."""
 
@@ -227,15 +234,15 @@ class Stay:
 
 Event = (
     Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | StageLost | Done | SumOwed | Installed
-    | InstallFailed | Kept | KeepFailed | Snapshots | History | Credited | Directory | DirectoryLost | Moved | Leave
-    | Stay | Seen
+    | InstallFailed | Kept | KeepFailed | Snapshots | Rolls | History | Credited | Directory | DirectoryLost | Moved
+    | Leave | Stay | Seen
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, StageLost, Done, SumOwed, Installed, InstallFailed,
-        Kept, KeepFailed, Snapshots, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
+        Kept, KeepFailed, Snapshots, Rolls, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
         Seen,
     )
 }  # fmt: skip

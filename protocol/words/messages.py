@@ -6,7 +6,9 @@ a message of a step its step and attempt as well (rule 4). `Boundary` alone is f
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 from ftnode.protocol.words.codec import encode_canonical
@@ -71,6 +73,36 @@ class Link:
 
     view: View
     proof: Proof
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """What members say of one commit: it was made in this view's lineage, and a snapshot of each stage has this digest
+    (rule 46). It counts with the signatures of a quorum of the view's voters, and of each stage when most of its
+    holders are among those who signed."""
+
+    view: View
+    version: Version
+    digests: tuple[str, ...]
+    """Of each stage; empty where its holders have not told, or do not agree."""
+    signed: tuple[Signed, ...]
+
+    def digest(self) -> str:
+        """Of what is signed."""
+        return _roll_digest(self.view, self.version, self.digests)
+
+    def signers(self) -> frozenset[Peer]:
+        return frozenset(each.voter for each in self.signed)
+
+
+@lru_cache(maxsize=64)
+def _roll_digest(view: View, version: Version, digests: tuple[str, ...]) -> str:
+    return hashlib.blake2b(encode_canonical((view.digest(), version, digests)), digest_size=16).hexdigest()
+
+
+def roll_bytes(member: Peer, digest: str) -> bytes:
+    """What a member signs: in this life of it, it knows the commit of the roll of this digest, and its own stages."""
+    return encode_canonical(("ftnode roll", member, digest))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +197,8 @@ class Certificate:
     """None: the sender knows the view from the directory alone."""
     between: tuple[Link, ...] = ()
     """Views between that of the receiver and this one, oldest first, where it needs them to follow the proof."""
+    roll: Roll | None = field(default=None, repr=False)
+    """Of a lineage that goes on from disks: the roll of the version that it goes on from, where the sender has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,6 +490,27 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
+class Saved:
+    """To the leader: these snapshots of my stages, of one version, are whole on my disk, and I have no roll of it."""
+
+    lineage: str
+    view: int
+    snapshots: tuple[Snapshot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rolled:
+    """From the leader: sign this roll, which nobody has signed yet, or keep it as it is. To the leader: my signature
+    for it; or, before anything has begun here, one that my disk keeps."""
+
+    lineage: str
+    view: int
+    roll: Roll
+    whole: bool
+    """It has the signatures that it will have."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """The tensor of (microbatch, visit, direction) is with `peer`, who has acknowledged it (`stored`) or not.
 
@@ -532,18 +587,19 @@ class Stored:
 
 Vote = Prepare | Promise | Propose | Accepted | Outbid
 """What the voters say to each other of the next view."""
-ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign | Waits
+ToLeader = Suspect | PollReply | Answer | Status | Ready | Poisoned | Resign | Waits | Saved
 """What members, and those who are asked to become members, say to the leader of their view."""
 Message = (
     Heartbeat | Certificate | Introduction | Suspect | Poll | PollReply | Offer | Answer | Prepare | Promise | Propose
-    | Accepted | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored | Waits | Show
+    | Accepted | Outbid | Status | Begin | Share | Ready | Poisoned | Resign | Boundary | Stored | Waits | Show | Saved
+    | Rolled
 )  # fmt: skip
 
 MESSAGES: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Heartbeat, Certificate, Introduction, Suspect, Poll, PollReply, Offer, Answer, Prepare, Promise, Propose,
-        Accepted, Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored, Waits, Show,
+        Accepted, Outbid, Status, Begin, Share, Ready, Poisoned, Resign, Boundary, Stored, Waits, Show, Saved, Rolled,
     )
 }  # fmt: skip
 
@@ -565,6 +621,6 @@ def lineage_of(message: Message) -> str | None:
     return message.view.lineage.id if isinstance(message, (Certificate, Propose)) else getattr(message, "lineage", None)
 
 
-__all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Link", "Message", "Plan", "Proof", "Signed",
-           "StageReport", "StageResult", "StageStatus", "Wait", "founding_proof", "lineage_of", "views_in",
-           "vote_bytes"]  # fmt: skip
+__all__ = [*MESSAGES, "Ballot", "Commit", "Contact", "Donor", "Lineage", "Link", "Message", "Plan", "Proof", "Roll",
+           "Signed", "StageReport", "StageResult", "StageStatus", "Wait", "founding_proof", "lineage_of", "roll_bytes",
+           "views_in", "vote_bytes"]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -14,7 +14,7 @@ from ftnode.protocol.step.attempt import StepWork
 from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.probation import Probation
 from ftnode.protocol.words.crowds import NOBODY_KNOWN
-from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, StageReport, StageStatus, Status
+from ftnode.protocol.words.messages import Begin, Commit, Heartbeat, Roll, StageReport, StageStatus, Status
 from ftnode.protocol.words.records import Presence
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Copied, Peer, Snapshot, Version
@@ -58,6 +58,8 @@ class Held:
     given_up: View | None = None
     learning: tuple[int, ...] = ()
     snapshots: tuple[Snapshot, ...] = ()
+    rolls: tuple[Roll, ...] = ()
+    false_starts: tuple[Version, ...] = ()
     moves: Moves = field(default_factory=lambda: moved(NOW))
     doubts: Doubts = field(default_factory=Doubts)
 
@@ -76,6 +78,12 @@ class Held:
 
     def snapshots_told(self) -> tuple[Snapshot, ...]:
         return self.snapshots
+
+    def rolls_kept(self) -> tuple[Roll, ...]:
+        return self.rolls
+
+    def disbelieves(self, start: Version | None, shown: Roll | None, present: Collection[str]) -> bool:
+        return start in self.false_starts and shown is None
 
 
 @dataclass

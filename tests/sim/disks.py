@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ftnode.protocol.words.events import Snapshots
+from ftnode.protocol.recovery.rolls import with_roll
+from ftnode.protocol.words.events import Rolls, Snapshots
+from ftnode.protocol.words.messages import Roll
 from ftnode.protocol.words.records import EPOCH_MAX
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Attempt, Peer, Snapshot, Version
@@ -40,12 +42,13 @@ def lies(settings: Settings) -> tuple[Snapshot, ...]:
 class Disks:
     """By PeerId, in the order of the saves."""
 
-    __slots__ = ("chance", "held", "liars", "seconds", "spoils", "world")
+    __slots__ = ("chance", "held", "liars", "rolls", "seconds", "spoils", "world")
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.chance = random.Random(f"disks {world.seed}")
         self.held: dict[str, list[Saved]] = {}
+        self.rolls: dict[str, tuple[Roll, ...]] = {}
         self.seconds = 0.6
         """A save takes at most so long."""
         self.liars: set[str] = set()
@@ -83,8 +86,20 @@ class Disks:
         self.held[host.peer.id] = [one for one in disk if one not in older]
         self.tell(host)
 
+    def keep_roll(self, host: Host, roll: Roll) -> None:
+        """A moment later it is on the disk."""
+        sealed = self.world.seals.sealed_roll(host.peer, roll)
+        self.world.at(self.world.now + 0.01, self._roll_kept, (host, sealed))
+
+    def _roll_kept(self, host: Host, roll: Roll) -> None:
+        if host.alive:
+            self.rolls[host.peer.id] = with_roll(self.rolls.get(host.peer.id, ()), roll)
+            self.world.deliver(host, Rolls(self.rolls[host.peer.id]))
+
     def tell(self, host: Host) -> None:
         """The node looks at its disk."""
+        if (rolls := self.rolls.get(host.peer.id)) and rolls != host.participant.holder.rolls.kept:
+            self.world.deliver(host, Rolls(rolls))
         told = tuple(saved.snapshot for saved in self.held.get(host.peer.id, ()))
         if host.peer.id in self.liars:
             told = (*lies(self.world.settings), *(replace(snapshot, digest="0") for snapshot in told))
@@ -94,6 +109,7 @@ class Disks:
     def lose(self, peer_id: str) -> None:
         """The disk breaks."""
         self.held.pop(peer_id, None)
+        self.rolls.pop(peer_id, None)
 
     def lends(self, host: Host, effect: Install) -> tuple[Saved | None, Peer | None]:
         """What the plan's first donor that can be asked has of it, and the last one asked in vain."""

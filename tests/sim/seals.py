@@ -8,10 +8,12 @@ from functools import partial
 
 from ftnode.node.links.seals import Seals
 from ftnode.protocol.words.errors import PeerError
-from ftnode.protocol.words.messages import Accepted, Ballot, Certificate, Message, Proof, Signed
+from ftnode.protocol.words.messages import Accepted, Ballot, Certificate, Message, Proof, Roll, Rolled, Signed
 from ftnode.protocol.words.types import Peer
 from ftnode.protocol.words.view import View
 from tests.sim.checks import Violation
+
+SEALED = (Accepted, Certificate, Rolled)
 
 
 def made_by(peer_id: str, data: bytes) -> bytes:
@@ -26,13 +28,17 @@ class WorldSeals:
         self._checking = Seals(Peer("", 0), verify=lambda peer_id, data, made: made == made_by(peer_id, data))
 
     def sealed(self, sender: Peer, message: Message) -> Message:
-        if type(message) is Accepted or type(message) is Certificate:
+        if type(message) in SEALED:
             return Seals(sender, lambda data: made_by(sender.id, data)).sealed(message)
         return message
 
+    def sealed_roll(self, keeper: Peer, roll: Roll) -> Roll:
+        """As the keeper's disk keeps it."""
+        return Seals(keeper, lambda data: made_by(keeper.id, data)).sealed_roll(roll)
+
     def objection(self, sender: Peer, message: Message) -> str:
         """Why the message is refused, or nothing."""
-        if type(message) is Accepted or type(message) is Certificate:
+        if type(message) in SEALED:
             try:
                 self._checking.check(sender, message)
             except PeerError as error:

@@ -20,10 +20,12 @@ from ftnode.protocol.words.messages import (
     Message,
     Proof,
     Resign,
+    Roll,
+    Rolled,
     Signed,
     founding_proof,
 )
-from ftnode.protocol.words.types import Peer
+from ftnode.protocol.words.types import Attempt, Peer, Version
 
 KEYS = [Ed25519PrivateKey.generate() for _ in range(3)]
 A, B, C = PEERS = [Peer(peer_id_of(key.public_key().public_bytes_raw()), 7) for key in KEYS]
@@ -138,3 +140,36 @@ def test_what_is_not_signed_passes_and_without_a_key_nothing_is_signed() -> None
     Seals(A).check(B, resign)
     with pytest.raises(LocalError):
         Seals(A).sealed(Accepted("l", 1, BALLOT, VIEW.digest()))
+
+
+ROLL = Roll(VIEW, Version(10, "commit", Attempt(1, 10)), ("x", "y", "z"), ())
+
+
+def signed_roll(*peers: Peer) -> Roll:
+    """As each of them sends it."""
+    roll = ROLL
+    for peer in peers:
+        sealed = of(peer).sealed(Rolled("l", 1, replace(roll, signed=(*roll.signed, Signed(peer, ""))), False))
+        assert isinstance(sealed, Rolled)
+        roll = sealed.roll
+    return roll
+
+
+def test_a_roll_is_signed_like_a_view_and_checked_wherever_it_is_shown() -> None:
+    roll = signed_roll(A, B)
+    for message in (Rolled("l", 1, roll, True), replace(shown(None), roll=roll)):
+        Seals(C).check(A, message)
+    other = replace(ROLL.version, step=11)
+    for false in (
+        replace(roll, version=other), replace(roll, digests=("x", "y", "w")), replace(roll, view=OTHER),
+        replace(roll, signed=(Signed(C, roll.signed[0].signature),)), replace(roll, signed=(Signed(C, ""),)),
+    ):  # fmt: skip
+        for message in (Rolled("l", 1, false, True), replace(shown(None), roll=false)):
+            with pytest.raises(PeerError, match="a signature that is not by"):
+                Seals(C).check(A, message)
+
+
+def test_a_vote_is_no_signature_of_a_roll() -> None:
+    false = replace(ROLL, signed=(Signed(A, vote(A).signature),))
+    with pytest.raises(PeerError):
+        Seals(C).check_roll(false)

@@ -1,0 +1,85 @@
+"""The rolls that a home keeps beside the snapshots of a run: HOME/snapshots/RUN/rolls.json, the oldest first.
+
+They are few and small, and public: all nodes of a home share them. What cannot be read, or has a signature that is not
+by whom it names, counts for nothing, and the node goes on as one that has none.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from ftnode.node.home.files import folder_of, write_file
+from ftnode.node.links.seals import Seals
+from ftnode.node.snapshots.disk import locked
+from ftnode.node.snapshots.store import FOLDER
+from ftnode.protocol.recovery.rolls import ROLLS_KEPT, with_roll
+from ftnode.protocol.wire.admission import sensible_roll
+from ftnode.protocol.words.codec import from_plain, to_plain
+from ftnode.protocol.words.errors import PeerError
+from ftnode.protocol.words.events import Event, Rolls
+from ftnode.protocol.words.messages import Roll
+from ftnode.protocol.words.settings import Settings
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "rolls.json"
+BYTES_MAX: Final = 16 << 20
+
+
+class RollBook:
+    """Of one run. `seals`: ours, which fill in what we have signed, and check what is read."""
+
+    def __init__(
+        self, home: Path, run: str, settings: Settings, seals: Seals, deliver: Callable[[Event], None]
+    ) -> None:
+        self._home, self._folder = home, f"{FOLDER}/{run}"
+        self._settings, self._seals, self._deliver = settings, seals, deliver
+        self._writing = trio.CapacityLimiter(1)
+        self._kept: tuple[Roll, ...] = ()
+
+    def tell(self) -> None:
+        """What lies there, when the node begins."""
+        self._kept = self._read()
+        if self._kept:
+            self._deliver(Rolls(self._kept))
+
+    async def keep(self, roll: Roll) -> None:
+        """On the disk, and then told. When the disk refuses, it is known for as long as this node lives."""
+        roll = self._seals.sealed_roll(roll)
+        in_thread: Any = trio.to_thread.run_sync  # the stubs of trio-typing do not know that option
+        try:
+            self._kept = await in_thread(self._write, roll, limiter=self._writing)
+        except OSError as error:
+            log.warning("the roll of step %d is not kept: %s", roll.version.step, error)
+            self._kept = with_roll(self._kept, roll)
+        self._deliver(Rolls(self._kept))
+
+    def _write(self, roll: Roll) -> tuple[Roll, ...]:
+        with folder_of(self._home, self._folder) as folder, locked(self._home / self._folder):
+            kept = with_roll(self._read() or self._kept, roll)
+            write_file(self._home, folder, NAME, json.dumps([to_plain(each) for each in kept]) + "\n", sync=True)
+        return kept
+
+    def _read(self) -> tuple[Roll, ...]:
+        path = self._home / self._folder / NAME
+        try:
+            if path.stat().st_size > BYTES_MAX:
+                raise ValueError(f"{path.stat().st_size} bytes")
+            found = json.loads(path.read_text(encoding="utf-8"))
+            rolls = from_plain(tuple[Roll, ...], found)[-ROLLS_KEPT:]
+            for roll in rolls:
+                if not sensible_roll(roll, self._settings):
+                    raise ValueError("no roll of this run")
+                self._seals.check_roll(roll)
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError, RecursionError, PeerError) as error:
+            log.warning("the rolls in %s are not used: %s", path, error)
+            return ()
+        return tuple(rolls)
