@@ -100,3 +100,11 @@ class Admission(Protocol):
     def stranger_in(self, views: Iterable[View]) -> str:
         """A peer that one of the views names and that may take no part, or nothing."""
         ...
+
+    def names_stranger(self, peer_id: str) -> None:
+        """This peer has named somebody who may take no part, as far as is known here."""
+        ...
+
+    def has_lied(self, peer_id: str) -> None:
+        """The peer was let go as a liar, or banned."""
+        ...

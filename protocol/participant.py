@@ -427,6 +427,11 @@ class Participant:
                 self.note("directory", f"the directory does not answer: {event.reason}")
             case ev.Seen():
                 self.peers.see(event.peer, event.network, self.members, self.memory.pupils())
+            case ev.Vouched():
+                self.peers.vouched(event.answers)
+                self.changed()
+            case ev.Lied():
+                self.chronicle.probation.renew(self.peers.crowds.answered_with(event.peer_id))
             case ev.Moved():
                 self._on_moved(event)
             case ev.Leave():

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 ERRORS = "cli_join"
 
+VOUCHER_BYTES_MAX = 16_384
 SITE = re.compile(r"[\w.:/-]{0,64}")
 
 
@@ -48,6 +49,10 @@ def _site(_context: click.Context, _option: click.Parameter, name: str) -> str:
 @click.command()
 @click.argument("run", metavar="MANIFEST|LINK")
 @peer_option
+@click.option(
+    "--voucher", metavar="TEXT|FILE", default="",
+    help="By which a volunteer of the run vouches for this node (ftnode run vouch). It is kept for the next start.",
+)  # fmt: skip
 @click.option("--allow-unsigned", is_flag=True, help="Join a run whose manifest nobody has signed.")
 @click.option("--hold", type=click.IntRange(1), help="Stages to hold at most; default: as many as fit into memory.")
 @click.option(
@@ -152,7 +157,7 @@ def _site(_context: click.Context, _option: click.Parameter, name: str) -> str:
 @json_option
 @home_option
 def join(
-    run: str, peers: tuple[str, ...], allow_unsigned: bool, hold: int | None, data: str | None, start: str | None,
+    run: str, peers: tuple[str, ...], voucher: str, allow_unsigned: bool, hold: int | None, data: str | None, start: str | None,
     data_limit: float, keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None,
     listen: tuple[str, ...], announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float,
     log_dir: str | None, log_limit: float, dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
@@ -226,11 +231,32 @@ def join(
         name=name,
         site=site,
         start=model_folder,
+        voucher=voucher_text(voucher),
     )
 
     from ftnode.node.life.lives import run as volunteer
 
     return volunteer(config)
+
+
+def voucher_text(given: str) -> str:
+    """What was typed, or what stands in the file of that name. Raises UserError: 65 for what is none, 66 for a file that
+    cannot be read."""
+    if not given:
+        return ""
+    from ftnode.node.manifests.joining import read_voucher
+
+    text = given.strip()
+    if not text.startswith("ftvouch1."):
+        path = typed_path(given)
+        try:
+            with path.open("rb") as file:
+                text = file.read(VOUCHER_BYTES_MAX).decode("ascii", "replace").strip()
+        except OSError as error:
+            why = error.strerror
+            raise UserError(f"--voucher {given[:60]}: {why}; pass the text that begins with ftvouch1.", 66) from None
+    read_voucher(text)
+    return text
 
 
 def _devices(named: str, compute: str, manifest: Manifest, shared: bool) -> Devices:

@@ -150,6 +150,7 @@ run_group = LazyGroup(
         "validate": ("ftnode.node.cli.manifest:validate", "Check a manifest and say what it needs."),
         "show": ("ftnode.node.cli.manifest:show", "Print a manifest's values, sizes and link."),
         "sign": ("ftnode.node.cli.manifest:sign_manifest", "Sign a manifest after an edit."),
+        "vouch": ("ftnode.node.cli.vouch:vouch", "Vouch for somebody who wants to take part."),
         "fetch": ("ftnode.node.cli.run_peers:fetch", "Get the manifest behind a link."),
         "push": ("ftnode.node.cli.run_peers:push", "Tell a swarm who else may join."),
         "announce": ("ftnode.node.cli.run_peers:announce", "Tell volunteers and watchers something."),

@@ -77,6 +77,8 @@ class Driver:
         """What this node does, counted."""
         self.on_last: Callable[[int, Version], None] | None = None
         """Called when a stage has the weights of the run's last step."""
+        self.on_liar: Callable[[str], None] = lambda peer_id: None
+        """Called when we lead and a peer that others vouched for goes as a liar."""
         self.copies, self.clock = CopyStore(), CoreClock()
         self._events: deque[ev.Event] = deque()
         self._arrived = trio.Event()
@@ -244,6 +246,8 @@ class Driver:
                 self.directory.search()
             case fx.Strike():
                 self.transport.strike(effect.peer.id, effect.reason)
+            case fx.Expose(peer):
+                self.on_liar(peer.id)
             case fx.Note():
                 self.trace.note(now, effect)
                 self.say(effect)

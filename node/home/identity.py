@@ -123,6 +123,23 @@ def take_only(home: Path, name: str) -> Identity:
     return identity
 
 
+def keys_of(home: Path, name: str = VOLUNTEER_NAME) -> Iterator[tuple[str, Sign]]:
+    """(PeerId, what signs by its key) of each identity of a home, also of those that nodes have now: for what a person
+    signs. A lock keeps two nodes from being one peer, and not from reading. Raises UserError as `take_identity`."""
+    for path in _places(home, name):
+        if not path.exists():
+            return
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError as error:
+            raise UserError(f"cannot read the identity {path}: {error.strerror}; check who owns it", 77) from None
+        try:
+            key = _load(path, descriptor)
+        finally:
+            os.close(descriptor)
+        yield peer_id_of(key.public_key().public_bytes_raw()), key.sign
+
+
 def is_taken(home: Path, peer_id: str, name: str = VOLUNTEER_NAME) -> bool:
     """Whether a process has this identity of `home` now."""
     return _taken_place(home, peer_id, name) is not None

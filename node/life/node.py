@@ -85,7 +85,16 @@ from ftnode.protocol.picture import Picture
 from ftnode.protocol.wire.frames import STATE_PROTOCOL
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.errors import UserError
-from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, LinkDown, Moved, Received
+from ftnode.protocol.words.events import (
+    ComputeReady,
+    Directory,
+    DirectoryLost,
+    Lied,
+    LinkDown,
+    Moved,
+    Received,
+    Vouched,
+)
 from ftnode.protocol.words.types import Peer, Version, names_of, spoken_stage
 
 if TYPE_CHECKING:
@@ -98,6 +107,8 @@ log = logging.getLogger(__name__)
 
 NONCE_BITS: Final = 48
 READERS_TOLD: Final = 64
+VOUCHERS_SECONDS: Final = 10.0
+"""From one look at whose voucher has ended to the next."""
 GOODBYE_SECONDS: Final = 0.3
 """After leaving, for the last messages to reach the wire."""
 
@@ -138,7 +149,7 @@ class Node:
         self.book = ManifestBook(manifest, config.manifest_text, config.home, self._on_newer_manifest)
         self.puncher = Puncher(p2pd, lambda: self.reachability.relays, self.book.admits)
         self.transport = self._transport(identity)
-        self.spreading, self.relaying = Spreading(self.book, self.transport), self._relaying()
+        self.spreading, self.relaying = Spreading(self.book, self.transport, self.me.id), self._relaying()
         self.directory = SwarmDirectory(
             RecordKeeper(manifest.run_id, manifest.run.name, self.me, lifetime_of(self.settings.lease_seconds)),
             p2pd, identity.sign, parse_peers(config.peers), self._on_directory,
@@ -172,6 +183,9 @@ class Node:
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
         self.driver.saver = self.saver = saver_for(config, snapshots, self.compute, self._look, self.speaking.say)
+        self.driver.on_liar = self._on_liar
+        self.book.on_vouched, self.book.on_stranger = self._on_vouched, self.spreading.show_to
+        self.book.on_liar = lambda peer_id: self.driver.deliver(Lied(peer_id))
         self.driver.donor, self.driver.on_last = self.donor, self._on_last
         self.exports = ExportServer(
             manifest.run_id, manifest.run.steps, self.arena, self.compute, self._held,
@@ -282,8 +296,9 @@ class Node:
         await self.p2pd.serve(PUNCH_PROTOCOL, self.puncher.handler)
         await self.relaying.service.serve()
         await self.p2pd.serve(SEEN_PROTOCOL, seen_handler(self.p2pd))
-        await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book))
+        await self.p2pd.serve(MANIFEST_PROTOCOL, manifest_handler(self.book, self._leads))
         nursery.start_soon(self.spreading.run)
+        nursery.start_soon(self._watch_vouchers)
         await self._share_files(nursery)
         self._note_running()
         self.speaking.say("join", f"{self.me.id} joins {config.manifest.run.name} ({config.manifest.run_id[:8]})",
@@ -440,12 +455,40 @@ class Node:
         if note.text:
             self.past.note(note)
 
+    def _leads(self, peer_id: str) -> bool:
+        view = self._look().view
+        return view is not None and view.leader.id == peer_id
+
+    def _on_liar(self, peer_id: str) -> None:
+        """We lead: members are told, since each asks newcomers in and checks for itself."""
+        self.book.has_lied(peer_id)
+        self.spreading.tell_of(peer_id, *(peer.id for peer in self._look().members if peer != self.me))
+
+    def _on_vouched(self, newcomers: bool) -> None:
+        """Members that have it from a newcomer tell all others, so that no view surprises them."""
+        self.driver.deliver(Vouched(tuple(sorted(self.book.vouching.answers_for().items()))))
+        if newcomers:
+            self.spreading.show_to(*(peer.id for peer in self._look().members if peer != self.me))
+
+    async def _watch_vouchers(self) -> None:
+        """Whose voucher has ended is cut off, we ourselves, too."""
+        known = None
+        while self.config.manifest.membership.join == "vouched" or self.book.manifest.membership.join == "vouched":
+            now = self.book.vouching.answers_for()
+            if now != known:
+                known = now
+                self._on_vouched(newcomers=False)
+                self.transport.drop_unlisted()
+            if not self.book.admits(self.me.id):
+                self._fail(UserError(not_listed(self.book.manifest, self.me.id), 77))
+            await trio.sleep(VOUCHERS_SECONDS)
+
     def _on_refusal(self, peer: Peer, reason: str) -> None:
         line = self._about_peers.passed(peer.id, f"{peer} refuses us: {reason}", trio.current_time())
         if line:
             self.speaking.say("refused", line, peer=peer.id)
         if not self.book.admits(self.me.id):
-            self._fail(UserError(not_listed(self.me.id), 77))
+            self._fail(UserError(not_listed(self.book.manifest, self.me.id), 77))
         self.spreading.show_to(peer.id)
 
     def _on_newer_manifest(self, manifest: Manifest) -> None:
@@ -454,7 +497,7 @@ class Node:
         self.transport.drop_unlisted()
         self.spreading.show_to(*(peer.id for peer in self._look().members if peer != self.me))
         if not self.book.admits(self.me.id):
-            self._fail(UserError(not_listed(self.me.id), 77))
+            self._fail(UserError(not_listed(self.book.manifest, self.me.id), 77))
 
     def _tell_announcement(self, manifest: Manifest) -> None:
         """Once for each that is another than before."""

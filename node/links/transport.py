@@ -182,6 +182,8 @@ class Transport:
         no offence. Raises PeerError for false signatures."""
         self._seals.check(sender, message)
         stranger = self._book.stranger_in(views_in(message)) if self._book is not None else ""
+        if self._book is not None and stranger:
+            self._book.names_stranger(sender.id)
         return f"it names {stranger} as a member, who is not on the list that we have" if stranger else ""
 
     def handled(self, event: Received) -> None:
@@ -229,6 +231,8 @@ class Transport:
 
     def _cut_off(self, peer_id: str, reason: str) -> None:
         """The peer is banned now: nothing more is read from it."""
+        if self._book is not None:
+            self._book.has_lied(peer_id)
         self._told.say(logging.WARNING, peer_id, f"peer {peer_id} is banned for {BAN_SECONDS:.0f} s: {reason}")
         for (owner, _), scope in list(self._inbound.items()):
             if owner == peer_id:

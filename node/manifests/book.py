@@ -2,17 +2,20 @@
 
 Only who may join can change: everything else is in the run's id. A node whose list is older than a newcomer's refuses
 it, the newcomer shows the newer manifest, and is admitted; so an update needs to reach only those whom it concerns.
+Vouchers go the same way: whoever is refused shows those that it has.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from ftnode.node.manifests.authorship import signer
+from ftnode.node.manifests.voucher import read_vouchers
+from ftnode.node.manifests.vouching import CHAIN_MAX, VOUCHERS_MAX, Vouching
 from ftnode.protocol.manifest.parse import Manifest, parse
 from ftnode.protocol.words.errors import PeerError, UserError
 from ftnode.protocol.words.events import Directory
@@ -33,19 +36,64 @@ class ManifestBook:
         self._home = home
         self._on_newer = on_newer
         self._listed = frozenset(manifest.membership.peers)
-        self._ever_listed = self._listed
+        self.vouching = Vouching(manifest.run_id, manifest.membership, home)
+        self.on_vouched: Callable[[bool], None] = lambda newcomers: None
+        """Is told when other vouchers are known than before, and whether newcomers brought them."""
+        self.on_stranger: Callable[[str], None] = lambda peer_id: None
+        """Is told of peers that name somebody of whom we know no voucher: they may know one."""
+        self.on_liar: Callable[[str], None] = lambda peer_id: None
+        """Is told of each peer that lied or was banned."""
+        self._ever_listed = self._listed | self.vouching.answers_for().keys()
         """In this life of ours: views still name those who were removed, until the swarm has replaced them."""
 
     def admits(self, peer_id: str) -> bool:
         """Whether this peer may take part."""
-        return peer_id in self._listed or self.manifest.membership.join == "open"
+        join = self.manifest.membership.join
+        return peer_id in self._listed or join == "open" or bool(join == "vouched" and self.vouching.chain(peer_id))
 
     @property
     def refusal(self) -> str:
         """What a peer is told that is not admitted."""
-        return (
-            f"you are not on this run's list (revision {self.manifest.membership.revision}); ask its author to add you"
-        )
+        revision = self.manifest.membership.revision
+        if self.manifest.membership.join == "vouched":
+            return f"you are not on this run's list (revision {revision}), and no voucher for you is known here"
+        return f"you are not on this run's list (revision {revision}); ask its author to add you"
+
+    def vouchers(self, first: str = "") -> bytes:
+        """All that are known and count, one a line, as they are shown to others; those of `first` in front."""
+        every = dict.fromkeys((*self.vouching.chain(first), *self.vouching.all()))
+        return "\n".join(map(str, every)).encode()
+
+    def take_vouchers(self, data: bytes, sender: str) -> str:
+        """What a peer shows. Why one of them does not count, or "". Raises PeerError for what are none. Of who may not
+        take part yet only the first ones are read."""
+        try:
+            lines = data.decode("ascii").splitlines()
+        except UnicodeDecodeError:
+            raise PeerError("vouchers that are no text") from None
+        known = self.admits(sender)
+        refusal = self._take(lines if known else lines[:CHAIN_MAX], newcomers=not known)
+        if not known and self.admits(sender):
+            self._take(lines[CHAIN_MAX:])
+        return refusal
+
+    def _take(self, lines: Sequence[str], newcomers: bool = False) -> str:
+        taken, refusal = self.vouching.take(read_vouchers("".join(lines), VOUCHERS_MAX))
+        if taken:
+            self._ever_listed |= self.vouching.answers_for().keys()
+            self.on_vouched(newcomers)
+        return refusal
+
+    def names_stranger(self, peer_id: str) -> None:
+        """The peer has named somebody who may take no part, as far as we know: it may know a voucher."""
+        if self.manifest.membership.join == "vouched":
+            self.on_stranger(peer_id)
+
+    def has_lied(self, peer_id: str) -> None:
+        """It was let go as a liar, or banned: who vouched for it is not believed for a while."""
+        if barred := self.vouching.bar(peer_id):
+            log.warning("%s is not believed for a while: it vouched for %s", ", ".join(barred), peer_id)
+            self.on_liar(peer_id)
 
     def admitted(self, found: Directory) -> Directory:
         """What the directory says, without those who may not take part and the views that name any who never might."""
@@ -74,19 +122,25 @@ class ManifestBook:
             return "" if manifest == self.manifest else f"it has revision {theirs}, the one in force {ours}"
         self.manifest, self.text = manifest, text
         self._listed = frozenset(manifest.membership.peers)
-        self._ever_listed |= self._listed
+        self.vouching.adopt(manifest.membership)
+        self._ever_listed |= self._listed | self.vouching.answers_for().keys()
         save(self._home, manifest, text)
         self._on_newer(manifest)
         return ""
 
 
 def admits(manifest: Manifest, peer_id: str) -> bool:
-    """Whether the manifest lets this peer take part."""
+    """Whether the manifest lets this peer take part by itself, without vouchers."""
     return manifest.membership.join == "open" or peer_id in manifest.membership.peers
 
 
-def not_listed(peer_id: str) -> str:
+def not_listed(manifest: Manifest, peer_id: str) -> str:
     """For the owner of a node that is not admitted."""
+    if manifest.membership.join == "vouched":
+        return (
+            f"this run is for listed peers and those whom they vouch for, and no voucher for {peer_id} counts; ask a "
+            f"volunteer of the run for one (ftnode run vouch RUN {peer_id}), and join with --voucher"
+        )
     return f"this run is for listed peers, and {peer_id} is not among them; ask its author to add it"
 
 

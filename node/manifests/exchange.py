@@ -4,11 +4,18 @@ A frame of at most 1 MiB and 4 bytes of length each way, msgpack maps:
 
     {"format": 1, "run": id}                 →  {"format": 1, "manifest": the text}
     {"format": 1, "run": id, "show": text}   →  {"format": 1, "refusal": why it is not taken, or ""}
+
+Where volunteers vouch for others (voucher.py), whoever shows may show vouchers as well, or instead, and is told those
+that are known; and the leader of our view tells who was let go as a liar:
+
+    {…, "vouchers": text}                    →  {…, "vouchers": text}
+    {…, "liars": [PeerId, …]}                →  {…}
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgpack
@@ -29,17 +36,20 @@ FORMAT: Final = 1
 FRAME_BYTES_MAX: Final = MANIFEST_BYTES_MAX + 4096
 EXCHANGE_SECONDS: Final = 20.0
 FRAME_LIMITS: Final = Limits(size=FRAME_BYTES_MAX, depth=2, items=8, entries=8, text=FRAME_BYTES_MAX)
+LIARS_MAX: Final = 8
+"""Told at a time."""
 ASKERS_MAX: Final = 16
 """At a time; those beyond are hung up on and ask again."""
 
 
-def manifest_handler(book: ManifestBook) -> StreamHandler:
-    """What to give to `P2pd.serve(MANIFEST_PROTOCOL, ...)`."""
+def manifest_handler(book: ManifestBook, leads: Callable[[str], bool] = lambda peer_id: False) -> StreamHandler:
+    """What to give to `P2pd.serve(MANIFEST_PROTOCOL, ...)`. `leads`: whether this peer leads our view."""
 
     async def handle(peer: str, stream: trio.SocketStream) -> None:
         try:
             with trio.fail_after(EXCHANGE_SECONDS):
-                await write_frame(stream, answer(book, await read_frame(stream.receive_some, FRAME_BYTES_MAX)))
+                request = await read_frame(stream.receive_some, FRAME_BYTES_MAX)
+                await write_frame(stream, answer(book, request, peer, leads(peer)))
         except (PeerError, *STREAM_ERRORS) as error:
             log.info("%s asked about the manifest, without an answer: %s", peer, error)
         finally:
@@ -48,25 +58,38 @@ def manifest_handler(book: ManifestBook) -> StreamHandler:
     return at_most(ASKERS_MAX, handle)
 
 
-def answer(book: ManifestBook, request: bytes) -> bytes:
+def answer(book: ManifestBook, request: bytes, sender: str = "", leads: bool = False) -> bytes:
     """Raises PeerError for a request that is none."""
     asked = unpack(request)
     if asked.get("run") != book.manifest.run_id:
         return _pack(refusal="another run")
-    shown = asked.get("show")
-    if shown is None:
+    shown, vouchers, liars = asked.get("show"), asked.get("vouchers"), asked.get("liars")
+    if shown is None and vouchers is None and liars is None:
         return _pack(manifest=book.text.encode())
-    if not isinstance(shown, bytes):
-        raise PeerError("a manifest that is no bytes")
+    if not isinstance(shown, bytes | None) or not isinstance(vouchers, bytes | None):
+        raise PeerError("a manifest or vouchers that are no bytes")
+    if leads and isinstance(liars, list):
+        for liar in liars:
+            book.has_lied(str(liar))
+    refusals, more = [], {}
     try:
-        return _pack(refusal=book.offer(shown))
+        refusals += [book.offer(shown)] if shown is not None else []
+        refusals += [book.take_vouchers(vouchers, sender)] if vouchers is not None else []
     except PeerError as error:
-        return _pack(refusal=str(error))
+        refusals.append(str(error))
+    if vouchers is not None and book.admits(sender):
+        more["vouchers"] = book.vouchers()
+    return _pack(refusal="; ".join(filter(None, refusals)), **more)
 
 
-def request_for(run_id: str, show: str | None = None) -> bytes:
-    """Asks for the run's manifest, or shows one."""
-    return _pack(run=run_id) if show is None else _pack(run=run_id, show=show.encode())
+def request_for(
+    run_id: str, show: str | None = None, vouchers: bytes | None = None, liars: Sequence[str] = ()
+) -> bytes:
+    """Asks for the run's manifest, or shows one, or vouchers; `liars`: PeerIds of those who were let go."""
+    more: dict[str, Any] = {"show": show.encode()} if show is not None else {}
+    more |= {"vouchers": vouchers} if vouchers is not None else {}
+    more |= {"liars": [*liars][:LIARS_MAX]} if liars else {}
+    return _pack(run=run_id, **more)
 
 
 def read_manifest_reply(reply: bytes) -> bytes:
@@ -93,6 +116,14 @@ def read_refusal(reply: bytes) -> str:
     if not isinstance(found.get("refusal"), str):
         raise PeerError("an answer that says nothing")
     return str(found["refusal"])[:300]
+
+
+def read_told_vouchers(reply: bytes) -> bytes:
+    """The vouchers in an answer; b"" for none. Raises PeerError."""
+    found = unpack(reply).get("vouchers", b"")
+    if not isinstance(found, bytes):
+        raise PeerError("vouchers that are no bytes")
+    return found
 
 
 def unpack(data: bytes) -> dict[Any, Any]:

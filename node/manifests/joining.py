@@ -13,6 +13,8 @@ from ftnode.node.manifests.book import admits, not_listed, read_shown, save, sav
 from ftnode.node.manifests.fetch import check_author, fetch_apart
 from ftnode.node.manifests.invitation import Invitation, is_link, parse_link
 from ftnode.node.manifests.reading import read_manifest
+from ftnode.node.manifests.voucher import Voucher, read_vouchers
+from ftnode.node.manifests.vouching import CHAIN_MAX, Vouching
 from ftnode.node.owner.join_options import JoinConfig
 from ftnode.protocol.manifest.parse import CONFIGURATION, Manifest
 from ftnode.protocol.words.errors import PeerError, UserError
@@ -59,7 +61,7 @@ def admitted(config: JoinConfig, peer_id: str) -> JoinConfig:
 
     Raises UserError (77) when the peer is not listed.
     """
-    if admits(config.manifest, peer_id):
+    if not _refusal(config, config.manifest, peer_id):
         return config
     try:
         wanted = Invitation(config.manifest.run_id, config.manifest.run.author, config.peers)
@@ -68,10 +70,34 @@ def admitted(config: JoinConfig, peer_id: str) -> JoinConfig:
     except (PeerError, UserError) as error:
         log.info("no newer manifest: %s", error)
         newer, text = config.manifest, config.manifest_text
-    if not admits(newer, peer_id):
-        raise UserError(not_listed(peer_id), 77)
+    if refusal := _refusal(config, newer, peer_id):
+        raise UserError(refusal, 77)
     save(config.home, newer, text)
     return replace(config, manifest=newer, manifest_text=text)
+
+
+def read_voucher(text: str) -> tuple[Voucher, ...]:
+    """What a person was given. Raises UserError (65)."""
+    try:
+        return read_vouchers(text, CHAIN_MAX)
+    except PeerError as error:
+        raise UserError(f"--voucher: {error}; it reads ftvouch1.…, so copy all of it again", 65) from None
+
+
+def _refusal(config: JoinConfig, manifest: Manifest, peer_id: str) -> str:
+    """Why this manifest does not let the peer take part, or nothing. A voucher that counts is kept."""
+    if admits(manifest, peer_id):
+        return ""
+    vouchers = read_voucher(config.voucher)
+    vouching = Vouching(manifest.run_id, manifest.membership, config.home)
+    _, why = vouching.take(vouchers)
+    if vouchers and all(voucher.peer != peer_id for voucher in vouchers):
+        why = f"the voucher is for {vouchers[-1].peer}, and this node is {peer_id}"
+    if vouching.chain(peer_id):
+        return ""
+    if why:
+        return f"{why}; ask for another voucher: ftnode run vouch RUN {peer_id}"
+    return not_listed(manifest, peer_id)
 
 
 def newest_kept(config: JoinConfig) -> JoinConfig:

@@ -1,4 +1,7 @@
-"""Showing our manifest to peers: to all members when it is new, and to whoever refuses us by an older list."""
+"""Showing our manifest to peers: to all members when it is new, and to whoever refuses us by an older list.
+
+Where volunteers vouch for others, the vouchers that we know go with it, and we learn those that the other one knows.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Final
 import trio
 
 from ftnode.node.links.link import LinkBroken
+from ftnode.node.links.newest import newest
 from ftnode.node.links.side_messages import read_frame, write_frame
 from ftnode.node.links.streams import STREAM_ERRORS
 from ftnode.node.links.transport import Transport
@@ -18,8 +22,10 @@ from ftnode.node.manifests.book import ManifestBook
 from ftnode.node.manifests.exchange import (
     EXCHANGE_SECONDS,
     FRAME_BYTES_MAX,
+    LIARS_MAX,
     MANIFEST_PROTOCOL,
     read_refusal,
+    read_told_vouchers,
     request_for,
 )
 from ftnode.protocol.words.errors import PeerError
@@ -34,20 +40,21 @@ AGAIN_SECONDS: Final = 10.0
 class Spreading:
     """`show_to` returns at once; `run` does it, one peer after the other."""
 
-    def __init__(self, book: ManifestBook, transport: Transport) -> None:
-        self._book = book
+    def __init__(self, book: ManifestBook, transport: Transport, me: str = "") -> None:
+        """`me`: our PeerId, whose vouchers are shown first."""
+        self._book, self._me = book, me
         self._transport = transport
         self._waiting: OrderedDict[str, None] = OrderedDict()
-        self._shown: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._shown: OrderedDict[tuple[str, int, int], float] = OrderedDict()
+        self._liars: dict[str, None] = {}
         self._more = trio.Event()
 
     def show_to(self, *peer_ids: str) -> None:
-        """Nothing, when the manifest has no author or never had another revision."""
-        manifest = self._book.manifest
-        if not manifest.run.author or not manifest.membership.revision:
+        """Nothing, when the manifest has no author or never had another revision, and nobody vouches."""
+        if not self._is_new and not self._vouched:
             return
         for peer_id in peer_ids:
-            key, now = (peer_id, manifest.membership.revision), trio.current_time()
+            key, now = (peer_id, *self._edition), trio.current_time()
             if now - self._shown.get(key, -inf) < AGAIN_SECONDS or len(self._waiting) >= WAITING_MAX:
                 continue
             self._shown[key] = now
@@ -55,6 +62,24 @@ class Spreading:
                 self._shown.popitem(last=False)
             self._waiting[peer_id] = None
         self._more.set()
+
+    def tell_of(self, liar: str, *peer_ids: str) -> None:
+        """Members are told once that this one was let go as a liar; only its leader is believed."""
+        newest(self._liars, liar, None, LIARS_MAX)
+        self._waiting.update(dict.fromkeys(peer_ids[:WAITING_MAX]))
+        self._more.set()
+
+    @property
+    def _is_new(self) -> bool:
+        return bool(self._book.manifest.run.author and self._book.manifest.membership.revision)
+
+    @property
+    def _vouched(self) -> bool:
+        return self._book.manifest.membership.join == "vouched"
+
+    @property
+    def _edition(self) -> tuple[int, int]:
+        return self._book.manifest.membership.revision, self._book.vouching.taken
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -74,7 +99,13 @@ class Spreading:
     async def _show(self, peer_id: str) -> str:
         stream = await self._transport.open(peer_id, MANIFEST_PROTOCOL)
         try:
-            await write_frame(stream, request_for(self._book.manifest.run_id, self._book.text))
-            return read_refusal(await read_frame(stream.receive_some, FRAME_BYTES_MAX))
+            show = self._book.text if self._is_new else None
+            vouchers = self._book.vouchers(self._me) if self._vouched else None
+            await write_frame(stream, request_for(self._book.manifest.run_id, show, vouchers, [*self._liars]))
+            reply = await read_frame(stream.receive_some, FRAME_BYTES_MAX)
+            if self._vouched and (told := read_told_vouchers(reply)):
+                refused = self._book.take_vouchers(told, peer_id)
+                log.info("vouchers of %s: %s", peer_id, refused or "taken")
+            return read_refusal(reply)
         finally:
             await trio.aclose_forcefully(stream)

@@ -98,6 +98,8 @@ class JoinConfig:
     """As the owner wants the node to be called; empty: nothing but its PeerId."""
     site: str = ""
     """Where the node is, by its owner's word; empty: its public addresses imply it."""
+    voucher: str = ""
+    """By which others vouch for this node, as it was given; empty: none, or one that was kept before."""
     device_why: str = ""
     """Which device `auto` chose and why, in one line; empty where the owner named it."""
 

@@ -34,7 +34,7 @@ from ftnode.protocol.step.work_split import Paths, Shares, divide, repair
 from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.lineage_rank import ABOUT
 from ftnode.protocol.views.succession import next_view
-from ftnode.protocol.words.effects import Committed
+from ftnode.protocol.words.effects import Committed, Expose
 from ftnode.protocol.words.messages import (
     HALTED,
     NOT_LENT,
@@ -547,6 +547,7 @@ class Leader:
             self._let_go(s, out, peer, Suspects(frozenset({peer})) if again else suspects, reason)
             if peer == accused:
                 disputes.expose(accused, sender, s.now, s.settings.lease_seconds)
+                out += [Expose(accused)] if accused.id in s.crowds.vouchers else []
         return True
 
     def on_poisoned(self, s: Situation, sender: Peer, poisoned: Poisoned) -> Outcome:

@@ -283,7 +283,7 @@ class _Reader:
                 "recovery", "shadow_every", f"shadows need {SHADOW_STAGES_MIN} stages, not {stages}: with fewer, a "
                 "stage has adjacent ones only",
             )  # fmt: skip
-        if manifest.membership.join == "listed" and not manifest.membership.peers:
+        if manifest.membership.join != "open" and not manifest.membership.peers:
             self._fail("membership", "peers", "nobody is listed; add the PeerIds of volunteers (ftnode id), or set "
                        'membership.join = "open"')  # fmt: skip
         every = manifest.recovery.shadow_every

@@ -93,9 +93,12 @@ class Membership:
     """Who may join, and what the author tells everybody. Not part of the run's id, so that a signed update lets more
     peers into a run that goes on."""
 
-    join: str = key("open: everybody; listed: the peers below.", 0, 0, "open", "listed", since=4, earlier="open")
+    join: str = key(
+        "open: everybody; listed: the peers below; vouched: these, and those whom they vouch for.",
+        0, 0, "open", "listed", since=4, earlier="open", later={"vouched": 11},
+    )  # fmt: skip
     peers: tuple[str, ...] = key(
-        "PeerIds of volunteers (ftnode id) that may join when join is listed.",
+        "PeerIds of volunteers (ftnode id) that may join when join is listed, and vouch when it is vouched.",
         0, LISTED_MAX, pattern=PEER_ID_PATTERN, pattern_name="PeerIds (12D3KooW…)", since=4, earlier=(),
     )  # fmt: skip
     revision: int = key(
@@ -106,6 +109,14 @@ class Membership:
         "Shown to volunteers and watchers; `ftnode run announce` writes it.",
         0, 0, "", pattern=MESSAGE_PATTERN, pattern_name="one line of at most 280 characters", since=8, earlier="",
     )  # fmt: skip
+    vouch_depth: int = key(
+        "1: only the peers above vouch for others; 2: those whom they vouch for do as well.", 1, 2, since=11, earlier=1
+    )  # fmt: skip
+    vouched_at_once: int = key(
+        "Peers that one volunteer may vouch for at a time. A place is free again a day after its voucher has ended.",
+        1, 64, since=11, earlier=4,
+    )  # fmt: skip
+    vouched_a_day: int = key("Of these, on one day.", 1, 64, since=11, earlier=2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ nobody for new who was there before it, and a swarm that begins has no newcomers
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from ftnode.protocol.words.messages import Commit
@@ -42,6 +43,11 @@ class Probation:
     def forget(self, after: int) -> None:
         """Steps after that one are made again."""
         self._newest = min(self._newest, after)
+
+    def renew(self, peer_ids: Iterable[str]) -> None:
+        """They are new again."""
+        for peer_id in peer_ids:
+            self._worked.pop(peer_id, None)
 
     def lasts(self, peer_id: str) -> bool:
         """Whether the peer is new: it has worked in less than STEPS steps, and in less than half of all."""

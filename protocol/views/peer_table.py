@@ -80,6 +80,10 @@ class PeerTable:
         if len(self.networks) > len(members) + len(self.presences) + STRANGERS_MAX:
             _cut(self.networks, self.known(members, learners))
 
+    def vouched(self, answers: Collection[tuple[str, str]]) -> None:
+        """Who answers for whom from now on."""
+        self.crowds = Crowds(self.networks, dict(answers))
+
     def on_view(self, members: Collection[Peer], learners: Collection[Peer], liveness: Liveness) -> None:
         """A new view: only its members, and who is in the directory, matter."""
         known = self.known(members, learners)

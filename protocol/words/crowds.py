@@ -23,14 +23,20 @@ class Crowds(NamedTuple):
     networks: Mapping[Peer, str] = NETWORKS
     """Where others see a peer, as `implied_site` names it; who is missing is at an unknown place."""
     vouchers: Mapping[str, str] = VOUCHERS
-    """PeerId → that of the listed volunteer that its vouchers lead to; who is missing answers for itself. Runs have no
-    vouchers yet, so that everybody does."""
+    """PeerId → that of the listed volunteer that its vouchers lead to; who is missing answers for itself. So does
+    everybody in a run in which nobody vouches."""
 
     def kinds(self, peers: Iterable[Peer]) -> tuple[dict[Peer, str], dict[Peer, str]]:
         """Of each kind of crowd, whose each of these is."""
         peers = [*peers]
         networks = {peer: self.networks.get(peer, "") for peer in peers}
         return networks, {peer: self.vouchers.get(peer.id, peer.id) for peer in peers}
+
+    def answered_with(self, peer_id: str) -> tuple[str, ...]:
+        """For whom the one answers that answers for this peer: it and the others of its crowd; nobody where it answers
+        for itself."""
+        answers = self.vouchers.get(peer_id)
+        return tuple(peer for peer, by in self.vouchers.items() if by == answers)
 
     def majority(self, peer: Peer, group: Iterable[Peer]) -> bool:
         """Whether its crowd would have more than half of a group that has others, if the peer joined."""

@@ -294,6 +294,13 @@ class Strike:
 
 
 @dataclass(frozen=True, slots=True)
+class Expose:
+    """We lead, and the peer goes since another holder says that it lies: who vouched for it is to know (rule 47)."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """A decision and its reason, for the log, the trace and the person who watches. `fields` are name, value pairs."""
 
@@ -326,14 +333,14 @@ class Stop:
 
 Effect = (
     Send | Dial | Know | Compute | Apply | Discard | Release | Install | Keep | DropCopy | Forget | RestartCompute
-    | Announce | PublishView | Committed | Search | Strike | Note | Save | KeepRoll | Stop
+    | Announce | PublishView | Committed | Search | Strike | Expose | Note | Save | KeepRoll | Stop
 )  # fmt: skip
 
 EFFECTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Send, Dial, Know, Compute, Apply, Discard, Release, Install, Keep, DropCopy, Forget, RestartCompute, Announce,
-        PublishView, Committed, Search, Strike, Note, Save, KeepRoll, Stop,
+        PublishView, Committed, Search, Strike, Expose, Note, Save, KeepRoll, Stop,
     )
 }  # fmt: skip
 TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh)}

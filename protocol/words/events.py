@@ -228,6 +228,20 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
+class Vouched:
+    """Who takes part by the word of others, all of them: (PeerId, that of the listed volunteer who answers for it)."""
+
+    answers: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lied:
+    """A peer that somebody vouched for was let go as a liar, or was banned here."""
+
+    peer_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stay:
     """It stands still in its pause: who would lose the training, or the last copy of a model, stays."""
 
@@ -235,7 +249,7 @@ class Stay:
 Event = (
     Wake | Received | LinkUp | LinkDown | ComputeReady | ComputeLost | StageLost | Done | SumOwed | Installed
     | InstallFailed | Kept | KeepFailed | Snapshots | Rolls | History | Credited | Directory | DirectoryLost | Moved
-    | Leave | Stay | Seen
+    | Leave | Stay | Seen | Vouched | Lied
 )  # fmt: skip
 
 EVENTS: Final[dict[str, type]] = {
@@ -243,6 +257,6 @@ EVENTS: Final[dict[str, type]] = {
     for kind in (
         Wake, Received, LinkUp, LinkDown, ComputeReady, ComputeLost, StageLost, Done, SumOwed, Installed, InstallFailed,
         Kept, KeepFailed, Snapshots, Rolls, History, Credited, Directory, DirectoryLost, Moved, Leave, Stay,
-        Seen,
+        Seen, Vouched, Lied,
     )
 }  # fmt: skip

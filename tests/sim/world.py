@@ -436,6 +436,12 @@ class World:
                 return
             function(*arguments)
 
+    def exposed(self, leader: Host, liar: str) -> None:
+        """A leader's node tells of a liar: each member is told (node/manifests/spread.py)."""
+        for host in self.live():
+            if host is leader or host.peer in leader.participant.members:
+                self.at(self.now + self.delay_max, self.deliver_later, (host, Lied(liar)))
+
     def remark(self, text: str) -> None:
         """Something that the world did, among the notes of the participants."""
         self.notes.append(f"{self.now:9.3f} *** {text}")
@@ -455,4 +461,5 @@ CARRY_OUT: dict[type[fx.Effect], Callable[[World, Host, Any], None]] = {
     fx.DropCopy: lambda world, host, effect: world.rebuilding.drop_copy(host, effect),
     fx.RestartCompute: World._restart_compute, fx.Announce: World._announce, fx.PublishView: World._publish,
     fx.Committed: World._committed, fx.Search: World._search, fx.Strike: lambda *_: None, fx.Note: World._note,
+    fx.Expose: lambda world, host, effect: world.exposed(host, effect.peer.id),
 }  # fmt: skip
