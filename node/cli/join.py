@@ -157,8 +157,8 @@ def _site(_context: click.Context, _option: click.Parameter, name: str) -> str:
 @json_option
 @home_option
 def join(
-    run: str, peers: tuple[str, ...], voucher: str, allow_unsigned: bool, hold: int | None, data: str | None, start: str | None,
-    data_limit: float, keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None,
+    run: str, peers: tuple[str, ...], voucher: str, allow_unsigned: bool, hold: int | None, data: str | None,
+    start: str | None, data_limit: float, keep_snapshots: int, snapshot_limit: float, device: str, threads: int | None,
     listen: tuple[str, ...], announce: tuple[str, ...], port_mapping: bool, relay: str, timeout: float,
     log_dir: str | None, log_limit: float, dump_rebuilds: bool, until_exported: bool, hash_every: int, compute: str,
     paced_seconds: tuple[float, float], schedule: tuple[str, ...], max_temp: float | None, max_load: float | None,
@@ -240,8 +240,8 @@ def join(
 
 
 def voucher_text(given: str) -> str:
-    """What was typed, or what stands in the file of that name. Raises UserError: 65 for what is none, 66 for a file that
-    cannot be read."""
+    """What was typed, or what stands in the file of that name. Raises UserError: 65 for what is none, 66 for a file
+    that cannot be read."""
     if not given:
         return ""
     from ftnode.node.manifests.joining import read_voucher

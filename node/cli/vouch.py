@@ -22,12 +22,13 @@ ERRORS = "cli_vouch"
 @json_option
 @home_option
 def vouch(run: str, peer: str, days: int, timeout: float, as_json: bool, home: str | None) -> None:
-    """Print a voucher for PEER_ID (ftnode id), to send to its owner, who joins with --voucher. It is signed with the key
-    of this machine's volunteer, which may run. In a run whose membership.join is vouched, those of its list may vouch."""
+    """Print a voucher for PEER_ID (ftnode id), to send to its owner, who joins with --voucher. It is signed with the
+    key of this machine's volunteer, which may run meanwhile. In a run whose membership.join is vouched, those of its
+    list may vouch."""
     from ftnode.node.home.identity import home_directory, peer_id_bytes
     from ftnode.node.manifests.joining import find_run
-    from ftnode.node.manifests.voucher import DAY
     from ftnode.node.manifests.vouch_for import vouched_for
+    from ftnode.node.manifests.voucher import DAY
 
     try:
         peer_id_bytes(peer)

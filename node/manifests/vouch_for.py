@@ -17,8 +17,8 @@ def vouched_for(manifest: Manifest, home: Path, peer: str, now: int, seconds: in
     """The voucher for this peer, and the text to send: it, behind those by which its maker takes part itself. What was
     made is noted in the home, so that the next one counts it.
 
-    Raises UserError: 64 for who is listed already, 77 where nobody of this home may vouch, or not for one more, 78 for a
-    run in which nobody vouches.
+    Raises UserError: 64 for who is listed already, 77 where nobody of this home may vouch, or not for one more, 78 for
+    a run in which nobody vouches.
     """
     membership, run_id = manifest.membership, manifest.run_id
     if membership.join != "vouched":

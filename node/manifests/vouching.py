@@ -175,7 +175,8 @@ class Vouching:
                         found.setdefault(voucher.peer, (*chain, voucher))
             self._chains |= found
             level = dict(sorted(found.items()))
-        ends = [each.until + later for signed in self._signed.values() for each in signed.values() for later in (0, DAY)]
+        every = [each.until for signed in self._signed.values() for each in signed.values()]
+        ends = (until + later for until in every for later in (0, DAY))
         self._changes_at = min((end for end in ends if end > now), default=inf)
 
 

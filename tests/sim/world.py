@@ -17,7 +17,7 @@ from zlib import crc32
 from ftnode.protocol.participant import Participant
 from ftnode.protocol.recovery.standing import BEHIND
 from ftnode.protocol.words import effects as fx
-from ftnode.protocol.words.events import ComputeLost, ComputeReady, Done, Event, Received, StageLost, Wake
+from ftnode.protocol.words.events import ComputeLost, ComputeReady, Done, Event, Lied, Received, StageLost, Wake
 from ftnode.protocol.words.messages import Begin, Message, Ready, Status
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import Peer, Version
@@ -440,7 +440,7 @@ class World:
         """A leader's node tells of a liar: each member is told (node/manifests/spread.py)."""
         for host in self.live():
             if host is leader or host.peer in leader.participant.members:
-                self.at(self.now + self.delay_max, self.deliver_later, (host, Lied(liar)))
+                self.at(self.now + self.delay_max, self.deliver, (host, Lied(liar)))
 
     def remark(self, text: str) -> None:
         """Something that the world did, among the notes of the participants."""
