@@ -9,7 +9,7 @@ Where volunteers vouch for others (voucher.py), whoever shows may show vouchers 
 that are known; and the leader of our view tells who was let go as a liar:
 
     {…, "vouchers": text}                    →  {…, "vouchers": text}
-    {…, "liars": [PeerId, …]}                →  {…}
+    {…, "liars": PeerIds with spaces}         →  {…}
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def answer(book: ManifestBook, request: bytes, sender: str = "", leads: bool = F
         return _pack(manifest=book.text.encode())
     if not isinstance(shown, bytes | None) or not isinstance(vouchers, bytes | None):
         raise PeerError("a manifest or vouchers that are no bytes")
-    if leads and isinstance(liars, list):
-        for liar in liars:
-            book.has_lied(str(liar))
+    if leads and isinstance(liars, str):
+        for liar in liars.split()[:LIARS_MAX]:
+            book.has_lied(liar)
     refusals, more = [], {}
     try:
         refusals += [book.offer(shown)] if shown is not None else []
@@ -88,7 +88,7 @@ def request_for(
     """Asks for the run's manifest, or shows one, or vouchers; `liars`: PeerIds of those who were let go."""
     more: dict[str, Any] = {"show": show.encode()} if show is not None else {}
     more |= {"vouchers": vouchers} if vouchers is not None else {}
-    more |= {"liars": [*liars][:LIARS_MAX]} if liars else {}
+    more |= {"liars": " ".join(liars[:LIARS_MAX])} if liars else {}
     return _pack(run=run_id, **more)
 
 
