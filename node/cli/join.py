@@ -178,6 +178,7 @@ def join(
     from ftnode.node.owner.hours import parse_schedule
     from ftnode.node.owner.pause_rules import OwnerRules
 
+    voucher = voucher_text(voucher)
     rules = OwnerRules(parse_schedule(schedule), max_temp, pause_on_battery, pause_for_gpu, max_load)
 
     name = check_name(name)
@@ -231,7 +232,7 @@ def join(
         name=name,
         site=site,
         start=model_folder,
-        voucher=voucher_text(voucher),
+        voucher=voucher,
     )
 
     from ftnode.node.life.lives import run as volunteer

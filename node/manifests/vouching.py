@@ -53,10 +53,10 @@ class Vouching:
     """The vouchers of one run that this node knows. `clock`: seconds since 1970."""
 
     def __init__(
-        self, run_id: str, membership: Membership, home: Path | None = None, clock: Callable[[], float] = time.time
+        self, run_id: str, membership: Membership, home: Path | None = None, clock: Callable[[], float] | None = None
     ) -> None:
         self.run_id, self.membership = run_id, membership
-        self._home, self._clock = home, clock
+        self._home, self._clock = home, clock or time.time
         self._signed: dict[str, dict[str, Voucher]] = {}
         """By who vouches, by whom it vouches for."""
         self._chains: dict[str, tuple[Voucher, ...]] = {}

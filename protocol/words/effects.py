@@ -295,7 +295,7 @@ class Strike:
 
 @dataclass(frozen=True, slots=True)
 class Expose:
-    """We lead, and the peer goes since another holder says that it lies: who vouched for it is to know (rule 47)."""
+    """We lead, and the peer goes since another holder says that it lies. Who vouched for it is to pay for that."""
 
     peer: Peer
 
