@@ -31,5 +31,5 @@ def ways_to_join(manifest: Manifest | None, link: Invitation | None, peers: Sequ
         shown = Invitation(manifest.run_id, manifest.run.author, tuple(peers))
     else:
         return None
-    listed = manifest is not None and manifest.membership.join == "listed"
+    listed = manifest is not None and manifest.membership.join != "open"
     return Joining(f"ftnode join '{shown}'", f"ftnode status '{shown}'", listed)

@@ -53,18 +53,11 @@ def write(tmp_path: Path, listed: Identity) -> Callable[..., Path]:
 
 def config(path: Path, home: Path, voucher: str) -> JoinConfig:
     text = path.read_text()
-    made = JoinConfig.__new__(JoinConfig)
-    values = {
-        "manifest": parse(text),
-        "manifest_text": text,
-        "home": home,
-        "voucher": voucher,
-        "peers": (),
-        "timeout": 1,
-    }
-    for name, value in values.items():
-        object.__setattr__(made, name, value)
-    return made
+    return JoinConfig(
+        manifest=parse(text), manifest_text=text, peers=(), hold=1, data=None, device="cpu", threads=1, listen=(),
+        announce=(), home=home, timeout=1.0, log_directory=home / "log", dump_rebuilds=False, hash_every=0,
+        compute_backend="paced", forward_seconds=0.1, backward_seconds=0.2, json=False, voucher=voucher,
+    )  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
