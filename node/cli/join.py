@@ -46,11 +46,31 @@ def _site(_context: click.Context, _option: click.Parameter, name: str) -> str:
     return name
 
 
+def _voucher(_context: click.Context, _option: click.Parameter, given: str) -> str:
+    """What was typed, or what stands in the file of that name. Raises UserError: 65 for what is none, 66 for a file
+    that cannot be read."""
+    if not given:
+        return ""
+    from ftnode.node.manifests.joining import read_voucher
+
+    text = given.strip()
+    if not text.startswith("ftvouch1."):
+        path = typed_path(given)
+        try:
+            with path.open("rb") as file:
+                text = file.read(VOUCHER_BYTES_MAX).decode("ascii", "replace").strip()
+        except OSError as error:
+            why = error.strerror
+            raise UserError(f"--voucher {given[:60]}: {why}; pass the text that begins with ftvouch1.", 66) from None
+    read_voucher(text)
+    return text
+
+
 @click.command()
 @click.argument("run", metavar="MANIFEST|LINK")
 @peer_option
 @click.option(
-    "--voucher", metavar="TEXT|FILE", default="",
+    "--voucher", metavar="TEXT|FILE", default="", callback=_voucher,
     help="By which a volunteer of the run vouches for this node (ftnode run vouch). It is kept for the next start.",
 )  # fmt: skip
 @click.option("--allow-unsigned", is_flag=True, help="Join a run whose manifest nobody has signed.")
@@ -178,9 +198,7 @@ def join(
     from ftnode.node.owner.hours import parse_schedule
     from ftnode.node.owner.pause_rules import OwnerRules
 
-    voucher = voucher_text(voucher)
     rules = OwnerRules(parse_schedule(schedule), max_temp, pause_on_battery, pause_for_gpu, max_load)
-
     name = check_name(name)
     check_metrics(metrics)
     listen = listen_addresses(listen)
@@ -238,26 +256,6 @@ def join(
     from ftnode.node.life.lives import run as volunteer
 
     return volunteer(config)
-
-
-def voucher_text(given: str) -> str:
-    """What was typed, or what stands in the file of that name. Raises UserError: 65 for what is none, 66 for a file
-    that cannot be read."""
-    if not given:
-        return ""
-    from ftnode.node.manifests.joining import read_voucher
-
-    text = given.strip()
-    if not text.startswith("ftvouch1."):
-        path = typed_path(given)
-        try:
-            with path.open("rb") as file:
-                text = file.read(VOUCHER_BYTES_MAX).decode("ascii", "replace").strip()
-        except OSError as error:
-            why = error.strerror
-            raise UserError(f"--voucher {given[:60]}: {why}; pass the text that begins with ftvouch1.", 66) from None
-    read_voucher(text)
-    return text
 
 
 def _devices(named: str, compute: str, manifest: Manifest, shared: bool) -> Devices:

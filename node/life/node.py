@@ -183,9 +183,7 @@ class Node:
             self.me, self.settings, self.arena, self.transport, self.donor, shape_of(self.compute.config)
         )
         self.driver.saver = self.saver = saver_for(config, snapshots, self.compute, self._look, self.speaking.say)
-        self.driver.on_liar = self._on_liar
-        self.book.on_vouched, self.book.on_stranger = self._on_vouched, self.spreading.show_to
-        self.book.on_liar = lambda peer_id: self.driver.deliver(Lied(peer_id))
+        self._hear_of_vouchers()
         self.driver.donor, self.driver.on_last = self.donor, self._on_last
         self.exports = ExportServer(
             manifest.run_id, manifest.run.steps, self.arena, self.compute, self._held,
@@ -454,6 +452,11 @@ class Node:
             note = replace(note, text=text)
         if note.text:
             self.past.note(note)
+
+    def _hear_of_vouchers(self) -> None:
+        self.driver.on_liar = self._on_liar
+        self.book.on_vouched, self.book.on_stranger = self._on_vouched, self.spreading.show_to
+        self.book.on_liar = lambda peer_id: self.driver.deliver(Lied(peer_id))
 
     def _leads(self, peer_id: str) -> bool:
         view = self._look().view
