@@ -12,8 +12,8 @@ from ftnode.protocol.manifest.parse import Manifest, Membership, parse, render
 
 
 def list_volunteers(swarm: Swarm, manifest: Manifest, names: Sequence[str], join: str = "listed") -> Manifest:
-    """`manifest`, signed, for the volunteers of these names alone, or with `join="vouched"` also for whom they vouch for.
-    The swarm's file has it from now on."""
+    """`manifest`, signed, for the volunteers of these names alone, or with `join="vouched"` also for whom they vouch
+    for. The swarm's file has it from now on."""
     membership = Membership(join=join, peers=tuple(peer_id(swarm, name) for name in names), revision=1)
     key = author_key(home_directory(str(swarm.directory / "author")))
     signed = sign(render(replace(manifest, membership=membership)), key)

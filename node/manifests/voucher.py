@@ -22,6 +22,8 @@ DAYS_MAX: Final = 366
 """That a voucher may last."""
 CLOCK_SECONDS: Final = 600
 """So far may the clock of who made one be ahead of ours."""
+FALSE: Final = "the voucher is not signed by"
+"""Said of no voucher that an honest node shows."""
 BYTES_MAX: Final = 320
 """Of one voucher; its times have eleven digits at most."""
 
@@ -70,7 +72,7 @@ class Voucher:
         if self.made > now + CLOCK_SECONDS:
             return "the voucher was made later than now; check the clock of this machine"
         if not verify(self.by, self.signed_text.encode(), self.signature):
-            return f"the voucher is not signed by {self.by}"
+            return f"{FALSE} {self.by}"
         return ""
 
 

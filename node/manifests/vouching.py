@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ftnode.node.links.newest import newest
-from ftnode.node.manifests.voucher import BYTES_MAX, DAY, Voucher, read_vouchers
+from ftnode.node.manifests.voucher import BYTES_MAX, DAY, FALSE, Voucher, read_vouchers
 from ftnode.protocol.manifest.sections import Membership
 from ftnode.protocol.words.errors import PeerError
 
@@ -113,6 +113,9 @@ class Vouching:
                 why = self._objection(voucher) or self._take(voucher)
                 taken += [] if why else [voucher]
                 refusal = refusal or why
+                if why.startswith(FALSE):  # to look at the others' signatures would take long, and they are no better
+                    shown = []
+                    break
             self._count()
         self.taken += bool(taken)
         if taken and self._home is not None:

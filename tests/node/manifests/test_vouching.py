@@ -207,6 +207,21 @@ def test_who_vouched_for_a_liar_is_not_believed_for_a_day(vouching: Vouching, cl
     assert vouching.take([voucher(ROOT, FOURTH)])[1] == ""
 
 
+def test_after_a_false_signature_no_other_is_looked_at(vouching: Vouching, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+    real = Voucher.objection
+
+    def counting(self: Voucher, run_id: str, now: float) -> str:
+        looked.append(self.peer)
+        return real(self, run_id, now)
+
+    monkeypatch.setattr(Voucher, "objection", counting)
+    false = [replace(voucher(SECOND, peer), by=ROOT.peer.id) for peer in SIGNERS[5:15]]
+    good, later = voucher(ROOT, THIRD), voucher(ROOT, FOURTH)
+    taken, refusal = vouching.take([good, *false, later])
+    assert taken == [good] and "is not signed by" in refusal and len(looked) == 2
+
+
 def test_a_peer_that_answers_for_itself_costs_nobody(vouching: Vouching) -> None:
     assert vouching.bar(ROOT.peer.id) == () == vouching.bar(FOURTH.peer.id)
 

@@ -108,3 +108,13 @@ def test_without_newcomers_the_lot_is_as_it_was() -> None:
 def test_an_attempt_of_an_earlier_view_is_not_checked() -> None:
     earlier = begun(view=VIEW.number, attempt=Attempt(VIEW.number - 1, 8))
     assert all(draw(Random(seed), VIEW, A, SETTINGS, earlier, new={C}) is None for seed in range(100))
+
+
+def test_who_is_new_again_works_for_as_long_as_the_first_time() -> None:
+    found = after((100, "ab"))
+    found.renew(["a", "nobody"])
+    assert found.lasts("a") and not found.lasts("b")
+    for step in range(101, 101 + STEPS):
+        assert found.lasts("a")
+        found.count(commit(step, "ab"))
+    assert not found.lasts("a")

@@ -229,3 +229,15 @@ def test_networks_fill_nothing_and_those_of_members_stay() -> None:
         core.handle(ev.Seen(Peer(f"n{n}", 1), "203.0.0.0/16"), 1.0 + n / 10_000)
     networks = core.situation.crowds.networks
     assert len(networks) <= STRANGERS_MAX + 2 and networks[LEADER] == "198.51.0.0/16"
+
+
+def test_who_answers_for_whom_is_what_was_told_last_and_leaves_networks_alone() -> None:
+    core = standby()
+    core.handle(ev.Seen(LEADER, "198.51.0.0/16"), 1.0)
+    core.handle(ev.Vouched((("a", "root"), ("b", "root"), ("c", "other"))), 2.0)
+    crowds = core.situation.crowds
+    assert crowds.answered_with("a") == ("a", "b") and crowds.answered_with("root") == ()
+    core.handle(ev.Seen(LEADER, "203.0.0.0/16"), 3.0)
+    core.handle(ev.Vouched((("a", "root"),)), 4.0)
+    crowds = core.situation.crowds
+    assert (crowds.answered_with("a"), crowds.networks[LEADER]) == (("a",), "203.0.0.0/16")
