@@ -118,6 +118,8 @@ class Vouching:
                     break
             self._count()
         self.taken += bool(taken)
+        for voucher in taken:
+            log.info("%s vouches for %s", voucher.by, voucher.peer)
         if taken and self._home is not None:
             save(self._home, self.run_id, self.all())
         return taken, refusal

@@ -18,6 +18,8 @@ from tests.sim.test_probation import CHECKS, LONG_SECONDS, steps
 from tests.sim.world import World
 
 PROTEGES: Final = 12
+SPONSOR: Final = "crowd-sponsor"
+"""Is of its own crowd, as `Watch` counts."""
 SEEDS: Final = range(1, 4)
 
 
@@ -38,10 +40,11 @@ def one_vouches_for_many(seed: int, told: bool = True) -> Watch:
     """One peer for each stage, then a dozen that came by the word of one of them, whom the limits would not let in."""
     world = World(GROWING, seed, delay_max=0.03)
     watch = Watch(world)
-    answers = {f"crowd{index}": "peer1" for index in range(PROTEGES)} if told else {}
+    answers = {f"crowd{index}": SPONSOR for index in range(PROTEGES)} if told else {}
     for index in range(world.settings.stage_count):
-        world.at(0.1 * index, joins, (world, f"peer{index}", answers))
+        world.at(0.1 * index, joins, (world, SPONSOR if index == 1 else f"peer{index}", answers))
     world.run(15.0)
+    watch.quorums.clear()  # while it was alone
     for index in range(PROTEGES):
         world.at(world.now + 0.2 * index, joins, (world, f"crowd{index}", answers))
     world.run(70.0)
