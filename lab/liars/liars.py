@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from ftnode.lab.liars import cost, swarm, world
 from ftnode.lab.liars.figures import f1, row, virtual_row
 from ftnode.lab.liars.kinds import KINDS, Kind
 from ftnode.lab.liars.swarm import Ground
-from ftnode.lab.results.result_files import folder_for, kept_or_made, write_atomically
+from ftnode.lab.results.result_files import Kept, folder_for, write_atomically
 from ftnode.lab.swarms.template import use_template
 from ftnode.node.machine.child_processes import thread_environment
 from ftnode.protocol.words.errors import UserError
@@ -47,18 +46,6 @@ class Asked:
     @property
     def ground(self) -> Ground:
         return Ground()
-
-
-class Kept:
-    """What is made is kept in the folder, by all that decides it. So the next call goes on where this one ended."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-
-    def __call__(self, part: str, decides: object, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        if self.folder is None:
-            return make()
-        return kept_or_made(self.folder / "kept" / f"{part}-{zlib.crc32(repr(decides).encode()):08x}.json", make)
 
 
 def run(asked: Asked) -> int:

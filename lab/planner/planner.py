@@ -4,7 +4,6 @@ Text, planner.json and pictures."""
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +18,7 @@ from ftnode.lab.planner.pictures import draw_all
 from ftnode.lab.planner.setting import Setting
 from ftnode.lab.planner.settings import SETTINGS, compared
 from ftnode.lab.planner.settings import of_seed as setting_seed
-from ftnode.lab.results.result_files import folder_for, kept_or_made, write_atomically
+from ftnode.lab.results.result_files import Kept, folder_for, write_atomically
 from ftnode.node.watch.status_table import Table
 
 PARTS: Final = ("odyssey", "settings", "volunteers", "flexitrain")
@@ -46,18 +45,6 @@ class Asked:
     out: Path | None
     as_json: bool
     names: tuple[str, ...] = ()
-
-
-class Kept:
-    """What is made is kept in the folder, by all that decides it. So the next call goes on where this one ended."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
-
-    def __call__(self, part: str, decides: object, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        if self.folder is None:
-            return make()
-        return kept_or_made(self.folder / "kept" / f"{part}-{zlib.crc32(repr(decides).encode()):08x}.json", make)
 
 
 def run(asked: Asked) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,18 @@ def kept_or_made(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, An
     made = make()
     write_atomically(path, json.dumps(made) + "\n")
     return made
+
+
+class Kept:
+    """What is made is kept in the folder, by all that decides it. So the next call goes on where this one ended."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def __call__(self, part: str, decides: object, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        if self.folder is None:
+            return make()
+        return kept_or_made(self.folder / "kept" / f"{part}-{zlib.crc32(repr(decides).encode()):08x}.json", make)
 
 
 def folder_for(given: Path, option: str, empty: bool = True) -> Path:

@@ -15,7 +15,7 @@ from ftnode.protocol.step.check import Check, Lot
 from ftnode.protocol.step.group import Groups
 from ftnode.protocol.step.line_pace import LinePace
 from ftnode.protocol.step.outbox import Outbox, OwedTensor, fits, key_of
-from ftnode.protocol.step.routes import choose_path, furthest, last_visit, route_of
+from ftnode.protocol.step.routes import choose_path, furthest, last_visit, maker_of, route_of
 from ftnode.protocol.step.task_order import COMPUTE_AHEAD, LiveActivations, Pace, TaskQueue
 from ftnode.protocol.step.tensor_holds import READ, RESEND, SEEN, Holds, TensorKey
 from ftnode.protocol.wire.admission import WAITS_ON_GROUPS_MAX
@@ -480,7 +480,7 @@ class StepWork:
     def _makers_of(self, key: TensorKey) -> tuple[Peer, ...]:
         """The holders of the stage that makes it; nobody for a tensor that is none of the step's own."""
         microbatch, visit, direction = key
-        before = visit - 1 if direction is FORWARD else visit + 1
+        before = maker_of(visit, direction)
         if not (0 <= microbatch < self.settings.microbatches and 0 <= visit <= self.last and 0 <= before <= self.last):
             return ()
         return self.view.holders[self.route(microbatch)[before]]
@@ -508,8 +508,7 @@ class StepWork:
         path, begin, number = self._paths[microbatch], self.begin, self.view.number
         boundary = Boundary(begin.lineage, number, begin.step, begin.attempt, microbatch, visit, direction, path)
         kept = self.outbox.put(boundary, handle, now)
-        maker = visit - 1 if direction is FORWARD else visit + 1
-        self._line.made(self.route(microbatch)[maker], direction, not kept.stored)
+        self._line.made(self.route(microbatch)[maker_of(visit, direction)], direction, not kept.stored)
         if self.is_validation(microbatch):
             self._passed_on[microbatch, visit] = now
         if kept.stored:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from ftnode.protocol.step.doubts import Doubts
 from ftnode.protocol.step.outbox import fits, key_of
 from ftnode.protocol.step.probation import CHECKED
-from ftnode.protocol.step.routes import last_visit, route_of, stages_beside
+from ftnode.protocol.step.routes import last_visit, maker_of, route_of, stages_beside
 from ftnode.protocol.step.tensor_holds import CHECK, RESEND, SEEN, Holds, TensorKey, Use
 from ftnode.protocol.words.effects import Effect, Recount, Send, Task, Weigh
 from ftnode.protocol.words.messages import Begin, Boundary, Show
@@ -218,8 +218,8 @@ class Check:
     def _beside(self, key: TensorKey, use: Use) -> tuple[Peer, ...]:
         """One of these made it, or got it."""
         microbatch, visit, direction = key
-        before = visit - 1 if direction is Direction.FORWARD else visit + 1
-        return self.view.holders[self._route(microbatch)[before if use is RESEND else visit]]
+        at = maker_of(visit, direction) if use is RESEND else visit
+        return self.view.holders[self._route(microbatch)[at]]
 
     def _asking(self, key: TensorKey, use: Use) -> Show:
         """Those who made it, or those who got it."""

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ftnode.protocol.liveness.deadlines import Deadlines
-from ftnode.protocol.step.routes import last_visit, route_of
+from ftnode.protocol.step.routes import last_visit, maker_of, route_of
 from ftnode.protocol.step.tensor_holds import RESEND, Holds, TensorKey
 from ftnode.protocol.words.effects import Effect, Send
 from ftnode.protocol.words.messages import Begin, Boundary, Stored
 from ftnode.protocol.words.settings import Settings
-from ftnode.protocol.words.types import Direction, Handle, Peer
+from ftnode.protocol.words.types import Handle, Peer
 from ftnode.protocol.words.view import View
 
 USUAL_TIMES = 8
@@ -36,7 +36,7 @@ def fits(me: Peer, sender: Peer, boundary: Boundary, view: View, begin: Begin, s
     visited = route_of(settings, boundary.microbatch, view)
     if any(peer not in view.holders[stage] for peer, stage in zip(path, visited)):
         return False
-    before = visit - 1 if boundary.direction is Direction.FORWARD else visit + 1
+    before = maker_of(visit, boundary.direction)
     return 0 <= before <= last and path[before] == sender
 
 

@@ -64,6 +64,11 @@ def furthest(waits: Iterable[Wait], last: int) -> dict[int, Wait]:
     return found
 
 
+def maker_of(visit: int, direction: Direction) -> int:
+    """The visit at which a boundary tensor is made that is for this one."""
+    return visit - 1 if direction is Direction.FORWARD else visit + 1
+
+
 @lru_cache(maxsize=4096)
 def expected_visits(
     stages: int, microbatches: int, stage: int, swap: bool = False, omitted: tuple[int, ...] = ()

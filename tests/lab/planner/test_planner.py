@@ -11,9 +11,10 @@ from click.testing import CliRunner
 from ftnode.lab.commands.planner import planner
 from ftnode.lab.planner import planner as lab
 from ftnode.lab.planner.odyssey import POLICIES, figures, text
-from ftnode.lab.planner.planner import Asked, Kept
+from ftnode.lab.planner.planner import Asked
 from ftnode.lab.planner.setting import Setting
 from ftnode.lab.planner.settings import SETTINGS, SMALL, compared
+from ftnode.lab.results.result_files import Kept
 
 
 def test_it_writes_what_it_prints(tmp_path: Path) -> None:
