@@ -25,6 +25,7 @@ from ftnode.protocol.leader.replica_moves import ReplicaMoves
 from ftnode.protocol.leader.restart import Restart
 from ftnode.protocol.leader.roll_call import RollCall
 from ftnode.protocol.leader.spoilt_steps import odd_ones
+from ftnode.protocol.leader.undoing import Undoing
 from ftnode.protocol.recovery.copies import in_words, keepers
 from ftnode.protocol.recovery.install_plans import Hopeless, plan_installs, usable_copies
 from ftnode.protocol.recovery.standing import DONE_AGAIN, Standing, agree, standing, summarise
@@ -94,6 +95,7 @@ class Leader:
         self.learners = Learners(s, view, memory, progress, self.losses, self.moves)
         self.leavers = Leavers(view, memory, progress, self.losses, self.learners, self.moves)
         self.restart = Restart(view, memory, progress, self.losses)
+        self.undoing = Undoing(view, memory, self.restart)
         self.recruiting = Recruiting(view, memory, progress, self.losses, self.moves, self.restart)
         self.omissions = Omissions(view, memory, progress, self.recruiting)
         before = memory.members if memory.led == (view.lineage.id, view.number - 1) else s.members
@@ -186,8 +188,11 @@ class Leader:
         out, begin = Outcome(), self.progress.begin
         if s.liveness.stale(s.now) and sender != s.me:
             return out
+        if sender in s.members and s.to_roll_back:
+            self.restart.told_again(sender, status.snapshots)
+            self.undoing.told.add(sender)
         if begin is not None:
-            if sender in s.members:
+            if sender in s.members and not (s.to_roll_back and status.attempt == begin.attempt):
                 self._answer_late(s, out, sender, status, begin)
             return out
         if sender in s.members:
@@ -735,6 +740,9 @@ class Leader:
                 self._settling = False
                 fills = self.recruiting.fills
                 self._propose(s, out, fills, self._reasons(fills) or "another try")
+        if not (progress.finished or balloting.proposing) and (go := self.undoing.beat(s)):
+            out.extend(go)
+            return out
         anew, looked = self.restart.beat(s, bool(self.recruiting.pending or self.recruiting.fills))
         out.extend(looked)
         if anew:

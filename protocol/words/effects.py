@@ -318,6 +318,14 @@ class KeepRoll:
 
 
 @dataclass(frozen=True, slots=True)
+class AskOrder:
+    """Ask this peer for the author's newest manifest: its lineage follows an order that is not known here. May answer
+    Ordered."""
+
+    peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The participant has left; the node may end."""
 
@@ -326,14 +334,15 @@ class Stop:
 
 Effect = (
     Send | Dial | Know | Compute | Apply | Discard | Release | Install | Keep | DropCopy | Forget | RestartCompute
-    | Announce | PublishView | Committed | Search | Strike | Note | Save | KeepRoll | Stop
+    | Announce | PublishView | Committed | Search | Strike | Note | Save | KeepRoll | AskOrder
+    | Stop
 )  # fmt: skip
 
 EFFECTS: Final[dict[str, type]] = {
     kind.__name__: kind
     for kind in (
         Send, Dial, Know, Compute, Apply, Discard, Release, Install, Keep, DropCopy, Forget, RestartCompute, Announce,
-        PublishView, Committed, Search, Strike, Note, Save, KeepRoll, Stop,
+        PublishView, Committed, Search, Strike, Note, Save, KeepRoll, AskOrder, Stop,
     )
 }  # fmt: skip
 TASKS: Final[dict[str, type]] = {kind.__name__: kind for kind in (Forward, Backward, Reduce, Recount, Weigh)}

@@ -151,6 +151,8 @@ def check_restart(world: World, view: View) -> None:
     hosts = [host for host in world.live() if host.peer in parent.members() and not host.paused]
     commits = world.ledger.commits.get(parent.lineage.id, {})
     newest = commits[max(commits)] if commits else None
+    if view.lineage.order > parent.lineage.order:
+        return  # the author has ordered it
     if newest is not None and newest.step > 0 and parent.lineage.start != newest:
         held = {stage for host in hosts for stage, weights in host.compute.weights.items() if weights.version == newest}
         copied = {stage for host in hosts for stage in host.copies}
