@@ -29,7 +29,7 @@ from ftnode.protocol.leader.undoing import Undoing
 from ftnode.protocol.recovery.copies import in_words, keepers
 from ftnode.protocol.recovery.install_plans import Hopeless, plan_installs, usable_copies
 from ftnode.protocol.recovery.standing import DONE_AGAIN, Standing, agree, standing, summarise
-from ftnode.protocol.situation import Outcome, ShowView, Situation
+from ftnode.protocol.situation import GoOnFromDisks, Outcome, ShowView, Situation
 from ftnode.protocol.step.credit import given_by
 from ftnode.protocol.step.work_split import Paths, Shares, divide, repair
 from ftnode.protocol.views.ballot import Balloting
@@ -95,7 +95,7 @@ class Leader:
         self.learners = Learners(s, view, memory, progress, self.losses, self.moves)
         self.leavers = Leavers(view, memory, progress, self.losses, self.learners, self.moves)
         self.restart = Restart(view, memory, progress, self.losses)
-        self.undoing = Undoing(view, memory, self.restart)
+        self.undoing = Undoing(view, self.restart)
         self.recruiting = Recruiting(view, memory, progress, self.losses, self.moves, self.restart)
         self.omissions = Omissions(view, memory, progress, self.recruiting)
         before = memory.members if memory.led == (view.lineage.id, view.number - 1) else s.members
@@ -740,9 +740,10 @@ class Leader:
                 self._settling = False
                 fills = self.recruiting.fills
                 self._propose(s, out, fills, self._reasons(fills) or "another try")
-        if not (progress.finished or balloting.proposing) and (go := self.undoing.beat(s)):
-            out.extend(go)
-            return out
+        if not (progress.finished or balloting.proposing) and s.to_roll_back:
+            out.extend(self.undoing.beat(s))
+            if any(isinstance(each, GoOnFromDisks) for each in out):
+                return out
         anew, looked = self.restart.beat(s, bool(self.recruiting.pending or self.recruiting.fills))
         out.extend(looked)
         if anew:

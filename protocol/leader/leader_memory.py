@@ -86,8 +86,6 @@ class LeaderMemory:
     """How often one was told of that was new."""
     known_step: int = 0
     """The newest committed step that was known when we founded a lineage from disks."""
-    order_failed: int = 0
-    """Number of the author's order to roll back for which no disk had an old enough version."""
     unheard: dict[Peer, float] = field(default_factory=dict)
     """Peers outside the view that did not lend what they tell of, and since when."""
     learners: dict[tuple[int, Peer], Learner] = field(default_factory=dict)

@@ -42,13 +42,14 @@ def lies(settings: Settings) -> tuple[Snapshot, ...]:
 class Disks:
     """By PeerId, in the order of the saves."""
 
-    __slots__ = ("chance", "held", "liars", "rolls", "seconds", "spoils", "world")
+    __slots__ = ("chance", "held", "keeps", "liars", "rolls", "seconds", "spoils", "world")
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.chance = random.Random(f"disks {world.seed}")
         self.held: dict[str, list[Saved]] = {}
         self.rolls: dict[str, tuple[Roll, ...]] = {}
+        self.keeps = KEPT_OF_A_STAGE
         self.seconds = 0.6
         """A save takes at most so long."""
         self.liars: set[str] = set()
@@ -82,7 +83,7 @@ class Disks:
             return
         disk = self.held.setdefault(host.peer.id, [])
         disk.append(saved)
-        older = [one for one in disk if one.snapshot.stage == saved.snapshot.stage][:-KEPT_OF_A_STAGE]
+        older = [one for one in disk if one.snapshot.stage == saved.snapshot.stage][: -self.keeps]
         self.held[host.peer.id] = [one for one in disk if one not in older]
         self.tell(host)
 

@@ -4,15 +4,13 @@ also when leaders die, and when somebody comes back who was away."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ftnode.protocol.holder import holder
-from ftnode.protocol.leader import restart, undoing
-from ftnode.protocol.recovery import rolls
-from ftnode.protocol.views import following, lineage_rank
+from ftnode.protocol.leader import restart
+from ftnode.protocol.views import following, lineage_rank, succession
 from ftnode.protocol.words.events import Ordered
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import RollbackOrder, Rung
@@ -20,12 +18,18 @@ from ftnode.protocol.words.view import Lineage
 from tests.sim.checks import Violation
 from tests.sim.planted import patched
 from tests.sim.targets import best_view
-from tests.sim.test_restart import SETTINGS, Swarm
+from tests.sim import test_restart
+from tests.sim.test_restart import Swarm
+from tests.sim.world import World
 
-ORDER = RollbackOrder(1, 7)
-"""Snapshots are of steps 3, 6, 9 and so on."""
+SETTINGS = replace(test_restart.SETTINGS, steps=400, snapshot_every=8)
+ORDER = RollbackOrder(1, 19)
+"""Snapshots are of steps 8, 16, 24 and so on."""
+BACK_AT = 16
+SPOILT_AT = 26
+OVER = 40
+"""Far enough: everybody knows."""
 SEEDS = range(1, 5)
-SPOILT_AT = 10
 
 
 def order(swarm: Swarm, given: RollbackOrder = ORDER, but: tuple[str, ...] = ()) -> None:
@@ -34,36 +38,40 @@ def order(swarm: Swarm, given: RollbackOrder = ORDER, but: tuple[str, ...] = ())
             swarm.world.deliver(host, Ordered(given))
 
 
-def spoilt(seed: int, after: float = 0.0, settings: Settings = SETTINGS, step: int = SPOILT_AT) -> Swarm:
+def spoilt(seed: int, after: float = 0.0, settings: Settings = SETTINGS, peers: int = 4) -> Swarm:
     """A swarm that has come so far, and somewhere in the next step."""
-    swarm = Swarm(settings, seed=seed)
-    swarm.until(step)
+    swarm = Swarm(settings, peers, seed)
+    swarm.world.disks.keeps = 100
+    swarm.until(SPOILT_AT)
     swarm.world.run(swarm.world.now + after)
     swarm.installed.clear()
     swarm.commits.clear()
     return swarm
 
 
-def ends_at_the_order(swarm: Swarm, steps: int = SETTINGS.steps) -> None:
-    """All stages come from the snapshots of step 6, and nobody goes on from later weights."""
+def ends_at_the_order(swarm: Swarm, steps: int = OVER) -> None:
+    """All stages come from the snapshots of step 16, and nobody goes on from later weights."""
+    world = swarm.world
+    world.run(world.now + 60.0, lambda: all(h.view and h.view.lineage.order for h in world.live()))
+    swarm.commits.clear()
     swarm.until(steps)
-    swarm.world.run(swarm.world.now + 2.0)
+    world.run(world.now + 2.0)
     view = best_view(swarm.world)
     assert view is not None and view.lineage.order == ORDER.number
-    assert view.lineage.start is not None and view.lineage.start.step == 6
-    for host in swarm.world.live():
+    assert view.lineage.start is not None and view.lineage.start.step == BACK_AT
+    for host in world.live():
         assert host.view is not None and host.view.lineage.order == ORDER.number, host.peer
-    founded = {one.lineage.id for one in swarm.world.ledger.views.values() if one.lineage.order and not one.lineage.root}
+    founded = {one.lineage.id for one in world.ledger.views.values() if one.lineage.order and not one.lineage.root}
     assert len(founded) == 1
 
 
 def in_mid_step(seed: int, after: float = 0.0) -> None:
     swarm = spoilt(seed, after)
     order(swarm)
-    swarm.until(7, 30.0)
+    swarm.until(BACK_AT + 1, 30.0)
     ends_at_the_order(swarm)
-    assert {(rung, base.step) for *_, rung, base in swarm.installed} == {(Rung.SNAPSHOT, 6)}
-    assert [step for _, step in swarm.commits if step <= 9].count(7) == 1
+    assert {(rung, base.step) for *_, rung, base in swarm.installed} == {(Rung.SNAPSHOT, BACK_AT)}
+    assert [step for _, step in swarm.commits if step == BACK_AT + 1].count(BACK_AT + 1) == 1
 
 
 def leader_dies(seed: int) -> None:
@@ -87,27 +95,27 @@ def one_member_does_not_know(seed: int) -> None:
 
 
 def comes_back(seed: int) -> None:
-    """A member was cut off when the order came, with weights and a disk of later steps."""
-    swarm = spoilt(seed)
+    """A member was away when the order came, with weights and a disk of later steps."""
+    swarm = spoilt(seed, settings=replace(SETTINGS, replicas=2), peers=8)
     world, view = swarm.world, best_view(swarm.world)
     assert view is not None
     away = next(peer for peer in view.members() if peer != view.leader)
     world.pause(world.by_id[away.id])
     order(swarm, but=(away.id,))
-    world.at(world.now + 30.0, world.resume, (world.by_id[away.id],))
+    world.at(world.now + 20.0, world.resume, (world.by_id[away.id],))
     ends_at_the_order(swarm)
 
 
 def starts_again(seed: int) -> None:
     """All are switched off after they have gone back; their disks have later steps that are undone as well."""
-    swarm = spoilt(seed, step=12)
+    swarm = spoilt(seed)
     order(swarm)
-    swarm.until(8)
+    swarm.until(BACK_AT + 3)
     swarm.power_cut()
     for index in range(4):
         swarm.world.at(swarm.world.now + 3.0 + 0.1 * index, _tell, (swarm, f"peer{index}"))
-    swarm.until(SETTINGS.steps)
-    assert {base.step for *_, base in swarm.installed} == {6}
+    swarm.until(OVER)
+    assert {base.step for *_, base in swarm.installed} == {BACK_AT}
     view = best_view(swarm.world)
     assert view is not None and view.lineage.order == ORDER.number
 
@@ -142,32 +150,75 @@ def test_a_restart_does_not_go_on_from_what_is_undone(seed: int) -> None:
     starts_again(seed)
 
 
-def test_without_a_snapshot_that_is_old_enough_nothing_changes() -> None:
-    swarm = spoilt(1)
+def too_old(seed: int) -> None:
+    """No disk has anything of the step that is ordered, or of an earlier one."""
+    swarm = spoilt(seed)
     view = best_view(swarm.world)
-    order(swarm, RollbackOrder(1, 2))
-    swarm.until(SETTINGS.steps)
+    order(swarm, RollbackOrder(1, 5))
     swarm.world.run(swarm.world.now + 20.0)
     after = best_view(swarm.world)
     assert view is not None and after is not None and after.lineage == view.lineage and not swarm.installed
-
-
-def test_and_whoever_leads_says_so() -> None:
-    settings = SETTINGS._replace(steps=500) if hasattr(SETTINGS, "_replace") else None
-    from dataclasses import replace
-
-    swarm = spoilt(1, settings=replace(SETTINGS, steps=500) if settings is None else settings)
-    order(swarm, RollbackOrder(1, 2))
-    swarm.world.run(swarm.world.now + 20.0)
-    assert any("changes nothing: no disk here has all stages of step 2" in note for note in swarm.world.notes)
+    told = [note for note in swarm.world.notes if "changes nothing: no disk here has all stages of step 5" in note]
+    assert len(told) == 1
+    swarm.goes_on()
 
 
 def test_a_second_order_goes_further_back() -> None:
     swarm = spoilt(2)
     order(swarm)
-    swarm.until(8)
-    order(swarm, RollbackOrder(2, 5))
-    swarm.until(SETTINGS.steps)
+    swarm.until(BACK_AT + 2)
+    order(swarm, RollbackOrder(2, 15))
+    swarm.until(OVER)
     view = best_view(swarm.world)
     assert view is not None and view.lineage.order == 2
-    assert view.lineage.start is not None and view.lineage.start.step == 3
+    assert view.lineage.start is not None and view.lineage.start.step == 8
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_without_a_snapshot_that_is_old_enough_nothing_changes(seed: int) -> None:
+    too_old(seed)
+
+
+def orders_are_not_ranked() -> Any:
+    """Of lineages that meet the one with more steps goes on, whatever was ordered."""
+    return patched(
+        (following.Following, "_by_order", lambda self, s, out, sender, view, shown: False),
+        (lineage_rank, "wins", lambda s, theirs, step: lineage_rank._farther(s, step) > 0),
+        (following, "wins", lambda s, theirs, step: lineage_rank._farther(s, step) > 0),
+    )
+
+
+def any_snapshot_will_do() -> Any:
+    """The leader goes back to the newest that there is."""
+    return patched((RollbackOrder, "spoils", lambda self, step: False))
+
+
+def nothing_is_undone() -> Any:
+    """After a restart all that disks have counts."""
+    return patched((restart, "undone", lambda order, version, rolls: False))
+
+
+def forgets_that_it_followed() -> Any:
+    """The lineage does not say that it has followed the order."""
+    return patched((succession, "Lineage", lambda *values: Lineage(*values[:5])))
+
+
+def nobody_asks() -> Any:
+    """What follows an order that is not known is never believed, and nobody asks for the manifest."""
+    return patched((World, "ask_order", lambda self, host, peer: None))
+
+
+@pytest.mark.parametrize(
+    ("plant", "schedule"),
+    [
+        (any_snapshot_will_do, in_mid_step),
+        (forgets_that_it_followed, in_mid_step),
+        (orders_are_not_ranked, comes_back),
+        (nothing_is_undone, starts_again),
+        (nobody_asks, one_member_does_not_know),
+    ],
+)
+def test_a_planted_bug_is_found(plant: Callable[[], Any], schedule: Callable[[int], None]) -> None:
+    with plant(), pytest.raises((Violation, AssertionError)):
+        for seed in SEEDS:
+            schedule(seed)
