@@ -740,7 +740,8 @@ class Leader:
                 self._settling = False
                 fills = self.recruiting.fills
                 self._propose(s, out, fills, self._reasons(fills) or "another try")
-        if not (progress.finished or balloting.proposing) and s.to_roll_back:
+        trains = progress.base is not None and progress.base.step > 0 and not progress.finished
+        if s.to_roll_back and trains and not balloting.proposing:
             out.extend(self.undoing.beat(s))
             if any(isinstance(each, GoOnFromDisks) for each in out):
                 return out
