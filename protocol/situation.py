@@ -139,6 +139,11 @@ class RunHistory(Protocol):
 class Led(Protocol):
     """The leader of our view, when that is us: questions that the other roles ask of it."""
 
+    @property
+    def order_trouble(self) -> str:
+        """Why nothing has come of the author's order to roll back so far, in words."""
+        ...
+
     def wanting(self, s: Situation) -> bool:
         """Is somebody looked for?"""
         ...

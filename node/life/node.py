@@ -50,6 +50,7 @@ from ftnode.node.links.transport import Transport
 from ftnode.node.machine.gradient_memory import GradientMemory
 from ftnode.node.machine.snapshot_memory import SnapshotMemory
 from ftnode.node.machine.tensor_slots import Arena
+from ftnode.node.manifests.authorship import order_of
 from ftnode.node.manifests.book import ManifestBook, not_listed
 from ftnode.node.manifests.exchange import MANIFEST_PROTOCOL, manifest_handler
 from ftnode.node.manifests.invitation import Invitation
@@ -85,7 +86,7 @@ from ftnode.protocol.picture import Picture
 from ftnode.protocol.wire.frames import STATE_PROTOCOL
 from ftnode.protocol.words.effects import Note
 from ftnode.protocol.words.errors import UserError
-from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, LinkDown, Moved, Received
+from ftnode.protocol.words.events import ComputeReady, Directory, DirectoryLost, LinkDown, Moved, Ordered, Received
 from ftnode.protocol.words.types import Peer, Version, names_of, spoken_stage
 
 if TYPE_CHECKING:
@@ -260,6 +261,8 @@ class Node:
         self.departure.stored = self.disk.newest
         self.departure.line_rate = lambda: self.config.limits.up or self.transport.line_rate
         self.departure.hand_over_seconds = self.config.hand_over_seconds
+        self.driver.show_manifest, self.driver.ask_manifest = self.spreading.show_to, self.spreading.ask
+        self._tell_order(self.book.manifest)
         if self.driver.rolls is not None:
             self.driver.rolls.tell()
         self.disk.tell()
@@ -451,10 +454,15 @@ class Node:
     def _on_newer_manifest(self, manifest: Manifest) -> None:
         self.speaking.say("manifest", f"revision {manifest.membership.revision} of who may join is in force")
         self._tell_announcement(manifest)
+        self._tell_order(manifest)
         self.transport.drop_unlisted()
         self.spreading.show_to(*(peer.id for peer in self._look().members if peer != self.me))
         if not self.book.admits(self.me.id):
             self._fail(UserError(not_listed(self.me.id), 77))
+
+    def _tell_order(self, manifest: Manifest) -> None:
+        if (order := order_of(manifest)).number:
+            self.driver.deliver(Ordered(order))
 
     def _tell_announcement(self, manifest: Manifest) -> None:
         """Once for each that is another than before."""

@@ -1,4 +1,5 @@
-"""Showing our manifest to peers: to all members when it is new, and to whoever refuses us by an older list."""
+"""Showing our manifest to peers: to all members when it is new, to whoever refuses us by an older list, and to those who
+have not followed the author's order; asking those for theirs who follow one that is not known here."""
 
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from ftnode.node.manifests.exchange import (
     EXCHANGE_SECONDS,
     FRAME_BYTES_MAX,
     MANIFEST_PROTOCOL,
+    read_manifest_reply,
     read_refusal,
     request_for,
 )
@@ -39,6 +41,8 @@ class Spreading:
         self._transport = transport
         self._waiting: OrderedDict[str, None] = OrderedDict()
         self._shown: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._asked: set[str] = set()
+        """Those of them who are to give theirs."""
         self._more = trio.Event()
 
     def show_to(self, *peer_ids: str) -> None:
@@ -56,6 +60,13 @@ class Spreading:
             self._waiting[peer_id] = None
         self._more.set()
 
+    def ask(self, peer_id: str) -> None:
+        """For its manifest, which may be newer than ours."""
+        if self._book.manifest.run.author and peer_id not in self._waiting and len(self._waiting) < WAITING_MAX:
+            self._asked.add(peer_id)
+            self._waiting[peer_id] = None
+            self._more.set()
+
     async def run(self) -> None:
         """Until cancelled."""
         while True:
@@ -65,11 +76,22 @@ class Spreading:
             peer_id, _ = self._waiting.popitem(last=False)
             try:
                 with asking(peer_id, MANIFEST_PROTOCOL, (LinkBroken,)), trio.fail_after(EXCHANGE_SECONDS):
-                    refusal = await self._show(peer_id)
+                    wanted = peer_id in self._asked
+                    self._asked.discard(peer_id)
+                    refusal = await (self._get(peer_id) if wanted else self._show(peer_id))
             except (LinkBroken, PeerError, *STREAM_ERRORS) as error:
-                log.info("%s was not shown the manifest: %s", peer_id, error or "too slow")
+                log.info("no manifest was exchanged with %s: %s", peer_id, error or "too slow")
             else:
-                log.info("%s was shown the manifest: %s", peer_id, refusal or "taken")
+                log.info("a manifest was exchanged with %s: %s", peer_id, refusal or "taken")
+
+    async def _get(self, peer_id: str) -> str:
+        """Take the peer's manifest if it is newer, as one that it shows."""
+        stream = await self._transport.open(peer_id, MANIFEST_PROTOCOL)
+        try:
+            await write_frame(stream, request_for(self._book.manifest.run_id))
+            return self._book.offer(read_manifest_reply(await read_frame(stream.receive_some, FRAME_BYTES_MAX)))
+        finally:
+            await trio.aclose_forcefully(stream)
 
     async def _show(self, peer_id: str) -> str:
         stream = await self._transport.open(peer_id, MANIFEST_PROTOCOL)

@@ -120,6 +120,11 @@ class Leader:
         """There are losses or vacancies, which `advance` moves forward."""
         return bool(self._vacant or self.losses) and not self.progress.finished
 
+    @property
+    def order_trouble(self) -> str:
+        """Why nothing has come of the author's order to roll back so far, in words."""
+        return self.undoing.trouble
+
     def wanting(self, s: Situation) -> bool:
         """Is somebody looked for?"""
         return bool(self.recruiting.open_stages() or self.leavers.wanting(s) or self.restart.waiting)

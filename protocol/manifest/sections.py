@@ -106,6 +106,14 @@ class Membership:
         "Shown to volunteers and watchers; `ftnode run announce` writes it.",
         0, 0, "", pattern=MESSAGE_PATTERN, pattern_name="one line of at most 280 characters", since=8, earlier="",
     )  # fmt: skip
+    rollback_order: int = key(
+        "The revision in which the author last ordered to undo steps, which `ftnode run rollback` writes; 0: never.",
+        0, 2**31 - 1, since=11, earlier=0,
+    )  # fmt: skip
+    rollback_to: int = key(
+        "The swarm goes back to a snapshot of this step or of an earlier one, once for each order.",
+        0, 10_000_000, since=11, earlier=0,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftnode.protocol.chronicle import Chronicle
+from ftnode.protocol.recovery.rolls import undone
 from ftnode.protocol.situation import (
     AskAround,
     BeatNow,
@@ -21,7 +22,6 @@ from ftnode.protocol.situation import (
     TakeUp,
     YieldTo,
 )
-from ftnode.protocol.recovery.rolls import undone
 from ftnode.protocol.views.ballot import Balloting
 from ftnode.protocol.views.former_holders import FormerHolder
 from ftnode.protocol.views.founding import found, founded_for_us, on_disks
@@ -32,7 +32,7 @@ from ftnode.protocol.views.succession import fork, next_view, restart, revive
 from ftnode.protocol.words.effects import AskOrder, PublishView, Search
 from ftnode.protocol.words.events import Directory
 from ftnode.protocol.words.messages import HALTED, Certificate, Heartbeat, Roll, founding_proof
-from ftnode.protocol.words.types import Peer, Version, names_of
+from ftnode.protocol.words.types import Peer, names_of
 from ftnode.protocol.words.view import Lineage, View
 
 FOUNDER_PATIENCE_WINDOWS = 4

@@ -15,10 +15,10 @@ from ftnode.protocol.words.events import Ordered
 from ftnode.protocol.words.settings import Settings
 from ftnode.protocol.words.types import RollbackOrder, Rung
 from ftnode.protocol.words.view import Lineage
+from tests.sim import test_restart
 from tests.sim.checks import Violation
 from tests.sim.planted import patched
 from tests.sim.targets import best_view
-from tests.sim import test_restart
 from tests.sim.test_restart import Swarm
 from tests.sim.world import World
 
